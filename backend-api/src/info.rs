@@ -1,0 +1,132 @@
+//! What is known of a device before anything is asked of it.
+
+use std::fmt;
+
+/// What sort of thing a device is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum DeviceKind {
+    /// A card with memory of its own.
+    DiscreteGpu,
+    /// A GPU that shares the host's memory: pages put there save no RAM.
+    IntegratedGpu,
+    /// A processor behind a GPU interface, such as PoCL.
+    Cpu,
+    /// Host RAM that stands in for a card.
+    HostMemory,
+    /// A file that stands in for a card.
+    File,
+    /// A device that exists only in a test.
+    Simulated,
+}
+
+impl fmt::Display for DeviceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DiscreteGpu => "discrete GPU",
+            Self::IntegratedGpu => "integrated GPU",
+            Self::Cpu => "CPU",
+            Self::HostMemory => "host memory",
+            Self::File => "file",
+            Self::Simulated => "simulated",
+        })
+    }
+}
+
+/// Facts about a device that do not change while it lives.
+///
+/// ```
+/// use backend_api::{DeviceInfo, DeviceKind};
+/// let info = DeviceInfo::new("host", "RAM", DeviceKind::HostMemory, "host:0").with_total_bytes(1 << 30);
+/// assert_eq!(info.largest_allocation_bytes, 1 << 30);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct DeviceInfo {
+    /// The backend's name: `"cuda"`, `"opencl"`, `"host"`.
+    pub backend: String,
+    /// The product's name, as the driver tells it.
+    pub name: String,
+    /// The vendor's name, or empty where nobody tells.
+    pub vendor: String,
+    /// What sort of thing it is.
+    pub kind: DeviceKind,
+    /// A name that stays the same across runs and backends and that no other device has: `pci:0000:81:00.0`,
+    /// `uuid:…`, or `backend:index` where the driver tells neither. Measurements are stored under it.
+    pub identity: String,
+    /// Further names of the same hardware, in the same form, to recognise one card in two backends.
+    pub aliases: Vec<String>,
+    /// All memory of the device, in bytes.
+    pub total_bytes: u64,
+    /// The most bytes that the driver gives in one piece. [`allocate`](crate::Device::allocate) is not bound by it.
+    pub largest_allocation_bytes: u64,
+    /// How many copies the device can carry out at once, in different queues. At least 1.
+    pub copy_engines: u32,
+    /// The NUMA node of the host that the device is attached to, where known.
+    pub numa_node: Option<u32>,
+    /// The driver's version in the driver's own words, or empty.
+    pub driver: String,
+}
+
+impl DeviceInfo {
+    /// Facts with no memory, one copy engine and nothing else known; backends fill in the rest.
+    #[must_use]
+    pub fn new(backend: &str, name: &str, kind: DeviceKind, identity: &str) -> Self {
+        Self {
+            backend: backend.into(),
+            name: name.into(),
+            vendor: String::new(),
+            kind,
+            identity: identity.into(),
+            aliases: Vec::new(),
+            total_bytes: 0,
+            largest_allocation_bytes: 0,
+            copy_engines: 1,
+            numa_node: None,
+            driver: String::new(),
+        }
+    }
+
+    /// The same facts with `bytes` of memory, which the driver gives in one piece.
+    #[must_use]
+    pub fn with_total_bytes(mut self, bytes: u64) -> Self {
+        self.total_bytes = bytes;
+        self.largest_allocation_bytes = bytes;
+        self
+    }
+}
+
+impl fmt::Display for DeviceInfo {
+    /// `name (backend identity)`, the form in which errors name a device.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} {})", self.name, self.backend, self.identity)
+    }
+}
+
+/// How much memory a device has, at the moment of asking.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct MemoryStatus {
+    /// All memory of the device, in bytes.
+    pub total_bytes: u64,
+    /// What no program has taken, in bytes, as far as the driver tells.
+    pub free_bytes: u64,
+    /// What can be asked of [`allocate`](crate::Device::allocate) now with good hope: free, less head-room for the
+    /// display and for the driver's own needs.
+    pub usable_bytes: u64,
+}
+
+impl MemoryStatus {
+    /// A status of these three figures, in bytes.
+    ///
+    /// ```
+    /// let status = backend_api::MemoryStatus::new(8 << 30, 6 << 30, 5 << 30);
+    /// assert!(status.usable_bytes <= status.free_bytes);
+    /// ```
+    #[must_use]
+    pub fn new(total_bytes: u64, free_bytes: u64, usable_bytes: u64) -> Self {
+        Self { total_bytes, free_bytes, usable_bytes }
+    }
+}

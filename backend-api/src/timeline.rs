@@ -1,0 +1,303 @@
+//! The history of one queue whose work is carried out by software.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
+
+/// How often a waiter looks again before it gives its time slice away, and then before it sleeps.
+const SPINS: u32 = 200;
+const YIELDS: u32 = 20;
+
+/// Counts what was submitted to a queue and what is done of it; remembers failures; wakes those who wait.
+///
+/// For backends whose queues are worked off by threads or callbacks: one is kept for each queue, shared between the
+/// submitting and the completing side. Completion goes in order of submission.
+///
+/// A failure is remembered as long as the timeline lives. Failures that follow each other with the same error share one
+/// entry, so that a device which fails everything does not fill the memory.
+///
+/// ```
+/// use backend_api::{Progress, QueueId, Timeline};
+/// let timeline = Timeline::new(QueueId::unique());
+/// let ticket = timeline.begin()?;
+/// assert_eq!(timeline.poll(ticket.value)?, Progress::Pending);
+/// timeline.complete(ticket.value, Ok(()));
+/// timeline.wait(ticket.value)?;
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Timeline {
+    queue: QueueId,
+    submitted: AtomicU64,
+    /// Stored with release under the lock, after the failure of the value, if any, was noted.
+    completed: AtomicU64,
+    state: Mutex<State>,
+    advanced: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// First value of a run of failed submissions -> last value of the run, and the error of all of them.
+    failures: BTreeMap<u64, (u64, Error)>,
+    wakers: Vec<(u64, Waker)>,
+    sleepers: u32,
+    lost: Option<Error>,
+}
+
+impl Timeline {
+    /// The empty history of `queue`.
+    #[must_use]
+    pub fn new(queue: QueueId) -> Self {
+        Self {
+            queue,
+            submitted: AtomicU64::new(0),
+            completed: AtomicU64::new(0),
+            state: Mutex::default(),
+            advanced: Condvar::new(),
+        }
+    }
+
+    /// The queue whose history this is.
+    #[must_use]
+    pub fn queue(&self) -> QueueId {
+        self.queue
+    }
+
+    /// The newest ticket, for whatever was submitted so far; value 0 before the first.
+    #[must_use]
+    pub fn newest(&self) -> Ticket {
+        Ticket { queue: self.queue, value: self.submitted.load(Ordering::Acquire) }
+    }
+
+    /// Gives the next ticket. The caller submits the work in the order of the tickets, so it calls this under the
+    /// lock that orders its submissions.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] after [`lose`](Self::lose).
+    pub fn begin(&self) -> Result<Ticket> {
+        let state = self.state.lock();
+        if let Some(error) = &state.lost {
+            return Err(error.clone());
+        }
+        Ok(Ticket { queue: self.queue, value: self.submitted.fetch_add(1, Ordering::AcqRel) + 1 })
+    }
+
+    /// Marks everything up to `value` as done, and `value` itself as failed if the outcome says so.
+    ///
+    /// A value that is not newer than what is done already is ignored: after [`lose`](Self::lose) a worker may still come with one.
+    pub fn complete(&self, value: u64, outcome: Result<()>) {
+        let mut state = self.state.lock();
+        if value <= self.completed.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Err(error) = outcome {
+            state.note(value, value, error);
+        }
+        self.advance(state, value);
+    }
+
+    /// Declares the queue lost: everything pending fails with `error`, and nothing more can be begun.
+    ///
+    /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
+    pub fn lose(&self, error: Error) {
+        let mut state = self.state.lock();
+        if state.lost.is_some() {
+            return;
+        }
+        state.lost = Some(error.clone());
+        let (done, newest) = (self.completed.load(Ordering::Relaxed), self.submitted.load(Ordering::Relaxed));
+        if newest > done {
+            state.note(done + 1, newest, error);
+        }
+        self.advance(state, newest);
+    }
+
+    fn advance(&self, mut state: parking_lot::MutexGuard<'_, State>, value: u64) {
+        self.completed.store(value, Ordering::Release);
+        let mut due = Vec::new();
+        state.wakers.retain(|(wanted, waker)| {
+            let pending = *wanted > value;
+            if !pending {
+                due.push(waker.clone());
+            }
+            pending
+        });
+        if state.sleepers > 0 {
+            self.advanced.notify_all();
+        }
+        drop(state);
+        // Wakers are foreign code: they run outside of the lock.
+        for waker in due {
+            waker.wake();
+        }
+    }
+
+    fn outcome(&self, value: u64) -> Result<()> {
+        match self.state.lock().failures.range(..=value).next_back() {
+            Some((_, (last, error))) if value <= *last => Err(error.clone()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check(&self, value: u64) -> Result<()> {
+        if value <= self.submitted.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        Err(Error::new(ErrorKind::UnknownHandle, "poll").with_detail(format!("ticket {value} was never given")))
+    }
+
+    /// Whether everything up to `value` is done.
+    ///
+    /// # Errors
+    /// As [`Device::poll`](crate::Device::poll).
+    pub fn poll(&self, value: u64) -> Result<Progress> {
+        self.check(value)?;
+        if self.completed.load(Ordering::Acquire) < value {
+            return Ok(Progress::Pending);
+        }
+        self.outcome(value).map(|()| Progress::Done)
+    }
+
+    /// Blocks until everything up to `value` is done.
+    ///
+    /// # Errors
+    /// As [`Device::poll`](crate::Device::poll).
+    pub fn wait(&self, value: u64) -> Result<()> {
+        self.check(value)?;
+        let done = || self.completed.load(Ordering::Acquire) >= value;
+        for turn in 0..SPINS + YIELDS {
+            if done() {
+                return self.outcome(value);
+            }
+            if turn < SPINS {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        let mut state = self.state.lock();
+        state.sleepers += 1;
+        while !done() {
+            self.advanced.wait(&mut state);
+        }
+        state.sleepers -= 1;
+        drop(state);
+        self.outcome(value)
+    }
+
+    /// Wakes `waker` once when `value` is done or has failed, at once if it is.
+    pub fn wake(&self, value: u64, waker: Waker) {
+        let mut state = self.state.lock();
+        if self.completed.load(Ordering::Relaxed) >= value || value > self.submitted.load(Ordering::Relaxed) {
+            drop(state);
+            waker.wake();
+        } else {
+            state.wakers.push((value, waker));
+        }
+    }
+}
+
+impl State {
+    fn note(&mut self, first: u64, last: u64, error: Error) {
+        if let Some((_, (end, known))) = self.failures.range_mut(..first).next_back()
+            && *end + 1 == first
+            && *known == error
+        {
+            *end = last;
+            return;
+        }
+        self.failures.insert(first, (last, error));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    fn lost() -> Error {
+        Error::new(ErrorKind::Lost, "submit")
+    }
+
+    #[test]
+    fn a_failure_belongs_to_its_own_ticket_alone_and_can_be_asked_for_again() {
+        let t = Timeline::new(QueueId::unique());
+        for _ in 0..3 {
+            t.begin().unwrap();
+        }
+        let failed = Error::new(ErrorKind::CopyFailed, "submit");
+        t.complete(1, Ok(()));
+        t.complete(2, Err(failed.clone()));
+        assert_eq!(t.poll(3).unwrap(), Progress::Pending);
+        t.complete(3, Ok(()));
+        for _ in 0..2 {
+            assert_eq!(t.poll(1).unwrap(), Progress::Done);
+            assert_eq!(t.wait(2).unwrap_err(), failed);
+            assert_eq!(t.poll(3).unwrap(), Progress::Done);
+        }
+    }
+
+    #[test]
+    fn equal_failures_in_a_row_take_one_entry() {
+        let t = Timeline::new(QueueId::unique());
+        for value in 1..=1000 {
+            t.begin().unwrap();
+            t.complete(value, Err(Error::new(ErrorKind::CopyFailed, "submit")));
+        }
+        assert_eq!(t.state.lock().failures.len(), 1);
+        assert!(t.poll(500).is_err());
+    }
+
+    #[test]
+    fn a_lost_queue_is_never_pending() {
+        let t = Timeline::new(QueueId::unique());
+        t.begin().unwrap();
+        t.begin().unwrap();
+        t.complete(1, Ok(()));
+        t.lose(lost());
+        t.complete(2, Ok(()));
+        assert_eq!(t.poll(1).unwrap(), Progress::Done);
+        assert_eq!(t.poll(2).unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(t.begin().unwrap_err().kind(), ErrorKind::Lost);
+    }
+
+    #[test]
+    fn tickets_that_were_never_given_are_unknown() {
+        let t = Timeline::new(QueueId::unique());
+        assert_eq!(t.poll(1).unwrap_err().kind(), ErrorKind::UnknownHandle);
+        assert_eq!(t.wait(7).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    }
+
+    #[test]
+    fn sleepers_and_wakers_are_woken() {
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let t = Arc::new(Timeline::new(QueueId::unique()));
+        t.begin().unwrap();
+        t.begin().unwrap();
+        t.wake(1, count.clone().into());
+        t.wake(2, count.clone().into());
+        let sleeper = std::thread::spawn({
+            let t = t.clone();
+            move || t.wait(2)
+        });
+        t.complete(1, Ok(()));
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        t.complete(2, Ok(()));
+        sleeper.join().unwrap().unwrap();
+        assert_eq!(count.0.load(Ordering::SeqCst), 2);
+        t.wake(1, count.clone().into());
+        assert_eq!(count.0.load(Ordering::SeqCst), 3);
+    }
+}

@@ -1,0 +1,279 @@
+//! The checks that every backend makes before it starts anything.
+
+use crate::{
+    BufferId, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Result, Scatter, Search,
+    Transfer,
+};
+
+/// Knows how long each piece of memory is, and checks requests against that.
+///
+/// Backends implement the two look-ups and call the `check_…` method that belongs to a call before they start it. All
+/// arithmetic is checked: ranges that overflow are refused as invalid.
+///
+/// ```
+/// use backend_api::{BufferId, ErrorKind, Extents, HostId, HostSpan, DeviceSpan, Transfer};
+///
+/// struct One(BufferId, HostId);
+/// impl Extents for One {
+///     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+///     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(10) }
+/// }
+/// let memory = One(BufferId::unique(), HostId::unique());
+/// let copy = |offset| Transfer::Upload {
+///     from: HostSpan::new(memory.1, 0), to: DeviceSpan::new(memory.0, offset), bytes: 10,
+/// };
+/// assert!(memory.check_transfer(&copy(90)).is_ok());
+/// assert_eq!(memory.check_transfer(&copy(91)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+/// ```
+pub trait Extents {
+    /// The length of a buffer, if it is known here.
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64>;
+
+    /// The length of a piece of host memory, if it is known here.
+    fn host_bytes(&self, host: HostId) -> Option<u64>;
+
+    /// Checks `bytes` bytes of device memory.
+    ///
+    /// # Errors
+    /// Unknown buffer, or a range that ends beyond it.
+    fn check_device(&self, operation: &'static str, at: DeviceSpan, bytes: u64) -> Result<()> {
+        let length = self
+            .device_bytes(at.buffer)
+            .ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown buffer"))?;
+        within(operation, "device memory", at.offset, bytes, length)
+    }
+
+    /// Checks `bytes` bytes of host memory.
+    ///
+    /// # Errors
+    /// Unknown host memory, or a range that ends beyond it.
+    fn check_host(&self, operation: &'static str, at: HostSpan, bytes: u64) -> Result<()> {
+        let length = self
+            .host_bytes(at.host)
+            .ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory"))?;
+        within(operation, "host memory", at.offset, bytes, length)
+    }
+
+    /// Checks one copy.
+    ///
+    /// # Errors
+    /// Unknown memory, a range outside of its memory, or an internal copy onto itself.
+    fn check_transfer(&self, transfer: &Transfer) -> Result<()> {
+        const OPERATION: &str = "submit";
+        match *transfer {
+            Transfer::Upload { from, to, bytes } => {
+                self.check_host(OPERATION, from, bytes)?;
+                self.check_device(OPERATION, to, bytes)
+            }
+            Transfer::Download { from, to, bytes } => {
+                self.check_device(OPERATION, from, bytes)?;
+                self.check_host(OPERATION, to, bytes)
+            }
+            Transfer::Internal { from, to, bytes } => {
+                self.check_device(OPERATION, from, bytes)?;
+                self.check_device(OPERATION, to, bytes)?;
+                if bytes > 0 && from.buffer == to.buffer && from.offset.abs_diff(to.offset) < bytes {
+                    return Err(Error::new(ErrorKind::InvalidArgument, OPERATION)
+                        .with_bytes(bytes)
+                        .with_offset(from.offset)
+                        .with_detail("source and target overlap"));
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Checks a row of elements; returns its length in bytes.
+    ///
+    /// # Errors
+    /// Stride 0, a length that overflows, unknown memory, a range outside of it.
+    fn check_elements(&self, operation: &'static str, elements: &Elements) -> Result<u64> {
+        let invalid = |detail: &str| Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail);
+        if elements.stride == 0 {
+            return Err(invalid("stride is 0"));
+        }
+        let bytes = elements
+            .count
+            .checked_mul(elements.stride)
+            .ok_or_else(|| invalid("count times stride overflows"))?;
+        self.check_device(operation, elements.start, bytes)?;
+        Ok(bytes)
+    }
+
+    /// Checks a fill.
+    ///
+    /// # Errors
+    /// A pattern of no or too many bytes, unknown memory, a range outside of it.
+    fn check_fill(&self, fill: &Fill<'_>) -> Result<()> {
+        const OPERATION: &str = "fill";
+        check_value(OPERATION, "pattern", fill.pattern, Fill::PATTERN_MAX_BYTES)?;
+        self.check_device(OPERATION, fill.to, fill.bytes)
+    }
+
+    /// Checks a search.
+    ///
+    /// # Errors
+    /// A value of no or too many bytes, a field outside of its element, an answer that is not aligned or has no room,
+    /// unknown memory, a range outside of it.
+    fn check_search(&self, search: &Search<'_>) -> Result<()> {
+        const OPERATION: &str = "search";
+        check_value(OPERATION, "value", search.value, Search::VALUE_MAX_BYTES)?;
+        let end = search.field_offset.checked_add(search.value.len() as u64);
+        if end.is_none_or(|end| end > search.elements.stride) {
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION)
+                .with_offset(search.field_offset)
+                .with_bytes(search.value.len() as u64)
+                .with_detail(format!(
+                    "the field leaves its element of {} bytes",
+                    search.elements.stride
+                )));
+        }
+        self.check_elements(OPERATION, &search.elements)?;
+        check_aligned(OPERATION, "answer", search.answer)?;
+        let listed = search.limit.min(search.elements.count);
+        self.check_host(OPERATION, search.answer, Search::answer_bytes(listed))
+    }
+
+    /// Checks a gather.
+    ///
+    /// # Errors
+    /// Indices that are not aligned, sizes that overflow, unknown memory, a range outside of it.
+    fn check_gather(&self, gather: &Gather) -> Result<()> {
+        self.check_indexed("gather", &gather.elements, gather.indices, gather.count, gather.values)
+    }
+
+    /// Checks a scatter.
+    ///
+    /// # Errors
+    /// As [`check_gather`](Self::check_gather).
+    fn check_scatter(&self, scatter: &Scatter) -> Result<()> {
+        self.check_indexed("scatter", &scatter.elements, scatter.indices, scatter.count, scatter.values)
+    }
+
+    #[doc(hidden)]
+    fn check_indexed(
+        &self,
+        operation: &'static str,
+        elements: &Elements,
+        indices: HostSpan,
+        count: u64,
+        values: HostSpan,
+    ) -> Result<()> {
+        let overflow =
+            || Error::new(ErrorKind::InvalidArgument, operation).with_detail("count times size overflows");
+        self.check_elements(operation, elements)?;
+        check_aligned(operation, "indices", indices)?;
+        self.check_host(operation, indices, count.checked_mul(8).ok_or_else(overflow)?)?;
+        self.check_host(operation, values, count.checked_mul(elements.stride).ok_or_else(overflow)?)
+    }
+}
+
+fn within(operation: &'static str, what: &str, offset: u64, bytes: u64, length: u64) -> Result<()> {
+    if offset.checked_add(bytes).is_some_and(|end| end <= length) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidArgument, operation)
+        .with_offset(offset)
+        .with_bytes(bytes)
+        .with_available_bytes(length)
+        .with_detail(format!("the range leaves its {what}")))
+}
+
+fn check_value(operation: &'static str, what: &str, value: &[u8], max: usize) -> Result<()> {
+    if (1..=max).contains(&value.len()) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidArgument, operation)
+        .with_bytes(value.len() as u64)
+        .with_available_bytes(max as u64)
+        .with_detail(format!("a {what} has 1 to {max} bytes")))
+}
+
+fn check_aligned(operation: &'static str, what: &str, at: HostSpan) -> Result<()> {
+    if at.offset.is_multiple_of(8) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::InvalidArgument, operation)
+        .with_offset(at.offset)
+        .with_detail(format!("{what}: the offset is not a multiple of 8")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Memory {
+        buffer: BufferId,
+        host: HostId,
+    }
+
+    impl Extents for Memory {
+        fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+            (buffer == self.buffer).then_some(1000)
+        }
+        fn host_bytes(&self, host: HostId) -> Option<u64> {
+            (host == self.host).then_some(100)
+        }
+    }
+
+    fn memory() -> Memory {
+        Memory { buffer: BufferId::unique(), host: HostId::unique() }
+    }
+
+    #[test]
+    fn ranges_that_overflow_are_refused() {
+        let m = memory();
+        let at = DeviceSpan::new(m.buffer, u64::MAX);
+        assert_eq!(m.check_device("submit", at, 2).unwrap_err().kind(), ErrorKind::InvalidArgument);
+        let elements = Elements { start: DeviceSpan::new(m.buffer, 0), count: u64::MAX, stride: 2 };
+        assert_eq!(m.check_elements("gather", &elements).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    }
+
+    #[test]
+    fn empty_ranges_are_valid_up_to_the_end_and_not_beyond() {
+        let m = memory();
+        assert!(m.check_device("submit", DeviceSpan::new(m.buffer, 1000), 0).is_ok());
+        assert!(m.check_device("submit", DeviceSpan::new(m.buffer, 1001), 0).is_err());
+    }
+
+    #[test]
+    fn the_answer_needs_room_for_no_more_than_there_are_elements() {
+        let m = memory();
+        let mut search = Search {
+            elements: Elements { start: DeviceSpan::new(m.buffer, 0), count: 10, stride: 4 },
+            field_offset: 0,
+            value: &[1, 2, 3, 4],
+            limit: u64::MAX,
+            count_all: true,
+            answer: HostSpan::new(m.host, 0),
+        };
+        assert!(m.check_search(&search).is_ok());
+        search.elements.count = 11;
+        assert!(m.check_search(&search).is_err());
+        search.limit = 10;
+        assert!(m.check_search(&search).is_ok());
+        search.field_offset = 1;
+        assert!(m.check_search(&search).is_err());
+    }
+
+    #[test]
+    fn an_internal_copy_may_touch_but_not_overlap() {
+        let m = memory();
+        let copy = |from, to| Transfer::Internal {
+            from: DeviceSpan::new(m.buffer, from),
+            to: DeviceSpan::new(m.buffer, to),
+            bytes: 100,
+        };
+        assert!(m.check_transfer(&copy(0, 100)).is_ok());
+        assert!(m.check_transfer(&copy(100, 0)).is_ok());
+        assert!(m.check_transfer(&copy(0, 99)).is_err());
+        assert!(m.check_transfer(&copy(99, 0)).is_err());
+    }
+
+    #[test]
+    fn strangers_are_unknown() {
+        let m = memory();
+        let stranger = DeviceSpan::new(BufferId::unique(), 0);
+        assert_eq!(m.check_device("submit", stranger, 0).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    }
+}

@@ -1,0 +1,3 @@
+//! The commands of a contributor: `cargo xtask …`.
+
+fn main() {}
