@@ -147,7 +147,8 @@ impl Timeline {
         if value <= self.submitted.load(Ordering::Acquire) {
             return Ok(());
         }
-        Err(Error::new(ErrorKind::UnknownHandle, "poll").with_detail(format!("ticket {value} was never given")))
+        Err(Error::new(ErrorKind::UnknownHandle, "poll")
+            .with_detail(format!("ticket {value} was never given")))
     }
 
     /// Whether everything up to `value` is done.

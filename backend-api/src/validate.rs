@@ -1,8 +1,8 @@
 //! The checks that every backend makes before it starts anything.
 
 use crate::{
-    BufferId, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Result, Scatter, Search,
-    Transfer,
+    BufferId, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Result, Scatter,
+    Search, Transfer,
 };
 
 /// Knows how long each piece of memory is, and checks requests against that.
@@ -48,9 +48,9 @@ pub trait Extents {
     /// # Errors
     /// Unknown host memory, or a range that ends beyond it.
     fn check_host(&self, operation: &'static str, at: HostSpan, bytes: u64) -> Result<()> {
-        let length = self
-            .host_bytes(at.host)
-            .ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory"))?;
+        let length = self.host_bytes(at.host).ok_or_else(|| {
+            Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory")
+        })?;
         within(operation, "host memory", at.offset, bytes, length)
     }
 
@@ -123,10 +123,7 @@ pub trait Extents {
             return Err(Error::new(ErrorKind::InvalidArgument, OPERATION)
                 .with_offset(search.field_offset)
                 .with_bytes(search.value.len() as u64)
-                .with_detail(format!(
-                    "the field leaves its element of {} bytes",
-                    search.elements.stride
-                )));
+                .with_detail(format!("the field leaves its element of {} bytes", search.elements.stride)));
         }
         self.check_elements(OPERATION, &search.elements)?;
         check_aligned(OPERATION, "answer", search.answer)?;
