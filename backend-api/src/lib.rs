@@ -85,6 +85,9 @@ mod timeline;
 mod validate;
 pub mod wrap;
 
+#[cfg(feature = "conformance")]
+pub mod conformance;
+
 pub use device::{Commit, Device, HostAllocation, HostMemory, Progress};
 pub use error::{DriverCode, Error, ErrorKind, Result};
 pub use id::{BufferId, HostId, QueueId, Ticket};

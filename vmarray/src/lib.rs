@@ -1,1 +1,110 @@
 //! An array larger than RAM whose pages live in the memory of all GPUs of the machine.
+//!
+//! [`VirtualArray`] is used by index from any number of threads, as if it were a `Vec` of plain data. Its pages live in the
+//! combined video memory of the machine's cards, or in host RAM or a file where there is none, and those used lately are
+//! cached in page-locked RAM.
+//!
+//! ```
+//! use vmarray::{Field, VirtualArray};
+//!
+//! let squares = VirtualArray::<u64>::new(1_000_000)?;
+//! for i in 0..1000 {
+//!     squares.set(i, (i * i) as u64)?;
+//! }
+//! assert_eq!(squares.get(31)?, 961);
+//! assert_eq!(squares.to_vec(2..5)?, [4, 9, 16]);
+//! // This runs where the data lies.
+//! assert_eq!(squares.find(Field::whole(), &961)?, [31]);
+//! # Ok::<(), vmarray::Error>(())
+//! ```
+//!
+//! # Features
+//!
+//! | feature | default | what |
+//! |---|---|---|
+//! | `cuda` | yes | NVIDIA cards through CUDA |
+//! | `opencl` | yes | cards of all vendors through OpenCL |
+//! | `host` | yes | host RAM, or a file, as a device |
+//! | `rayon` | no | parallel forms of the iterators |
+//! | `serde` | no | statistics and placements can be serialised |
+//! | `tracing` | no | warnings and events go to `tracing` |
+//!
+//! No feature needs a toolkit or SDK to build; drivers are loaded at run time.
+
+#![cfg_attr(loom, allow(dead_code, unused_imports))]
+
+#[cfg(not(target_pointer_width = "64"))]
+compile_error!("arrays larger than RAM need 64-bit addresses");
+
+mod page;
+
+#[cfg(not(loom))]
+mod any;
+#[cfg(not(loom))]
+mod array;
+#[cfg(not(loom))]
+mod builder;
+#[cfg(not(loom))]
+mod channel;
+#[cfg(not(loom))]
+mod cursor;
+#[cfg(not(loom))]
+mod element;
+#[cfg(not(loom))]
+mod error;
+#[cfg(not(loom))]
+mod evict;
+#[cfg(not(loom))]
+mod find;
+#[cfg(not(loom))]
+mod footprint;
+#[cfg(not(loom))]
+mod guards;
+#[cfg(not(loom))]
+mod iter;
+#[cfg(not(loom))]
+mod map;
+#[cfg(not(any(feature = "host", loom)))]
+mod no_device;
+#[cfg(not(loom))]
+mod page_guard;
+#[cfg(not(loom))]
+mod pager;
+#[cfg(all(feature = "rayon", not(loom)))]
+mod parallel;
+#[cfg(not(loom))]
+mod placement;
+#[cfg(not(loom))]
+mod range;
+#[cfg(not(loom))]
+mod read_ahead;
+#[cfg(not(loom))]
+mod stats;
+#[cfg(not(loom))]
+mod trace;
+
+#[cfg(not(loom))]
+pub use facade::*;
+
+#[cfg(not(loom))]
+mod facade {
+    pub use crate::any::{AnyDevice, devices};
+    pub use crate::array::VirtualArray;
+    pub use crate::builder::Builder;
+    pub use crate::cursor::{Cursor, CursorMut};
+    pub use crate::element::{Element, Field};
+    pub use crate::error::{Error, ErrorKind, Result};
+    pub use crate::evict::EvictionPolicy;
+    pub use crate::find::Found;
+    pub use crate::footprint::Footprint;
+    pub use crate::iter::{Iter, Pages, PagesMut};
+    pub use crate::map::{MapBuffer, MapMode};
+    pub use crate::page_guard::{PageMut, PageRef};
+    pub use crate::placement::Placement;
+    pub use crate::stats::{ChannelStats, Stats};
+
+    pub use backend_api::{self as device, Commit, Device, HostMemory};
+    /// Host RAM, files and simulations as devices.
+    #[cfg(feature = "host")]
+    pub use backend_host as host;
+}

@@ -1,0 +1,454 @@
+//! A suite that checks a backend against the [contract](crate).
+//!
+//! Any backend can run it, a third party's too. In a test of the backend's crate, which depends on this one with the
+//! feature `conformance`:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use backend_api::conformance::reference::ReferenceDevice;
+//!
+//! // One #[test] for each check. The expression is evaluated for each; `None` skips the test.
+//! mod on_the_reference_device {
+//!     # use super::*;
+//!     backend_api::conformance_tests!(Arc::new(ReferenceDevice::new(64 << 20)));
+//! }
+//! # fn main() {}
+//! ```
+//!
+//! or all at once, for instance in a program that looks at the cards of a machine:
+//!
+//! ```
+//! # use std::sync::Arc;
+//! # use backend_api::conformance::{self, Limits, reference::ReferenceDevice};
+//! let device = Arc::new(ReferenceDevice::new(64 << 20));
+//! let report = conformance::run_all(&device, &Limits::default().with_bytes(4 << 20));
+//! report.assert_passed();
+//! ```
+//!
+//! A device needs [`Limits::LEAST_BYTES`] of memory. One with no more than [`Limits::bytes`] is filled up by a check,
+//! so other checks must not run on the same device at that time; larger ones can be shared between tests.
+//!
+//! The checks compare every byte that the device could have touched with a naive model, not only those that it should
+//! have touched. They rest on what the contract says and nothing else: a device may be synchronous, may run queues in
+//! any order, and may be in use by other programs at the same time. A device that never finishes hangs its check; the
+//! name is printed before a check starts.
+
+use std::any::Any;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::Device;
+
+mod batches;
+mod context;
+mod copies;
+mod fills;
+mod indexed;
+mod lifetimes;
+mod memory;
+mod ordering;
+pub mod reference;
+mod refusals;
+mod scene;
+mod searches;
+mod stress;
+mod tickets;
+
+pub use context::Context;
+
+/// How much a check may use, and how long it waits for what has to come by itself.
+///
+/// ```
+/// use backend_api::conformance::Limits;
+/// let quick = Limits::default().with_bytes(8 << 20);
+/// assert_eq!(quick.bytes, 8 << 20);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Limits {
+    /// The most bytes that one check holds at a time, device memory and host memory each. Less than
+    /// [`Limits::LEAST_BYTES`] counts as that much. More memory brings checks of what only large memory has, such as
+    /// buffers that the driver cannot give in one piece.
+    pub bytes: u64,
+    /// How long a check waits for a waker that ought to be woken, before it says that none was. A sound device never
+    /// makes a check wait that long.
+    pub patience: Duration,
+    /// What random programs are made from. The same seed gives the same programs; a long test runs the suite with many.
+    pub seed: u64,
+}
+
+impl Limits {
+    /// Every check needs this much at most.
+    pub const LEAST_BYTES: u64 = 8 << 20;
+
+    /// These limits with another amount of memory.
+    #[must_use]
+    pub fn with_bytes(mut self, bytes: u64) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// These limits with other random programs.
+    #[must_use]
+    pub fn with_seed(mut self, seed: u64) -> Self {
+        self.seed = seed;
+        self
+    }
+
+    /// These limits with another patience.
+    #[must_use]
+    pub fn with_patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+}
+
+impl Default for Limits {
+    /// 32 MiB, half a minute, and seed 0.
+    fn default() -> Self {
+        Self { bytes: 32 << 20, patience: Duration::from_secs(30), seed: 0 }
+    }
+}
+
+/// One check of the suite.
+pub struct Check<D: Device> {
+    /// Its name: what a device that passes does. Unique in the suite.
+    pub name: &'static str,
+    /// The check itself. It panics, with a message that says what was expected, if the device breaks the contract.
+    pub run: fn(&Context<'_, D>),
+}
+
+impl<D: Device> Check<D> {
+    /// Runs the check.
+    ///
+    /// Whatever it holds of the device is given back, also when it fails. A panic is caught, so this needs a program
+    /// that unwinds.
+    #[must_use]
+    pub fn run(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
+        let context = Context::new(device, *limits);
+        match catch_unwind(AssertUnwindSafe(|| (self.run)(&context))) {
+            Ok(()) => context.skipped().map_or(Outcome::Passed, Outcome::Skipped),
+            Err(panic) => Outcome::Failed(message(&*panic)),
+        }
+    }
+}
+
+impl<D: Device> fmt::Debug for Check<D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Check").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+fn message(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("a panic without a message").into()
+}
+
+/// How a check ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The device does what the check's name says.
+    Passed,
+    /// The device cannot be asked, or not within the limits: why.
+    Skipped(String),
+    /// The device breaks the contract: how.
+    Failed(String),
+}
+
+/// What came out of a run of the suite.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    outcomes: Vec<(&'static str, Outcome)>,
+}
+
+impl Report {
+    /// Every check with its outcome, in the order of the suite.
+    pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, &Outcome)> {
+        self.outcomes.iter().map(|(name, outcome)| (*name, outcome))
+    }
+
+    /// The checks that failed, with what they say.
+    pub fn failures(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        self.outcomes().filter_map(|(name, outcome)| match outcome {
+            Outcome::Failed(why) => Some((name, why.as_str())),
+            _ => None,
+        })
+    }
+
+    /// Whether no check failed.
+    #[must_use]
+    pub fn passed(&self) -> bool {
+        self.failures().next().is_none()
+    }
+
+    /// Does nothing if no check failed.
+    ///
+    /// # Panics
+    /// If one did, with the whole report.
+    #[track_caller]
+    pub fn assert_passed(&self) {
+        assert!(self.passed(), "the device breaks the contract\n{self}");
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |wanted: fn(&Outcome) -> bool| self.outcomes().filter(|(_, o)| wanted(o)).count();
+        for (name, outcome) in self.outcomes() {
+            match outcome {
+                Outcome::Passed => {}
+                Outcome::Skipped(why) => writeln!(f, "skipped {name}: {why}")?,
+                Outcome::Failed(why) => writeln!(f, "FAILED {name}: {why}")?,
+            }
+        }
+        write!(
+            f,
+            "{} passed, {} failed, {} skipped",
+            of(|o| matches!(o, Outcome::Passed)),
+            of(|o| matches!(o, Outcome::Failed(_))),
+            of(|o| matches!(o, Outcome::Skipped(_)))
+        )
+    }
+}
+
+/// Runs every check, one after the other; tells each name on standard output before it starts.
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use backend_api::conformance::{self, Limits, reference::ReferenceDevice};
+/// let device = Arc::new(ReferenceDevice::new(64 << 20));
+/// let report = conformance::run_all(&device, &Limits::default().with_bytes(4 << 20));
+/// assert!(report.passed(), "{report}");
+/// ```
+pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> Report {
+    run_each(device, limits, |_| {})
+}
+
+/// As [`run_all`], and calls `before` with each name before its check starts.
+pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl FnMut(&'static str)) -> Report {
+    let mut report = Report::default();
+    for check in checks::<D>() {
+        println!("{}: {}", device.info(), check.name);
+        before(check.name);
+        let outcome = check.run(device, limits);
+        report.outcomes.push((check.name, outcome));
+    }
+    report
+}
+
+/// What [`conformance_tests!`](crate::conformance_tests) takes: a device, or none where there is none.
+pub trait Subject {
+    /// The kind of device.
+    type Device: Device;
+    /// The device, if there is one.
+    fn into_device(self) -> Option<Arc<Self::Device>>;
+}
+
+impl<D: Device> Subject for Arc<D> {
+    type Device = D;
+    fn into_device(self) -> Option<Arc<D>> {
+        Some(self)
+    }
+}
+
+impl<D: Device> Subject for Option<Arc<D>> {
+    type Device = D;
+    fn into_device(self) -> Option<Arc<D>> {
+        self
+    }
+}
+
+/// Runs the check of this name on a device as a test. For [`conformance_tests!`](crate::conformance_tests).
+///
+/// # Panics
+/// If the check fails, or if there is no check of this name.
+#[doc(hidden)]
+#[track_caller]
+pub fn run_as_test<S: Subject>(name: &str, subject: S, limits: &Limits) {
+    let check = checks::<S::Device>().iter().find(|check| check.name == name).expect("a name of the list");
+    let Some(device) = subject.into_device() else {
+        println!("skipped {name}: there is no device");
+        return;
+    };
+    match check.run(&device, limits) {
+        Outcome::Passed => {}
+        Outcome::Skipped(why) => println!("skipped {name}: {why}"),
+        Outcome::Failed(why) => panic!("{}: {why}", device.info()),
+    }
+}
+
+/// Makes one `#[test]` for each check of the [suite](crate::conformance), with the check's name.
+///
+/// Takes an expression that gives an `Arc<D>`, or an `Option<Arc<D>>` whose `None` skips the test with a line on
+/// standard output, and optionally the [`Limits`](crate::conformance::Limits). Both are evaluated once for each test; a
+/// device that is slow to make can live in a `static OnceLock`, as checks tolerate each other.
+///
+/// ```
+/// use std::sync::{Arc, OnceLock};
+/// use backend_api::conformance::{Limits, reference::ReferenceDevice};
+///
+/// /// The card, if this machine has one.
+/// fn card() -> Option<Arc<ReferenceDevice>> {
+///     static CARD: OnceLock<Option<Arc<ReferenceDevice>>> = OnceLock::new();
+///     CARD.get_or_init(|| Some(Arc::new(ReferenceDevice::new(64 << 20)))).clone()
+/// }
+///
+/// backend_api::conformance_tests!(card(), Limits::default().with_bytes(8 << 20));
+/// # fn main() {}
+/// ```
+#[macro_export]
+macro_rules! conformance_tests {
+    ($subject:expr $(,)?) => {
+        $crate::conformance_tests!($subject, $crate::conformance::Limits::default());
+    };
+    ($subject:expr, $limits:expr $(,)?) => {
+        $crate::__conformance_list! { { $crate::__conformance_define_tests } [$subject] [$limits] }
+    };
+}
+
+/// Turns the list into tests.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_define_tests {
+    ([$subject:expr] [$limits:expr] $($module:ident { $($name:ident)* })*) => {
+        $($(
+            #[test]
+            fn $name() {
+                $crate::conformance::run_as_test(stringify!($name), $subject, &$limits);
+            }
+        )*)*
+    };
+}
+
+/// Turns the list into [`checks`].
+macro_rules! define_checks {
+    ([] [] $($module:ident { $($name:ident)* })*) => {
+        /// All checks, in the order in which they are best looked at: a later one may fail for an earlier one's reason.
+        ///
+        /// ```
+        /// use backend_api::conformance::{checks, reference::ReferenceDevice};
+        /// assert!(checks::<ReferenceDevice>().iter().any(|check| check.name == "copies_of_nothing"));
+        /// ```
+        #[must_use]
+        pub fn checks<D: Device>() -> &'static [Check<D>] {
+            const { &[$($(Check { name: stringify!($name), run: $module::$name::<D> },)*)*] }
+        }
+    };
+}
+
+/// The one list of all checks, by module; hands them to the macro that is named first.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __conformance_list {
+    ({ $($macro:tt)* } [$($first:tt)*] [$($second:tt)*]) => {
+        $($macro)*! { [$($first)*] [$($second)*]
+            copies {
+                copies_of_nothing
+                copies_of_every_small_size_and_alignment
+                copies_between_every_pair_of_alignments
+                copies_of_large_and_odd_sizes
+                copies_within_and_between_buffers
+                copies_with_every_kind_of_host_memory
+            }
+            batches {
+                an_empty_batch_gives_a_ticket
+                batches_of_mixed_directions
+                batches_of_thousands_of_pieces
+                batches_that_read_one_place_many_times
+                batches_of_unequal_pieces
+            }
+            fills {
+                fills_of_nothing
+                fills_with_patterns_of_every_length
+                fills_of_every_small_size_and_alignment
+                fills_of_large_and_odd_sizes
+                fill_patterns_are_copied_before_the_call_returns
+            }
+            searches {
+                searches_of_nothing
+                searches_of_every_stride
+                searches_for_values_of_every_size
+                searches_list_no_more_than_the_limit
+                searches_that_match_all_or_none_or_the_ends
+                searches_of_many_elements
+                search_values_are_copied_before_the_call_returns
+                searches_in_flight_at_once_do_not_mix
+            }
+            indexed {
+                gathers_and_scatters_of_nothing
+                gathers_of_every_stride
+                scatters_of_every_stride
+                gathers_and_scatters_of_many_elements
+                gathers_and_scatters_of_large_elements
+                a_gather_with_an_index_outside_fails
+                a_scatter_with_an_index_outside_fails
+                gathers_in_flight_at_once_do_not_mix
+            }
+            tickets {
+                tickets_rise_by_one
+                tickets_that_were_never_given_are_unknown
+                done_stays_done
+                refused_calls_take_no_ticket
+                tickets_of_an_ended_queue_stay_askable
+                many_threads_wait_for_one_ticket
+                wakers_are_woken_once_when_work_is_done
+                wakers_for_what_is_done_are_woken_at_once
+                wakers_for_work_that_fails_are_woken
+                wakers_from_many_threads_are_all_woken
+            }
+            ordering {
+                work_in_a_queue_sees_what_came_before
+                the_last_of_many_writes_stays
+                kernels_and_copies_keep_their_order
+                done_means_all_work_before_is_done
+                order_after_carries_effects_between_queues
+                order_after_several_tickets_waits_for_all
+                order_after_in_both_directions_does_not_block
+                order_after_takes_any_ticket_of_the_device
+                order_after_refuses_what_it_does_not_know
+                work_goes_on_after_a_failure
+            }
+            refusals {
+                unknown_names_are_refused
+                ranges_outside_are_refused
+                kernels_on_ranges_outside_are_refused
+                malformed_requests_are_refused
+                internal_copies_that_overlap_are_refused
+                a_refused_batch_changes_nothing
+            }
+            memory {
+                the_information_is_plausible
+                the_memory_status_is_plausible
+                allocations_of_nothing_are_valid
+                new_host_memory_is_zeroed_and_aligned
+                pieces_of_host_memory_do_not_overlap
+                pieces_of_device_memory_do_not_overlap
+                more_memory_than_there_is_is_refused
+                memory_that_was_given_back_can_be_had_again
+                a_full_device_says_so_and_goes_on
+                buffers_larger_than_one_piece_are_one
+                proven_memory_is_memory
+                imported_memory_is_copied_from_and_to
+            }
+            lifetimes {
+                giving_device_memory_back_waits_for_work
+                giving_host_memory_back_waits_for_work
+                ending_a_queue_waits_for_its_work
+                things_can_be_given_back_in_any_order
+                work_of_one_queue_does_not_hold_what_another_needs
+                memory_in_use_by_others_can_be_given_back_meanwhile
+            }
+            stress {
+                random_programs_in_one_queue
+                random_programs_that_move_between_queues
+                threads_with_queues_of_their_own
+                threads_that_share_a_queue
+                queues_come_and_go
+            }
+        }
+    };
+}
+
+__conformance_list! { { define_checks } [] [] }

@@ -1,0 +1,107 @@
+//! What a check is given: a device, limits, and short ways to ask the device for things.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use crate::wrap::random::SplitMix64;
+use crate::{Commit, Device, DeviceBuffer, ErrorKind, HostBuffer, HostMemory, Queue, Result};
+
+use super::Limits;
+
+/// A device under check, with the limits of the check.
+#[derive(Debug)]
+pub struct Context<'a, D: Device> {
+    device: &'a Arc<D>,
+    limits: Limits,
+    skipped: RefCell<Option<String>>,
+}
+
+impl<'a, D: Device> Context<'a, D> {
+    /// The context of one run of one check.
+    #[must_use]
+    pub fn new(device: &'a Arc<D>, limits: Limits) -> Self {
+        Self { device, limits, skipped: RefCell::new(None) }
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device(&self) -> &'a Arc<D> {
+        self.device
+    }
+
+    /// The limits, with no more memory than the device has, and at least [`Limits::LEAST_BYTES`].
+    #[must_use]
+    pub fn limits(&self) -> Limits {
+        let bytes = self.limits.bytes.min(self.device.info().total_bytes);
+        self.limits.with_bytes(bytes.max(Limits::LEAST_BYTES))
+    }
+
+    /// Notes that the check, or a part of it, cannot be made on this device. The first reason counts.
+    pub fn skip(&self, why: impl Into<String>) {
+        self.skipped.borrow_mut().get_or_insert_with(|| why.into());
+    }
+
+    /// Why the check could not be made, if it could not.
+    #[must_use]
+    pub fn skipped(&self) -> Option<String> {
+        self.skipped.borrow().clone()
+    }
+
+    pub(super) fn queue(&self) -> Queue<D> {
+        Queue::new(self.device).expect("a queue")
+    }
+
+    pub(super) fn memory(&self, bytes: u64) -> DeviceBuffer<D> {
+        DeviceBuffer::new(self.device, bytes, Commit::Lazy).expect("device memory")
+    }
+
+    /// Pinned memory where the system allows it, pageable memory elsewhere.
+    pub(super) fn host(&self, bytes: usize) -> HostBuffer<D> {
+        self.pinned(bytes).unwrap_or_else(|| {
+            HostBuffer::new(self.device, bytes, HostMemory::Pageable).expect("host memory")
+        })
+    }
+
+    /// Pinned memory, unless the system refuses it.
+    pub(super) fn pinned(&self, bytes: usize) -> Option<HostBuffer<D>> {
+        match HostBuffer::new(self.device, bytes, HostMemory::Pinned) {
+            Err(error) if error.kind() == ErrorKind::PinRefused => None,
+            other => Some(other.expect("pinned memory, or its refusal")),
+        }
+    }
+
+    pub(super) fn wait(&self, ticket: crate::Ticket) {
+        self.device.wait(ticket).expect("work that is done");
+    }
+
+    /// `bytes` bytes that look like noise and are the same for a seed.
+    pub(super) fn noise(&self, seed: u64, bytes: usize) -> Vec<u8> {
+        let mut noise = vec![0; bytes];
+        SplitMix64::new(seed).fill(&mut noise);
+        noise
+    }
+}
+
+/// Asserts that a call was refused for this reason.
+#[track_caller]
+pub(super) fn assert_refused<T: std::fmt::Debug>(what: &str, result: Result<T>, kind: ErrorKind) {
+    match result {
+        Err(error) if error.kind() == kind => {}
+        other => panic!("{what}: expected a refusal as {kind:?}, found {other:?}"),
+    }
+}
+
+/// Asserts that two pieces of memory are equal, and says where they are not.
+#[track_caller]
+pub(super) fn assert_bytes(what: &str, found: &[u8], expected: &[u8]) {
+    assert_eq!(found.len(), expected.len(), "{what}: length");
+    let Some(first) = (0..found.len()).find(|&i| found[i] != expected[i]) else { return };
+    let wrong = found.iter().zip(expected).filter(|(a, b)| a != b).count();
+    let end = (first + 16).min(found.len());
+    panic!(
+        "{what}: {wrong} of {} bytes are wrong, the first at {first}: expected {:02x?}, found {:02x?}",
+        found.len(),
+        &expected[first..end],
+        &found[first..end]
+    );
+}

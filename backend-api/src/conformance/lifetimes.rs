@@ -1,0 +1,144 @@
+//! Things given back while work is in flight that needs them.
+
+use crate::{Device, DeviceBuffer, Fill, HostBuffer, Queue, Transfer};
+
+use super::Context;
+use super::context::assert_bytes;
+use super::scene::Scene;
+
+const BYTES: u64 = 300_000;
+
+/// A queue that is busy for a while before it comes to what is submitted next.
+fn busy_queue<D: Device>(cx: &Context<'_, D>, memory: &DeviceBuffer<D>) -> Queue<D> {
+    let queue = cx.queue();
+    for round in 0..24 {
+        let fill = Fill { to: memory.at(0), bytes: memory.bytes(), pattern: &[round; 60] };
+        queue.fill(&fill).expect("a fill");
+    }
+    queue
+}
+
+#[track_caller]
+fn assert_holds<D: Device>(what: &str, host: &HostBuffer<D>, expected: &[u8]) {
+    let mut found = vec![0; expected.len()];
+    host.read(0, &mut found);
+    assert_bytes(what, &found, expected);
+}
+
+pub(super) fn giving_device_memory_back_waits_for_work<D: Device>(cx: &Context<'_, D>) {
+    let other = cx.memory(1 << 20);
+    for round in 0..6 {
+        let (queue, host) = (busy_queue(cx, &other), cx.host(BYTES as usize));
+        let memory = cx.memory(BYTES);
+        queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[round, 7] }).expect("a fill");
+        let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
+        queue.submit(&[down]).expect("a download");
+        drop(memory);
+        // What reads the memory is done, so that what it wrote is there, though nobody waited for it.
+        assert_holds("a download from memory given back", &host, &[round, 7].repeat(BYTES as usize / 2));
+    }
+}
+
+pub(super) fn giving_host_memory_back_waits_for_work<D: Device>(cx: &Context<'_, D>) {
+    let other = cx.memory(1 << 20);
+    for round in 0..6 {
+        let mut scene = Scene::new(cx, BYTES as usize, 0);
+        let queue = busy_queue(cx, &other);
+        let host = cx.host(BYTES as usize);
+        host.write(0, &cx.noise(round, BYTES as usize));
+        let up = Transfer::Upload { from: host.at(0), to: scene.memory.at(0), bytes: BYTES };
+        let ticket = queue.submit(&[up]).expect("an upload");
+        drop(host);
+        // Memory that may take the place of what was given back.
+        let next = cx.host(BYTES as usize);
+        next.write(0, &vec![0xBB; BYTES as usize]);
+        cx.wait(ticket);
+        scene.expected = cx.noise(round, BYTES as usize);
+        scene.assert_as_expected("an upload from memory given back");
+    }
+}
+
+pub(super) fn ending_a_queue_waits_for_its_work<D: Device>(cx: &Context<'_, D>) {
+    let other = cx.memory(1 << 20);
+    let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
+    for round in 0..6 {
+        let queue = busy_queue(cx, &other);
+        queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[round, 9] }).expect("a fill");
+        let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
+        queue.submit(&[down]).expect("a download");
+        drop(queue);
+        assert_holds("a download by a queue that has ended", &host, &[round, 9].repeat(BYTES as usize / 2));
+    }
+}
+
+/// Something that is given back when it goes.
+trait Held {}
+impl<T> Held for T {}
+
+pub(super) fn things_can_be_given_back_in_any_order<D: Device>(cx: &Context<'_, D>) {
+    let orders =
+        [[0, 1, 2, 3], [3, 2, 1, 0], [1, 0, 3, 2], [2, 3, 0, 1], [1, 2, 0, 3], [2, 0, 3, 1], [3, 0, 1, 2]];
+    let watched = cx.host(BYTES as usize);
+    for (round, order) in orders.into_iter().enumerate() {
+        let [one, other] = [cx.memory(BYTES), cx.memory(BYTES)];
+        let (queue, host) = (cx.queue(), cx.host(BYTES as usize));
+        let pattern = [round as u8, 3, 5];
+        queue.fill(&Fill { to: one.at(0), bytes: BYTES, pattern: &pattern }).expect("a fill");
+        let copies = [
+            Transfer::Internal { from: one.at(0), to: other.at(0), bytes: BYTES },
+            Transfer::Download { from: other.at(0), to: host.at(0), bytes: BYTES },
+            Transfer::Upload { from: host.at(0), to: one.at(0), bytes: BYTES },
+            Transfer::Download { from: one.at(0), to: watched.at(0), bytes: BYTES },
+        ];
+        let tickets = copies.map(|copy| queue.submit(&[copy]).expect("a copy"));
+        let mut things: [Option<Box<dyn Held + '_>>; 4] =
+            [Some(Box::new(one)), Some(Box::new(other)), Some(Box::new(queue)), Some(Box::new(host))];
+        for thing in order {
+            things[thing] = None;
+        }
+        cx.wait(tickets[3]);
+        let expected: Vec<u8> = pattern.iter().copied().cycle().take(BYTES as usize).collect();
+        assert_holds(&format!("things given back in the order {order:?}"), &watched, &expected);
+    }
+}
+
+pub(super) fn work_of_one_queue_does_not_hold_what_another_needs<D: Device>(cx: &Context<'_, D>) {
+    // Two queues use one buffer; ending one leaves the other's work and the buffer alone.
+    let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
+    for round in 0..5 {
+        let [one, other] = [cx.queue(), cx.queue()];
+        let half = BYTES / 2;
+        one.fill(&Fill { to: memory.at(0), bytes: half, pattern: &[round] }).expect("a fill");
+        other.fill(&Fill { to: memory.at(half), bytes: half, pattern: &[round + 100] }).expect("a fill");
+        drop(one);
+        let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
+        cx.wait(other.submit(&[down]).expect("a download"));
+        let expected: Vec<u8> = [vec![round; half as usize], vec![round + 100; half as usize]].concat();
+        assert_holds("what two queues wrote", &host, &expected);
+    }
+}
+
+pub(super) fn memory_in_use_by_others_can_be_given_back_meanwhile<D: Device>(cx: &Context<'_, D>) {
+    let (device, limits) = (cx.device(), cx.limits());
+    std::thread::scope(|scope| {
+        for thread in 0..3_u8 {
+            scope.spawn(move || {
+                let cx = Context::new(device, limits);
+                let host = cx.host(20_000);
+                for round in 0..30_u8 {
+                    let (queue, memory) = (cx.queue(), cx.memory(20_000));
+                    let pattern = [thread, round];
+                    queue.fill(&Fill { to: memory.at(0), bytes: 20_000, pattern: &pattern }).expect("a fill");
+                    let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 20_000 };
+                    queue.submit(&[down]).expect("a download");
+                    if round % 2 == 0 {
+                        drop(memory);
+                    } else {
+                        drop(queue);
+                    }
+                    assert_holds("a download by one of three threads", &host, &pattern.repeat(10_000));
+                }
+            });
+        }
+    });
+}

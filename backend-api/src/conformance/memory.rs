@@ -1,0 +1,295 @@
+//! What a device is, what it has, and what it says when that is not enough.
+
+use std::ptr::NonNull;
+
+use crate::{
+    Commit, Device, DeviceBuffer, DeviceSpan, ErrorKind, Fill, HostBuffer, HostId, HostMemory, HostSpan,
+    Transfer,
+};
+
+use super::Context;
+use super::context::{assert_bytes, assert_refused};
+use super::scene::Scene;
+
+pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
+    let info = cx.device().info();
+    assert!(!info.backend.is_empty() && !info.name.is_empty(), "a device has a backend and a name: {info:?}");
+    let form =
+        |name: &str| name.split_once(':').is_some_and(|(kind, rest)| !kind.is_empty() && !rest.is_empty());
+    assert!(form(&info.identity), "an identity has the form kind:name, not {:?}", info.identity);
+    for alias in &info.aliases {
+        assert!(form(alias), "an alias has the form kind:name, not {alias:?}");
+        assert_ne!(*alias, info.identity, "an alias is another name");
+    }
+    assert!(info.total_bytes > 0, "a device has memory");
+    assert!(
+        (1..=info.total_bytes).contains(&info.largest_allocation_bytes),
+        "the largest allocation of {} bytes of {}",
+        info.largest_allocation_bytes,
+        info.total_bytes
+    );
+    assert!(info.copy_engines >= 1, "a device copies");
+    assert_eq!(*info, *cx.device().info(), "facts do not change");
+}
+
+pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
+    let bytes = cx.limits().bytes / 4;
+    let held = cx.memory(bytes);
+    let status = cx.device().memory().expect("a memory status");
+    assert!(status.total_bytes >= bytes, "{status:?} with {bytes} bytes taken");
+    assert!(status.free_bytes <= status.total_bytes, "no more is free than there is: {status:?}");
+    assert!(status.usable_bytes <= status.free_bytes, "no more is usable than is free: {status:?}");
+    drop(held);
+}
+
+pub(super) fn allocations_of_nothing_are_valid<D: Device>(cx: &Context<'_, D>) {
+    let memory = [Commit::Lazy, Commit::Proven]
+        .map(|commit| DeviceBuffer::new(cx.device(), 0, commit).expect("device memory of no bytes"));
+    assert_ne!(memory[0].id(), memory[1].id(), "names are unique");
+    let host = [cx.host(0), cx.host(0)];
+    assert_ne!(host[0].id(), host[1].id(), "names are unique");
+    assert_eq!(host[0].bytes(), 0);
+    host[0].read(0, &mut []);
+    host[0].write(0, &[]);
+}
+
+pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, D>) {
+    for kind in [HostMemory::Pageable, HostMemory::Pinned] {
+        for bytes in [1, 100, 4096, 4097, 100_000, 1 << 20] {
+            // More than once, so that memory comes back that was written to.
+            for _ in 0..3 {
+                let host = match HostBuffer::new(cx.device(), bytes, kind) {
+                    Err(error) if kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused => {
+                        cx.skip("the system refuses pinned memory; pageable memory was checked");
+                        continue;
+                    }
+                    host => host.expect("host memory"),
+                };
+                assert_eq!((host.bytes(), host.kind()), (bytes, kind), "what was asked for");
+                assert_eq!(
+                    host.address().addr().get() % 4096,
+                    0,
+                    "alignment of {bytes} bytes of {kind:?} memory"
+                );
+                let mut found = vec![1; bytes];
+                host.read(0, &mut found);
+                assert_bytes("new host memory", &found, &vec![0; bytes]);
+                host.write(0, &vec![0xFF; bytes]);
+            }
+        }
+    }
+}
+
+pub(super) fn pieces_of_host_memory_do_not_overlap<D: Device>(cx: &Context<'_, D>) {
+    let pieces: Vec<_> = [1, 4095, 4096, 4097, 0, 10_000, 64, 64].map(|bytes| cx.host(bytes)).into();
+    for (i, piece) in pieces.iter().enumerate() {
+        piece.write(0, &vec![i as u8 + 1; piece.bytes()]);
+    }
+    for (i, piece) in pieces.iter().enumerate() {
+        let mut found = vec![0; piece.bytes()];
+        piece.read(0, &mut found);
+        assert_bytes("one of several pieces of host memory", &found, &vec![i as u8 + 1; piece.bytes()]);
+    }
+}
+
+pub(super) fn pieces_of_device_memory_do_not_overlap<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 60_000, 60_000);
+    let sizes = [1, 4095, 4096, 4097, 0, 10_000, 64, 64];
+    let pieces = sizes.map(|bytes| cx.memory(bytes));
+    for (i, piece) in pieces.iter().enumerate() {
+        let fill = Fill { to: piece.at(0), bytes: sizes[i], pattern: &[i as u8 + 1] };
+        scene.queue.fill(&fill).expect("a fill");
+    }
+    let mut at = 0;
+    for (i, piece) in pieces.iter().enumerate() {
+        let copy = Transfer::Internal { from: piece.at(0), to: scene.memory.at(at as u64), bytes: sizes[i] };
+        scene.queue.submit(&[copy]).expect("an internal copy");
+        scene.expected[at..at + sizes[i] as usize].fill(i as u8 + 1);
+        at += sizes[i] as usize;
+    }
+    scene.assert_as_expected("several pieces of device memory");
+}
+
+pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D>) {
+    let total = cx.device().info().total_bytes;
+    for bytes in [u64::MAX, u64::MAX - 4095, 1 << 63, 1 << 50, total.saturating_mul(4)] {
+        if bytes <= total {
+            continue;
+        }
+        for commit in [Commit::Lazy, Commit::Proven] {
+            let error = DeviceBuffer::new(cx.device(), bytes, commit).expect_err("more memory than there is");
+            assert!(
+                matches!(error.kind(), ErrorKind::OutOfMemory | ErrorKind::TooLarge),
+                "{bytes} bytes of {total}: {error}"
+            );
+            assert_eq!(error.bytes(), Some(bytes), "the error says how many bytes were asked for: {error}");
+            if error.kind() == ErrorKind::OutOfMemory {
+                assert!(error.available_bytes().is_some(), "the error says how much is available: {error}");
+            }
+        }
+    }
+    for bytes in [usize::MAX, usize::MAX - 4096, isize::MAX as usize, 1 << 60] {
+        for kind in [HostMemory::Pageable, HostMemory::Pinned] {
+            let error =
+                HostBuffer::new(cx.device(), bytes, kind).expect_err("more host memory than there can be");
+            let pin = kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused;
+            assert!(
+                pin || error.kind() == ErrorKind::OutOfMemory,
+                "{bytes} bytes of {kind:?} memory: {error}"
+            );
+        }
+    }
+    let mut scene = Scene::new(cx, 1000, 1000);
+    scene.submit(&[scene.upload(1, 0, 999)]);
+    scene.assert_as_expected("a copy after refused allocations");
+}
+
+pub(super) fn memory_that_was_given_back_can_be_had_again<D: Device>(cx: &Context<'_, D>) {
+    let bytes = cx.limits().bytes / 2;
+    let total = cx.device().info().total_bytes;
+    let queue = cx.queue();
+    // Often enough to ask for more in all than a small device has; a large one is at least asked often.
+    let rounds = (2 * total / bytes).clamp(10, 50);
+    for round in 0..rounds {
+        let memory = cx.memory(bytes);
+        let fill = Fill { to: memory.at(bytes - 100), bytes: 100, pattern: &[round as u8] };
+        queue.fill(&fill).expect("a fill");
+    }
+    let ends = [(); 64].map(|()| (cx.queue(), cx.host(10)));
+    for (queue, host) in ends {
+        drop(host);
+        queue.submit(&[]).expect("an empty batch");
+    }
+}
+
+pub(super) fn a_full_device_says_so_and_goes_on<D: Device>(cx: &Context<'_, D>) {
+    let total = cx.device().info().total_bytes;
+    if total > cx.limits().bytes {
+        return cx.skip(format!("filling {total} bytes is beyond the limit of {} bytes", cx.limits().bytes));
+    }
+    let mut scene = Scene::new(cx, 4096, 4096);
+    let piece = total / 7;
+    for _ in 0..2 {
+        let mut held = Vec::new();
+        let error = loop {
+            match DeviceBuffer::new(cx.device(), piece, Commit::Proven) {
+                Ok(memory) => held.push(memory),
+                Err(error) => break error,
+            }
+            assert!(held.len() <= 7, "{} pieces of {piece} bytes fit into {total}", held.len());
+        };
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory, "a full device: {error}");
+        assert_eq!(error.bytes(), Some(piece), "{error}");
+        assert!(error.available_bytes().is_some_and(|available| available < piece), "{error}");
+        scene.submit(&[scene.upload(0, 1, 4095)]);
+        scene.assert_as_expected("a copy on a full device");
+        held.pop();
+        held.push(DeviceBuffer::new(cx.device(), piece, Commit::Proven).expect("a piece for one given back"));
+    }
+}
+
+pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, D>) {
+    let piece = cx.device().info().largest_allocation_bytes;
+    let wanted = piece.saturating_mul(2).saturating_add(5000);
+    let usable = cx.device().memory().expect("a memory status").usable_bytes;
+    if wanted > cx.limits().bytes.min(usable) {
+        return cx.skip(format!("{wanted} bytes, as two pieces need, are beyond the limits or the device"));
+    }
+    let (seam, bytes) = (piece as usize, wanted as usize);
+    let mut scene = Scene::new(cx, bytes, 100_000.min(bytes));
+    let near = |k: usize| seam * (1 + k % 2) - 1 - k;
+    for k in 0..70 {
+        scene.submit(&[scene.upload(k, near(k), 2 * k + 1)]);
+        scene.submit(&[scene.download(near(k + 1), 1000 + k * 200, 150)]);
+    }
+    scene.assert_as_expected("copies across a seam");
+    for size in [1, 2, 8, 100, 4096] {
+        scene.submit(&[scene.internal(seam - size / 2, 2 * seam - size / 2, size)]);
+        scene.submit(&[scene.internal(2 * seam - size / 3, seam - size / 5, size)]);
+        scene.assert_as_expected("copies from seam to seam");
+        scene.fill(seam - 3 * size, 7 * size, &cx.noise(size as u64, size));
+        scene.fill(3, 2 * seam + 100, &cx.noise(size as u64 + 9, size));
+        scene.assert_as_expected("fills across seams");
+    }
+    for stride in [1, 7, 8, 100] {
+        let value = cx.noise(stride as u64, stride.min(8));
+        let start = seam - 50 * stride - stride / 2;
+        let mut hay = cx.noise(77, 100 * stride);
+        for i in [0, 49, 50, 51, 99] {
+            hay[i * stride..][..value.len()].copy_from_slice(&value);
+        }
+        scene.put(start, &hay);
+        let elements = scene.elements(start, 100, stride);
+        scene.search(elements, 0, &value, 100, true, 0);
+        scene.write_indices(0, &(0..100).rev().collect::<Vec<_>>());
+        scene.gather(elements, 0, 100, 800);
+        scene.scatter(elements, 0, 100, 801);
+        scene.assert_as_expected("kernels across a seam");
+    }
+}
+
+pub(super) fn proven_memory_is_memory<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    for bytes in [1, 4096, 100_001, 1 << 20] {
+        let proven = DeviceBuffer::new(cx.device(), bytes, Commit::Proven).expect("proven memory");
+        assert_eq!(proven.bytes(), bytes);
+        let (there, back) = (scene.memory.at(0), proven.at(0));
+        let copies = [(there, back), (back, there)].map(|(from, to)| Transfer::Internal { from, to, bytes });
+        scene.queue.submit(&copies[..1]).expect("an internal copy");
+        scene.fill(0, bytes as usize, &[3]);
+        scene.queue.submit(&copies[1..]).expect("an internal copy");
+        let noise = cx.noise(1, bytes as usize);
+        scene.expected[..bytes as usize].copy_from_slice(&noise);
+        scene.assert_as_expected("bytes kept in proven memory");
+    }
+}
+
+pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, D>) {
+    const BYTES: usize = 50_000;
+    for kind in [HostMemory::Pageable, HostMemory::Pinned] {
+        for skew in [0, 1, 13, 4096] {
+            // One that is aligned to nothing in particular, as memory of a program is.
+            let mut memory = cx.noise(3, BYTES + skew);
+            let address = NonNull::from(&mut memory[skew..]).cast::<u8>();
+            // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but by copies.
+            let imported = match unsafe { cx.device().import_host(address, BYTES, kind) } {
+                Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
+                    cx.skip(format!("importing {kind:?} memory: {error}"));
+                    continue;
+                }
+                id => Imported { device: &**cx.device(), id: id.expect("imported memory, or its refusal") },
+            };
+            let scene = Scene::new(cx, BYTES, 0);
+            let at = |offset| HostSpan::new(imported.id, offset);
+            let copies = [
+                Transfer::Upload { from: at(1), to: scene.memory.at(0), bytes: 20_000 },
+                Transfer::Download { from: scene.memory.at(3), to: at(30_000), bytes: 19_990 },
+            ];
+            let tickets = copies.map(|copy| scene.queue.submit(&[copy]).expect("a copy"));
+            cx.wait(tickets[1]);
+            let beyond = Transfer::Upload { from: at(BYTES as u64 - 1), to: scene.memory.at(0), bytes: 2 };
+            let refused = scene.queue.submit(&[beyond]);
+            assert_refused("a copy beyond imported memory", refused, ErrorKind::InvalidArgument);
+            let id = imported.id;
+            drop(imported);
+            let mut expected = cx.noise(3, BYTES + skew);
+            expected.copy_within(skew + 4..skew + 19_994, skew + 30_000);
+            assert_bytes("imported memory", &memory, &expected);
+            let (from, to) = (HostSpan::new(id, 0), DeviceSpan::new(scene.memory.id(), 0));
+            let refused = scene.queue.submit(&[Transfer::Upload { from, to, bytes: 1 }]);
+            assert_refused("a copy from forgotten memory", refused, ErrorKind::UnknownHandle);
+        }
+    }
+}
+
+/// Gives imported memory back when it goes, also in a panic: the device must not keep an address that is freed.
+struct Imported<'a, D: Device> {
+    device: &'a D,
+    id: HostId,
+}
+
+impl<D: Device> Drop for Imported<'_, D> {
+    fn drop(&mut self) {
+        self.device.release_host(self.id);
+    }
+}

@@ -1,0 +1,100 @@
+//! What kernels should do, written as simply as can be; and a device that does just that.
+//!
+//! The functions work on ordinary slices and favour clarity over speed. Tests of a backend's own kernels can compare
+//! with them.
+
+mod device;
+
+pub use device::ReferenceDevice;
+
+/// What a search finds.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// How many elements match.
+    pub total: u64,
+    /// The indices of the first of them, ascending.
+    pub indices: Vec<u64>,
+}
+
+/// Writes a pattern again and again, the last time as far as it fits.
+///
+/// ```
+/// let mut memory = [0; 5];
+/// backend_api::conformance::reference::fill(&mut memory, &[1, 2]);
+/// assert_eq!(memory, [1, 2, 1, 2, 1]);
+/// ```
+///
+/// # Panics
+/// If the pattern is empty.
+pub fn fill(memory: &mut [u8], pattern: &[u8]) {
+    for place in memory.chunks_mut(pattern.len()) {
+        place.copy_from_slice(&pattern[..place.len()]);
+    }
+}
+
+/// Looks for elements of `stride` bytes whose bytes from `field_offset` on equal `value`; lists at most `limit`.
+///
+/// ```
+/// let found = backend_api::conformance::reference::search(&[1, 2, 9, 2, 1, 2], 2, 1, &[2], 2);
+/// assert_eq!(found.total, 3);
+/// assert_eq!(found.indices, [0, 1]);
+/// ```
+///
+/// # Panics
+/// If the field leaves its element, or `stride` is 0.
+#[must_use]
+pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8], limit: u64) -> Found {
+    let mut found = Found::default();
+    for (index, element) in elements.chunks_exact(stride).enumerate() {
+        if element[field_offset..field_offset + value.len()] == *value {
+            if found.total < limit {
+                found.indices.push(index as u64);
+            }
+            found.total += 1;
+        }
+    }
+    found
+}
+
+/// Collects elements of `stride` bytes by index. None if an index is outside.
+///
+/// ```
+/// # use backend_api::conformance::reference::gather;
+/// assert_eq!(gather(b"aabbcc", 2, &[2, 0, 2]).unwrap(), b"ccaacc");
+/// assert_eq!(gather(b"aabbcc", 2, &[3]), None);
+/// ```
+#[must_use]
+pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>> {
+    let mut values = Vec::with_capacity(indices.len() * stride);
+    for &index in indices {
+        values.extend_from_slice(&elements[place(elements, stride, index)?]);
+    }
+    Some(values)
+}
+
+/// Distributes elements of `stride` bytes by index, in the order of the indices, up to the first that is outside. None
+/// if one is.
+///
+/// ```
+/// # use backend_api::conformance::reference::scatter;
+/// let mut elements = *b"aabbcc";
+/// scatter(&mut elements, 2, &[2, 0], b"xxyy").unwrap();
+/// assert_eq!(&elements, b"yybbxx");
+/// ```
+///
+/// # Panics
+/// If there are fewer values than indices.
+#[must_use]
+pub fn scatter(elements: &mut [u8], stride: usize, indices: &[u64], values: &[u8]) -> Option<()> {
+    for (k, &index) in indices.iter().enumerate() {
+        let place = place(elements, stride, index)?;
+        elements[place].copy_from_slice(&values[k * stride..(k + 1) * stride]);
+    }
+    Some(())
+}
+
+fn place(elements: &[u8], stride: usize, index: u64) -> Option<std::ops::Range<usize>> {
+    let start = usize::try_from(index).ok()?.checked_mul(stride)?;
+    let end = start.checked_add(stride)?;
+    (end <= elements.len()).then_some(start..end)
+}

@@ -1,0 +1,357 @@
+//! The simplest device that keeps the contract.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::{
+    BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind, Extents, Fill,
+    Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter,
+    Search, Ticket, Timeline, Transfer, racy,
+};
+
+/// A device of ordinary memory that has done everything by the time a call returns.
+///
+/// It is made to be read: as an example of a backend, and as something to compare with. One lock guards all of it, so
+/// it is slow. It cannot lock pages and therefore refuses pinned memory.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, DeviceBuffer, Fill, Queue, conformance::reference::ReferenceDevice};
+/// let device = Arc::new(ReferenceDevice::new(1 << 20));
+/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1000, Commit::Lazy)?);
+/// let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"abc" })?;
+/// assert_eq!(ticket.value, 1);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct ReferenceDevice {
+    info: DeviceInfo,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    buffers: HashMap<BufferId, Vec<u8>>,
+    hosts: HashMap<HostId, HostPiece>,
+    queues: HashMap<QueueId, Arc<Timeline>>,
+    /// The newest ticket of each queue that was ended.
+    ended: HashMap<QueueId, u64>,
+    used_bytes: u64,
+}
+
+/// Host memory, ours or imported.
+#[derive(Debug)]
+struct HostPiece {
+    address: NonNull<u8>,
+    bytes: usize,
+    /// How it was allocated, if it is ours.
+    layout: Option<Layout>,
+}
+
+// SAFETY: it is an address; what is done through it is argued where it is done.
+unsafe impl Send for HostPiece {}
+
+impl Drop for HostPiece {
+    fn drop(&mut self) {
+        if let Some(layout) = self.layout {
+            // SAFETY: memory of ours came from `alloc_zeroed` with this layout and is freed only here.
+            unsafe { dealloc(self.address.as_ptr(), layout) }
+        }
+    }
+}
+
+/// What page-locked memory of a real device is aligned to.
+const HOST_ALIGNMENT: usize = 4096;
+/// What new device memory holds, so that nobody relies on zeroes.
+const GARBAGE: u8 = 0xCD;
+
+impl ReferenceDevice {
+    /// A device with `total_bytes` bytes of memory. The memory is taken from the system when it is allocated.
+    #[must_use]
+    pub fn new(total_bytes: u64) -> Self {
+        let identity = format!("reference:{total_bytes}");
+        let info = DeviceInfo::new("reference", "reference device", DeviceKind::Simulated, &identity);
+        Self { info: info.with_total_bytes(total_bytes), state: Mutex::default() }
+    }
+
+    /// Checks a call, carries it out, and gives the ticket of its outcome.
+    fn run(
+        &self,
+        queue: QueueId,
+        operation: &'static str,
+        check: impl FnOnce(&State) -> Result<()>,
+        work: impl FnOnce(&mut State) -> Result<()>,
+    ) -> Result<Ticket> {
+        let mut state = self.state.lock();
+        let timeline = state.queues.get(&queue).cloned().ok_or_else(|| unknown(operation, "queue"))?;
+        check(&state).map_err(|error| error.on(&self.info))?;
+        let ticket = timeline.begin()?;
+        let outcome = work(&mut state).map_err(|error| error.on(&self.info));
+        timeline.complete(ticket.value, outcome);
+        Ok(ticket)
+    }
+
+    /// What `live` says of a living queue, or whether the ticket of an ended one was given.
+    fn ask<T>(&self, ticket: Ticket, live: impl FnOnce(&Timeline) -> Result<T>, ended: T) -> Result<T> {
+        let state = self.state.lock();
+        if let Some(timeline) = state.queues.get(&ticket.queue).cloned() {
+            drop(state);
+            return live(&timeline);
+        }
+        match state.ended.get(&ticket.queue) {
+            Some(newest) if ticket.value <= *newest => Ok(ended),
+            _ => Err(unknown("poll", "ticket").on(&self.info)),
+        }
+    }
+}
+
+fn unknown(operation: &'static str, what: &str) -> Error {
+    Error::new(ErrorKind::UnknownHandle, operation).with_detail(format!("unknown {what}"))
+}
+
+impl Extents for State {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.buffers.get(&buffer).map(|memory| memory.len() as u64)
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.hosts.get(&host).map(|piece| piece.bytes as u64)
+    }
+}
+
+// All of these are called after the check of the whole request, which proved that names are known and ranges inside.
+impl State {
+    fn device(&mut self, at: DeviceSpan, bytes: u64) -> &mut [u8] {
+        let memory = self.buffers.get_mut(&at.buffer).expect("a checked buffer");
+        &mut memory[at.offset as usize..][..bytes as usize]
+    }
+
+    fn elements(&mut self, elements: &Elements) -> &mut [u8] {
+        self.device(elements.start, elements.count * elements.stride)
+    }
+
+    fn host(&self, at: HostSpan, bytes: usize) -> *mut u8 {
+        let piece = &self.hosts[&at.host];
+        assert!(at.offset as usize + bytes <= piece.bytes, "a checked range");
+        // SAFETY: the offset is inside of the piece, which lives as long as its entry.
+        unsafe { piece.address.as_ptr().add(at.offset as usize) }
+    }
+
+    fn read(&self, from: HostSpan, bytes: u64) -> Vec<u8> {
+        let mut copy = vec![0; bytes as usize];
+        // SAFETY: `host` proved the range; the vector is new. Others may touch the range meanwhile as `racy` allows.
+        unsafe { racy::copy(self.host(from, copy.len()), copy.as_mut_ptr(), copy.len()) };
+        copy
+    }
+
+    fn write(&self, to: HostSpan, bytes: &[u8]) {
+        // SAFETY: as in `read`; `bytes` is a copy made by this device and cannot overlap.
+        unsafe { racy::copy(bytes.as_ptr(), self.host(to, bytes.len()), bytes.len()) };
+    }
+
+    fn indices(&self, at: HostSpan, count: u64) -> Vec<u64> {
+        let bytes = self.read(at, count * 8);
+        bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes"))).collect()
+    }
+
+    fn transfer(&mut self, transfer: &Transfer) {
+        match *transfer {
+            Transfer::Upload { from, to, bytes } => {
+                let copy = self.read(from, bytes);
+                self.device(to, bytes).copy_from_slice(&copy);
+            }
+            Transfer::Download { from, to, bytes } => {
+                let copy = self.device(from, bytes).to_vec();
+                self.write(to, &copy);
+            }
+            Transfer::Internal { from, to, bytes } => {
+                let copy = self.device(from, bytes).to_vec();
+                self.device(to, bytes).copy_from_slice(&copy);
+            }
+        }
+    }
+
+    fn search(&mut self, search: &Search<'_>) {
+        let stride = search.elements.stride as usize;
+        let elements = self.elements(&search.elements);
+        let found = super::search(elements, stride, search.field_offset as usize, search.value, search.limit);
+        let header = [found.total, found.indices.len() as u64];
+        let answer: Vec<u8> = header.iter().chain(&found.indices).flat_map(|n| n.to_ne_bytes()).collect();
+        self.write(search.answer, &answer);
+    }
+
+    fn gather(&mut self, gather: &Gather) -> Result<()> {
+        let indices = self.indices(gather.indices, gather.count);
+        let stride = gather.elements.stride as usize;
+        let values = super::gather(self.elements(&gather.elements), stride, &indices);
+        self.write(gather.values, &values.ok_or_else(|| outside("gather"))?);
+        Ok(())
+    }
+
+    fn scatter(&mut self, scatter: &Scatter) -> Result<()> {
+        let indices = self.indices(scatter.indices, scatter.count);
+        let stride = scatter.elements.stride as usize;
+        let values = self.read(scatter.values, scatter.count * scatter.elements.stride);
+        super::scatter(self.elements(&scatter.elements), stride, &indices, &values)
+            .ok_or_else(|| outside("scatter"))
+    }
+}
+
+fn outside(operation: &'static str) -> Error {
+    Error::new(ErrorKind::KernelFailed, operation).with_detail("an index is outside of the elements")
+}
+
+impl Device for ReferenceDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        let free = self.info.total_bytes - self.state.lock().used_bytes;
+        Ok(MemoryStatus::new(self.info.total_bytes, free, free))
+    }
+
+    fn create_queue(&self) -> Result<QueueId> {
+        let queue = QueueId::unique();
+        self.state.lock().queues.insert(queue, Arc::new(Timeline::new(queue)));
+        Ok(queue)
+    }
+
+    fn release_queue(&self, queue: QueueId) {
+        let mut state = self.state.lock();
+        if let Some(timeline) = state.queues.remove(&queue) {
+            state.ended.insert(queue, timeline.newest().value);
+        }
+    }
+
+    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferId> {
+        let mut state = self.state.lock();
+        let free = self.info.total_bytes - state.used_bytes;
+        let refused = |kind| {
+            let error = Error::new(kind, "allocate").with_bytes(bytes);
+            Err(error.with_available_bytes(free).on(&self.info))
+        };
+        if bytes > self.info.total_bytes {
+            return refused(ErrorKind::TooLarge);
+        }
+        let mut memory = Vec::new();
+        if bytes > free || memory.try_reserve_exact(bytes as usize).is_err() {
+            return refused(ErrorKind::OutOfMemory);
+        }
+        memory.resize(bytes as usize, GARBAGE);
+        let id = BufferId::unique();
+        state.used_bytes += bytes;
+        state.buffers.insert(id, memory);
+        Ok(id)
+    }
+
+    fn release(&self, buffer: BufferId) {
+        let mut state = self.state.lock();
+        if let Some(memory) = state.buffers.remove(&buffer) {
+            state.used_bytes -= memory.len() as u64;
+        }
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        let refused = |kind| Error::new(kind, "allocate_host").with_bytes(bytes as u64).on(&self.info);
+        if kind == HostMemory::Pinned {
+            return Err(refused(ErrorKind::PinRefused));
+        }
+        // An allocation of nothing has an address of its own, too.
+        let layout = Layout::from_size_align(bytes.max(1), HOST_ALIGNMENT);
+        let layout = layout.map_err(|_| refused(ErrorKind::OutOfMemory))?;
+        // SAFETY: the layout is not empty.
+        let address = unsafe { alloc_zeroed(layout) };
+        let address = NonNull::new(address).ok_or_else(|| refused(ErrorKind::OutOfMemory))?;
+        let id = HostId::unique();
+        self.state.lock().hosts.insert(id, HostPiece { address, bytes, layout: Some(layout) });
+        Ok(HostAllocation { id, address, bytes, kind })
+    }
+
+    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+        if kind == HostMemory::Pinned {
+            let error = Error::new(ErrorKind::PinRefused, "import_host").with_bytes(bytes as u64);
+            return Err(error.on(&self.info));
+        }
+        let id = HostId::unique();
+        self.state.lock().hosts.insert(id, HostPiece { address, bytes, layout: None });
+        Ok(id)
+    }
+
+    fn release_host(&self, host: HostId) {
+        self.state.lock().hosts.remove(&host);
+    }
+
+    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        self.run(
+            queue,
+            "submit",
+            |state| transfers.iter().try_for_each(|transfer| state.check_transfer(transfer)),
+            |state| {
+                transfers.iter().for_each(|transfer| state.transfer(transfer));
+                Ok(())
+            },
+        )
+    }
+
+    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+        self.run(
+            queue,
+            "fill",
+            |state| state.check_fill(fill),
+            |state| {
+                super::fill(state.device(fill.to, fill.bytes), fill.pattern);
+                Ok(())
+            },
+        )
+    }
+
+    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+        self.run(
+            queue,
+            "search",
+            |state| state.check_search(search),
+            |state| {
+                state.search(search);
+                Ok(())
+            },
+        )
+    }
+
+    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+        self.run(queue, "gather", |state| state.check_gather(gather), |state| state.gather(gather))
+    }
+
+    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+        self.run(queue, "scatter", |state| state.check_scatter(scatter), |state| state.scatter(scatter))
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        self.ask(ticket, |timeline| timeline.poll(ticket.value), Progress::Done)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.ask(ticket, |timeline| timeline.wait(ticket.value), ())
+    }
+
+    fn wake(&self, _ticket: Ticket, waker: Waker) {
+        // Nothing is ever pending. The lock is not held: wakers are foreign code.
+        waker.wake();
+    }
+
+    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+        if !self.state.lock().queues.contains_key(&queue) {
+            return Err(unknown("order_after", "queue").on(&self.info));
+        }
+        // Nothing is ever pending, so there is nothing to wait for; but the ticket has to exist.
+        match self.poll(ticket) {
+            Err(error) if error.kind() == ErrorKind::UnknownHandle => Err(error),
+            _ => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! Calls that must be refused, for the right reason and without a trace.
+
+use crate::{
+    BufferId, Commit, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer,
+    HostId, HostMemory, HostSpan, Queue, QueueId, Result, Scatter, Search, Ticket, Transfer,
+};
+
+use super::Context;
+use super::context::assert_refused;
+use super::scene::Scene;
+
+/// Asks for every kind of work on these places, with sizes that are right for memory of 1024 bytes.
+fn ask_for_everything<D: Device>(
+    device: &D,
+    queue: QueueId,
+    device_at: DeviceSpan,
+    host_at: HostSpan,
+) -> Vec<(&'static str, Result<Ticket>)> {
+    let elements = Elements { start: device_at, count: 8, stride: 8 };
+    let other_at = DeviceSpan::new(device_at.buffer, 512);
+    let values = HostSpan::new(host_at.host, 512);
+    let search =
+        Search { elements, field_offset: 0, value: &[1], limit: 2, count_all: true, answer: host_at };
+    vec![
+        ("upload", device.submit(queue, &[Transfer::Upload { from: host_at, to: device_at, bytes: 8 }])),
+        ("download", device.submit(queue, &[Transfer::Download { from: device_at, to: host_at, bytes: 8 }])),
+        ("internal", device.submit(queue, &[Transfer::Internal { from: device_at, to: other_at, bytes: 8 }])),
+        ("fill", device.fill(queue, &Fill { to: device_at, bytes: 8, pattern: &[1] })),
+        ("search", device.search(queue, &search)),
+        ("gather", device.gather(queue, &Gather { elements, indices: host_at, count: 1, values })),
+        ("scatter", device.scatter(queue, &Scatter { elements, indices: host_at, count: 1, values })),
+    ]
+}
+
+pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1024, 1024);
+    let (memory, host, queue) = (scene.memory.at(0), scene.host.at(0), scene.queue.id());
+    let device = &**cx.device();
+    let gone = {
+        let queue = Queue::new(cx.device()).expect("a queue");
+        let memory = DeviceBuffer::new(cx.device(), 1024, Commit::Lazy).expect("device memory");
+        let host = HostBuffer::new(cx.device(), 1024, HostMemory::Pageable).expect("host memory");
+        (queue.id(), memory.at(0), host.at(0))
+    };
+    let never =
+        (QueueId::unique(), DeviceSpan::new(BufferId::unique(), 0), HostSpan::new(HostId::unique(), 0));
+    for (what, (no_queue, no_memory, no_host)) in [("never given", never), ("given back", gone)] {
+        let asked = [
+            ("queue", ask_for_everything(device, no_queue, memory, host)),
+            ("buffer", ask_for_everything(device, queue, no_memory, host)),
+            ("host memory", ask_for_everything(device, queue, memory, no_host)),
+        ];
+        for (name, calls) in asked {
+            for (call, result) in calls {
+                let needs_none = name == "host memory" && ["internal", "fill"].contains(&call);
+                if !needs_none {
+                    let what = format!("{call} with a {name} that was {what}");
+                    assert_refused(&what, result, ErrorKind::UnknownHandle);
+                } else if call == "internal" {
+                    cx.wait(result.expect("an internal copy"));
+                    scene.expected.copy_within(0..8, 512);
+                } else {
+                    cx.wait(result.expect("a fill"));
+                    scene.expected[..8].fill(1);
+                }
+            }
+        }
+        // Giving back what is not there does nothing.
+        device.release_queue(no_queue);
+        device.release(no_memory.buffer);
+        device.release_host(no_host.host);
+    }
+    // A name that is unknown is refused even where there is nothing to do.
+    let nothing = Transfer::Upload { from: host, to: never.1, bytes: 0 };
+    assert_refused("a copy of nothing to nowhere", scene.queue.submit(&[nothing]), ErrorKind::UnknownHandle);
+    assert_refused("an empty batch in no queue", device.submit(never.0, &[]), ErrorKind::UnknownHandle);
+    scene.assert_as_expected("after calls with unknown names");
+}
+
+/// Places and lengths that leave memory of `length` bytes; some of them overflow when they are added.
+fn outside(length: u64) -> [(u64, u64); 11] {
+    let half = 1 << 63;
+    [
+        (length, 1),
+        (length + 1, 0),
+        (length - 1, 2),
+        (0, length + 1),
+        (u64::MAX, 0),
+        (u64::MAX, 1),
+        (1, u64::MAX),
+        (u64::MAX, u64::MAX),
+        (half, half),
+        (u64::MAX - length + 1, length),
+        (length, u64::MAX - length + 1),
+    ]
+}
+
+pub(super) fn ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
+    const LENGTH: u64 = 1000;
+    let mut scene = Scene::new(cx, LENGTH as usize, LENGTH as usize);
+    for (offset, bytes) in outside(LENGTH) {
+        let what = |call: &str| format!("{call} of {bytes} bytes at {offset} of memory of {LENGTH}");
+        let (memory, host) = (scene.memory.at(offset), scene.host.at(offset));
+        let (start, host_start) = (scene.memory.at(0), scene.host.at(0));
+        let copies = [
+            Transfer::Upload { from: host, to: start, bytes },
+            Transfer::Upload { from: host_start, to: memory, bytes },
+            Transfer::Download { from: memory, to: host_start, bytes },
+            Transfer::Download { from: start, to: host, bytes },
+            Transfer::Internal { from: memory, to: start, bytes },
+            Transfer::Internal { from: start, to: memory, bytes },
+        ];
+        for copy in copies {
+            let refused = scene.queue.submit(&[copy]);
+            assert_refused(&format!("{copy:?}"), refused, ErrorKind::InvalidArgument);
+        }
+        let fill = Fill { to: memory, bytes, pattern: &[1, 2, 3] };
+        assert_refused(&what("a fill"), scene.queue.fill(&fill), ErrorKind::InvalidArgument);
+    }
+    scene.assert_as_expected("after copies that were refused");
+}
+
+/// Elements that leave memory of 1000 bytes; some of them only seem to fit when they are multiplied.
+const ELEMENTS_OUTSIDE: [(u64, u64, u64); 9] = [
+    (0, 126, 8),
+    (1, 125, 8),
+    (1000, 1, 1),
+    (1001, 0, 1),
+    (0, 1 << 61, 8),
+    (0, 1 << 32, 1 << 32),
+    (8, (1 << 61) + 1, 8),
+    (u64::MAX, 1, 1),
+    (0, u64::MAX, u64::MAX),
+];
+
+pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1000, 1000);
+    scene.write_host(0, &[0; 64]);
+    let (queue, answer) = (&scene.queue, scene.host.at(64));
+    let fitting = Elements { start: scene.memory.at(0), count: 125, stride: 8 };
+    let invalid = ErrorKind::InvalidArgument;
+    let search = |elements, limit, answer| {
+        queue.search(&Search { elements, field_offset: 0, value: &[1], limit, count_all: true, answer })
+    };
+    for (start, count, stride) in ELEMENTS_OUTSIDE {
+        let elements = Elements { start: scene.memory.at(start), count, stride };
+        let what = |call: &str| format!("{call} of {elements:?} in 1000 bytes");
+        assert_refused(&what("a search"), search(elements, 0, answer), invalid);
+        for count in [0, 1] {
+            let (indices, values) = (scene.host.at(0), scene.host.at(128));
+            let gather = queue.gather(&Gather { elements, indices, count, values });
+            assert_refused(&what("a gather"), gather, invalid);
+            let scatter = queue.scatter(&Scatter { elements, indices, count, values });
+            assert_refused(&what("a scatter"), scatter, invalid);
+        }
+    }
+    for (offset, limit) in
+        [(992, 0), (984, 1), (888, 13), (0, 124), (0, u64::MAX), (1000, 0), (u64::MAX - 7, 1)]
+    {
+        let what = format!("an answer for {limit} indices at {offset} of 1000 bytes");
+        assert_refused(&what, search(fitting, limit, scene.host.at(offset)), invalid);
+    }
+    for (indices, count, values) in [
+        (0, 126, 0),
+        (1000, 1, 0),
+        (0, 1, 993),
+        (0, 50, 601),
+        (0, 1 << 61, 0),
+        (0, (1 << 61) + 1, 0),
+        (0, u64::MAX, 0),
+        (u64::MAX - 7, 1, 0),
+        (0, 1, u64::MAX),
+        (1008, 0, 0),
+        (0, 0, 1001),
+    ] {
+        let what = format!("{count} indices at {indices} and values at {values} of 1000 bytes");
+        let (indices, values) = (scene.host.at(indices), scene.host.at(values));
+        let gather = queue.gather(&Gather { elements: fitting, indices, count, values });
+        assert_refused(&what, gather, invalid);
+        let scatter = queue.scatter(&Scatter { elements: fitting, indices, count, values });
+        assert_refused(&what, scatter, invalid);
+    }
+    scene.assert_as_expected("after kernels that were refused");
+}
+
+pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 10_000, 10_000);
+    let invalid = ErrorKind::InvalidArgument;
+    let (queue, at, host) = (&scene.queue, scene.memory.at(0), scene.host.at(0));
+    for bytes in [0, 10, 5000] {
+        for pattern in [&[][..], &[1; Fill::PATTERN_MAX_BYTES + 1]] {
+            let what = format!("a fill of {bytes} bytes with a pattern of {}", pattern.len());
+            assert_refused(&what, queue.fill(&Fill { to: at, bytes, pattern }), invalid);
+        }
+    }
+    let search = |stride, field_offset, value: &[u8], answer| {
+        let elements = Elements { start: at, count: 1, stride };
+        queue.search(&Search { elements, field_offset, value, limit: 1, count_all: true, answer })
+    };
+    assert_refused("a search for nothing", search(8, 0, &[], host), invalid);
+    assert_refused(
+        "a search for too much",
+        search(5000, 0, &[1; Search::VALUE_MAX_BYTES + 1], host),
+        invalid,
+    );
+    for (stride, offset, bytes) in
+        [(8, 8, 1), (8, 7, 2), (8, 0, 9), (8, u64::MAX, 1), (1, 1, 1), (8, u64::MAX - 3, 8)]
+    {
+        let what = format!("a search for {bytes} bytes at {offset} of elements of {stride}");
+        assert_refused(&what, search(stride, offset, &vec![1; bytes], host), invalid);
+    }
+    for offset in [1, 2, 4, 7, 9, 12] {
+        let odd = scene.host.at(offset);
+        assert_refused("an answer that is not aligned", search(8, 0, &[1], odd), invalid);
+        let elements = Elements { start: at, count: 1, stride: 8 };
+        for count in [0, 1] {
+            let values = scene.host.at(100);
+            let gather = queue.gather(&Gather { elements, indices: odd, count, values });
+            assert_refused("indices of a gather that are not aligned", gather, invalid);
+            let scatter = queue.scatter(&Scatter { elements, indices: odd, count, values });
+            assert_refused("indices of a scatter that are not aligned", scatter, invalid);
+        }
+    }
+    for count in [0, 1] {
+        let elements = Elements { start: at, count, stride: 0 };
+        assert_refused("elements of no bytes", search(0, 0, &[1], host), invalid);
+        let gather = queue.gather(&Gather { elements, indices: host, count: 0, values: host });
+        assert_refused("a gather of elements of no bytes", gather, invalid);
+        let scatter = queue.scatter(&Scatter { elements, indices: host, count: 0, values: host });
+        assert_refused("a scatter of elements of no bytes", scatter, invalid);
+    }
+    scene.assert_as_expected("after malformed requests");
+}
+
+pub(super) fn internal_copies_that_overlap_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1000, 0);
+    for (from, to, bytes) in [(0, 0, 1), (0, 1, 2), (1, 0, 2), (0, 99, 100), (99, 0, 100), (500, 501, 499)] {
+        let copy = scene.internal(from, to, bytes);
+        assert_refused(&format!("{copy:?}"), scene.queue.submit(&[copy]), ErrorKind::InvalidArgument);
+    }
+    scene.submit(&[scene.internal(5, 5, 0), scene.internal(0, 100, 100), scene.internal(300, 200, 100)]);
+    scene.assert_as_expected("copies that touch but do not overlap");
+}
+
+pub(super) fn a_refused_batch_changes_nothing<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 10_000, 10_000);
+    let good = [scene.upload(0, 5000, 1000), scene.download(0, 5000, 1000), scene.internal(0, 7000, 1000)];
+    let unknown =
+        Transfer::Upload { from: scene.host.at(0), to: DeviceSpan::new(BufferId::unique(), 0), bytes: 1 };
+    let outside = scene.upload(9_999, 0, 2);
+    for (bad, kind) in [(unknown, ErrorKind::UnknownHandle), (outside, ErrorKind::InvalidArgument)] {
+        for place in 0..=good.len() {
+            let mut batch = good.to_vec();
+            batch.insert(place, bad);
+            assert_refused("a batch with one copy that is wrong", scene.queue.submit(&batch), kind);
+            let ticket = scene.queue.submit(&[]).expect("an empty batch");
+            scene.settle(ticket);
+            scene.assert_as_expected("after a batch that was refused");
+        }
+    }
+}

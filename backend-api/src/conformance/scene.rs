@@ -1,0 +1,277 @@
+//! A device and a naive model side by side: whatever is asked of one is done to the other, and every byte is compared.
+
+use crate::{
+    Device, DeviceBuffer, DeviceSpan, Elements, Fill, Gather, HostBuffer, Queue, Scatter, Search, Ticket,
+    Transfer,
+};
+
+use super::context::assert_bytes;
+use super::{Context, reference};
+
+/// One queue, one piece of device memory and one of host memory, each with a model of what it should hold.
+///
+/// Both begin with different noise, so that a copy to or from the wrong place is seen.
+pub(super) struct Scene<'a, D: Device> {
+    pub cx: &'a Context<'a, D>,
+    // Fields go in this order: the queue first, so that its work is done when the memory goes.
+    pub queue: Queue<D>,
+    pub memory: DeviceBuffer<D>,
+    pub host: HostBuffer<D>,
+    mirror: HostBuffer<D>,
+    /// What the device memory should hold.
+    pub expected: Vec<u8>,
+    /// What the host memory should hold.
+    pub expected_host: Vec<u8>,
+    last: Option<Ticket>,
+}
+
+impl<'a, D: Device> Scene<'a, D> {
+    pub fn new(cx: &'a Context<'a, D>, memory_bytes: usize, host_bytes: usize) -> Self {
+        let host = cx.host(host_bytes);
+        Self::with_host(cx, memory_bytes, host)
+    }
+
+    pub fn with_host(cx: &'a Context<'a, D>, memory_bytes: usize, host: HostBuffer<D>) -> Self {
+        let mut scene = Self {
+            cx,
+            queue: cx.queue(),
+            memory: cx.memory(memory_bytes as u64),
+            mirror: cx.host(memory_bytes),
+            expected: cx.noise(1, memory_bytes),
+            expected_host: cx.noise(2, host.bytes()),
+            host,
+            last: None,
+        };
+        scene.host.write(0, &scene.expected_host);
+        scene.mirror.write(0, &scene.expected);
+        let from = scene.mirror.at(0);
+        let whole = Transfer::Upload { from, to: scene.memory.at(0), bytes: memory_bytes as u64 };
+        let ticket = scene.queue.submit(&[whole]);
+        scene.settle(ticket.expect("an upload of everything"));
+        scene
+    }
+
+    pub fn upload(&self, from: usize, to: usize, bytes: usize) -> Transfer {
+        let (from, to) = (self.host.at(from as u64), self.memory.at(to as u64));
+        Transfer::Upload { from, to, bytes: bytes as u64 }
+    }
+
+    pub fn download(&self, from: usize, to: usize, bytes: usize) -> Transfer {
+        let (from, to) = (self.memory.at(from as u64), self.host.at(to as u64));
+        Transfer::Download { from, to, bytes: bytes as u64 }
+    }
+
+    pub fn internal(&self, from: usize, to: usize, bytes: usize) -> Transfer {
+        let (from, to) = (self.memory.at(from as u64), self.memory.at(to as u64));
+        Transfer::Internal { from, to, bytes: bytes as u64 }
+    }
+
+    /// Submits copies between the scene's memories and carries them out on the model. Does not wait.
+    #[track_caller]
+    pub fn submit(&mut self, transfers: &[Transfer]) -> Ticket {
+        let ticket = self.queue.submit(transfers).expect("copies within their memory");
+        for transfer in transfers {
+            let range = |from: u64, bytes: u64| from as usize..(from + bytes) as usize;
+            match *transfer {
+                Transfer::Upload { from, to, bytes } => self.expected[range(to.offset, bytes)]
+                    .copy_from_slice(&self.expected_host[range(from.offset, bytes)]),
+                Transfer::Download { from, to, bytes } => self.expected_host[range(to.offset, bytes)]
+                    .copy_from_slice(&self.expected[range(from.offset, bytes)]),
+                Transfer::Internal { from, to, bytes } => {
+                    self.expected.copy_within(range(from.offset, bytes), to.offset as usize);
+                }
+            }
+        }
+        self.last = Some(ticket);
+        ticket
+    }
+
+    /// Fills device memory, there and in the model. Does not wait.
+    #[track_caller]
+    pub fn fill(&mut self, to: usize, bytes: usize, pattern: &[u8]) -> Ticket {
+        let at = self.memory.at(to as u64);
+        let ticket = self.queue.fill(&Fill { to: at, bytes: bytes as u64, pattern }).expect("a fill");
+        reference::fill(&mut self.expected[to..to + bytes], pattern);
+        self.last = Some(ticket);
+        ticket
+    }
+
+    /// `count` elements of `stride` bytes from `start` on.
+    pub fn elements(&self, start: usize, count: usize, stride: usize) -> Elements {
+        Elements { start: self.memory.at(start as u64), count: count as u64, stride: stride as u64 }
+    }
+
+    fn bytes_of(&self, elements: &Elements) -> std::ops::Range<usize> {
+        let start = elements.start.offset as usize;
+        start..start + (elements.count * elements.stride) as usize
+    }
+
+    /// Searches the scene's memory and compares the answer, which goes to the scene's host memory at `answer`.
+    #[track_caller]
+    pub fn search(
+        &mut self,
+        elements: Elements,
+        field_offset: usize,
+        value: &[u8],
+        limit: u64,
+        count_all: bool,
+        answer: usize,
+    ) {
+        let what = format!(
+            "search for {} bytes at {field_offset} of {} elements of {} bytes at {}, limit {limit}, all {count_all}",
+            value.len(),
+            elements.count,
+            elements.stride,
+            elements.start.offset
+        );
+        let search = Search {
+            elements,
+            field_offset: field_offset as u64,
+            value,
+            limit,
+            count_all,
+            answer: self.host.at(answer as u64),
+        };
+        let ticket = self.queue.search(&search).expect(&what);
+        self.settle(ticket);
+        let range = self.bytes_of(&elements);
+        let stride = elements.stride as usize;
+        let truth = reference::search(&self.expected[range], stride, field_offset, value, limit);
+        let mut header = [0; 16];
+        self.host.read(answer, &mut header);
+        let [total, listed] =
+            [&header[..8], &header[8..]].map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes")));
+        assert_eq!(listed, truth.indices.len() as u64, "{what}: how many are listed");
+        if count_all {
+            assert_eq!(total, truth.total, "{what}: how many match");
+        } else {
+            assert!(
+                (listed..=truth.total).contains(&total),
+                "{what}: {total} is not in {listed}..={}",
+                truth.total
+            );
+        }
+        let mut found = vec![0; truth.indices.len() * 8];
+        self.host.read(answer + 16, &mut found);
+        let found: Vec<_> =
+            found.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes"))).collect();
+        if let Some(i) = (0..found.len()).find(|&i| found[i] != truth.indices[i]) {
+            panic!("{what}: match {i} should be element {}, not {}", truth.indices[i], found[i]);
+        }
+        // The part of the answer behind the listed indices may hold anything.
+        let answer_bytes = Search::answer_bytes(limit.min(elements.count)) as usize;
+        self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
+    }
+
+    /// Uploads bytes to device memory, there and in the model, by way of memory of its own. Waits.
+    #[track_caller]
+    pub fn put(&mut self, to: usize, bytes: &[u8]) {
+        self.mirror.write(0, bytes);
+        let (from, at) = (self.mirror.at(0), self.memory.at(to as u64));
+        let ticket = self.queue.submit(&[Transfer::Upload { from, to: at, bytes: bytes.len() as u64 }]);
+        self.settle(ticket.expect("an upload"));
+        self.expected[to..to + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Goes on in another queue, whose work starts after all of the former queue's. Gives the former one.
+    #[track_caller]
+    pub fn go_on_in(&mut self, queue: Queue<D>) -> Queue<D> {
+        if let Some(last) = self.last {
+            queue.order_after(last).expect("an order between queues of one device");
+        }
+        std::mem::replace(&mut self.queue, queue)
+    }
+
+    /// Writes indices to host memory, there and in the model.
+    pub fn write_indices(&mut self, at: usize, indices: &[u64]) {
+        let bytes: Vec<u8> = indices.iter().flat_map(|i| i.to_ne_bytes()).collect();
+        self.write_host(at, &bytes);
+    }
+
+    /// Writes host memory, there and in the model. Nothing that reads it may be in flight.
+    pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
+        self.host.write(at, bytes);
+        self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Writes what host memory should hold to the model alone, for work that the scene was not asked for.
+    pub fn write_host_expected(&mut self, at: usize, bytes: &[u8]) {
+        self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    /// Collects elements, there and in the model. Does not wait.
+    #[track_caller]
+    pub fn gather(&mut self, elements: Elements, indices: usize, count: usize, values: usize) -> Ticket {
+        let (at, to) = (self.host.at(indices as u64), self.host.at(values as u64));
+        let gather = Gather { elements, indices: at, count: count as u64, values: to };
+        let ticket = self.queue.gather(&gather).expect("a gather");
+        let range = self.bytes_of(&elements);
+        let stride = elements.stride as usize;
+        let list = self.indices(indices, count);
+        let collected = reference::gather(&self.expected[range], stride, &list).expect("indices inside");
+        self.expected_host[values..values + collected.len()].copy_from_slice(&collected);
+        self.last = Some(ticket);
+        ticket
+    }
+
+    /// Distributes elements, there and in the model. Does not wait.
+    #[track_caller]
+    pub fn scatter(&mut self, elements: Elements, indices: usize, count: usize, values: usize) -> Ticket {
+        let (at, from) = (self.host.at(indices as u64), self.host.at(values as u64));
+        let scatter = Scatter { elements, indices: at, count: count as u64, values: from };
+        let ticket = self.queue.scatter(&scatter).expect("a scatter");
+        let range = self.bytes_of(&elements);
+        let stride = elements.stride as usize;
+        let list = self.indices(indices, count);
+        let values = &self.expected_host[values..values + count * stride];
+        reference::scatter(&mut self.expected[range], stride, &list, values).expect("indices inside");
+        self.last = Some(ticket);
+        ticket
+    }
+
+    fn indices(&self, at: usize, count: usize) -> Vec<u64> {
+        self.expected_host[at..at + count * 8]
+            .chunks_exact(8)
+            .map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes")))
+            .collect()
+    }
+
+    /// Waits for a ticket.
+    #[track_caller]
+    pub fn settle(&mut self, ticket: Ticket) {
+        self.cx.device().wait(ticket).expect("work that succeeds");
+        self.last = None;
+    }
+
+    /// Waits for all work that the scene was asked for.
+    #[track_caller]
+    pub fn finish(&mut self) {
+        if let Some(last) = self.last.take() {
+            self.settle(last);
+        }
+    }
+
+    /// Waits for all work and compares every byte of both memories with the model.
+    #[track_caller]
+    pub fn assert_as_expected(&mut self, what: &str) {
+        self.finish();
+        assert_bytes(&format!("{what}: device memory"), &self.contents(), &self.expected);
+        let mut host = vec![0; self.host.bytes()];
+        self.host.read(0, &mut host);
+        assert_bytes(&format!("{what}: host memory"), &host, &self.expected_host);
+    }
+
+    /// What the device memory holds, fetched in one copy.
+    #[track_caller]
+    pub fn contents(&self) -> Vec<u8> {
+        let mut contents = vec![0; self.expected.len()];
+        // What the mirror held before must not pass for what the device holds.
+        self.mirror.write(0, &vec![0x5C; contents.len()]);
+        let from = DeviceSpan::new(self.memory.id(), 0);
+        let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };
+        let ticket = self.queue.submit(&[whole]).expect("a download of everything");
+        self.cx.wait(ticket);
+        self.mirror.read(0, &mut contents);
+        contents
+    }
+}

@@ -1,0 +1,280 @@
+//! Numbers that rise, and the ways to learn that work is done.
+
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use crate::{
+    Device, Elements, ErrorKind, Fill, Gather, Progress, QueueId, Scatter, Search, Ticket, Transfer,
+};
+
+use super::context::assert_refused;
+use super::scene::Scene;
+use super::{Context, indexed};
+
+pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
+    let (memory, host) = (cx.memory(1024), cx.host(1024));
+    let elements = Elements { start: memory.at(0), count: 16, stride: 8 };
+    host.write(0, &[0; 1024]);
+    let queues = [cx.queue(), cx.queue()];
+    for round in 0..5 {
+        for (q, queue) in queues.iter().enumerate() {
+            // Different queues count for themselves.
+            for _ in 0..=q {
+                let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
+                let search = Search {
+                    elements,
+                    field_offset: 0,
+                    value: &[1],
+                    limit: 0,
+                    count_all: true,
+                    answer: host.at(256),
+                };
+                let gather = Gather { elements, indices: host.at(0), count: 2, values: host.at(128) };
+                let scatter = Scatter { elements, indices: host.at(0), count: 1, values: host.at(512) };
+                let tickets = [
+                    queue.submit(&[up]),
+                    queue.submit(&[]),
+                    queue.fill(&Fill { to: memory.at(900), bytes: 9, pattern: &[1] }),
+                    queue.search(&search),
+                    queue.gather(&gather),
+                    queue.scatter(&scatter),
+                ]
+                .map(|ticket| ticket.expect("a ticket"));
+                for pair in tickets.windows(2) {
+                    assert_eq!(pair[1].value, pair[0].value + 1, "the ticket after {:?}", pair[0]);
+                }
+                assert!(tickets.iter().all(|t| t.queue == queue.id()), "tickets name their queue");
+                if round == 0 && q == 0 {
+                    assert_eq!(tickets[0].value, 1, "the first ticket of a queue");
+                }
+                cx.wait(tickets[5]);
+            }
+        }
+    }
+    let last = |q: usize| queues[q].submit(&[]).expect("an empty batch");
+    assert_eq!([last(0).value, last(1).value], [31, 61], "how much went into each queue");
+}
+
+pub(super) fn tickets_that_were_never_given_are_unknown<D: Device>(cx: &Context<'_, D>) {
+    let queue = cx.queue();
+    let first = Ticket { queue: queue.id(), value: 1 };
+    let unknown = |ticket: Ticket| {
+        let what = format!("{ticket:?}, which was never given");
+        assert_refused(&what, cx.device().poll(ticket), ErrorKind::UnknownHandle);
+        assert_refused(&what, cx.device().wait(ticket), ErrorKind::UnknownHandle);
+    };
+    unknown(first);
+    let given = queue.submit(&[]).expect("an empty batch");
+    cx.wait(given);
+    for value in [2, 3, 1000, u64::MAX] {
+        unknown(Ticket { value, ..first });
+    }
+    unknown(Ticket { queue: QueueId::unique(), value: 1 });
+}
+
+pub(super) fn done_stays_done<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    let tickets: Vec<_> = (0..10).map(|k| scene.submit(&[scene.upload(k, 2 * k, 1 << 19)])).collect();
+    // Polling alone is enough to see work come to its end.
+    let deadline = Instant::now() + cx.limits().patience;
+    let mut done = 0;
+    while done < tickets.len() {
+        match cx.device().poll(tickets[done]).expect("a ticket that was given") {
+            Progress::Done => done += 1,
+            Progress::Pending => {
+                assert!(Instant::now() < deadline, "work that is only polled for never ends");
+                std::thread::yield_now();
+            }
+        }
+    }
+    for ticket in tickets.into_iter().rev() {
+        cx.wait(ticket);
+        for _ in 0..3 {
+            assert_eq!(cx.device().poll(ticket).expect("a ticket that was given"), Progress::Done);
+        }
+        cx.wait(ticket);
+    }
+    scene.assert_as_expected("work that was polled for");
+}
+
+pub(super) fn refused_calls_take_no_ticket<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 100, 100);
+    let mut last = scene.submit(&[]);
+    for _ in 0..3 {
+        let beyond = scene.upload(50, 50, 51);
+        assert_refused("a copy beyond the end", scene.queue.submit(&[beyond]), ErrorKind::InvalidArgument);
+        let fill = Fill { to: scene.memory.at(0), bytes: 101, pattern: &[1] };
+        assert_refused("a fill beyond the end", scene.queue.fill(&fill), ErrorKind::InvalidArgument);
+        let next = scene.submit(&[scene.upload(0, 1, 9)]);
+        assert_eq!(next.value, last.value + 1, "the ticket after refused calls");
+        last = next;
+    }
+    scene.assert_as_expected("work between refused calls");
+}
+
+pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_, D>) {
+    let queue = cx.queue();
+    let first = queue.submit(&[]).expect("an empty batch");
+    let failing = indexed::failing_gather(cx, &queue);
+    let last = queue.submit(&[]).expect("an empty batch");
+    drop(queue);
+    for ticket in [first, failing.ticket, last] {
+        assert_eq!(
+            cx.device().poll(ticket).expect("a ticket of an ended queue"),
+            Progress::Done,
+            "{ticket:?}"
+        );
+        cx.wait(ticket);
+        let tally = Tally::new();
+        cx.device().wake(ticket, tally.waker());
+        tally.assert_reaches(1, cx.limits().patience);
+    }
+    let never = Ticket { value: last.value + 1, ..last };
+    assert_refused(
+        "a ticket that an ended queue never gave",
+        cx.device().poll(never),
+        ErrorKind::UnknownHandle,
+    );
+}
+
+pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    let device = cx.device();
+    for round in 0..5 {
+        let before = scene.submit(&[scene.upload(round, 0, 1 << 19), scene.upload(0, 1 << 19, 1 << 19)]);
+        let failing = indexed::failing_gather(cx, &scene.queue);
+        let last = scene.submit(&[scene.download(5, 5, 1 << 19)]);
+        std::thread::scope(|scope| {
+            for thread in 0..8 {
+                let failed = failing.ticket;
+                scope.spawn(move || match thread % 4 {
+                    0 => device.wait(last).expect("work that succeeds"),
+                    1 => device.wait(before).expect("work that succeeds"),
+                    2 => {
+                        assert_refused("a wait of one of many", device.wait(failed), ErrorKind::KernelFailed)
+                    }
+                    _ => {
+                        while device.poll(last).expect("work that succeeds") == Progress::Pending {
+                            std::thread::yield_now();
+                        }
+                    }
+                });
+            }
+        });
+    }
+    scene.assert_as_expected("work that many waited for");
+}
+
+/// Counts how often its wakers are woken.
+struct Tally {
+    woken: Mutex<u32>,
+    changed: Condvar,
+}
+
+impl Wake for Tally {
+    fn wake(self: Arc<Self>) {
+        *self.woken.lock() += 1;
+        self.changed.notify_all();
+    }
+}
+
+impl Tally {
+    fn new() -> Arc<Self> {
+        Arc::new(Self { woken: Mutex::new(0), changed: Condvar::new() })
+    }
+
+    fn waker(self: &Arc<Self>) -> Waker {
+        Arc::clone(self).into()
+    }
+
+    /// Waits until it was woken this often.
+    #[track_caller]
+    fn assert_reaches(&self, times: u32, patience: Duration) {
+        let mut woken = self.woken.lock();
+        let deadline = Instant::now() + patience;
+        while *woken < times {
+            let late = self.changed.wait_until(&mut woken, deadline).timed_out();
+            assert!(!late || *woken >= times, "woken {woken} times instead of {times} within {patience:?}");
+        }
+    }
+
+    #[track_caller]
+    fn assert_is(&self, times: u32) {
+        assert_eq!(*self.woken.lock(), times, "how often a waker was woken");
+    }
+}
+
+pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    let mut asked = Vec::new();
+    for k in 0..20 {
+        let ticket = scene.submit(&[scene.upload(k, 20 - k, 1 << 19)]);
+        let tally = Tally::new();
+        cx.device().wake(ticket, tally.waker());
+        asked.push((ticket, tally));
+    }
+    // Nobody waits or polls before the wakers come.
+    for (ticket, tally) in &asked {
+        tally.assert_reaches(1, cx.limits().patience);
+        let progress = cx.device().poll(*ticket).expect("work that succeeds");
+        assert_eq!(progress, Progress::Done, "{ticket:?} when its waker is woken");
+    }
+    let last = scene.submit(&[scene.upload(0, 0, 100)]);
+    scene.settle(last);
+    for (_, tally) in &asked {
+        tally.assert_is(1);
+    }
+    scene.assert_as_expected("work whose end was told");
+}
+
+pub(super) fn wakers_for_what_is_done_are_woken_at_once<D: Device>(cx: &Context<'_, D>) {
+    let queue = cx.queue();
+    let done = queue.submit(&[]).expect("an empty batch");
+    cx.wait(done);
+    for _ in 0..3 {
+        let tally = Tally::new();
+        cx.device().wake(done, tally.waker());
+        tally.assert_is(1);
+    }
+}
+
+pub(super) fn wakers_for_work_that_fails_are_woken<D: Device>(cx: &Context<'_, D>) {
+    let queue = cx.queue();
+    let failing = indexed::failing_gather(cx, &queue);
+    let tally = Tally::new();
+    cx.device().wake(failing.ticket, tally.waker());
+    tally.assert_reaches(1, cx.limits().patience);
+    assert_refused("the poll after the waker", cx.device().poll(failing.ticket), ErrorKind::KernelFailed);
+    cx.device().wake(failing.ticket, tally.waker());
+    tally.assert_is(2);
+}
+
+pub(super) fn wakers_from_many_threads_are_all_woken<D: Device>(cx: &Context<'_, D>) {
+    const EACH: u32 = 25;
+    let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
+    let (tally, device) = (Tally::new(), cx.device());
+    let mut total = 0;
+    for round in 0..4 {
+        let tickets = [0, 1, 2, 3].map(|k| scene.submit(&[scene.upload(k, round, 1 << 18)]));
+        std::thread::scope(|scope| {
+            for ticket in tickets {
+                let tally = &tally;
+                scope.spawn(move || {
+                    for _ in 0..EACH {
+                        device.wake(ticket, tally.waker());
+                    }
+                    device.wait(ticket).expect("work that succeeds");
+                });
+            }
+        });
+        total += 4 * EACH;
+        tally.assert_reaches(total, cx.limits().patience);
+    }
+    let ticket = scene.submit(&[]);
+    scene.settle(ticket);
+    tally.assert_is(total);
+    scene.assert_as_expected("work whose end was told to many");
+}

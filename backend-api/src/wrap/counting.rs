@@ -1,0 +1,336 @@
+//! A device that counts what is asked of it.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use crate::{
+    BufferId, Commit, Device, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, Progress, QueueId,
+    Result, Scatter, Search, Ticket, Transfer,
+};
+
+use super::forward::forward;
+
+/// What was asked of one queue, or of all of them together.
+///
+/// Only what the device accepted counts as work; what it refused counts as [`refused`](Self::refused) and nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Work {
+    /// Calls of [`submit`](Device::submit).
+    pub submits: u64,
+    /// Pieces that went to the device.
+    pub uploads: u64,
+    /// Their bytes.
+    pub upload_bytes: u64,
+    /// Pieces that came from the device.
+    pub downloads: u64,
+    /// Their bytes.
+    pub download_bytes: u64,
+    /// Pieces that were copied within the device.
+    pub internals: u64,
+    /// Their bytes.
+    pub internal_bytes: u64,
+    /// Fills.
+    pub fills: u64,
+    /// The bytes that they wrote.
+    pub fill_bytes: u64,
+    /// Searches.
+    pub searches: u64,
+    /// The bytes of the elements that they searched.
+    pub search_bytes: u64,
+    /// Gathers.
+    pub gathers: u64,
+    /// The bytes of the values that they collected.
+    pub gather_bytes: u64,
+    /// Scatters.
+    pub scatters: u64,
+    /// The bytes of the values that they distributed.
+    pub scatter_bytes: u64,
+    /// Calls of [`order_after`](Device::order_after) for work in this queue.
+    pub orders: u64,
+    /// Calls of [`poll`](Device::poll) for a ticket of this queue.
+    pub polls: u64,
+    /// Calls of [`wait`](Device::wait) for a ticket of this queue.
+    pub waits: u64,
+    /// Calls of [`wake`](Device::wake) for a ticket of this queue.
+    pub wakes: u64,
+    /// Submissions and orders that were refused.
+    pub refused: u64,
+    /// Polls and waits that were answered with an error.
+    pub failed: u64,
+}
+
+/// What was asked of a device, and what it holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// The work of all queues together.
+    pub work: Work,
+    /// Queues created.
+    pub queues: u64,
+    /// Pieces of device memory allocated.
+    pub allocations: u64,
+    /// Their bytes.
+    pub allocated_bytes: u64,
+    /// Pieces of host memory allocated.
+    pub host_allocations: u64,
+    /// Their bytes.
+    pub host_allocated_bytes: u64,
+    /// Pieces of host memory imported.
+    pub imports: u64,
+    /// Calls for memory or queues that were refused.
+    pub refused: u64,
+    /// Bytes of device memory that are held now. [`Counting::reset`] leaves them.
+    pub held_bytes: u64,
+    /// The most bytes of device memory that were held at a time since the last reset.
+    pub held_bytes_peak: u64,
+    /// Bytes of host memory that are held now, imported memory included. [`Counting::reset`] leaves them.
+    pub host_held_bytes: u64,
+    /// The most bytes of host memory that were held at a time since the last reset.
+    pub host_held_bytes_peak: u64,
+}
+
+/// Counts calls, copies, kernels and bytes of a device.
+///
+/// Costs one short lock a call. A call is counted when it returns, so a [`wait`](Device::wait) that blocks is not
+/// counted yet.
+#[cfg_attr(feature = "conformance", doc = "```")]
+#[cfg_attr(not(feature = "conformance"), doc = "```ignore")]
+/// # use std::sync::Arc;
+/// use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer, wrap::Counting};
+/// # use backend_api::conformance::reference::ReferenceDevice;
+/// let device = Arc::new(Counting::new(ReferenceDevice::new(1 << 20)));
+/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 100, Commit::Lazy)?);
+/// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
+/// device.reset();
+/// let piece = |at| Transfer::Upload { from: host.at(at), to: memory.at(at), bytes: 30 };
+/// queue.submit(&[piece(0), piece(50)])?;
+/// let work = device.counts().work;
+/// assert_eq!((work.submits, work.uploads, work.upload_bytes), (1, 2, 60));
+/// assert_eq!(device.queue_work(queue.id()), work);
+/// assert_eq!(device.counts().held_bytes, 100);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Counting<D> {
+    inner: D,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    counts: Counts,
+    queues: HashMap<QueueId, Work>,
+    buffers: HashMap<BufferId, u64>,
+    hosts: HashMap<HostId, u64>,
+}
+
+impl<D: Device> Counting<D> {
+    /// A device that counts from nought.
+    #[must_use]
+    pub fn new(inner: D) -> Self {
+        Self { inner, state: Mutex::default() }
+    }
+
+    /// The device that is counted.
+    #[must_use]
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    /// What was counted since the last reset.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.state.lock().counts
+    }
+
+    /// What was counted of one queue since the last reset; nothing for a queue that is not known. An ended queue stays
+    /// known until the next reset.
+    #[must_use]
+    pub fn queue_work(&self, queue: QueueId) -> Work {
+        self.state.lock().queues.get(&queue).copied().unwrap_or_default()
+    }
+
+    /// Counts from nought again; gives what was counted so far.
+    pub fn reset(&self) -> Counts {
+        let mut state = self.state.lock();
+        state.queues.clear();
+        let former = state.counts;
+        state.counts = Counts {
+            held_bytes: former.held_bytes,
+            held_bytes_peak: former.held_bytes,
+            host_held_bytes: former.host_held_bytes,
+            host_held_bytes_peak: former.host_held_bytes,
+            ..Counts::default()
+        };
+        former
+    }
+
+    /// Adds to the work of a queue and of all.
+    fn note(&self, queue: QueueId, add: impl Fn(&mut Work)) {
+        let mut state = self.state.lock();
+        add(&mut state.counts.work);
+        add(state.queues.entry(queue).or_default());
+    }
+
+    /// Adds to the work of a queue what `add` says if it was accepted.
+    fn submitted<T>(&self, queue: QueueId, result: Result<T>, add: impl Fn(&mut Work)) -> Result<T> {
+        match &result {
+            Ok(_) => self.note(queue, add),
+            // The names of queues that do not exist are not kept.
+            Err(error) if error.kind() == ErrorKind::UnknownHandle => {
+                self.state.lock().counts.work.refused += 1
+            }
+            Err(_) => self.note(queue, |work| work.refused += 1),
+        }
+        result
+    }
+
+    fn asked<T>(&self, ticket: Ticket, result: Result<T>, add: impl Fn(&mut Work)) -> Result<T> {
+        let add = |work: &mut Work| {
+            add(work);
+            work.failed += u64::from(result.is_err());
+        };
+        if matches!(&result, Err(error) if error.kind() == ErrorKind::UnknownHandle) {
+            add(&mut self.state.lock().counts.work);
+        } else {
+            self.note(ticket.queue, add);
+        }
+        result
+    }
+
+    /// Adds to the counts of memory and queues what `add` says if the call was granted.
+    fn granted<T>(&self, result: Result<T>, add: impl FnOnce(&mut State, &T)) -> Result<T> {
+        let mut state = self.state.lock();
+        match &result {
+            Ok(given) => add(&mut state, given),
+            Err(_) => state.counts.refused += 1,
+        }
+        result
+    }
+}
+
+impl State {
+    fn hold_host(&mut self, host: HostId, bytes: usize) {
+        self.hosts.insert(host, bytes as u64);
+        self.counts.host_held_bytes += bytes as u64;
+        self.counts.host_held_bytes_peak = self.counts.host_held_bytes_peak.max(self.counts.host_held_bytes);
+    }
+}
+
+impl<D: Device> Device for Counting<D> {
+    forward! { info memory }
+
+    fn create_queue(&self) -> Result<QueueId> {
+        self.granted(self.inner.create_queue(), |state, _| state.counts.queues += 1)
+    }
+
+    fn release_queue(&self, queue: QueueId) {
+        self.inner.release_queue(queue);
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+        self.granted(self.inner.allocate(bytes, commit), |state, id| {
+            state.buffers.insert(*id, bytes);
+            let counts = &mut state.counts;
+            counts.allocations += 1;
+            counts.allocated_bytes += bytes;
+            counts.held_bytes += bytes;
+            counts.held_bytes_peak = counts.held_bytes_peak.max(counts.held_bytes);
+        })
+    }
+
+    fn release(&self, buffer: BufferId) {
+        self.inner.release(buffer);
+        let mut state = self.state.lock();
+        let bytes = state.buffers.remove(&buffer).unwrap_or(0);
+        state.counts.held_bytes -= bytes;
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.granted(self.inner.allocate_host(bytes, kind), |state, allocation| {
+            state.counts.host_allocations += 1;
+            state.counts.host_allocated_bytes += bytes as u64;
+            state.hold_host(allocation.id, bytes);
+        })
+    }
+
+    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+        // SAFETY: the caller's promise is passed on.
+        let imported = unsafe { self.inner.import_host(address, bytes, kind) };
+        self.granted(imported, |state, id| {
+            state.counts.imports += 1;
+            state.hold_host(*id, bytes);
+        })
+    }
+
+    fn release_host(&self, host: HostId) {
+        self.inner.release_host(host);
+        let mut state = self.state.lock();
+        let bytes = state.hosts.remove(&host).unwrap_or(0);
+        state.counts.host_held_bytes -= bytes;
+    }
+
+    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        self.submitted(queue, self.inner.submit(queue, transfers), |work| {
+            work.submits += 1;
+            for transfer in transfers {
+                let (pieces, bytes) = match transfer {
+                    Transfer::Upload { .. } => (&mut work.uploads, &mut work.upload_bytes),
+                    Transfer::Download { .. } => (&mut work.downloads, &mut work.download_bytes),
+                    Transfer::Internal { .. } => (&mut work.internals, &mut work.internal_bytes),
+                };
+                *pieces += 1;
+                *bytes += transfer.bytes();
+            }
+        })
+    }
+
+    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+        self.submitted(queue, self.inner.fill(queue, fill), |work| {
+            work.fills += 1;
+            work.fill_bytes += fill.bytes;
+        })
+    }
+
+    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+        self.submitted(queue, self.inner.search(queue, search), |work| {
+            work.searches += 1;
+            work.search_bytes += search.elements.count * search.elements.stride;
+        })
+    }
+
+    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+        self.submitted(queue, self.inner.gather(queue, gather), |work| {
+            work.gathers += 1;
+            work.gather_bytes += gather.count * gather.elements.stride;
+        })
+    }
+
+    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+        self.submitted(queue, self.inner.scatter(queue, scatter), |work| {
+            work.scatters += 1;
+            work.scatter_bytes += scatter.count * scatter.elements.stride;
+        })
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        self.asked(ticket, self.inner.poll(ticket), |work| work.polls += 1)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.asked(ticket, self.inner.wait(ticket), |work| work.waits += 1)
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        self.note(ticket.queue, |work| work.wakes += 1);
+        self.inner.wake(ticket, waker);
+    }
+
+    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+        self.submitted(queue, self.inner.order_after(queue, ticket), |work| work.orders += 1)
+    }
+}

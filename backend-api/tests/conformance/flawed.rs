@@ -1,0 +1,472 @@
+//! The reference device with one thing wrong.
+
+use std::collections::HashMap;
+use std::ptr::NonNull;
+use std::task::Waker;
+
+use backend_api::conformance::reference::ReferenceDevice;
+use backend_api::{
+    BufferId, Commit, Device, DeviceInfo, DeviceKind, Elements, Error, ErrorKind, Fill, Gather,
+    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search,
+    Ticket, Transfer, racy,
+};
+use parking_lot::Mutex;
+
+/// What is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Flaw {
+    None,
+    UploadsMissTheirLastByte,
+    DownloadsMissTheirLastByte,
+    UploadsGoOneTooFar,
+    InternalCopiesMoveWords,
+    UploadsAreAlignedDown,
+    CopiesEndAt64KiB,
+    CopiesOfNothingAreRefused,
+    NothingIsRefused,
+    EmptyBatchesAreRefused,
+    BatchesEndAtAThousand,
+    RefusedBatchesAreHalfDone,
+    RefusedCallsTakeTickets,
+    TicketsSkip,
+    OverlapIsAccepted,
+    RangesOutsideAreIgnored,
+    UnknownNamesAreInvalid,
+    UnknownReleasesPanic,
+    FillsAreWholePatterns,
+    FillsAreAlignedDown,
+    LongPatternsAreCut,
+    SearchesMissTheLast,
+    SearchesGoOneTooFar,
+    SearchesIgnoreTheField,
+    SearchesCompareAPrefix,
+    SearchesListOneTooMany,
+    SearchesStopCounting,
+    SearchesDescend,
+    SearchesEndAt64Ki,
+    SearchesOfNothingAreRefused,
+    StrideZeroIsAccepted,
+    GathersMissTheLast,
+    GathersCutIndices,
+    GathersClampIndices,
+    ScattersMissTheLast,
+    ScattersClampIndices,
+    FailuresAreForgotten,
+    FailuresAreToldOnce,
+    FailuresStick,
+    WakersAreLost,
+    WakersComeTwice,
+    UnknownTicketsAreDone,
+    EndedQueuesAreUnknown,
+    OrdersTakeTickets,
+    OrdersTakeAnything,
+    HostPiecesOverlap,
+    DevicePiecesOverlap,
+    HostMemoryIsNotZeroed,
+    HostMemoryIsMisaligned,
+    FullIsADriverError,
+    FullHasNoFigures,
+    MemoryLeaks,
+    MemoryIsOversold,
+    MoreIsFreeThanThereIs,
+    IdentityIsEmpty,
+    ImportsAreCopies,
+    SeamsCutCopies,
+}
+
+/// How long the pieces are that a device with small pieces puts its buffers together from.
+const PIECE: u64 = 1 << 20;
+/// Pieces that overlap are no longer than this.
+const ARENA: u64 = 16 << 10;
+
+#[derive(Debug)]
+pub struct Flawed {
+    inner: ReferenceDevice,
+    info: DeviceInfo,
+    flaw: Flaw,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// Where host memory begins, as a number.
+    hosts: HashMap<HostId, usize>,
+    told: Vec<Ticket>,
+    sticky: HashMap<QueueId, Error>,
+    ended: Vec<QueueId>,
+    /// Where all small pieces of memory are, if they overlap.
+    arena: Option<HostAllocation>,
+    device_arena: Option<BufferId>,
+    in_arena: Vec<BufferId>,
+}
+
+impl Flawed {
+    pub fn new(flaw: Flaw) -> Self {
+        Self::with_pieces(flaw, flaw == Flaw::SeamsCutCopies)
+    }
+
+    pub fn with_pieces(flaw: Flaw, small: bool) -> Self {
+        let inner = ReferenceDevice::new(64 << 20);
+        let identity = if flaw == Flaw::IdentityIsEmpty { "" } else { "flawed:0" };
+        let total = if flaw == Flaw::MemoryIsOversold { 16 << 20 } else { 64 << 20 };
+        let info = DeviceInfo::new("flawed", "flawed device", DeviceKind::Simulated, identity);
+        let mut info = info.with_total_bytes(total);
+        if small {
+            info.largest_allocation_bytes = PIECE;
+        }
+        Self { inner, info, flaw, state: Mutex::default() }
+    }
+
+    fn is(&self, flaw: Flaw) -> bool {
+        self.flaw == flaw
+    }
+
+    fn refuses_nothing(&self, amount: u64) -> Result<()> {
+        if self.is(Flaw::NothingIsRefused) && amount == 0 {
+            return Err(Error::new(ErrorKind::InvalidArgument, "anything"));
+        }
+        Ok(())
+    }
+
+    fn real(&self, buffer: &mut BufferId) {
+        let state = self.state.lock();
+        if let Some(arena) = state.device_arena
+            && state.in_arena.contains(buffer)
+        {
+            *buffer = arena;
+        }
+    }
+
+    fn bend(&self, transfer: &Transfer) -> Transfer {
+        let mut bent = *transfer;
+        match &mut bent {
+            Transfer::Upload { to, .. } => self.real(&mut to.buffer),
+            Transfer::Download { from, .. } => self.real(&mut from.buffer),
+            Transfer::Internal { from, to, .. } => {
+                self.real(&mut from.buffer);
+                self.real(&mut to.buffer);
+            }
+        }
+        let (to_offset, bytes) = match &mut bent {
+            Transfer::Upload { to, bytes, .. } => {
+                match self.flaw {
+                    Flaw::UploadsMissTheirLastByte => *bytes = bytes.saturating_sub(1),
+                    Flaw::UploadsGoOneTooFar if *bytes > 0 => *bytes += 1,
+                    Flaw::UploadsAreAlignedDown if *bytes >= 16 => to.offset &= !3,
+                    _ => {}
+                }
+                (to.offset, bytes)
+            }
+            Transfer::Download { from, bytes, .. } => {
+                if self.is(Flaw::DownloadsMissTheirLastByte) {
+                    *bytes = bytes.saturating_sub(1);
+                }
+                (from.offset, bytes)
+            }
+            Transfer::Internal { to, bytes, .. } => {
+                if self.is(Flaw::InternalCopiesMoveWords) {
+                    *bytes &= !3;
+                }
+                (to.offset, bytes)
+            }
+        };
+        if self.is(Flaw::CopiesEndAt64KiB) {
+            *bytes = 65_536.min(*bytes);
+        }
+        if self.is(Flaw::SeamsCutCopies) {
+            *bytes = (PIECE - to_offset % PIECE).min(*bytes);
+        }
+        bent
+    }
+
+    /// What a refusal becomes.
+    fn refusal(&self, queue: QueueId, result: Result<Ticket>) -> Result<Ticket> {
+        let Err(error) = result else { return result };
+        let invalid = error.kind() == ErrorKind::InvalidArgument;
+        match self.flaw {
+            Flaw::RangesOutsideAreIgnored if invalid => self.inner.submit(queue, &[]),
+            Flaw::OverlapIsAccepted if error.detail().contains("overlap") => self.inner.submit(queue, &[]),
+            Flaw::StrideZeroIsAccepted if error.detail().contains("stride is 0") => {
+                self.inner.submit(queue, &[])
+            }
+            Flaw::RefusedCallsTakeTickets if invalid => {
+                self.inner.submit(queue, &[])?;
+                Err(error)
+            }
+            Flaw::UnknownNamesAreInvalid if error.kind() == ErrorKind::UnknownHandle => {
+                Err(Error::new(ErrorKind::InvalidArgument, "submit"))
+            }
+            _ => Err(error),
+        }
+    }
+
+    fn answer(&self, at: HostSpan, words: usize) -> *mut u64 {
+        let start = self.state.lock().hosts[&at.host] + at.offset as usize;
+        assert!(start.is_multiple_of(8) && words > 0);
+        std::ptr::with_exposed_provenance_mut(start)
+    }
+
+    /// Other indices in place of those of a request, in host memory of the inner device that is left to it.
+    fn bent_indices(&self, elements: &Elements, indices: HostSpan, count: u64) -> HostSpan {
+        let bend = |index: u64| match self.flaw {
+            Flaw::GathersCutIndices => index & u64::from(u32::MAX),
+            _ => index.min(elements.count.saturating_sub(1)),
+        };
+        let Some(&start) = self.state.lock().hosts.get(&indices.host) else { return indices };
+        let bytes = count as usize * 8;
+        let copy = self.inner.allocate_host(bytes, HostMemory::Pageable).expect("host memory");
+        for k in 0..count as usize {
+            let from = std::ptr::with_exposed_provenance::<u64>(start + indices.offset as usize + k * 8);
+            // SAFETY: the request was valid, so that the memory holds `count` aligned indices; the copy is as long.
+            unsafe { copy.address.as_ptr().cast::<u64>().add(k).write(bend(from.read())) };
+        }
+        HostSpan::new(copy.id, 0)
+    }
+}
+
+impl Device for Flawed {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        let mut status = self.inner.memory()?;
+        if self.is(Flaw::MoreIsFreeThanThereIs) {
+            status.free_bytes = status.total_bytes + 1;
+        }
+        Ok(status)
+    }
+
+    fn create_queue(&self) -> Result<QueueId> {
+        self.inner.create_queue()
+    }
+
+    fn release_queue(&self, queue: QueueId) {
+        self.state.lock().ended.push(queue);
+        self.inner.release_queue(queue);
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+        self.refuses_nothing(bytes)?;
+        if self.is(Flaw::DevicePiecesOverlap) && bytes <= ARENA {
+            let mut state = self.state.lock();
+            if state.device_arena.is_none() {
+                state.device_arena = Some(self.inner.allocate(ARENA, commit)?);
+            }
+            let alias = BufferId::unique();
+            state.in_arena.push(alias);
+            return Ok(alias);
+        }
+        match self.inner.allocate(bytes, commit) {
+            Err(_) if self.is(Flaw::FullIsADriverError) => {
+                Err(Error::new(ErrorKind::Driver, "allocate").with_bytes(bytes))
+            }
+            Err(error) if self.is(Flaw::FullHasNoFigures) => Err(Error::new(error.kind(), "allocate")),
+            other => other,
+        }
+    }
+
+    fn release(&self, buffer: BufferId) {
+        if self.is(Flaw::MemoryLeaks) {
+            return;
+        }
+        if self.is(Flaw::UnknownReleasesPanic) {
+            let queue = self.inner.create_queue().expect("a queue");
+            let nothing = Fill { to: backend_api::DeviceSpan::new(buffer, 0), bytes: 0, pattern: &[0] };
+            self.inner.fill(queue, &nothing).expect("a known buffer");
+        }
+        self.inner.release(buffer);
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.refuses_nothing(bytes as u64)?;
+        if self.is(Flaw::HostPiecesOverlap) && bytes as u64 <= ARENA {
+            let mut state = self.state.lock();
+            if state.arena.is_none() {
+                state.arena = Some(self.inner.allocate_host(ARENA as usize, kind)?);
+            }
+            let address = state.arena.as_ref().expect("the arena").address;
+            // SAFETY: the arena is never given back and longer than this.
+            let id = unsafe { self.inner.import_host(address, bytes, kind)? };
+            return Ok(HostAllocation { id, address, bytes, kind });
+        }
+        let skew = if self.is(Flaw::HostMemoryIsMisaligned) { 64 } else { 0 };
+        let mut allocation = self.inner.allocate_host(bytes.saturating_add(skew), kind)?;
+        self.state.lock().hosts.insert(allocation.id, allocation.address.as_ptr().expose_provenance());
+        // SAFETY: the memory is longer by as much.
+        allocation.address = unsafe { allocation.address.add(skew) };
+        allocation.bytes = bytes;
+        if self.is(Flaw::HostMemoryIsNotZeroed) && bytes > 0 {
+            // SAFETY: the memory has `bytes` bytes.
+            unsafe { racy::fill(allocation.address.as_ptr().add(bytes - 1), 1, 1) };
+        }
+        Ok(allocation)
+    }
+
+    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+        if self.is(Flaw::ImportsAreCopies) {
+            let copy = self.inner.allocate_host(bytes, kind)?;
+            // SAFETY: the caller promises `bytes` bytes, and the copy is as long.
+            unsafe { racy::copy(address.as_ptr(), copy.address.as_ptr(), bytes) };
+            return Ok(copy.id);
+        }
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.import_host(address, bytes, kind) }
+    }
+
+    fn release_host(&self, host: HostId) {
+        self.state.lock().hosts.remove(&host);
+        self.inner.release_host(host);
+    }
+
+    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        let refused = || Err(Error::new(ErrorKind::InvalidArgument, "submit"));
+        match self.flaw {
+            Flaw::EmptyBatchesAreRefused if transfers.is_empty() => return refused(),
+            Flaw::CopiesOfNothingAreRefused if transfers.iter().any(|t| t.bytes() == 0) => return refused(),
+            Flaw::TicketsSkip => drop(self.inner.submit(queue, &[])),
+            _ => {}
+        }
+        let end =
+            if self.is(Flaw::BatchesEndAtAThousand) { transfers.len().min(1000) } else { transfers.len() };
+        let bent: Vec<_> = transfers[..end].iter().map(|transfer| self.bend(transfer)).collect();
+        let result = self.inner.submit(queue, &bent).or_else(|_| self.inner.submit(queue, transfers));
+        if result.is_err() && self.is(Flaw::RefusedBatchesAreHalfDone) {
+            for transfer in transfers {
+                drop(self.inner.submit(queue, &[*transfer]));
+            }
+        }
+        self.refusal(queue, result)
+    }
+
+    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+        self.refuses_nothing(fill.bytes)?;
+        let mut bent = *fill;
+        self.real(&mut bent.to.buffer);
+        match self.flaw {
+            Flaw::FillsAreWholePatterns if !fill.pattern.is_empty() => {
+                bent.bytes = fill.bytes / fill.pattern.len() as u64 * fill.pattern.len() as u64;
+            }
+            Flaw::FillsAreAlignedDown => bent.to.offset &= !3,
+            Flaw::LongPatternsAreCut => bent.pattern = &fill.pattern[..fill.pattern.len().min(4096)],
+            _ => {}
+        }
+        self.refusal(queue, self.inner.fill(queue, &bent))
+    }
+
+    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+        let mut bent = *search;
+        match self.flaw {
+            Flaw::SearchesMissTheLast => bent.elements.count = search.elements.count.saturating_sub(1),
+            Flaw::SearchesGoOneTooFar => bent.elements.count = search.elements.count.saturating_add(1),
+            Flaw::SearchesIgnoreTheField => bent.field_offset = 0,
+            Flaw::SearchesCompareAPrefix if search.value.len() > 1 => {
+                bent.value = &search.value[..search.value.len() - 1];
+            }
+            Flaw::SearchesListOneTooMany => bent.limit = search.limit.saturating_add(1),
+            Flaw::SearchesEndAt64Ki => bent.elements.count = search.elements.count.min(1 << 16),
+            Flaw::SearchesOfNothingAreRefused if search.elements.count == 0 => {
+                return Err(Error::new(ErrorKind::InvalidArgument, "search"));
+            }
+            _ => {}
+        }
+        let result = self.inner.search(queue, &bent).or_else(|_| self.inner.search(queue, search));
+        if result.is_ok() && matches!(self.flaw, Flaw::SearchesStopCounting | Flaw::SearchesDescend) {
+            let answer = self.answer(search.answer, 2);
+            // SAFETY: the search was accepted, so there is room for its answer, which nobody else uses now.
+            let answer = unsafe {
+                let listed = answer.add(1).read() as usize;
+                std::slice::from_raw_parts_mut(answer, 2 + listed)
+            };
+            if self.is(Flaw::SearchesDescend) {
+                answer[2..].reverse();
+            } else {
+                answer[0] = answer[1];
+            }
+        }
+        self.refusal(queue, result)
+    }
+
+    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+        self.refuses_nothing(gather.count)?;
+        let mut bent = *gather;
+        match self.flaw {
+            Flaw::GathersMissTheLast => bent.count = gather.count.saturating_sub(1),
+            Flaw::GathersCutIndices | Flaw::GathersClampIndices if gather.count < 1 << 20 => {
+                bent.indices = self.bent_indices(&gather.elements, gather.indices, gather.count);
+            }
+            _ => {}
+        }
+        self.refusal(queue, self.inner.gather(queue, &bent))
+    }
+
+    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+        let mut bent = *scatter;
+        match self.flaw {
+            Flaw::ScattersMissTheLast => bent.count = scatter.count.saturating_sub(1),
+            Flaw::ScattersClampIndices if scatter.count < 1 << 20 => {
+                bent.indices = self.bent_indices(&scatter.elements, scatter.indices, scatter.count);
+            }
+            _ => {}
+        }
+        self.refusal(queue, self.inner.scatter(queue, &bent))
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        let mut state = self.state.lock();
+        if self.is(Flaw::EndedQueuesAreUnknown) && state.ended.contains(&ticket.queue) {
+            return Err(Error::new(ErrorKind::UnknownHandle, "poll"));
+        }
+        let answer = self.inner.poll(ticket);
+        match (&answer, self.flaw) {
+            (Err(error), Flaw::UnknownTicketsAreDone) if error.kind() == ErrorKind::UnknownHandle => {
+                Ok(Progress::Done)
+            }
+            (Err(error), Flaw::FailuresAreForgotten) if error.kind() == ErrorKind::KernelFailed => {
+                Ok(Progress::Done)
+            }
+            (Err(error), Flaw::FailuresAreToldOnce) if error.kind() == ErrorKind::KernelFailed => {
+                if state.told.contains(&ticket) {
+                    return Ok(Progress::Done);
+                }
+                state.told.push(ticket);
+                answer
+            }
+            (_, Flaw::FailuresStick) => {
+                if let Err(error) = &answer {
+                    state.sticky.insert(ticket.queue, error.clone());
+                }
+                // All earlier tickets may have failed, too, so all are looked at.
+                for value in 1..ticket.value {
+                    self.inner.poll(Ticket { value, ..ticket })?;
+                }
+                answer
+            }
+            _ => answer,
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.poll(ticket).map(|_| ())
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        if self.is(Flaw::WakersAreLost) {
+            return;
+        }
+        if self.is(Flaw::WakersComeTwice) {
+            waker.wake_by_ref();
+        }
+        self.inner.wake(ticket, waker);
+    }
+
+    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+        if self.is(Flaw::OrdersTakeAnything) {
+            return Ok(());
+        }
+        if self.is(Flaw::OrdersTakeTickets) {
+            self.inner.submit(queue, &[])?;
+        }
+        self.inner.order_after(queue, ticket)
+    }
+}

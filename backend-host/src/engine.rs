@@ -1,0 +1,307 @@
+//! What the devices that carry out their work with threads have in common.
+
+use std::sync::Arc;
+use std::task::Waker;
+
+use backend_api::{
+    BufferId, DeviceInfo, DeviceSpan, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
+    Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+};
+
+use crate::error;
+use crate::host_memory::{Piece, Pinning};
+use crate::job::Work;
+use crate::medium::Medium;
+use crate::queue::Lane;
+use crate::registry::{Entries, Found, Registry};
+use crate::worker::Pool;
+
+type Queue<M> = Lane<Work<M>>;
+
+/// Everything of a device but its memory: names, queues, threads, host memory.
+#[derive(Debug)]
+pub(crate) struct Engine<M: Medium> {
+    info: Arc<DeviceInfo>,
+    registry: Registry<M, Queue<M>>,
+    pinning: Arc<Pinning>,
+    pool: Arc<Pool>,
+}
+
+impl<M: Medium> Engine<M> {
+    /// A device of these facts, with `threads` threads, none of which is started yet.
+    pub fn new(info: DeviceInfo, threads: usize, pinned_max_bytes: u64) -> Self {
+        Self {
+            pool: Pool::new(&format!("vmarray-{}", info.identity), threads),
+            info: Arc::new(info),
+            registry: Registry::new(),
+            pinning: Pinning::new(pinned_max_bytes),
+        }
+    }
+
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// Names the device in an error.
+    pub fn named<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.on(&self.info))
+    }
+
+    pub fn threads(&self) -> usize {
+        self.pool.threads_max()
+    }
+
+    pub fn create_queue(&self) -> Result<QueueId> {
+        self.named(self.pool.ensure_started().map_err(|cause| {
+            error::system(ErrorKind::System, "create_queue", &cause).with_detail("no thread to be had")
+        }))?;
+        let lane = Lane::new(&self.pool, &self.info);
+        let id = lane.timeline().queue();
+        self.registry.add_queue(id, lane);
+        Ok(id)
+    }
+
+    pub fn release_queue(&self, queue: QueueId) {
+        if let Some(lane) = self.registry.live_queue(queue) {
+            lane.end();
+            let newest = lane.timeline().newest().value;
+            // Failures were or were not asked for by those who hold the tickets.
+            let _ = lane.wait(newest);
+            self.registry.remove_queue(queue, |lane| lane.timeline().newest().value);
+        }
+    }
+
+    pub fn add_buffer(&self, memory: Arc<M>) -> BufferId {
+        self.registry.add_buffer(memory)
+    }
+
+    /// A buffer's memory.
+    pub fn buffer(&self, operation: &'static str, buffer: BufferId) -> Result<Arc<M>> {
+        self.named(self.registry.read().device(operation, DeviceSpan::new(buffer, 0)))
+            .map(|place| place.memory)
+    }
+
+    pub fn release(&self, buffer: BufferId) {
+        if let Some(memory) = self.registry.remove_buffer(buffer) {
+            self.leave(Arc::as_ptr(&memory).cast());
+        }
+    }
+
+    pub fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        let piece = Arc::new(self.named(self.pinning.allocate(bytes, kind))?);
+        let (address, kind) = (piece.address(), piece.kind());
+        Ok(HostAllocation { id: self.registry.add_host(piece), address, bytes, kind })
+    }
+
+    /// # Safety
+    /// As [`import_host`](backend_api::Device::import_host).
+    pub unsafe fn import_host(
+        &self,
+        address: std::ptr::NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostId> {
+        // SAFETY: passed on; `release_host` and the drop of the device wait until no work touches the piece.
+        let piece: Piece = self.named(unsafe { self.pinning.import(address, bytes, kind) })?;
+        Ok(self.registry.add_host(Arc::new(piece)))
+    }
+
+    pub fn release_host(&self, host: HostId) {
+        if let Some(piece) = self.registry.remove_host(host) {
+            self.leave(Arc::as_ptr(&piece).cast());
+        }
+    }
+
+    /// Waits until no work touches this memory, whose name is forgotten already.
+    fn leave(&self, memory: *const ()) {
+        for lane in self.registry.all_queues() {
+            if let Some(value) = lane.last_touching(memory) {
+                // How the work ends concerns those who hold its ticket.
+                let _ = lane.wait(value);
+            }
+        }
+    }
+
+    /// Checks work and puts it into its queue.
+    fn start(
+        &self,
+        operation: &'static str,
+        queue: QueueId,
+        work: impl FnOnce(&Entries<M, Queue<M>>) -> Result<Work<M>>,
+    ) -> Result<Ticket> {
+        let entries = self.registry.read();
+        let started = entries.queue(operation, queue).and_then(|lane| lane.push(operation, work(&entries)?));
+        drop(entries);
+        self.named(started)
+    }
+
+    pub fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        self.start("submit", queue, |entries| Work::copies(entries, transfers))
+    }
+
+    pub fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+        self.start("fill", queue, |entries| Work::fill(entries, fill))
+    }
+
+    pub fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+        self.start("search", queue, |entries| Work::search(entries, search))
+    }
+
+    pub fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+        self.start("gather", queue, |entries| Work::gather(entries, gather))
+    }
+
+    pub fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+        self.start("scatter", queue, |entries| Work::scatter(entries, scatter))
+    }
+
+    /// The queue of a ticket, if it has not ended.
+    fn lane(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Queue<M>>>> {
+        let entries = self.registry.read();
+        let found = entries.queue_of(operation, ticket).map(|found| match found {
+            Found::Live(lane) => Some(Arc::clone(lane)),
+            Found::Ended => None,
+        });
+        drop(entries);
+        self.named(found)
+    }
+
+    pub fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        match self.lane("poll", ticket)? {
+            Some(lane) => self.named(lane.timeline().poll(ticket.value)),
+            None => Ok(Progress::Done),
+        }
+    }
+
+    pub fn wait(&self, ticket: Ticket) -> Result<()> {
+        match self.lane("wait", ticket)? {
+            Some(lane) => self.named(lane.wait(ticket.value)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn wake(&self, ticket: Ticket, waker: Waker) {
+        match self.lane("wake", ticket) {
+            Ok(Some(lane)) => lane.wake_at(ticket.value, waker),
+            // Done long ago, or an error, which the next poll tells.
+            Ok(None) | Err(_) => waker.wake(),
+        }
+    }
+
+    pub fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+        const OPERATION: &str = "order_after";
+        let entries = self.registry.read();
+        let result = entries.queue(OPERATION, queue).and_then(|lane| {
+            if let Found::Live(before) = entries.queue_of(OPERATION, ticket)? {
+                if ticket.value > before.timeline().newest().value {
+                    return Err(Error::new(ErrorKind::UnknownHandle, OPERATION)
+                        .with_detail(format!("ticket {} was never given", ticket.value)));
+                }
+                lane.order_after(before, ticket.value);
+            }
+            Ok(())
+        });
+        drop(entries);
+        self.named(result)
+    }
+}
+
+impl<M: Medium> Drop for Engine<M> {
+    fn drop(&mut self) {
+        // Imported memory is only promised to exist as long as the device does.
+        for lane in self.registry.all_queues() {
+            lane.end();
+            let _ = lane.wait(lane.timeline().newest().value);
+        }
+        self.pool.stop();
+    }
+}
+
+/// The methods of [`Device`](backend_api::Device) that [`Engine`] carries out as they are.
+macro_rules! methods_of_engine {
+    () => {
+        fn info(&self) -> &backend_api::DeviceInfo {
+            self.engine.info()
+        }
+        fn create_queue(&self) -> backend_api::Result<backend_api::QueueId> {
+            self.engine.create_queue()
+        }
+        fn release_queue(&self, queue: backend_api::QueueId) {
+            self.engine.release_queue(queue);
+        }
+        fn release(&self, buffer: backend_api::BufferId) {
+            self.engine.release(buffer);
+        }
+        fn allocate_host(
+            &self,
+            bytes: usize,
+            kind: backend_api::HostMemory,
+        ) -> backend_api::Result<backend_api::HostAllocation> {
+            self.engine.allocate_host(bytes, kind)
+        }
+        unsafe fn import_host(
+            &self,
+            address: std::ptr::NonNull<u8>,
+            bytes: usize,
+            kind: backend_api::HostMemory,
+        ) -> backend_api::Result<backend_api::HostId> {
+            // SAFETY: passed on.
+            unsafe { self.engine.import_host(address, bytes, kind) }
+        }
+        fn release_host(&self, host: backend_api::HostId) {
+            self.engine.release_host(host);
+        }
+        fn search(
+            &self,
+            queue: backend_api::QueueId,
+            search: &backend_api::Search<'_>,
+        ) -> backend_api::Result<backend_api::Ticket> {
+            self.engine.search(queue, search)
+        }
+        fn gather(
+            &self,
+            queue: backend_api::QueueId,
+            gather: &backend_api::Gather,
+        ) -> backend_api::Result<backend_api::Ticket> {
+            self.engine.gather(queue, gather)
+        }
+        fn poll(&self, ticket: backend_api::Ticket) -> backend_api::Result<backend_api::Progress> {
+            self.engine.poll(ticket)
+        }
+        fn wait(&self, ticket: backend_api::Ticket) -> backend_api::Result<()> {
+            self.engine.wait(ticket)
+        }
+        fn wake(&self, ticket: backend_api::Ticket, waker: std::task::Waker) {
+            self.engine.wake(ticket, waker);
+        }
+        fn order_after(
+            &self,
+            queue: backend_api::QueueId,
+            ticket: backend_api::Ticket,
+        ) -> backend_api::Result<()> {
+            self.engine.order_after(queue, ticket)
+        }
+        fn submit(
+            &self,
+            queue: backend_api::QueueId,
+            transfers: &[backend_api::Transfer],
+        ) -> backend_api::Result<backend_api::Ticket> {
+            self.engine.submit(queue, transfers)
+        }
+        fn fill(
+            &self,
+            queue: backend_api::QueueId,
+            fill: &backend_api::Fill<'_>,
+        ) -> backend_api::Result<backend_api::Ticket> {
+            self.engine.fill(queue, fill)
+        }
+        fn scatter(
+            &self,
+            queue: backend_api::QueueId,
+            scatter: &backend_api::Scatter,
+        ) -> backend_api::Result<backend_api::Ticket> {
+            self.engine.scatter(queue, scatter)
+        }
+    };
+}
+pub(crate) use methods_of_engine;

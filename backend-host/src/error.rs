@@ -1,0 +1,62 @@
+//! From what the operating system says to what the contract says.
+
+use std::io;
+
+use backend_api::{Error, ErrorKind};
+
+/// An error of `kind` with the system's code, its name and its sentence.
+pub(crate) fn system(kind: ErrorKind, operation: &'static str, error: &io::Error) -> Error {
+    match error.raw_os_error() {
+        Some(code) => Error::new(kind, operation)
+            .with_driver(i64::from(code), name(code))
+            .with_detail(error.to_string()),
+        None => Error::new(kind, operation).with_detail(error.to_string()),
+    }
+}
+
+/// Whether the system said that there is no room left, on the disk or within a quota.
+pub(crate) fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+/// The name of a code as the manual gives it.
+#[cfg(unix)]
+fn name(code: i32) -> &'static str {
+    macro_rules! names {
+        ($($name:ident)*) => {
+            match code {
+                $(libc::$name => stringify!($name),)*
+                _ => "errno",
+            }
+        };
+    }
+    names!(EPERM ENOENT EINTR EIO EBADF EAGAIN ENOMEM EACCES EFAULT EBUSY EEXIST ENODEV ENOTDIR EISDIR EINVAL
+        ENFILE EMFILE ETXTBSY EFBIG ENOSPC ESPIPE EROFS ENAMETOOLONG ENOSYS ENOLCK EOVERFLOW EOPNOTSUPP EDQUOT
+        ESTALE ETIMEDOUT)
+}
+
+#[cfg(not(unix))]
+fn name(_code: i32) -> &'static str {
+    "system error"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn codes_have_names() {
+        let error = system(ErrorKind::System, "open", &io::Error::from_raw_os_error(libc::EROFS));
+        assert_eq!(error.driver().unwrap().name, "EROFS");
+        assert_eq!(error.driver().unwrap().code, i64::from(libc::EROFS));
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_full_disk_and_a_full_quota_are_the_same() {
+        assert!(is_full(&io::Error::from_raw_os_error(libc::ENOSPC)));
+        assert!(is_full(&io::Error::from_raw_os_error(libc::EDQUOT)));
+        assert!(!is_full(&io::Error::from_raw_os_error(libc::EIO)));
+    }
+}

@@ -1,0 +1,276 @@
+//! A file as a device.
+
+mod extent;
+mod open_file;
+mod space;
+
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::{BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
+
+use crate::engine::{Engine, methods_of_engine};
+use crate::host::default_threads;
+use extent::Extent;
+use open_file::{Access, OpenFile};
+use space::Space;
+
+/// A file that stands in for a card: slow, large, and still there tomorrow.
+///
+/// The file holds the device's memory byte for byte and nothing else: no header, no padding. It is as long as the
+/// device is large, and its blocks are reserved when it is created, so a full disk shows then.
+///
+/// # Why not a memory map
+///
+/// The file is read and written with positioned system calls, straight from and to host memory, and not mapped. With
+/// a map, a disk that is full or fails, or another process that cuts the file short, ends this process with a signal
+/// in the middle of a copy; reserving blocks ahead prevents only the first of these. A system call reports all of
+/// them, and they become errors of the tickets concerned. The kernel's page cache is the same in both cases, and
+/// page-sized copies cost about a microsecond more.
+///
+/// # Contents that stay
+///
+/// Buffers are placed by a fixed rule: each at the lowest free offset at which it fits in one piece. A program that
+/// opens the file again and allocates buffers of the same lengths in the same order therefore finds their bytes where
+/// they were. Programs that give buffers back in between should note down [`file_ranges`](Self::file_ranges) and ask
+/// for the same place with [`allocate_at`](Self::allocate_at). [`sync`](Self::sync) makes sure that the bytes survive
+/// a loss of power.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_host::FileDevice;
+///
+/// let path = std::env::temp_dir().join(format!("vmarray-example-{}", std::process::id()));
+/// {
+///     let device = Arc::new(FileDevice::create(&path, 1 << 16)?);
+///     let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4096, Commit::Proven)?);
+///     let host = HostBuffer::new(&device, 5, HostMemory::Pageable)?;
+///     host.write(0, b"later");
+///     device.wait(queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(100), bytes: 5 }])?)?;
+/// }
+/// let device = Arc::new(FileDevice::open_read_only(&path)?);
+/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4096, Commit::Lazy)?);
+/// let host = HostBuffer::new(&device, 5, HostMemory::Pageable)?;
+/// device.wait(queue.submit(&[Transfer::Download { from: memory.at(100), to: host.at(0), bytes: 5 }])?)?;
+/// let mut bytes = [0; 5];
+/// host.read(0, &mut bytes);
+/// assert_eq!(&bytes, b"later");
+/// # std::fs::remove_file(&path).unwrap();
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct FileDevice {
+    engine: Engine<Extent>,
+    file: Arc<OpenFile>,
+    space: Arc<Space>,
+}
+
+/// How a [`FileDevice`] is to be, and which file it uses.
+///
+/// ```
+/// use backend_host::FileDevice;
+/// let device = FileDevice::builder(std::env::temp_dir()).threads(2).create_temporary(1 << 20)?;
+/// assert_eq!(device.threads(), 2);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct FileDeviceBuilder {
+    path: PathBuf,
+    name: Option<String>,
+    threads: usize,
+    pinned_max_bytes: u64,
+}
+
+impl FileDeviceBuilder {
+    /// What the device is called in messages; the name of the file by default.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = Some(name.into());
+        self
+    }
+
+    /// How many worker threads there are at most, and so how many requests the drive sees at once; at least 1. The
+    /// default is the number of processors that this program may use. Drives like more.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = threads.max(1);
+        self
+    }
+
+    /// How much host memory the device page-locks at most. No limit is the default.
+    pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
+        self.pinned_max_bytes = bytes;
+        self
+    }
+
+    /// Makes a new file of `bytes` bytes. It reads as zeroes.
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if the disk or a quota has no room for it; then no file
+    /// is left behind. [`System`](backend_api::ErrorKind::System) for everything else, among it that the file exists.
+    pub fn create(self, bytes: u64) -> Result<FileDevice> {
+        let file = OpenFile::create(&self.path, bytes)?;
+        Ok(self.with(file))
+    }
+
+    /// Makes a file of `bytes` bytes in the folder that was given as the path. It is gone when the device is dropped
+    /// and, on Unix, when the program ends in whatever way.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn create_temporary(mut self, bytes: u64) -> Result<FileDevice> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        self.path.push(format!(".vmarray-{}-{number}", std::process::id()));
+        let mut file = OpenFile::create(&self.path, bytes)?;
+        file.make_temporary();
+        Ok(self.with(file))
+    }
+
+    /// Opens a file that exists, as it is. Holes in it are reserved on the disk.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create); also if another process has it open as a device.
+    pub fn open(self) -> Result<FileDevice> {
+        let file = OpenFile::open(&self.path, Access::ReadWrite)?;
+        Ok(self.with(file))
+    }
+
+    /// Opens a file that exists, for reading only: whatever would write to device memory is refused with
+    /// [`Unsupported`](backend_api::ErrorKind::Unsupported). Any number of processes can do so at once.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_read_only(self) -> Result<FileDevice> {
+        let file = OpenFile::open(&self.path, Access::ReadOnly)?;
+        Ok(self.with(file))
+    }
+
+    fn with(self, file: OpenFile) -> FileDevice {
+        let path = file.path();
+        let name = self.name.unwrap_or_else(|| {
+            path.file_name().map_or_else(|| "file".to_owned(), |name| name.to_string_lossy().into_owned())
+        });
+        let identity = format!("file:{}", path.display());
+        let mut info =
+            DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(file.bytes());
+        info.copy_engines = u32::try_from(self.threads).unwrap_or(u32::MAX);
+        FileDevice {
+            space: Space::new(file.bytes()),
+            file: Arc::new(file),
+            engine: Engine::new(info, self.threads, self.pinned_max_bytes),
+        }
+    }
+}
+
+impl FileDevice {
+    /// Makes a new file of `bytes` bytes: [`FileDeviceBuilder::create`] with the default settings.
+    ///
+    /// ```
+    /// use backend_api::ErrorKind;
+    /// use backend_host::FileDevice;
+    /// let path = std::env::temp_dir().join(format!("vmarray-create-{}", std::process::id()));
+    /// let device = FileDevice::create(&path, 4096)?;
+    /// let error = FileDevice::create(&path, 4096).unwrap_err();
+    /// assert_eq!(error.driver().map(|driver| &*driver.name), Some("EEXIST"));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn create(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
+        Self::builder(path).create(bytes)
+    }
+
+    /// Opens a file that exists: [`FileDeviceBuilder::open`] with the default settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(path).open()
+    }
+
+    /// Opens a file that exists for reading only: [`FileDeviceBuilder::open_read_only`] with the default settings.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
+        Self::builder(path).open_read_only()
+    }
+
+    /// A device of one's own making, on the file (or, for a temporary one, in the folder) `path`.
+    pub fn builder(path: impl AsRef<Path>) -> FileDeviceBuilder {
+        FileDeviceBuilder {
+            path: path.as_ref().to_owned(),
+            name: None,
+            threads: default_threads(),
+            pinned_max_bytes: u64::MAX,
+        }
+    }
+
+    /// How many worker threads it has at most.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.engine.threads()
+    }
+
+    /// Where the file is. A temporary file may have no name any more.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        self.file.path()
+    }
+
+    /// Device memory at a place in the file that is known from before.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::FileDevice;
+    /// let device = FileDevice::builder(std::env::temp_dir()).create_temporary(1000)?;
+    /// let buffer = device.allocate_at(600, 400)?;
+    /// assert_eq!(device.file_ranges(buffer)?, [600..1000]);
+    /// assert!(device.allocate_at(500, 101).is_err());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if a part of the place is taken or outside of the file.
+    pub fn allocate_at(&self, offset: u64, bytes: u64) -> Result<BufferId> {
+        let place = self.engine.named(self.space.take_at(offset, bytes))?;
+        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place))))
+    }
+
+    /// Where in the file a buffer is: one range, unless the free space was in pieces when it was allocated.
+    ///
+    /// # Errors
+    /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).
+    pub fn file_ranges(&self, buffer: BufferId) -> Result<Vec<Range<u64>>> {
+        Ok(self.engine.buffer("file_ranges", buffer)?.file_ranges())
+    }
+
+    /// Has the drive store everything that was written by work that is done. Blocks until it has.
+    ///
+    /// # Errors
+    /// [`System`](backend_api::ErrorKind::System), or [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) where the
+    /// file system finds out only now that it is full.
+    pub fn sync(&self) -> Result<()> {
+        self.engine.named(self.file.sync())
+    }
+}
+
+impl Device for FileDevice {
+    fn memory(&self) -> Result<MemoryStatus> {
+        let free = self.space.free_bytes();
+        Ok(MemoryStatus::new(self.file.bytes(), free, free))
+    }
+
+    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferId> {
+        // All blocks of the file were reserved when it was opened: there is nothing left to prove.
+        let place = self.engine.named(self.space.take(bytes))?;
+        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place))))
+    }
+
+    methods_of_engine!();
+}

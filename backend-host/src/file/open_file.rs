@@ -1,0 +1,359 @@
+//! The file itself: making, opening, reading, writing.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use backend_api::{Error, ErrorKind, Result};
+
+use crate::error::{is_full, system};
+use crate::medium;
+
+/// What a file is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// An open file of a length that is not meant to change.
+#[derive(Debug)]
+pub(super) struct OpenFile {
+    file: Positioned,
+    path: PathBuf,
+    access: Access,
+    bytes: u64,
+    /// To be removed when the file is closed.
+    remove: bool,
+}
+
+impl OpenFile {
+    /// A new file of zeroes, all of it reserved on the disk.
+    pub fn create(path: &Path, bytes: u64) -> Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.read(true).write(true).create_new(true).open(path);
+        let file = file.map_err(|cause| refused("create", path, &cause))?;
+        let made = lock(&file, Access::ReadWrite)
+            .and_then(|()| {
+                reserve(&file, path, bytes)?;
+                file.set_len(bytes)
+            })
+            .map_err(|cause| refused("create", path, &cause).with_bytes(bytes));
+        if let Err(error) = made {
+            drop(file);
+            // The first error is the one to tell.
+            let _ = std::fs::remove_file(path);
+            return Err(with_free(error, path));
+        }
+        Ok(Self::new(file, path, Access::ReadWrite, bytes))
+    }
+
+    /// A file that exists.
+    pub fn open(path: &Path, access: Access) -> Result<Self> {
+        let open = || {
+            let write = access == Access::ReadWrite;
+            let file = OpenOptions::new().read(true).write(write).open(path)?;
+            lock(&file, access)?;
+            let metadata = file.metadata()?;
+            if !metadata.is_file() {
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
+            }
+            if write {
+                reserve(&file, path, metadata.len())?;
+            }
+            Ok((file, metadata.len()))
+        };
+        let (file, bytes) = open().map_err(|cause| with_free(refused("open", path, &cause), path))?;
+        Ok(Self::new(file, path, access, bytes))
+    }
+
+    fn new(file: File, path: &Path, access: Access, bytes: u64) -> Self {
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        Self { file: Positioned::new(file), path, access, bytes, remove: false }
+    }
+
+    /// Has the file disappear: from the folder at once where the system allows it, else when it is closed.
+    pub fn make_temporary(&mut self) {
+        self.remove = !cfg!(unix) || std::fs::remove_file(&self.path).is_err();
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    pub fn is_writable(&self) -> bool {
+        self.access == Access::ReadWrite
+    }
+
+    pub fn sync(&self) -> Result<()> {
+        self.file.with(File::sync_data).map_err(|cause| refused("sync", &self.path, &cause))
+    }
+
+    /// Reads bytes.
+    ///
+    /// # Safety
+    /// `to` is writable for `bytes` bytes; others may race as [`backend_api::racy`] says.
+    pub unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        let mut done = 0;
+        while done < bytes {
+            let at = offset + done as u64;
+            // SAFETY: `done` is below `bytes`.
+            match unsafe { self.file.read(at, to.wrapping_add(done), bytes - done) } {
+                Ok(0) => return Err(self.truncated(operation, at)),
+                Ok(some) => done += some,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(failed(operation, at, &cause)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes bytes.
+    ///
+    /// # Safety
+    /// `from` is readable for `bytes` bytes; others may race as [`backend_api::racy`] says.
+    pub unsafe fn write(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        // A write beyond the end would make the file long again, with zeroes for what was cut off, and nobody would
+        // notice that it is lost.
+        let length = self.file.with(|file| Ok(file.metadata()?.len()));
+        if length.map_err(|cause| failed(operation, offset, &cause))? < offset + bytes as u64 {
+            return Err(self.truncated(operation, offset));
+        }
+        let mut done = 0;
+        while done < bytes {
+            let at = offset + done as u64;
+            // SAFETY: `done` is below `bytes`.
+            match unsafe { self.file.write(at, from.wrapping_add(done), bytes - done) } {
+                Ok(0) => return Err(failed(operation, at, &io::ErrorKind::WriteZero.into())),
+                Ok(some) => done += some,
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => return Err(failed(operation, at, &cause)),
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn truncated(&self, operation: &'static str, offset: u64) -> Error {
+        let length = self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(0);
+        medium::failure(operation).with_offset(offset).with_detail(format!(
+            "the file was truncated from {} to {length} bytes by somebody else",
+            self.bytes
+        ))
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        if self.remove
+            && let Err(error) = std::fs::remove_file(&self.path)
+        {
+            tracing::warn!(%error, path = %self.path.display(), "a temporary file stays behind");
+        }
+    }
+}
+
+/// Keeps other processes (and other devices of this one) from writing to the file at the same time.
+fn lock(file: &File, access: Access) -> io::Result<()> {
+    let result = match access {
+        Access::ReadOnly => file.try_lock_shared(),
+        Access::ReadWrite => file.try_lock(),
+    };
+    match result {
+        Ok(()) => Ok(()),
+        Err(TryLockError::WouldBlock) => {
+            Err(io::Error::new(io::ErrorKind::WouldBlock, "the file is in use as a device already"))
+        }
+        // Some network file systems have no locks. The file works all the same.
+        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+            tracing::warn!(%error, "a file system without locks");
+            Ok(())
+        }
+        Err(TryLockError::Error(error)) => Err(error),
+    }
+}
+
+/// Has the disk set blocks aside for the whole file, without a change to what can be read.
+#[cfg(target_os = "linux")]
+fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::MetadataExt;
+    /// The unit of `st_blocks`, whatever the file system.
+    const BLOCK_BYTES: u64 = 512;
+    let length = libc::off_t::try_from(bytes).map_err(|_| io::Error::from_raw_os_error(libc::EFBIG))?;
+    if length == 0 {
+        return Ok(());
+    }
+    // The system would fill the disk to the brim before it finds out that it is too small.
+    let missing = bytes.saturating_sub(file.metadata()?.blocks().saturating_mul(BLOCK_BYTES));
+    if free_on_disk(path).is_some_and(|free| missing > free) {
+        return Err(io::Error::from_raw_os_error(libc::ENOSPC));
+    }
+    loop {
+        // SAFETY: the descriptor is open; no memory is handed over.
+        match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
+            0 => return Ok(()),
+            libc::EINTR => {}
+            // A file system that cannot: the disk may turn out to be full later, which is then an error of the copy.
+            libc::EOPNOTSUPP | libc::EINVAL => {
+                tracing::warn!(bytes, "the file system does not reserve blocks");
+                return Ok(());
+            }
+            code => return Err(io::Error::from_raw_os_error(code)),
+        }
+    }
+}
+
+/// Where there is no such call, a full disk is an error of the copy that meets it.
+#[cfg(not(target_os = "linux"))]
+fn reserve(_file: &File, _path: &Path, _bytes: u64) -> io::Result<()> {
+    Ok(())
+}
+
+/// How many bytes the disk that holds `path` has for this user.
+#[cfg(unix)]
+fn free_on_disk(path: &Path) -> Option<u64> {
+    use std::os::unix::ffi::OsStrExt;
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let folder = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let mut answer = std::mem::MaybeUninit::<libc::statvfs>::uninit();
+    // SAFETY: the path ends with a zero and there is room for the answer.
+    if unsafe { libc::statvfs(folder.as_ptr(), answer.as_mut_ptr()) } != 0 {
+        return None;
+    }
+    // SAFETY: the call succeeded, so it has filled in the answer.
+    let answer = unsafe { answer.assume_init() };
+    #[allow(clippy::unnecessary_cast, reason = "the types differ between systems")]
+    Some((answer.f_bavail as u64).saturating_mul(answer.f_frsize as u64))
+}
+
+#[cfg(not(unix))]
+fn free_on_disk(_path: &Path) -> Option<u64> {
+    None
+}
+
+/// An error of opening, making, or storing the file.
+fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
+    let kind = if is_full(cause) { ErrorKind::OutOfMemory } else { ErrorKind::System };
+    system(kind, operation, cause).with_detail(format!("{}: {cause}", path.display()))
+}
+
+/// The same error, with how much room there is if that is the trouble.
+fn with_free(error: Error, path: &Path) -> Error {
+    match free_on_disk(path) {
+        Some(free) if error.kind() == ErrorKind::OutOfMemory => error.with_available_bytes(free),
+        _ => error,
+    }
+}
+
+/// An error of a copy or kernel.
+#[cold]
+fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
+    system(medium::failure(operation).kind(), operation, cause).with_offset(offset)
+}
+
+/// A file that is read and written at offsets, from several threads, from and to memory that others may touch.
+#[cfg(unix)]
+#[derive(Debug)]
+struct Positioned(File);
+
+#[cfg(unix)]
+impl Positioned {
+    fn new(file: File) -> Self {
+        Self(file)
+    }
+
+    fn with<T>(&self, body: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        body(&self.0)
+    }
+
+    /// # Safety
+    /// As [`OpenFile::read`].
+    unsafe fn read(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<usize> {
+        use std::os::fd::AsRawFd;
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        // SAFETY: the descriptor is open, the caller vouches for the memory. The kernel is not bound by the rules of
+        // the language: to the program, its accesses are those of a device.
+        let count = unsafe { libc::pread(self.0.as_raw_fd(), to.cast(), bytes, offset) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+
+    /// # Safety
+    /// As [`OpenFile::write`].
+    unsafe fn write(&self, offset: u64, from: *const u8, bytes: usize) -> io::Result<usize> {
+        use std::os::fd::AsRawFd;
+        let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
+        // SAFETY: as in `read`.
+        let count = unsafe { libc::pwrite(self.0.as_raw_fd(), from.cast(), bytes, offset) };
+        usize::try_from(count).map_err(|_| io::Error::last_os_error())
+    }
+}
+
+/// The same with what the standard library has everywhere: one thread at a time, by way of memory of its own.
+#[cfg(not(unix))]
+#[derive(Debug)]
+struct Positioned(parking_lot::Mutex<(File, Vec<u8>)>);
+
+#[cfg(not(unix))]
+impl Positioned {
+    const DETOUR_BYTES: usize = 256 << 10;
+
+    fn new(file: File) -> Self {
+        Self(parking_lot::Mutex::new((file, vec![0; Self::DETOUR_BYTES])))
+    }
+
+    fn with<T>(&self, body: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
+        body(&self.0.lock().0)
+    }
+
+    /// # Safety
+    /// As [`OpenFile::read`].
+    unsafe fn read(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<usize> {
+        use io::{Read, Seek};
+        let (file, detour) = &mut *self.0.lock();
+        file.seek(io::SeekFrom::Start(offset))?;
+        let count = file.read(&mut detour[..bytes.min(Self::DETOUR_BYTES)])?;
+        // SAFETY: the caller vouches for the target; `count` is at most `bytes`.
+        unsafe { backend_api::racy::copy(detour.as_ptr(), to, count) };
+        Ok(count)
+    }
+
+    /// # Safety
+    /// As [`OpenFile::write`].
+    unsafe fn write(&self, offset: u64, from: *const u8, bytes: usize) -> io::Result<usize> {
+        use io::{Seek, Write};
+        let (file, detour) = &mut *self.0.lock();
+        let count = bytes.min(Self::DETOUR_BYTES);
+        // SAFETY: the caller vouches for the source; the detour is long enough.
+        unsafe { backend_api::racy::copy(from, detour.as_mut_ptr(), count) };
+        file.seek(io::SeekFrom::Start(offset))?;
+        file.write(&detour[..count])
+    }
+}
+
+#[cfg(test)]
+#[cfg(target_os = "linux")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disk_that_is_full_after_all_is_an_error_of_the_copy() {
+        let full = Positioned::new(OpenOptions::new().write(true).open("/dev/full").unwrap());
+        // SAFETY: the source is one byte long.
+        let cause = unsafe { full.write(0, (&raw const *b"x").cast(), 1) }.unwrap_err();
+        let error = failed("submit", 7, &cause);
+        assert_eq!((error.kind(), error.offset()), (ErrorKind::CopyFailed, Some(7)));
+        assert_eq!(error.driver().unwrap().name, "ENOSPC");
+        assert_eq!(failed("fill", 7, &cause).kind(), ErrorKind::KernelFailed);
+    }
+}

@@ -1,0 +1,157 @@
+//! Which parts of a file are taken.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::{Error, ErrorKind, Result};
+use parking_lot::Mutex;
+
+const OPERATION: &str = "allocate";
+
+/// The bytes of a file, handed out in ranges. The same requests in the same order give the same ranges.
+#[derive(Debug)]
+pub(super) struct Space {
+    bytes: u64,
+    /// Start -> end of what is taken, without empty ranges and overlaps.
+    taken: Mutex<BTreeMap<u64, u64>>,
+}
+
+/// Ranges of a file; given back on drop.
+#[derive(Debug)]
+pub(super) struct Taken {
+    space: Arc<Space>,
+    ranges: Vec<Range<u64>>,
+}
+
+impl Taken {
+    /// The ranges, in the order in which they make up a buffer.
+    pub fn ranges(&self) -> &[Range<u64>] {
+        &self.ranges
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut taken = self.space.taken.lock();
+        for range in &self.ranges {
+            taken.remove(&range.start);
+        }
+    }
+}
+
+impl Space {
+    /// A file of which nothing is taken.
+    pub fn new(bytes: u64) -> Arc<Self> {
+        Arc::new(Self { bytes, taken: Mutex::default() })
+    }
+
+    /// How much is not taken.
+    pub fn free_bytes(&self) -> u64 {
+        self.bytes - self.taken.lock().iter().map(|(start, end)| end - start).sum::<u64>()
+    }
+
+    /// Takes the lowest hole that is long enough, or else the lowest holes that together are.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Taken> {
+        if bytes > self.bytes {
+            return Err(Error::new(ErrorKind::TooLarge, OPERATION)
+                .with_bytes(bytes)
+                .with_available_bytes(self.bytes));
+        }
+        let mut taken = self.taken.lock();
+        let holes = self.holes(&taken);
+        let free: u64 = holes.iter().map(|hole| hole.end - hole.start).sum();
+        if bytes > free {
+            return Err(Error::new(ErrorKind::OutOfMemory, OPERATION)
+                .with_bytes(bytes)
+                .with_available_bytes(free));
+        }
+        let mut ranges = Vec::new();
+        if let Some(hole) = holes.iter().find(|hole| hole.end - hole.start >= bytes) {
+            ranges.push(hole.start..hole.start + bytes);
+        } else {
+            let mut left = bytes;
+            for hole in holes {
+                let part = left.min(hole.end - hole.start);
+                if part > 0 {
+                    ranges.push(hole.start..hole.start + part);
+                    left -= part;
+                }
+            }
+        }
+        ranges.retain(|range| !range.is_empty());
+        taken.extend(ranges.iter().map(|range| (range.start, range.end)));
+        Ok(Taken { space: Arc::clone(self), ranges })
+    }
+
+    /// Takes one particular range.
+    pub fn take_at(self: &Arc<Self>, offset: u64, bytes: u64) -> Result<Taken> {
+        let mut taken = self.taken.lock();
+        let refuse = |detail| {
+            Error::new(ErrorKind::OutOfMemory, "allocate_at")
+                .with_offset(offset)
+                .with_bytes(bytes)
+                .with_detail(detail)
+        };
+        let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
+        let end = end.ok_or_else(|| refuse("the range leaves the file").with_available_bytes(self.bytes))?;
+        if bytes == 0 {
+            return Ok(Taken { space: Arc::clone(self), ranges: Vec::new() });
+        }
+        if !self.holes(&taken).iter().any(|hole| hole.start <= offset && end <= hole.end) {
+            return Err(refuse("a part of the range is taken"));
+        }
+        taken.insert(offset, end);
+        Ok(Taken { space: Arc::clone(self), ranges: vec![offset..end] })
+    }
+
+    fn holes(&self, taken: &BTreeMap<u64, u64>) -> Vec<Range<u64>> {
+        let ends = std::iter::once(0).chain(taken.values().copied());
+        let starts = taken.keys().copied().chain([self.bytes]);
+        ends.zip(starts).map(|(end, start)| end..start).filter(|hole| !hole.is_empty()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_order_gives_the_same_places() {
+        for _ in 0..2 {
+            let space = Space::new(1000);
+            let first = space.take(100).unwrap();
+            let second = space.take(300).unwrap();
+            assert_eq!((first.ranges(), second.ranges()), (&[0..100][..], &[100..400][..]));
+        }
+    }
+
+    #[test]
+    fn holes_are_used_lowest_first_and_put_together_if_need_be() {
+        let space = Space::new(1000);
+        let all: Vec<Taken> = (0..10).map(|_| space.take(100).unwrap()).collect();
+        let mut all: Vec<Option<Taken>> = all.into_iter().map(Some).collect();
+        (all[2], all[5], all[6]) = (None, None, None);
+        assert_eq!(space.free_bytes(), 300);
+        assert_eq!(space.take(101).unwrap().ranges(), [500..601]);
+        assert_eq!(space.take(100).unwrap().ranges(), [200..300]);
+        assert_eq!(space.take(250).unwrap().ranges(), [200..300, 500..650]);
+        let error = space.take(301).unwrap_err();
+        assert_eq!((error.kind(), error.available_bytes()), (ErrorKind::OutOfMemory, Some(300)));
+        assert_eq!(space.take(1001).unwrap_err().kind(), ErrorKind::TooLarge);
+        assert_eq!(space.free_bytes(), 300);
+    }
+
+    #[test]
+    fn a_place_is_had_if_all_of_it_is_free() {
+        let space = Space::new(1000);
+        let middle = space.take_at(400, 200).unwrap();
+        for (offset, bytes) in [(0, 401), (399, 2), (450, 50), (599, 1), (900, 101), (u64::MAX, 2)] {
+            assert_eq!(space.take_at(offset, bytes).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        }
+        assert_eq!(space.take_at(600, 400).unwrap().ranges(), [600..1000]);
+        assert_eq!(space.take_at(1000, 0).unwrap().ranges(), []);
+        drop(middle);
+        assert_eq!(space.take_at(0, 1000).unwrap().ranges(), [0..1000]);
+    }
+}

@@ -1,0 +1,226 @@
+//! Host RAM as a device.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::{BufferId, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Result};
+
+use crate::engine::{Engine, methods_of_engine};
+use crate::error;
+use crate::memory::SystemMemory;
+use crate::ram::{Capacity, Ram};
+
+/// Host RAM that stands in for a card.
+///
+/// It has what a card has: memory of a fixed size that is really accounted for, queues that work asynchronously,
+/// page-locked host memory, kernels. Its threads sleep when there is nothing to do. A thread that waits for a ticket
+/// carries the work out itself if nobody else has begun, so a copy that is waited for at once costs little more than
+/// the copy.
+///
+/// Short work (below 128 KiB) that nobody waits for starts within about 0.2 ms; long work starts at once.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_host::HostDevice;
+///
+/// let device = Arc::new(HostDevice::new(1 << 20)?);
+/// let queue = Queue::new(&device)?;
+/// let memory = DeviceBuffer::new(&device, 4096, Commit::Proven)?;
+/// let host = HostBuffer::new(&device, 4096, HostMemory::Pageable)?;
+/// host.write(0, b"there");
+/// queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(7), bytes: 5 }])?;
+/// let back = queue.submit(&[Transfer::Download { from: memory.at(7), to: host.at(100), bytes: 5 }])?;
+/// backend_api::Device::wait(&*device, back)?;
+/// let mut bytes = [0; 5];
+/// host.read(100, &mut bytes);
+/// assert_eq!(&bytes, b"there");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct HostDevice {
+    engine: Engine<Ram>,
+    capacity: Arc<Capacity>,
+    bounded: bool,
+}
+
+/// How a [`HostDevice`] is to be.
+///
+/// ```
+/// use backend_api::Device;
+/// use backend_host::HostDevice;
+/// let device = HostDevice::builder().name("slow card").bytes(64 << 20).threads(2).build()?;
+/// assert_eq!(device.info().name, "slow card");
+/// assert_eq!(device.memory()?.free_bytes, 64 << 20);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use]
+pub struct HostDeviceBuilder {
+    bytes: Option<u64>,
+    threads: Option<usize>,
+    name: String,
+    pinned_max_bytes: u64,
+}
+
+impl HostDeviceBuilder {
+    /// How much memory the device has. It is taken at its word, even if the machine has less: memory that is
+    /// allocated [lazily](Commit::Lazy) and never touched takes none. Without this call it is all RAM of
+    /// the machine, and what other programs use counts as used.
+    pub fn bytes(mut self, bytes: u64) -> Self {
+        self.bytes = Some(bytes);
+        self
+    }
+
+    /// How many worker threads there are at most; at least 1. They are started when there is work for them. The
+    /// default is the number of processors that this program may use.
+    pub fn threads(mut self, threads: usize) -> Self {
+        self.threads = Some(threads.max(1));
+        self
+    }
+
+    /// What the device is called in messages.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.name = name.into();
+        self
+    }
+
+    /// How much host memory the device page-locks at most; beyond that it is refused, as the system itself does at its
+    /// own limit. No limit is the default.
+    pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
+        self.pinned_max_bytes = bytes;
+        self
+    }
+
+    /// The device.
+    ///
+    /// # Errors
+    /// [`ErrorKind::System`] if no size was given and the system does not tell how much RAM there is.
+    pub fn build(self) -> Result<HostDevice> {
+        let bytes = match self.bytes {
+            Some(bytes) => bytes,
+            None => system_memory("build")?.total_bytes,
+        };
+        let threads = self.threads.unwrap_or_else(default_threads);
+        let mut info = describe(&self.name, next_index(), bytes);
+        info.copy_engines = u32::try_from(threads).unwrap_or(u32::MAX);
+        Ok(HostDevice {
+            engine: Engine::new(info, threads, self.pinned_max_bytes),
+            capacity: Capacity::new(bytes),
+            bounded: self.bytes.is_none(),
+        })
+    }
+}
+
+/// The devices that this backend finds: the RAM of the machine, or nothing where the system does not tell its size.
+///
+/// ```
+/// for info in backend_host::devices() {
+///     println!("{info}: {} bytes", info.total_bytes);
+/// }
+/// ```
+#[must_use]
+pub fn devices() -> Vec<DeviceInfo> {
+    let describe = |memory: SystemMemory| {
+        let mut info = describe(DEFAULT_NAME, 0, memory.total_bytes);
+        info.copy_engines = u32::try_from(default_threads()).unwrap_or(u32::MAX);
+        info
+    };
+    SystemMemory::now().map(describe).into_iter().collect()
+}
+
+const DEFAULT_NAME: &str = "host RAM";
+
+fn describe(name: &str, index: u64, bytes: u64) -> DeviceInfo {
+    DeviceInfo::new("host", name, DeviceKind::HostMemory, &format!("host:{index}")).with_total_bytes(bytes)
+}
+
+/// The first device of the process is number 0, which is what discovery tells.
+fn next_index() -> u64 {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+/// As many as may run at once.
+pub(crate) fn default_threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+fn system_memory(operation: &'static str) -> Result<SystemMemory> {
+    SystemMemory::now().map_err(|cause| error::system(ErrorKind::System, operation, &cause))
+}
+
+impl HostDevice {
+    /// A device with `bytes` bytes of memory, and otherwise as the builder's defaults say.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, ErrorKind};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let buffer = device.allocate(600, Commit::Lazy)?;
+    /// let error = device.allocate(600, Commit::Lazy).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    /// assert_eq!(error.available_bytes(), Some(400));
+    /// device.release(buffer);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// None at present; see [`HostDeviceBuilder::build`].
+    pub fn new(bytes: u64) -> Result<Self> {
+        Self::builder().bytes(bytes).build()
+    }
+
+    /// A device of one's own making.
+    ///
+    /// ```
+    /// let device = backend_host::HostDevice::builder().threads(1).build()?;
+    /// assert_eq!(device.threads(), 1);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn builder() -> HostDeviceBuilder {
+        HostDeviceBuilder {
+            bytes: None,
+            threads: None,
+            name: DEFAULT_NAME.to_owned(),
+            pinned_max_bytes: u64::MAX,
+        }
+    }
+
+    /// How many worker threads it has at most.
+    #[must_use]
+    pub fn threads(&self) -> usize {
+        self.engine.threads()
+    }
+
+    fn try_allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+        // The system would give the addresses and kill the program when it uses them.
+        if self.bounded || commit == Commit::Proven {
+            let available = system_memory("allocate")?.usable_bytes();
+            if bytes > available && bytes <= self.capacity.total_bytes() {
+                return Err(Error::new(ErrorKind::OutOfMemory, "allocate")
+                    .with_bytes(bytes)
+                    .with_available_bytes(available)
+                    .with_detail("that is more than the free RAM"));
+            }
+        }
+        let ram = Ram::new(&self.capacity, bytes, commit)?;
+        Ok(self.engine.add_buffer(Arc::new(ram)))
+    }
+}
+
+impl Device for HostDevice {
+    fn memory(&self) -> Result<MemoryStatus> {
+        let (total, free) = (self.capacity.total_bytes(), self.capacity.free_bytes());
+        if !self.bounded {
+            return Ok(MemoryStatus::new(total, free, free));
+        }
+        let system = self.engine.named(system_memory("memory"))?;
+        Ok(MemoryStatus::new(total, free.min(system.available_bytes), free.min(system.usable_bytes())))
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+        self.engine.named(self.try_allocate(bytes, commit))
+    }
+
+    methods_of_engine!();
+}

@@ -1,0 +1,208 @@
+//! Host memory that a device copies from and to.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::{Error, ErrorKind, HostMemory, Result};
+
+use crate::error;
+use crate::memory::{Locked, Map, SystemMemory};
+
+/// One piece of it.
+#[derive(Debug)]
+pub(crate) struct Piece {
+    address: NonNull<u8>,
+    bytes: usize,
+    kind: HostMemory,
+    // Dropped in this order: unlocked, then unmapped.
+    _pin: Option<Pin>,
+    _map: Option<Map>,
+}
+
+// SAFETY: an address and its owners, all of which can be used and dropped anywhere. What is done through the address is
+// the business of those who do it.
+unsafe impl Send for Piece {}
+// SAFETY: as above.
+unsafe impl Sync for Piece {}
+
+impl Piece {
+    /// Its first byte.
+    pub fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Where byte `offset` is.
+    #[inline]
+    pub fn at(&self, offset: u64) -> *mut u8 {
+        // Checked to be inside of memory that exists, so it fits the address space.
+        self.address.as_ptr().wrapping_add(offset as usize)
+    }
+
+    /// Its length.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Page-locked or not.
+    pub fn kind(&self) -> HostMemory {
+        self.kind
+    }
+}
+
+/// How much a device may page-lock, and has.
+#[derive(Debug)]
+pub(crate) struct Pinning {
+    max_bytes: u64,
+    used_bytes: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Pin {
+    pinning: Arc<Pinning>,
+    bytes: u64,
+    _locked: Locked,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.pinning.used_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Pinning {
+    /// At most `max_bytes`, on top of what the system says.
+    pub fn new(max_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0) })
+    }
+
+    /// New zeroed memory.
+    pub fn allocate(self: &Arc<Self>, bytes: usize, kind: HostMemory) -> Result<Piece> {
+        const OPERATION: &str = "allocate_host";
+        let refuse = |available: u64| {
+            let refusal = match kind {
+                HostMemory::Pinned => ErrorKind::PinRefused,
+                HostMemory::Pageable => ErrorKind::OutOfMemory,
+            };
+            Error::new(refusal, OPERATION).with_bytes(bytes as u64).with_available_bytes(available)
+        };
+        // The system gives addresses without end, and then kills the program when it uses them. Small pieces are not
+        // worth the question.
+        const ASK_FROM_BYTES: usize = 16 << 20;
+        if bytes >= ASK_FROM_BYTES
+            && let Ok(system) = SystemMemory::now()
+            && bytes as u64 > system.usable_bytes()
+        {
+            return Err(refuse(system.usable_bytes()).with_detail("that is more than the free RAM"));
+        }
+        let map = Map::new(bytes, true).map_err(|cause| {
+            error::system(ErrorKind::OutOfMemory, OPERATION, &cause).with_bytes(bytes as u64)
+        })?;
+        let address = map.address();
+        let pin = match kind {
+            // SAFETY: the map is `bytes` long and is dropped after the pin.
+            HostMemory::Pinned => Some(unsafe { self.pin(OPERATION, address, bytes) }?),
+            HostMemory::Pageable => None,
+        };
+        Ok(Piece { address, bytes, kind, _pin: pin, _map: Some(map) })
+    }
+
+    /// Memory of the program.
+    ///
+    /// # Safety
+    /// As [`import_host`](backend_api::Device::import_host), until the piece is dropped.
+    pub unsafe fn import(
+        self: &Arc<Self>,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<Piece> {
+        const OPERATION: &str = "import_host";
+        if address.addr().get().checked_add(bytes).is_none_or(|end| end > isize::MAX as usize) {
+            return Err(Error::new(ErrorKind::InvalidArgument, OPERATION)
+                .with_bytes(bytes as u64)
+                .with_detail("the range leaves the address space"));
+        }
+        let pin = match kind {
+            // SAFETY: the caller keeps the memory as long as the piece lives, and the pin is part of the piece.
+            HostMemory::Pinned => Some(unsafe { self.pin(OPERATION, address, bytes) }?),
+            HostMemory::Pageable => None,
+        };
+        Ok(Piece { address, bytes, kind, _pin: pin, _map: None })
+    }
+
+    /// # Safety
+    /// The memory must stay mapped until the pin is dropped.
+    unsafe fn pin(
+        self: &Arc<Self>,
+        operation: &'static str,
+        address: NonNull<u8>,
+        bytes: usize,
+    ) -> Result<Pin> {
+        let wanted = bytes as u64;
+        let refused = |error: Error| error.with_bytes(wanted);
+        self.used_bytes
+            .try_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(wanted).filter(|&sum| sum <= self.max_bytes)
+            })
+            .map_err(|used| {
+                refused(Error::new(ErrorKind::PinRefused, operation))
+                    .with_available_bytes(self.max_bytes - used)
+                    .with_detail("this device was set up to page-lock no more")
+            })?;
+        // SAFETY: passed on.
+        match unsafe { Locked::new(address, bytes) } {
+            Ok(locked) => Ok(Pin { pinning: Arc::clone(self), bytes: wanted, _locked: locked }),
+            Err(cause) => {
+                self.used_bytes.fetch_sub(wanted, Ordering::Relaxed);
+                let error = refused(error::system(ErrorKind::PinRefused, operation, &cause));
+                Err(match Locked::available_bytes() {
+                    Some(available) => error.with_available_bytes(available),
+                    None => error,
+                })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_device_pins_no_more_than_it_may_and_again_what_was_given_back() {
+        let pinning = Pinning::new(10_000);
+        let first = pinning.allocate(6_000, HostMemory::Pinned).unwrap();
+        let error = pinning.allocate(6_000, HostMemory::Pinned).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::PinRefused);
+        assert_eq!((error.bytes(), error.available_bytes()), (Some(6_000), Some(4_000)));
+        assert_eq!(pinning.allocate(6_000, HostMemory::Pageable).unwrap().kind(), HostMemory::Pageable);
+        drop(first);
+        assert_eq!(pinning.allocate(10_000, HostMemory::Pinned).unwrap().bytes(), 10_000);
+    }
+
+    #[test]
+    fn more_than_there_is_is_refused_with_figures() {
+        let pinning = Pinning::new(u64::MAX);
+        let system = SystemMemory::now().unwrap();
+        let bytes = system.total_bytes as usize;
+        for (kind, refusal) in
+            [(HostMemory::Pinned, ErrorKind::PinRefused), (HostMemory::Pageable, ErrorKind::OutOfMemory)]
+        {
+            let error = pinning.allocate(bytes, kind).unwrap_err();
+            assert_eq!(error.kind(), refusal);
+            assert!(error.available_bytes().unwrap() < error.bytes().unwrap());
+            assert!(pinning.allocate(usize::MAX / 2, kind).is_err());
+        }
+        assert_eq!(pinning.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn an_import_beyond_the_address_space_is_invalid() {
+        let pinning = Pinning::new(u64::MAX);
+        // SAFETY: refused; nothing is read or written.
+        let error =
+            unsafe { pinning.import(NonNull::dangling(), usize::MAX, HostMemory::Pageable) }.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    }
+}

@@ -1,0 +1,36 @@
+//! What a queue does with memory: copies and kernels, on any medium, by any number of threads.
+
+pub(crate) mod copy;
+pub(crate) mod fill;
+pub(crate) mod indexed;
+mod matcher;
+pub(crate) mod search;
+
+use backend_api::{Error, Result};
+use parking_lot::Mutex;
+
+use crate::worker::Crew;
+
+/// What one thread does before it looks for more: long against the cost of handing it out, short enough to share
+/// out evenly.
+const PART_BYTES: usize = 512 << 10;
+
+/// Runs parts that may fail; tells the failure of the lowest part, and starts no further parts once one has failed.
+fn each_part(crew: Crew<'_>, parts: usize, body: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
+    if parts <= 1 || crew.width() == 1 {
+        return (0..parts).try_for_each(body);
+    }
+    let failure: Mutex<Option<(usize, Error)>> = Mutex::new(None);
+    crew.each(parts, &|part| {
+        if failure.lock().is_some() {
+            return;
+        }
+        if let Err(error) = body(part) {
+            let mut failure = failure.lock();
+            if failure.as_ref().is_none_or(|(other, _)| part < *other) {
+                *failure = Some((part, error));
+            }
+        }
+    });
+    failure.into_inner().map_or(Ok(()), |(_, error)| Err(error))
+}

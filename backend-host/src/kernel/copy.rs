@@ -1,0 +1,112 @@
+//! Copies: host to device, device to host, within the device.
+
+use backend_api::Result;
+
+use super::{PART_BYTES, each_part};
+use crate::host_memory::Piece;
+use crate::medium::Medium;
+use crate::registry::Place;
+use crate::worker::Crew;
+
+const OPERATION: &str = "submit";
+
+/// From here on several threads share the copies: half of it takes longer than to wake a thread and to wait for it.
+const SHARED_FROM_BYTES: u64 = 4 << 20;
+
+/// One copy, checked.
+#[derive(Debug)]
+pub(crate) enum Move<M> {
+    /// Host to device.
+    Upload { from: Place<Piece>, to: Place<M>, bytes: u64 },
+    /// Device to host.
+    Download { from: Place<M>, to: Place<Piece>, bytes: u64 },
+    /// Device to device.
+    Internal { from: Place<M>, to: Place<M>, bytes: u64 },
+}
+
+impl<M: Medium> Move<M> {
+    /// How many bytes it moves.
+    pub fn bytes(&self) -> u64 {
+        match *self {
+            Self::Upload { bytes, .. } | Self::Download { bytes, .. } | Self::Internal { bytes, .. } => bytes,
+        }
+    }
+
+    /// Copies a part of it: `bytes` bytes, `skip` bytes after its start.
+    pub fn run(&self, skip: u64, bytes: usize) -> Result<()> {
+        debug_assert!(skip + bytes as u64 <= self.bytes(), "a part of the copy");
+        match self {
+            // SAFETY: the range was checked to be inside of both pieces of memory, which the places keep alive; host
+            // memory and device memory are never the same.
+            Self::Upload { from, to, .. } => unsafe {
+                to.memory.write(OPERATION, to.offset + skip, from.memory.at(from.offset + skip), bytes)
+            },
+            // SAFETY: as above.
+            Self::Download { from, to, .. } => unsafe {
+                from.memory.read(OPERATION, from.offset + skip, to.memory.at(to.offset + skip), bytes)
+            },
+            // SAFETY: as above; that source and target do not overlap was checked, too.
+            Self::Internal { from, to, .. } => unsafe {
+                to.memory.copy_from(OPERATION, to.offset + skip, &from.memory, from.offset + skip, bytes)
+            },
+        }
+    }
+}
+
+/// The copies of one submission.
+#[derive(Debug)]
+pub(crate) enum Copies<M> {
+    /// A single one, which is what a page cache mostly asks for.
+    One(Move<M>),
+    /// Any number of them.
+    Many(Vec<Move<M>>),
+}
+
+impl<M: Medium> Copies<M> {
+    /// All of them.
+    pub fn as_slice(&self) -> &[Move<M>] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::Many(many) => many,
+        }
+    }
+
+    /// How many bytes they move.
+    pub fn bytes(&self) -> u64 {
+        // Each has at most the length of an existing piece of memory, yet there may be many of them.
+        self.as_slice().iter().map(Move::bytes).fold(0, u64::saturating_add)
+    }
+
+    /// Carries them out.
+    pub fn run(&self, crew: Crew<'_>) -> Result<()> {
+        let moves = self.as_slice();
+        if crew.width() == 1 || self.bytes() < SHARED_FROM_BYTES {
+            return moves.iter().try_for_each(|one| one.run(0, one.bytes() as usize));
+        }
+        // Long copies are cut, short ones are put together, so that all parts have about the same length.
+        let mut pieces = Vec::with_capacity(moves.len());
+        let mut starts = vec![0];
+        let mut filled = 0;
+        for one in moves {
+            let mut skip = 0;
+            while skip < one.bytes() {
+                let bytes = (one.bytes() - skip).min((PART_BYTES - filled) as u64) as usize;
+                pieces.push((one, skip, bytes));
+                skip += bytes as u64;
+                filled += bytes;
+                if filled == PART_BYTES {
+                    starts.push(pieces.len());
+                    filled = 0;
+                }
+            }
+        }
+        if filled > 0 {
+            starts.push(pieces.len());
+        }
+        each_part(crew, starts.len() - 1, &|part| {
+            pieces[starts[part]..starts[part + 1]]
+                .iter()
+                .try_for_each(|&(one, skip, bytes)| one.run(skip, bytes))
+        })
+    }
+}

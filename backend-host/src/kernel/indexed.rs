@@ -1,0 +1,115 @@
+//! Gather and scatter: elements by index.
+
+use backend_api::{Error, ErrorKind, Result, racy};
+
+use super::{PART_BYTES, each_part};
+use crate::host_memory::Piece;
+use crate::medium::Medium;
+use crate::registry::Place;
+use crate::short;
+use crate::worker::Crew;
+
+/// So many indices are fetched at a time.
+const BATCH: usize = 512;
+
+/// So many elements ahead the processor is told what will be needed: about what it can fetch from RAM at once.
+const AHEAD: usize = 12;
+
+/// Which way the elements go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// From the device.
+    Gather,
+    /// To the device.
+    Scatter,
+}
+
+/// A gather or scatter, checked except for the indices.
+#[derive(Debug)]
+pub(crate) struct Indexed<M> {
+    pub direction: Direction,
+    /// Where element 0 begins.
+    pub elements: Place<M>,
+    pub element_count: u64,
+    pub stride: u64,
+    pub indices: Place<Piece>,
+    /// How many indices.
+    pub count: u64,
+    pub values: Place<Piece>,
+}
+
+impl<M: Medium> Indexed<M> {
+    /// How many bytes it moves.
+    pub fn bytes(&self) -> u64 {
+        // Checked not to overflow.
+        self.count * self.stride
+    }
+
+    /// Carries it out.
+    pub fn run(&self, crew: Crew<'_>) -> Result<()> {
+        let per_part = (PART_BYTES as u64 / self.stride).clamp(1, PART_BYTES as u64 / 8);
+        each_part(crew, self.count.div_ceil(per_part) as usize, &|part| {
+            let first = part as u64 * per_part;
+            self.run_part(first, (first + per_part).min(self.count))
+        })
+    }
+
+    /// Carries out the first `count` of it alone.
+    pub fn run_first(&self, count: u64) -> Result<()> {
+        self.run_part(0, count.min(self.count))
+    }
+
+    /// Which way the elements go.
+    pub fn is_gather(&self) -> bool {
+        self.direction == Direction::Gather
+    }
+
+    fn run_part(&self, first: u64, end: u64) -> Result<()> {
+        let mut batch = [0_u64; BATCH];
+        let mut k = first;
+        while k < end {
+            let fetched = (end - k).min(BATCH as u64) as usize;
+            let from = self.indices.memory.at(self.indices.offset + k * 8);
+            // SAFETY: `count` indices were checked to be inside of their memory; the batch has room for `fetched`.
+            unsafe { racy::copy(from, batch.as_mut_ptr().cast(), fetched * 8) };
+            for (i, &index) in batch[..fetched].iter().enumerate() {
+                if let (Some(address), Some(later)) = (self.elements.memory.address(), batch.get(i + AHEAD)) {
+                    // An index that is outside gives an address that is never read.
+                    let at = self.elements.offset.wrapping_add(later.wrapping_mul(self.stride));
+                    short::prefetch(address.wrapping_add(at as usize));
+                }
+                self.run_one(k, index)?;
+                k += 1;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn run_one(&self, k: u64, index: u64) -> Result<()> {
+        if index >= self.element_count {
+            return Err(self.outside(k, index));
+        }
+        let at = self.elements.offset + index * self.stride;
+        let value = self.values.memory.at(self.values.offset + k * self.stride);
+        // SAFETY: the index is below the number of elements, all of which were checked to be inside of the memory, as
+        // were `count` values; host memory and device memory are never the same.
+        unsafe {
+            match self.direction {
+                Direction::Gather => self.elements.memory.read("gather", at, value, self.stride as usize),
+                Direction::Scatter => self.elements.memory.write("scatter", at, value, self.stride as usize),
+            }
+        }
+    }
+
+    #[cold]
+    fn outside(&self, k: u64, index: u64) -> Error {
+        let operation = match self.direction {
+            Direction::Gather => "gather",
+            Direction::Scatter => "scatter",
+        };
+        Error::new(ErrorKind::KernelFailed, operation)
+            .with_offset(self.indices.offset + k * 8)
+            .with_detail(format!("index {index} at place {k} is outside of {} elements", self.element_count))
+    }
+}

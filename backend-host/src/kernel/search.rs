@@ -1,0 +1,268 @@
+//! Search: all elements whose bytes at an offset equal a value.
+
+use backend_api::{Error, ErrorKind, Result, Search, racy};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::each_part;
+use super::matcher::Matcher;
+use crate::host_memory::Piece;
+use crate::medium::Medium;
+use crate::registry::Place;
+use crate::short::{Wide, Word};
+use crate::worker::Crew;
+
+/// The first wave of a search that lists: short, because the matches may be near.
+const FIRST_WAVE_BYTES: u64 = 256 << 10;
+/// Waves grow by this factor, so that a search without matches soon runs at full width.
+const WAVE_GROWTH: u64 = 4;
+/// What a thread searches before it looks for more.
+const SEARCH_PART_BYTES: u64 = 2 << 20;
+
+const OPERATION: &str = "search";
+
+/// A search, checked.
+#[derive(Debug)]
+pub(crate) struct SearchJob<M> {
+    /// Where element 0 begins.
+    pub from: Place<M>,
+    /// Where the answer goes.
+    pub answer: Place<Piece>,
+    count: u64,
+    limit: u64,
+    count_all: bool,
+    matcher: Matcher,
+}
+
+/// What was found in a range of elements.
+#[derive(Debug, Default)]
+struct Found {
+    matches: u64,
+    listed: Vec<u64>,
+}
+
+impl<M: Medium> SearchJob<M> {
+    /// A search whose names were looked up.
+    pub fn new(search: &Search<'_>, from: Place<M>, answer: Place<Piece>) -> Self {
+        Self {
+            from,
+            answer,
+            count: search.elements.count,
+            limit: search.limit.min(search.elements.count),
+            count_all: search.count_all,
+            // Checked: field and value are inside of the stride, and `count` strides are inside of existing memory.
+            matcher: Matcher::new(
+                search.elements.stride as usize,
+                search.field_offset as usize,
+                search.value,
+            ),
+        }
+    }
+
+    /// How many bytes it reads through.
+    pub fn bytes(&self) -> u64 {
+        // Checked not to overflow.
+        self.count * self.matcher.stride() as u64
+    }
+
+    /// How long the answer is at most.
+    pub fn answer_bytes(&self) -> u64 {
+        Search::answer_bytes(self.limit)
+    }
+
+    /// Carries it out.
+    pub fn run(&self, crew: Crew<'_>) -> Result<()> {
+        let mut found = Found::default();
+        let mut next = 0;
+        let mut wave_bytes = FIRST_WAVE_BYTES;
+        // First in waves that list: the memory for indices is bounded by the wave, and the end is seen early.
+        while next < self.count && (found.listed.len() as u64) < self.limit {
+            let end = self.count.min(next + self.elements_in(wave_bytes));
+            self.wave(crew, next, end, &mut found)?;
+            next = end;
+            wave_bytes = (wave_bytes * WAVE_GROWTH).min(2 * SEARCH_PART_BYTES * crew.width() as u64);
+        }
+        // Then everything else at once, if only the number is left to be found.
+        if self.count_all && next < self.count {
+            let rest = self.count - next;
+            let per_part = self.elements_in(SEARCH_PART_BYTES);
+            let matches = AtomicU64::new(0);
+            each_part(crew, rest.div_ceil(per_part) as usize, &|part| {
+                let first = next + part as u64 * per_part;
+                let part = self.range(first, (first + per_part).min(self.count), 0)?;
+                matches.fetch_add(part.matches, Ordering::Relaxed);
+                Ok(())
+            })?;
+            found.matches += matches.into_inner();
+        }
+        self.write_answer(&found);
+        Ok(())
+    }
+
+    fn elements_in(&self, bytes: u64) -> u64 {
+        (bytes / self.matcher.stride() as u64).max(1)
+    }
+
+    /// Searches `first..end` with all hands and appends what it finds.
+    fn wave(&self, crew: Crew<'_>, first: u64, end: u64, found: &mut Found) -> Result<()> {
+        let room = self.limit - found.listed.len() as u64;
+        // Twice as many parts as threads, so that one late thread does not hold up the wave.
+        let parts = if crew.width() == 1 { 1 } else { 2 * crew.width() as u64 };
+        let per_part = (end - first).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
+        let parts = (end - first).div_ceil(per_part) as usize;
+        let answers: Vec<Mutex<Found>> = (0..parts).map(|_| Mutex::default()).collect();
+        each_part(crew, parts, &|part| {
+            let first = first + part as u64 * per_part;
+            *answers[part].lock() = self.range(first, (first + per_part).min(end), room)?;
+            Ok(())
+        })?;
+        for answer in answers {
+            let answer = answer.into_inner();
+            found.matches += answer.matches;
+            let room = (self.limit - found.listed.len() as u64).min(answer.listed.len() as u64) as usize;
+            found.listed.try_reserve(room).map_err(|_| no_memory(room))?;
+            found.listed.extend_from_slice(&answer.listed[..room]);
+        }
+        Ok(())
+    }
+
+    /// Searches `first..end` with this thread alone; lists at most `room` matches.
+    fn range(&self, first: u64, end: u64, room: u64) -> Result<Found> {
+        let mut found = Found::default();
+        let enough = |found: &Found| !self.count_all && found.listed.len() as u64 >= room;
+        if let Some(address) = self.from.memory.address()
+            && self.range_in_place(address, first, end, room, &mut found)?
+        {
+            return Ok(found);
+        }
+        if self.matcher.stride() >= M::SPARSE_STRIDE_BYTES {
+            self.range_of_fields(first, end, room, &enough, &mut found)?;
+            return Ok(found);
+        }
+        let mut block = vec![0_u8; M::BLOCK_BYTES];
+        let per_block = M::BLOCK_BYTES / self.matcher.stride();
+        let mut next = first;
+        while next < end && !enough(&found) {
+            let elements = (end - next).min(per_block as u64) as usize;
+            let block = &mut block[..elements * self.matcher.stride()];
+            let at = self.from.offset + next * self.matcher.stride() as u64;
+            // SAFETY: the elements were checked to be inside of the memory, and `next + elements` is at most their
+            // number.
+            unsafe { self.from.memory.read(OPERATION, at, block.as_mut_ptr(), block.len()) }?;
+            let matches = self.matcher.count(block);
+            found.matches += matches;
+            let wanted = matches.min(room - found.listed.len() as u64) as usize;
+            if wanted > 0 {
+                found.listed.try_reserve(wanted).map_err(|_| no_memory(wanted))?;
+                self.matcher.list(block, next, wanted, &mut found.listed);
+            }
+            next += elements as u64;
+        }
+        Ok(found)
+    }
+
+    /// The same for fields that fit a register and have gaps between them, in memory that can be read in place. Says
+    /// whether this is such a case.
+    ///
+    /// Fields without gaps are better off with a copy that is then compared by vector instructions. Those of 16
+    /// bytes, of which a vector has few, are not.
+    fn range_in_place(
+        &self,
+        address: *const u8,
+        first: u64,
+        end: u64,
+        room: u64,
+        found: &mut Found,
+    ) -> Result<bool> {
+        macro_rules! by_length {
+            ($($word:ty),*) => {
+                match self.matcher.value().len() {
+                    $(length if length == size_of::<$word>() && (self.matcher.stride() > length || length >= 16) => {
+                        self.range_of_words::<$word>(address, first, end, room, found)?;
+                        Ok(true)
+                    })*
+                    _ => Ok(false),
+                }
+            };
+        }
+        by_length!(u8, u16, u32, u64, Wide)
+    }
+
+    fn range_of_words<W: Word>(
+        &self,
+        address: *const u8,
+        first: u64,
+        end: u64,
+        room: u64,
+        found: &mut Found,
+    ) -> Result<()> {
+        let Some(value) = W::from_bytes(self.matcher.value()) else { return Ok(()) };
+        let stride = self.matcher.stride();
+        let offset = self.from.offset + first * stride as u64 + self.matcher.field_offset() as u64;
+        let mut field = address.wrapping_add(offset as usize);
+        for index in first..end {
+            // SAFETY: the elements `first..end` were checked to be inside of the memory, and the fields to be inside
+            // of them.
+            if unsafe { W::load(field) } == value {
+                found.matches += 1;
+                if (found.listed.len() as u64) < room {
+                    found.listed.try_reserve(1).map_err(|_| no_memory(1))?;
+                    found.listed.push(index);
+                }
+                if !self.count_all && found.listed.len() as u64 >= room {
+                    break;
+                }
+            }
+            field = field.wrapping_add(stride);
+        }
+        Ok(())
+    }
+
+    /// The same for long elements, of which only the fields are read.
+    fn range_of_fields(
+        &self,
+        first: u64,
+        end: u64,
+        room: u64,
+        enough: &dyn Fn(&Found) -> bool,
+        found: &mut Found,
+    ) -> Result<()> {
+        let mut field = vec![0_u8; self.matcher.value().len()];
+        for index in first..end {
+            let at =
+                self.from.offset + index * self.matcher.stride() as u64 + self.matcher.field_offset() as u64;
+            // SAFETY: as in `range`; a field is inside of its element.
+            unsafe { self.from.memory.read(OPERATION, at, field.as_mut_ptr(), field.len()) }?;
+            if field == self.matcher.value() {
+                found.matches += 1;
+                if (found.listed.len() as u64) < room {
+                    found.listed.try_reserve(1).map_err(|_| no_memory(1))?;
+                    found.listed.push(index);
+                }
+                if enough(found) {
+                    return Ok(());
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_answer(&self, found: &Found) {
+        let header = [found.matches, found.listed.len() as u64];
+        let to = self.answer.memory.at(self.answer.offset);
+        // SAFETY: the answer with all indices up to the limit was checked to be inside of its memory; no more than
+        // that many are listed.
+        unsafe {
+            racy::copy(header.as_ptr().cast(), to, size_of_val(&header));
+            let indices = to.add(size_of_val(&header));
+            racy::copy(found.listed.as_ptr().cast(), indices, size_of_val(&found.listed[..]));
+        }
+    }
+}
+
+#[cold]
+fn no_memory(more: usize) -> Error {
+    Error::new(ErrorKind::OutOfMemory, OPERATION)
+        .with_bytes(more as u64 * 8)
+        .with_detail("no room for the list of matches")
+}

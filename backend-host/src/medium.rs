@@ -1,0 +1,57 @@
+//! What device memory is made of, as far as copies and kernels need to know.
+
+use std::fmt::Debug;
+
+use backend_api::{Error, ErrorKind, Result};
+
+/// One allocation of device memory.
+///
+/// All ranges were checked before a job was made of them; the methods rely on it. The operation is what errors name.
+pub(crate) trait Medium: Debug + Send + Sync + 'static {
+    /// How much a kernel reads at a time into memory of its own.
+    const BLOCK_BYTES: usize;
+    /// From this stride on it is cheaper to read only the wanted field of each element than all that lies between.
+    const SPARSE_STRIDE_BYTES: usize;
+
+    /// Its length.
+    fn bytes(&self) -> u64;
+
+    /// Refuses to be written to, if it cannot be.
+    fn check_writable(&self, operation: &'static str) -> Result<()>;
+
+    /// Its first byte, if it can be read and written in place.
+    fn address(&self) -> Option<*mut u8>;
+
+    /// Copies out of it.
+    ///
+    /// # Safety
+    /// `offset + bytes` is at most [`bytes`](Self::bytes); `to` is writable for `bytes` bytes and outside of this
+    /// memory. Others may race.
+    unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()>;
+
+    /// Copies into it.
+    ///
+    /// # Safety
+    /// `offset + bytes` is at most [`bytes`](Self::bytes); `from` is readable for `bytes` bytes and outside of this
+    /// memory. Others may race.
+    unsafe fn write(&self, operation: &'static str, offset: u64, from: *const u8, bytes: usize)
+    -> Result<()>;
+
+    /// Copies from `source` to this memory, which may be the same.
+    ///
+    /// # Safety
+    /// Both ranges are inside of their memory, and they do not overlap.
+    unsafe fn copy_from(
+        &self,
+        operation: &'static str,
+        offset: u64,
+        source: &Self,
+        source_offset: u64,
+        bytes: usize,
+    ) -> Result<()>;
+}
+
+/// What it is called when a medium fails in an operation: copies fail as copies, all else as kernels.
+pub(crate) fn failure(operation: &'static str) -> Error {
+    Error::new(if operation == "submit" { ErrorKind::CopyFailed } else { ErrorKind::KernelFailed }, operation)
+}

@@ -1,0 +1,340 @@
+//! Memory of this process: aligned maps, huge pages, page-locking.
+
+use std::io;
+use std::ptr::NonNull;
+
+use memmap2::{MmapMut, MmapRaw};
+
+/// The huge page of x86-64, and of AArch64 with 4 KiB pages. Elsewhere it is a fine alignment and nothing more.
+pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
+/// What the contract promises for host memory.
+pub(crate) const ALIGNMENT_BYTES: usize = 4096;
+
+/// Zeroed memory straight from the system: at a multiple of 4 KiB, of 2 MiB if it is as long as that. Pages appear
+/// when they are touched first.
+///
+/// Only addresses come out of it, never references: other threads and the program reach the same bytes.
+#[derive(Debug)]
+pub(crate) struct Map {
+    /// `None` for no bytes at all, which the system refuses to map.
+    map: Option<MmapRaw>,
+    /// Where the aligned part begins.
+    shift: usize,
+    bytes: usize,
+}
+
+impl Map {
+    /// Maps `bytes` bytes; asks for huge pages if told so, which the system may ignore.
+    pub fn new(bytes: usize, huge_pages: bool) -> io::Result<Self> {
+        if bytes == 0 {
+            return Ok(Self { map: None, shift: 0, bytes });
+        }
+        // A map begins at some small page. Room for moving on to the next huge one costs addresses, not memory.
+        let slack = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
+        let length = bytes.checked_add(slack).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
+        let map = MmapRaw::from(MmapMut::map_anon(length)?);
+        let shift = if slack > 0 { map.as_mut_ptr().align_offset(HUGE_PAGE_BYTES) } else { 0 };
+        assert!(shift <= slack, "a byte pointer can be aligned within one huge page");
+        let map = Self { map: Some(map), shift, bytes };
+        if huge_pages && slack > 0 {
+            map.ask_for_huge_pages();
+        }
+        Ok(map)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn ask_for_huge_pages(&self) {
+        if let Some(map) = &self.map
+            && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, self.bytes)
+        {
+            // A kernel without huge pages: slower, not wrong.
+            tracing::debug!(%error, bytes = self.bytes, "no huge pages");
+        }
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[expect(clippy::unused_self, reason = "the twin for Linux uses it")]
+    fn ask_for_huge_pages(&self) {}
+
+    /// The first byte. Valid for reads and writes of the whole length while the map lives.
+    pub fn address(&self) -> NonNull<u8> {
+        let none = NonNull::<Page>::dangling().cast();
+        let Some(map) = &self.map else { return none };
+        // SAFETY: `shift` is at most the slack that the map is longer than `bytes`.
+        let first = unsafe { map.as_mut_ptr().add(self.shift) };
+        NonNull::new(first).unwrap_or(none)
+    }
+
+    /// Makes every page exist, so that lack of memory shows now.
+    pub fn populate(&self) -> io::Result<()> {
+        let Some(_map) = &self.map else { return Ok(()) };
+        #[cfg(target_os = "linux")]
+        match _map.advise_range(memmap2::Advice::PopulateWrite, self.shift, self.bytes) {
+            // Linux before 5.14 does not know the advice.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            result => return result,
+        }
+        for offset in (0..self.bytes).step_by(ALIGNMENT_BYTES) {
+            // SAFETY: inside of the map. The map is new, so zero is what is there already.
+            unsafe { backend_api::racy::fill(self.address().as_ptr().add(offset), 0, 1) };
+        }
+        Ok(())
+    }
+}
+
+/// Aligned as host memory is, so that the address of no memory is, too.
+#[repr(align(4096))]
+struct Page;
+
+pub(crate) use lock::Locked;
+
+#[cfg(unix)]
+mod lock {
+    use std::io;
+    use std::ops::Range;
+    use std::ptr::NonNull;
+
+    use parking_lot::Mutex;
+
+    /// What is locked by this crate, as ranges of page numbers.
+    ///
+    /// The system does not count: one `munlock` undoes all `mlock`s of a page, and pieces that a program imports may
+    /// share their first and last pages.
+    static LOCKED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
+
+    /// Memory that the system keeps in RAM; let go of on drop.
+    #[derive(Debug)]
+    pub(crate) struct Locked(Range<usize>);
+
+    impl Locked {
+        /// Locks the pages that hold `bytes` bytes from `address` on.
+        ///
+        /// # Safety
+        /// The bytes must be mapped, and stay so until the lock is dropped.
+        pub unsafe fn new(address: NonNull<u8>, bytes: usize) -> io::Result<Self> {
+            if bytes == 0 {
+                return Ok(Self(0..0));
+            }
+            let size = page_bytes();
+            let first = address.addr().get() / size;
+            let pages = first..(address.addr().get() + bytes).div_ceil(size);
+            let mut locked = LOCKED.lock();
+            // SAFETY: the caller vouches for the memory; locking does not change it.
+            if unsafe { libc::mlock(address.as_ptr().cast(), bytes) } != 0 {
+                return Err(io::Error::last_os_error());
+            }
+            locked.push(pages.clone());
+            Ok(Self(pages))
+        }
+
+        /// How much more the system lets this process lock, if there is a limit.
+        pub fn available_bytes() -> Option<u64> {
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: `limit` is a place for the answer.
+            let known = unsafe { libc::getrlimit(libc::RLIMIT_MEMLOCK, &raw mut limit) } == 0;
+            if !known || limit.rlim_cur == libc::RLIM_INFINITY {
+                return None;
+            }
+            let locked = LOCKED.lock();
+            let pages: usize = locked.iter().map(ExactSizeIterator::len).sum();
+            #[allow(clippy::unnecessary_cast, reason = "the type differs between systems")]
+            Some((limit.rlim_cur as u64).saturating_sub((pages * page_bytes()) as u64))
+        }
+    }
+
+    impl Drop for Locked {
+        fn drop(&mut self) {
+            let mut locked = LOCKED.lock();
+            if let Some(position) = locked.iter().position(|range| *range == self.0) {
+                locked.swap_remove(position);
+            }
+            let size = page_bytes();
+            for free in uncovered(self.0.clone(), &locked) {
+                // SAFETY: the pages are mapped (the maker of the lock vouched for it), and nobody else has them
+                // locked through this crate.
+                unsafe {
+                    libc::munlock(std::ptr::without_provenance((free.start) * size), free.len() * size)
+                };
+            }
+        }
+    }
+
+    /// The parts of `range` that none of `others` covers.
+    pub(super) fn uncovered(range: Range<usize>, others: &[Range<usize>]) -> Vec<Range<usize>> {
+        let mut left = vec![range];
+        for other in others {
+            left = left
+                .into_iter()
+                .flat_map(|part| {
+                    let before = part.start..part.end.min(other.start);
+                    let after = part.start.max(other.end)..part.end;
+                    [before, after]
+                })
+                .filter(|part| !part.is_empty())
+                .collect();
+        }
+        left
+    }
+
+    fn page_bytes() -> usize {
+        // SAFETY: a plain question.
+        let answer = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+        usize::try_from(answer).ok().filter(|size| size.is_power_of_two()).unwrap_or(4096)
+    }
+}
+
+#[cfg(not(unix))]
+mod lock {
+    use std::io;
+    use std::ptr::NonNull;
+
+    /// Memory that the system keeps in RAM: not to be had here.
+    #[derive(Debug)]
+    pub(crate) enum Locked {}
+
+    impl Locked {
+        /// Always refused.
+        ///
+        /// # Safety
+        /// None needed; the twin for Unix has duties.
+        pub unsafe fn new(_address: NonNull<u8>, _bytes: usize) -> io::Result<Self> {
+            Err(io::ErrorKind::Unsupported.into())
+        }
+
+        /// Unknown.
+        pub fn available_bytes() -> Option<u64> {
+            None
+        }
+    }
+}
+
+/// How much RAM there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SystemMemory {
+    /// All of it, in bytes.
+    pub total_bytes: u64,
+    /// What a program can take before the system starts to swap or to kill, in bytes.
+    pub available_bytes: u64,
+}
+
+impl SystemMemory {
+    /// Asks the system, and on Linux the control group that the process lives in.
+    #[cfg(target_os = "linux")]
+    pub fn now() -> io::Result<Self> {
+        let text = std::fs::read_to_string("/proc/meminfo")?;
+        let field = |name| linux::kib_field(&text, name).map(|kib| kib.saturating_mul(1024));
+        let unknown = || io::Error::other("/proc/meminfo says nothing of MemTotal and MemAvailable");
+        let machine = Self {
+            total_bytes: field("MemTotal:").ok_or_else(unknown)?,
+            available_bytes: field("MemAvailable:").ok_or_else(unknown)?,
+        };
+        Ok(linux::group().map_or(machine, |group| Self {
+            total_bytes: machine.total_bytes.min(group.total_bytes),
+            available_bytes: machine.available_bytes.min(group.available_bytes),
+        }))
+    }
+
+    /// Asks the system.
+    #[cfg(not(target_os = "linux"))]
+    pub fn now() -> io::Result<Self> {
+        let mut system = sysinfo::System::new().map_err(io::Error::other)?;
+        system.refresh_memory();
+        match system.total_memory() {
+            0 => Err(io::Error::other("the size of the memory is unknown")),
+            total_bytes => Ok(Self { total_bytes, available_bytes: system.available_memory() }),
+        }
+    }
+
+    /// What may be handed out of it: a sixteenth of the machine, at most 2 GiB, is left to everybody else.
+    pub fn usable_bytes(&self) -> u64 {
+        let head_room = (self.total_bytes / 16).min(2 << 30);
+        self.available_bytes.saturating_sub(head_room)
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod linux {
+    use super::SystemMemory;
+
+    /// `Name:   123 kB` -> 123.
+    pub(super) fn kib_field(text: &str, name: &str) -> Option<u64> {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.trim().trim_end_matches("kB").trim_end().parse().ok()
+    }
+
+    /// The tightest limit on the way from this process' control group (version 2) to the root, if there is one.
+    pub(super) fn group() -> Option<SystemMemory> {
+        let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;
+        let root = std::path::Path::new("/sys/fs/cgroup");
+        let own = root.join(path.trim_start_matches('/'));
+        own.ancestors().take_while(|folder| folder.starts_with(root)).filter_map(limit).reduce(|a, b| {
+            SystemMemory {
+                total_bytes: a.total_bytes.min(b.total_bytes),
+                available_bytes: a.available_bytes.min(b.available_bytes),
+            }
+        })
+    }
+
+    fn limit(folder: &std::path::Path) -> Option<SystemMemory> {
+        let number = |name| std::fs::read_to_string(folder.join(name)).ok()?.trim().parse::<u64>().ok();
+        let total_bytes = number("memory.max")?;
+        let used = number("memory.current")?;
+        // Cached file contents count as used, but the kernel gives them up first.
+        let stat = std::fs::read_to_string(folder.join("memory.stat")).unwrap_or_default();
+        let cached: u64 =
+            stat.lines().find_map(|line| line.strip_prefix("inactive_file ")?.parse().ok()).unwrap_or(0);
+        Some(SystemMemory {
+            total_bytes,
+            available_bytes: total_bytes.saturating_sub(used.saturating_sub(cached)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_are_aligned_and_zeroed() {
+        for (bytes, alignment) in [(0, 4096), (1, 4096), (5000, 4096), (3 << 20, HUGE_PAGE_BYTES)] {
+            let map = Map::new(bytes, true).unwrap();
+            assert_eq!(map.address().addr().get() % alignment, 0);
+            map.populate().unwrap();
+            let mut copy = vec![7_u8; bytes];
+            // SAFETY: the map is as long as the vector.
+            unsafe { backend_api::racy::copy(map.address().as_ptr(), copy.as_mut_ptr(), bytes) };
+            assert!(copy.iter().all(|&byte| byte == 0));
+        }
+    }
+
+    #[test]
+    fn more_than_the_address_space_is_an_error() {
+        assert!(Map::new(usize::MAX, true).is_err());
+        assert!(Map::new(usize::MAX / 2, true).is_err());
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn only_what_nobody_else_holds_is_unlocked() {
+        use lock::uncovered;
+        assert_eq!(uncovered(0..10, &[]), [0..10]);
+        assert_eq!(uncovered(0..10, &[0..10]), []);
+        assert_eq!(uncovered(0..10, &[3..5, 9..20]), [0..3, 5..9]);
+        assert_eq!(uncovered(4..6, &[5..6, 4..5]), []);
+    }
+
+    #[test]
+    fn the_machine_has_memory() {
+        let ram = SystemMemory::now().unwrap();
+        assert!(ram.total_bytes >= ram.available_bytes && ram.available_bytes > 0);
+        assert!(ram.usable_bytes() < ram.total_bytes);
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_tables_of_linux_are_read() {
+        assert_eq!(linux::kib_field("MemTotal:       24 kB\nMemFree: 7 kB\n", "MemFree:"), Some(7));
+        assert_eq!(linux::kib_field("MemTotal:       24 kB\n", "MemAvailable:"), None);
+    }
+}

@@ -1,0 +1,518 @@
+//! In-order queues, worked off by whoever comes first: a worker, or a thread that waits for the outcome.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Wake, Waker};
+
+use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueId, Result, Ticket, Timeline};
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::worker::{Crew, Pool, Task, Urgency};
+
+/// After so many jobs a worker looks whether other queues wait for their turn.
+const JOBS_IN_A_TURN: u32 = 8;
+
+/// How often a waiter looks again before it gives its time slice away, and then before it sleeps: a few
+/// microseconds, in which a page is copied.
+const SPINS: u32 = 200;
+const YIELDS: u32 = 20;
+
+/// What a queue holds.
+pub(crate) trait Job: Send + Sync + 'static {
+    /// Carries it out.
+    fn run(&self, crew: Crew<'_>) -> Result<()>;
+
+    /// Whether it is worth waking a thread.
+    fn urgency(&self) -> Urgency;
+
+    /// Whether it reads or writes the memory that this points to.
+    fn touches(&self, memory: *const ()) -> bool;
+}
+
+/// One queue.
+///
+/// | phase | who may touch the front | how it ends |
+/// |---|---|---|
+/// | idle | nobody: there is no work | work is pushed: ready |
+/// | ready | whoever claims it: running | |
+/// | running | the one thread that claimed it | no work: idle; leaves early: ready; meets an open `After`: blocked |
+/// | blocked | nobody | the ticket waited for is done: ready, or claimed by a waiting thread: running |
+///
+/// A ready queue is always announced to the pool. Locks are never held two at a time, except for that of the
+/// timelines and that of the pool, which are leaves. Wakers, which are foreign code, run when neither a lock is held
+/// nor a queue claimed: they may submit, wait, and drop the device.
+pub(crate) struct Lane<J> {
+    timeline: Timeline,
+    pool: Arc<Pool>,
+    info: Arc<DeviceInfo>,
+    state: Mutex<State<J>>,
+    /// Whether the phase is running: a hint for those who wait, read without the lock.
+    running: AtomicBool,
+    /// Told, if anybody sleeps, when work was completed and when the claim was given up.
+    changed: Condvar,
+}
+
+struct State<J> {
+    items: VecDeque<Item<J>>,
+    phase: Phase,
+    /// The pool holds a reference to this lane that no worker has taken up yet, with this urgency. At most one is held.
+    announced: Option<Urgency>,
+    running: Option<(u64, Arc<J>)>,
+    wakers: Vec<(u64, Waker)>,
+    sleepers: u32,
+    ended: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    Idle,
+    Ready,
+    Running,
+    Blocked,
+}
+
+enum Item<J> {
+    Work { value: u64, job: Arc<J> },
+    After { lane: Arc<Lane<J>>, value: u64 },
+}
+
+/// What came of an attempt to help.
+enum Helped<J> {
+    /// The work up to the ticket was done, or there was nothing to do.
+    Ran,
+    /// Another thread is at it.
+    Busy,
+    /// This ticket has to be done before.
+    After(Arc<Lane<J>>, u64),
+}
+
+impl<J> std::fmt::Debug for Lane<J> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Lane").field("newest", &self.timeline.newest()).finish_non_exhaustive()
+    }
+}
+
+impl<J: Job> Lane<J> {
+    /// An empty queue.
+    pub fn new(pool: &Arc<Pool>, info: &Arc<DeviceInfo>) -> Arc<Self> {
+        Arc::new(Self {
+            timeline: Timeline::new(QueueId::unique()),
+            pool: Arc::clone(pool),
+            info: Arc::clone(info),
+            state: Mutex::new(State {
+                items: VecDeque::new(),
+                phase: Phase::Idle,
+                announced: None,
+                running: None,
+                wakers: Vec::new(),
+                sleepers: 0,
+                ended: false,
+            }),
+            running: AtomicBool::new(false),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// Its history, to ask. Completing and waking are left to the lane.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
+    }
+
+    /// Adds a job.
+    pub fn push(self: &Arc<Self>, operation: &'static str, job: J) -> Result<Ticket> {
+        let urgency = job.urgency();
+        let job = Arc::new(job);
+        let mut state = self.state.lock();
+        if state.ended {
+            return Err(Error::new(ErrorKind::UnknownHandle, operation).with_detail("the queue has ended"));
+        }
+        let ticket = self.timeline.begin()?;
+        state.items.push_back(Item::Work { value: ticket.value, job });
+        match state.phase {
+            Phase::Idle => self.ready(state, urgency),
+            Phase::Ready if urgency == Urgency::Long => self.hurry(state),
+            _ => {}
+        }
+        Ok(ticket)
+    }
+
+    /// What is pushed from now on starts after a ticket of another queue.
+    pub fn order_after(&self, lane: &Arc<Self>, value: u64) {
+        if !lane.reached(value) && lane.timeline.queue() != self.timeline.queue() {
+            self.state.lock().items.push_back(Item::After { lane: Arc::clone(lane), value });
+        }
+    }
+
+    /// Accepts nothing more.
+    pub fn end(&self) {
+        self.state.lock().ended = true;
+    }
+
+    /// Whether everything up to `value` is done, well or not.
+    pub fn reached(&self, value: u64) -> bool {
+        !matches!(self.timeline.poll(value), Ok(Progress::Pending))
+    }
+
+    /// The last ticket whose work touches this memory, if it is not done yet.
+    pub fn last_touching(&self, memory: *const ()) -> Option<u64> {
+        let state = self.state.lock();
+        let queued = state.items.iter().rev().find_map(|item| match item {
+            Item::Work { value, job } if job.touches(memory) => Some(*value),
+            _ => None,
+        });
+        let running =
+            || state.running.as_ref().filter(|(_, job)| job.touches(memory)).map(|(value, _)| *value);
+        queued.or_else(running)
+    }
+
+    /// Wakes `waker` when everything up to `value` is done; at once if it is.
+    pub fn wake_at(self: &Arc<Self>, value: u64, waker: Waker) {
+        let mut state = self.state.lock();
+        if self.reached(value) {
+            drop(state);
+            waker.wake();
+            return;
+        }
+        state.wakers.push((value, waker));
+        // Who asks to be woken does not help.
+        if state.phase == Phase::Ready {
+            self.hurry(state);
+        }
+    }
+
+    /// Blocks until everything up to `value` is done, and works on it meanwhile if nobody else does.
+    pub fn wait(self: &Arc<Self>, value: u64) -> Result<()> {
+        while self.timeline.poll(value)? == Progress::Pending {
+            let (mut lane, mut wanted) = (Arc::clone(self), value);
+            loop {
+                match lane.help(wanted) {
+                    Helped::Ran => break,
+                    Helped::Busy => {
+                        lane.watch(wanted);
+                        break;
+                    }
+                    Helped::After(before, value) => (lane, wanted) = (before, value),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn help(self: &Arc<Self>, value: u64) -> Helped<J> {
+        let mut state = self.state.lock();
+        match state.phase {
+            Phase::Idle => return Helped::Ran,
+            Phase::Running => return Helped::Busy,
+            Phase::Blocked => {
+                if let Some(Item::After { lane, value }) = state.items.front()
+                    && !lane.reached(*value)
+                {
+                    return Helped::After(Arc::clone(lane), *value);
+                }
+            }
+            Phase::Ready => {}
+        }
+        self.enter(&mut state, Phase::Running);
+        self.drive(state, Some(value));
+        Helped::Ran
+    }
+
+    /// Waits until everything up to `value` is done, or the thread that is at it has given up the claim: spins
+    /// briefly, then yields, then sleeps.
+    fn watch(&self, value: u64) {
+        for turn in 0..SPINS + YIELDS {
+            if self.reached(value) || !self.running.load(Ordering::Relaxed) {
+                return;
+            }
+            if turn < SPINS {
+                std::hint::spin_loop();
+            } else {
+                std::thread::yield_now();
+            }
+        }
+        let mut state = self.state.lock();
+        while state.phase == Phase::Running && !self.reached(value) {
+            state.sleepers += 1;
+            self.changed.wait(&mut state);
+            state.sleepers -= 1;
+        }
+    }
+
+    fn enter(&self, state: &mut State<J>, phase: Phase) {
+        state.phase = phase;
+        self.running.store(phase == Phase::Running, Ordering::Relaxed);
+        if state.sleepers > 0 {
+            self.changed.notify_all();
+        }
+    }
+
+    /// Makes the lane ready and tells the pool.
+    fn ready(self: &Arc<Self>, mut state: MutexGuard<'_, State<J>>, urgency: Urgency) {
+        self.enter(&mut state, Phase::Ready);
+        if state.announced.is_some() {
+            if urgency == Urgency::Long {
+                self.hurry(state);
+            }
+            return;
+        }
+        state.announced = Some(urgency);
+        drop(state);
+        self.pool.push(Arc::clone(self) as Arc<dyn Task>, urgency);
+    }
+
+    /// Makes the announcement urgent if it is not.
+    fn hurry(&self, mut state: MutexGuard<'_, State<J>>) {
+        if state.announced == Some(Urgency::Short) {
+            state.announced = Some(Urgency::Long);
+            drop(state);
+            self.pool.hurry();
+        }
+    }
+
+    /// Works the queue off: up to `until` if given, else until it is empty, blocked, or others should have a turn.
+    /// The caller has claimed it.
+    fn drive<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State<J>>, until: Option<u64>) {
+        let mut turn = 0;
+        loop {
+            let (value, job) = match state.items.pop_front() {
+                None => {
+                    self.enter(&mut state, Phase::Idle);
+                    return;
+                }
+                Some(Item::After { lane, value }) => {
+                    if lane.reached(value) {
+                        continue;
+                    }
+                    state.items.push_front(Item::After { lane: Arc::clone(&lane), value });
+                    self.enter(&mut state, Phase::Blocked);
+                    drop(state);
+                    return lane.wake_at(value, Waker::from(Arc::clone(self)));
+                }
+                Some(Item::Work { value, job }) => {
+                    let enough = match until {
+                        Some(until) => value > until,
+                        None => turn >= JOBS_IN_A_TURN && self.pool.has_backlog(),
+                    };
+                    if enough {
+                        let urgency = job.urgency();
+                        state.items.push_front(Item::Work { value, job });
+                        return self.ready(state, urgency);
+                    }
+                    (value, job)
+                }
+            };
+            state.running = Some((value, Arc::clone(&job)));
+            drop(state);
+            turn += 1;
+            let outcome = catch_unwind(AssertUnwindSafe(|| job.run(Crew::Pool(&self.pool))))
+                .unwrap_or_else(|_| Err(Error::new(ErrorKind::KernelFailed, "run").with_detail("panicked")))
+                .map_err(|error| error.on(&self.info));
+            // The job goes before it is called done: whoever waits for it and then gives its memory back finds
+            // himself the last owner.
+            drop(job);
+            state = self.state.lock();
+            state.running = None;
+            self.timeline.complete(value, outcome);
+            if state.sleepers > 0 {
+                self.changed.notify_all();
+            }
+            if state.wakers.iter().any(|(wanted, _)| *wanted <= value) {
+                let wakers = std::mem::take(&mut state.wakers);
+                let (due, later) = wakers.into_iter().partition::<Vec<_>, _>(|(wanted, _)| *wanted <= value);
+                state.wakers = later;
+                if state.items.is_empty() {
+                    self.enter(&mut state, Phase::Idle);
+                    drop(state);
+                } else {
+                    self.ready(state, Urgency::Long);
+                }
+                due.into_iter().for_each(|(_, waker)| waker.wake());
+                state = self.state.lock();
+                if state.phase != Phase::Ready {
+                    return;
+                }
+                self.enter(&mut state, Phase::Running);
+            }
+        }
+    }
+}
+
+impl<J: Job> Task for Lane<J> {
+    fn run(self: Arc<Self>) {
+        let mut state = self.state.lock();
+        state.announced = None;
+        if state.phase == Phase::Ready {
+            self.enter(&mut state, Phase::Running);
+            self.drive(state, None);
+        }
+    }
+}
+
+/// The ticket that a blocked lane waits for is done.
+impl<J: Job> Wake for Lane<J> {
+    fn wake(self: Arc<Self>) {
+        let state = self.state.lock();
+        // A thread that waits may have been faster; then there is nothing to wake.
+        if state.phase == Phase::Blocked {
+            self.ready(state, Urgency::Long);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread::ThreadId;
+
+    use super::*;
+
+    /// Does what a test wants.
+    struct Act(Box<dyn Fn() -> Result<()> + Send + Sync>, *const ());
+
+    // SAFETY: the pointer is a name here and is never followed.
+    unsafe impl Send for Act {}
+    // SAFETY: as above.
+    unsafe impl Sync for Act {}
+
+    impl Job for Act {
+        fn run(&self, _crew: Crew<'_>) -> Result<()> {
+            self.0()
+        }
+        fn urgency(&self) -> Urgency {
+            Urgency::Short
+        }
+        fn touches(&self, memory: *const ()) -> bool {
+            self.1 == memory
+        }
+    }
+
+    fn act(action: impl Fn() -> Result<()> + Send + Sync + 'static) -> Act {
+        Act(Box::new(action), std::ptr::null())
+    }
+
+    fn lanes<const N: usize>(threads: usize) -> (Arc<Pool>, [Arc<Lane<Act>>; N]) {
+        let pool = Pool::new("test", threads);
+        let info = Arc::new(DeviceInfo::new("host", "test", backend_api::DeviceKind::HostMemory, "test"));
+        let lanes = std::array::from_fn(|_| Lane::new(&pool, &info));
+        (pool, lanes)
+    }
+
+    /// A job that says that it has begun, and ends when it is told to.
+    fn gate() -> (Act, mpsc::Receiver<()>, mpsc::Sender<()>) {
+        let ((begun, has_begun), (end, may_end)) = (mpsc::channel(), mpsc::channel());
+        let may_end = Mutex::new(may_end);
+        let job = act(move || {
+            begun.send(()).unwrap();
+            may_end.lock().recv().unwrap();
+            Ok(())
+        });
+        (job, has_begun, end)
+    }
+
+    #[test]
+    fn who_waits_does_the_work_if_the_workers_are_at_other_work() {
+        let (pool, [busy, lane]) = lanes(1);
+        let (job, has_begun, end) = gate();
+        let blocked = busy.push("test", job).unwrap();
+        has_begun.recv().unwrap();
+        let (who, whom) = mpsc::channel::<ThreadId>();
+        let note = act(move || {
+            who.send(std::thread::current().id()).unwrap();
+            Ok(())
+        });
+        let ticket = lane.push("test", note).unwrap();
+        lane.wait(ticket.value).unwrap();
+        assert_eq!(whom.recv().unwrap(), std::thread::current().id());
+        end.send(()).unwrap();
+        busy.wait(blocked.value).unwrap();
+        pool.stop();
+    }
+
+    #[test]
+    fn a_waker_may_wait_for_later_work_of_the_same_queue() {
+        struct WaitFor(Arc<Lane<Act>>, u64, mpsc::Sender<()>);
+        impl Wake for WaitFor {
+            fn wake(self: Arc<Self>) {
+                self.0.wait(self.1).unwrap();
+                self.2.send(()).unwrap();
+            }
+        }
+        let (pool, [lane]) = lanes(1);
+        let (job, has_begun, end) = gate();
+        let first = lane.push("test", job).unwrap();
+        has_begun.recv().unwrap();
+        let second = lane.push("test", act(|| Ok(()))).unwrap();
+        let (woken, was_woken) = mpsc::channel();
+        lane.wake_at(first.value, Arc::new(WaitFor(Arc::clone(&lane), second.value, woken)).into());
+        end.send(()).unwrap();
+        was_woken.recv().unwrap();
+        pool.stop();
+    }
+
+    #[test]
+    fn a_waiter_takes_over_when_the_thread_at_work_leaves_early() {
+        let (pool, [busy, lane]) = lanes(1);
+        let (job, has_begun, end_busy) = gate();
+        busy.push("test", job).unwrap();
+        has_begun.recv().unwrap();
+        // No worker is free. One thread works the first job off and leaves; the other has to go on with the second.
+        let (job, has_begun, end) = gate();
+        let first = lane.push("test", job).unwrap();
+        let second = lane.push("test", act(|| Ok(()))).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| lane.wait(first.value).unwrap());
+            has_begun.recv().unwrap();
+            scope.spawn(|| lane.wait(second.value).unwrap());
+            // Until the second sleeps, or is about to.
+            while lane.state.lock().sleepers == 0 {
+                std::thread::yield_now();
+            }
+            end.send(()).unwrap();
+        });
+        end_busy.send(()).unwrap();
+        pool.stop();
+    }
+
+    #[test]
+    fn a_job_that_panics_is_a_failure_and_the_queue_goes_on() {
+        let (pool, [lane]) = lanes(1);
+        let failed = lane.push("test", act(|| panic!("expected by this test"))).unwrap();
+        let later = lane.push("test", act(|| Ok(()))).unwrap();
+        lane.wait(later.value).unwrap();
+        let error = lane.wait(failed.value).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::KernelFailed);
+        assert_eq!(error.device(), "test (host test)");
+        pool.stop();
+    }
+
+    #[test]
+    fn only_work_that_touches_a_piece_of_memory_holds_it() {
+        let (pool, [lane]) = lanes(1);
+        let (job, has_begun, end) = gate();
+        let [a, b, c] = [&1_u8, &2, &3].map(|place| std::ptr::from_ref(place).cast::<()>());
+        let with = |memory| Act(Box::new(|| Ok(())), memory);
+        let first = lane.push("test", Act(job.0, a)).unwrap();
+        has_begun.recv().unwrap();
+        let second = lane.push("test", with(b)).unwrap();
+        let third = lane.push("test", with(a)).unwrap();
+        lane.push("test", with(std::ptr::null())).unwrap();
+        assert_eq!(lane.last_touching(a), Some(third.value));
+        assert_eq!(lane.last_touching(b), Some(second.value));
+        assert_eq!(lane.last_touching(c), None);
+        end.send(()).unwrap();
+        lane.wait(third.value).unwrap();
+        assert_eq!(lane.last_touching(a), None);
+        assert!(lane.reached(first.value));
+        pool.stop();
+    }
+
+    #[test]
+    fn an_ended_queue_takes_nothing_more() {
+        let (pool, [lane]) = lanes(1);
+        lane.end();
+        assert_eq!(lane.push("test", act(|| Ok(()))).unwrap_err().kind(), ErrorKind::UnknownHandle);
+        pool.stop();
+    }
+}

@@ -1,0 +1,155 @@
+//! RAM as device memory.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::{Commit, Error, ErrorKind, Result, racy};
+
+use crate::error;
+use crate::medium::Medium;
+use crate::memory::Map;
+use crate::short;
+
+/// The memory of a device, as a sum.
+#[derive(Debug)]
+pub(crate) struct Capacity {
+    total_bytes: u64,
+    used_bytes: AtomicU64,
+}
+
+impl Capacity {
+    /// All of it unused.
+    pub fn new(total_bytes: u64) -> Arc<Self> {
+        Arc::new(Self { total_bytes, used_bytes: AtomicU64::new(0) })
+    }
+
+    pub fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    pub fn free_bytes(&self) -> u64 {
+        self.total_bytes.saturating_sub(self.used_bytes.load(Ordering::Acquire))
+    }
+
+    /// Takes `bytes` of it, if they are there.
+    pub fn take(self: &Arc<Self>, bytes: u64) -> Result<Share> {
+        const OPERATION: &str = "allocate";
+        if bytes > self.total_bytes {
+            return Err(Error::new(ErrorKind::TooLarge, OPERATION)
+                .with_bytes(bytes)
+                .with_available_bytes(self.total_bytes));
+        }
+        self.used_bytes
+            .try_update(Ordering::AcqRel, Ordering::Acquire, |used| {
+                used.checked_add(bytes).filter(|&sum| sum <= self.total_bytes)
+            })
+            .map_err(|used| {
+                Error::new(ErrorKind::OutOfMemory, OPERATION)
+                    .with_bytes(bytes)
+                    .with_available_bytes(self.total_bytes - used)
+            })?;
+        Ok(Share { capacity: Arc::clone(self), bytes })
+    }
+}
+
+/// A part of a capacity; given back on drop.
+#[derive(Debug)]
+pub(crate) struct Share {
+    capacity: Arc<Capacity>,
+    bytes: u64,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.capacity.used_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}
+
+/// Device memory in RAM.
+///
+/// Nothing but the copies of [`racy`] and the moves of [`short`] ever touches it, so that queues which race on it by
+/// a mistake of the program, through safe calls, get mixed-up bytes and no undefined behaviour. Kernels either load
+/// single words in this way or copy block after block into memory of their own, which stays in the first-level cache,
+/// and compute there with ordinary, vectorised code.
+#[derive(Debug)]
+pub(crate) struct Ram {
+    // Dropped in this order: there is no moment at which memory is free by the books and still taken.
+    map: Map,
+    bytes: u64,
+    _share: Share,
+}
+
+impl Ram {
+    /// `bytes` bytes of it.
+    pub fn new(capacity: &Arc<Capacity>, bytes: u64, commit: Commit) -> Result<Self> {
+        let share = capacity.take(bytes)?;
+        let refused = |cause: std::io::Error| {
+            error::system(ErrorKind::OutOfMemory, "allocate", &cause).with_bytes(bytes)
+        };
+        let length = usize::try_from(bytes).map_err(|_| refused(std::io::ErrorKind::OutOfMemory.into()))?;
+        let map = Map::new(length, true).map_err(refused)?;
+        if commit == Commit::Proven {
+            map.populate().map_err(refused)?;
+        }
+        Ok(Self { map, bytes, _share: share })
+    }
+
+    /// Where byte `offset` is.
+    #[inline]
+    pub fn at(&self, offset: u64) -> *mut u8 {
+        // The map exists, so its length and all offsets into it fit the address space.
+        self.map.address().as_ptr().wrapping_add(offset as usize)
+    }
+}
+
+impl Medium for Ram {
+    /// A quarter of a common first-level cache; larger and smaller blocks were slower.
+    const BLOCK_BYTES: usize = 8 << 10;
+    /// From here on a copy of everything reads several cache lines for each field. Measured: 256 is better read whole.
+    const SPARSE_STRIDE_BYTES: usize = 512;
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn check_writable(&self, _operation: &'static str) -> Result<()> {
+        Ok(())
+    }
+
+    fn address(&self) -> Option<*mut u8> {
+        Some(self.at(0))
+    }
+
+    #[inline]
+    unsafe fn read(&self, _operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges.
+        unsafe { short::copy(self.at(offset), to, bytes) };
+        Ok(())
+    }
+
+    #[inline]
+    unsafe fn write(
+        &self,
+        _operation: &'static str,
+        offset: u64,
+        from: *const u8,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges.
+        unsafe { short::copy(from, self.at(offset), bytes) };
+        Ok(())
+    }
+
+    unsafe fn copy_from(
+        &self,
+        _operation: &'static str,
+        offset: u64,
+        source: &Self,
+        source_offset: u64,
+        bytes: usize,
+    ) -> Result<()> {
+        // SAFETY: the caller vouches for both ranges.
+        unsafe { racy::copy(source.at(source_offset), self.at(offset), bytes) };
+        Ok(())
+    }
+}

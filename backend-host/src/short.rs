@@ -1,0 +1,225 @@
+//! Short racing accesses: what [`racy::copy`] is for long ones.
+//!
+//! The same rule holds: each access behaves as one relaxed atomic access per byte, so a race gives bytes of
+//! unspecified value and nothing worse. On x86-64 that is a plain move in inline assembly, of any alignment;
+//! elsewhere, and under `--cfg portable_copy`, it is left to atomics.
+
+use backend_api::racy;
+
+/// Whether moves are written in assembly.
+macro_rules! x86_64_moves {
+    ({ $($yes:tt)* } else { $($no:tt)* }) => {
+        #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+        { $($yes)* }
+        #[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
+        { $($no)* }
+    };
+}
+
+/// A number that is read from memory in one go.
+pub(crate) trait Word: Copy + PartialEq {
+    /// The number that has these bytes.
+    fn from_bytes(bytes: &[u8]) -> Option<Self>;
+
+    /// Reads it.
+    ///
+    /// # Safety
+    /// The bytes must be readable. They need not be aligned, and others may write to them as [`racy`] says.
+    unsafe fn load(from: *const u8) -> Self;
+}
+
+macro_rules! word {
+    ($word:ty, $x86_64_move:literal) => {
+        impl Word for $word {
+            #[inline]
+            fn from_bytes(bytes: &[u8]) -> Option<Self> {
+                bytes.try_into().ok().map(Self::from_ne_bytes)
+            }
+
+            #[inline(always)]
+            unsafe fn load(from: *const u8) -> Self {
+                x86_64_moves! {{
+                    let word: u64;
+                    // SAFETY: the caller vouches for the bytes; assembly may do what relaxed atomic accesses to each
+                    // byte could do.
+                    unsafe {
+                        std::arch::asm!(
+                            $x86_64_move,
+                            word = out(reg) word,
+                            from = in(reg) from,
+                            options(nostack, preserves_flags, readonly)
+                        );
+                    }
+                    word as $word
+                } else {
+                    let mut bytes = [0; size_of::<$word>()];
+                    // SAFETY: the caller vouches for the source; the target is ours.
+                    unsafe { racy::copy(from, bytes.as_mut_ptr(), bytes.len()) };
+                    Self::from_ne_bytes(bytes)
+                }}
+            }
+        }
+    };
+}
+word!(u8, "movzx {word:e}, byte ptr [{from}]");
+word!(u16, "movzx {word:e}, word ptr [{from}]");
+word!(u32, "mov {word:e}, dword ptr [{from}]");
+word!(u64, "mov {word}, qword ptr [{from}]");
+
+/// Sixteen bytes.
+#[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+pub(crate) use vector::Wide;
+
+/// Sixteen bytes.
+#[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
+pub(crate) type Wide = u128;
+
+#[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
+word!(u128, "");
+
+#[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+mod vector {
+    use std::arch::x86_64::{__m128i, _mm_cmpeq_epi8, _mm_movemask_epi8, _mm_set_epi64x};
+
+    /// Sixteen bytes, compared by one instruction of the baseline.
+    #[derive(Clone, Copy, Debug)]
+    pub(crate) struct Wide(__m128i);
+
+    impl PartialEq for Wide {
+        #[inline(always)]
+        fn eq(&self, other: &Self) -> bool {
+            // SAFETY: every x86-64 processor has these instructions.
+            unsafe { _mm_movemask_epi8(_mm_cmpeq_epi8(self.0, other.0)) == 0xFFFF }
+        }
+    }
+
+    impl super::Word for Wide {
+        #[inline]
+        fn from_bytes(bytes: &[u8]) -> Option<Self> {
+            let number = u128::from_le_bytes(bytes.try_into().ok()?);
+            // SAFETY: as above.
+            Some(Self(unsafe { _mm_set_epi64x((number >> 64) as i64, number as i64) }))
+        }
+
+        #[inline(always)]
+        unsafe fn load(from: *const u8) -> Self {
+            let word: __m128i;
+            // SAFETY: the caller vouches for the bytes; assembly may do what relaxed atomic accesses to each byte could
+            // do.
+            unsafe {
+                std::arch::asm!(
+                    "movdqu {word}, xmmword ptr [{from}]",
+                    word = out(xmm_reg) word,
+                    from = in(reg) from,
+                    options(nostack, preserves_flags, readonly)
+                );
+            }
+            Self(word)
+        }
+    }
+}
+
+/// [`racy::copy`] for elements: without a detour for bytes that are not aligned alike.
+///
+/// # Safety
+/// As [`racy::copy`].
+#[inline]
+pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+    x86_64_moves! {{
+        /// From here on the string move is the faster one.
+        const STRING_MOVE_BYTES: usize = 256;
+        /// Moves one piece of each width that fits, at the start and at the end; they may overlap.
+        macro_rules! both_ends {
+            ($size:literal, $class:ident, $move:literal, $register:literal) => {{
+                // SAFETY: the caller vouches for both ranges, which are at least this wide.
+                unsafe {
+                    move_one!($class, $move, $register, from, to);
+                    move_one!($class, $move, $register, from.add(bytes - $size), to.add(bytes - $size));
+                }
+            }};
+        }
+        macro_rules! move_one {
+            ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr) => {
+                std::arch::asm!(
+                    concat!($move, " ", $register, ", [{from}]"),
+                    concat!($move, " [{to}], ", $register),
+                    from = in(reg) $from,
+                    to = in(reg) $to,
+                    piece = out($class) _,
+                    options(nostack, preserves_flags)
+                )
+            };
+        }
+        match bytes {
+            0 => {}
+            1 => both_ends!(1, reg_byte, "mov", "{piece}"),
+            2..4 => both_ends!(2, reg, "mov", "{piece:x}"),
+            4..8 => both_ends!(4, reg, "mov", "{piece:e}"),
+            8..16 => both_ends!(8, reg, "mov", "{piece}"),
+            16..STRING_MOVE_BYTES => {
+                let mut done = 0;
+                while bytes - done > 16 {
+                    // SAFETY: as above; `done + 16` is inside.
+                    unsafe { move_one!(xmm_reg, "movdqu", "{piece}", from.add(done), to.add(done)) };
+                    done += 16;
+                }
+                // SAFETY: as above; there are at least 16 bytes.
+                unsafe { move_one!(xmm_reg, "movdqu", "{piece}", from.add(bytes - 16), to.add(bytes - 16)) };
+            }
+            // SAFETY: passed on.
+            _ => unsafe { racy::copy(from, to, bytes) },
+        }
+    } else {
+        // SAFETY: passed on.
+        unsafe { racy::copy(from, to, bytes) };
+    }}
+}
+
+/// Tells the processor that this place will be read soon. Any address will do.
+#[inline]
+pub(crate) fn prefetch(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch(address.cast(), std::arch::x86_64::_MM_HINT_T0);
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_length_and_alignment_is_copied_and_nothing_else() {
+        let from: Vec<u8> = (0..400_u32).map(|i| (i * 7 + 3) as u8).collect();
+        for (start, target) in (0..9).flat_map(|a| (0..9).map(move |b| (a, b))) {
+            for bytes in (0..70).chain([255, 256, 257]) {
+                let mut to = vec![0xEE_u8; 400];
+                // SAFETY: both vectors are longer than offset plus length.
+                unsafe { copy(from.as_ptr().add(start), to.as_mut_ptr().add(target), bytes) };
+                assert_eq!(to[target..target + bytes], from[start..start + bytes]);
+                assert!(to[..target].iter().chain(&to[target + bytes..]).all(|&byte| byte == 0xEE));
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_read_at_every_alignment() {
+        fn check<W: Word + std::fmt::Debug>(bytes: &[u8]) {
+            for start in 0..9 {
+                let field = &bytes[start..start + size_of::<W>()];
+                // SAFETY: the field is as long as the word.
+                assert_eq!(Some(unsafe { W::load(field.as_ptr()) }), W::from_bytes(field));
+                assert_eq!(W::from_bytes(&bytes[..size_of::<W>() + 1]), None);
+            }
+        }
+        let bytes: Vec<u8> = (0..40_u8).map(|i| i.wrapping_mul(37).wrapping_add(200)).collect();
+        check::<u8>(&bytes);
+        check::<u16>(&bytes);
+        check::<u32>(&bytes);
+        check::<u64>(&bytes);
+        check::<Wide>(&bytes);
+    }
+}

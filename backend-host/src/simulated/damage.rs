@@ -1,0 +1,112 @@
+//! Chance, and what it does to memory.
+
+use backend_api::racy;
+
+use crate::host_memory::Piece;
+use crate::job::Work;
+use crate::kernel::copy::Move;
+use crate::medium::Medium;
+use crate::queue::Job;
+use crate::ram::Ram;
+use crate::registry::Place;
+use crate::worker::Crew;
+
+/// Numbers by chance, the same for the same seed (SplitMix64 by Steele, Lea and Flood).
+#[derive(Clone, Debug)]
+pub(super) struct Chance(u64);
+
+impl Chance {
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// 0 to 1, without 1.
+    pub fn fraction(&mut self) -> f64 {
+        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// 0 to `end`, without `end`; 0 if there is nothing below.
+    pub fn below(&mut self, end: u64) -> u64 {
+        self.next() % end.max(1)
+    }
+
+    /// Writes garbage.
+    ///
+    /// # Safety
+    /// `to` is writable for `bytes` bytes; others may race as [`racy`] says.
+    pub unsafe fn litter(&mut self, to: *mut u8, bytes: usize) {
+        let block: [u64; 512] = std::array::from_fn(|_| self.next());
+        let mut done = 0;
+        while done < bytes {
+            let part = size_of_val(&block).min(bytes - done);
+            // SAFETY: the block is as long as a part at least; the caller vouches for the target.
+            unsafe { racy::copy(block.as_ptr().cast(), to.add(done), part) };
+            done += part;
+        }
+    }
+
+    fn litter_host(&mut self, at: &Place<Piece>, bytes: u64) {
+        // SAFETY: only called for ranges that were checked when the work was submitted, in memory that it keeps alive.
+        unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
+    }
+
+    fn litter_device(&mut self, at: &Place<Ram>, bytes: u64) {
+        // SAFETY: as above.
+        unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
+    }
+
+    /// Does some of the work, and leaves garbage in some of the rest of its target.
+    pub fn spoil(&mut self, work: &Work<Ram>) {
+        match work {
+            Work::Copies(copies) => {
+                for copy in copies.as_slice() {
+                    match self.below(3) {
+                        0 => {}
+                        1 => {
+                            let _ = copy.run(0, self.below(copy.bytes() + 1) as usize);
+                        }
+                        _ => match copy {
+                            Move::Download { to, bytes, .. } => self.litter_host(to, *bytes),
+                            Move::Upload { to, bytes, .. } | Move::Internal { to, bytes, .. } => {
+                                self.litter_device(to, *bytes);
+                            }
+                        },
+                    }
+                }
+            }
+            Work::Fill(fill) => {
+                let bytes = self.below(fill.bytes + 1);
+                self.litter_device(&fill.to, bytes);
+            }
+            Work::Search(search) => self.litter_host(&search.answer, search.answer_bytes()),
+            Work::Indexed(indexed) => {
+                // An index that is outside ends it early, which is fine here.
+                let _ = indexed.run_first(self.below(indexed.count + 1));
+                if indexed.is_gather() {
+                    let bytes = self.below(indexed.bytes() + 1);
+                    self.litter_host(&indexed.values, bytes);
+                }
+            }
+        }
+    }
+}
+
+/// Carries work out, on the calling thread.
+pub(super) fn carry_out(work: &Work<Ram>) -> backend_api::Result<()> {
+    work.run(Crew::Alone)
+}
+
+/// Garbage for new memory, as far as it is worth the time.
+pub(super) fn litter_new(chance: &mut Chance, ram: &Ram) {
+    const LITTERED_MAX_BYTES: u64 = 64 << 20;
+    // SAFETY: inside of memory that nobody else knows yet.
+    unsafe { chance.litter(ram.at(0), ram.bytes().min(LITTERED_MAX_BYTES) as usize) };
+}

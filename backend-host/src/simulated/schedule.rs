@@ -1,0 +1,395 @@
+//! Virtual time: what is done when, and what goes wrong.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use backend_api::{DeviceInfo, Error, ErrorKind, QueueId, Result, Ticket, Timeline};
+
+use super::damage::{Chance, carry_out, litter_new};
+use super::link::Link;
+use super::lost;
+use super::trace::SimulatedOperation;
+use crate::job::Work;
+use crate::kernel::copy::Move;
+use crate::medium;
+use crate::queue::Job;
+use crate::ram::Ram;
+
+/// What happens to a submission.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fault {
+    /// The call returns an error.
+    Refuse,
+    /// The ticket fails.
+    Fail,
+    /// The device is lost when it is done.
+    Lose,
+}
+
+/// What the builder says. Bandwidths are in bytes per second.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    pub seed: u64,
+    pub latency_ns: u64,
+    pub jitter: f64,
+    pub upload_bandwidth: u64,
+    pub download_bandwidth: u64,
+    pub device_bandwidth: u64,
+    pub poll_step_ns: u64,
+    pub trace: bool,
+    pub faults: BTreeMap<u64, Fault>,
+    pub fail_rate: f64,
+    pub refuse_rate: f64,
+    pub lose_rate: f64,
+}
+
+impl Settings {
+    pub fn new(seed: u64) -> Self {
+        Self {
+            seed,
+            latency_ns: 10_000,
+            jitter: 4.0,
+            upload_bandwidth: 10_000_000_000,
+            download_bandwidth: 10_000_000_000,
+            device_bandwidth: 10_000_000_000,
+            poll_step_ns: 1_000,
+            trace: false,
+            faults: BTreeMap::new(),
+            fail_rate: 0.0,
+            refuse_rate: 0.0,
+            lose_rate: 0.0,
+        }
+    }
+}
+
+/// Everything of a simulated device that changes. All of it happens under one lock.
+#[derive(Debug)]
+pub(super) struct Schedule {
+    settings: Settings,
+    info: Arc<DeviceInfo>,
+    chance: Chance,
+    now_ns: u64,
+    submissions: u64,
+    lost: bool,
+    fail_next: bool,
+    queues: HashMap<QueueId, QueueClock>,
+    /// What is submitted and not done, by the moment at which it is done and the number of the submission.
+    pending: BTreeMap<(u64, u64), Pending>,
+    upload: Link,
+    download: Link,
+    device: Link,
+    wakers: Vec<(Ticket, Waker)>,
+    trace: Vec<SimulatedOperation>,
+}
+
+#[derive(Debug)]
+struct QueueClock {
+    timeline: Arc<Timeline>,
+    /// When the last submission is done, or what else the next one has to wait for.
+    ready_ns: u64,
+    /// Value -> the moment at which it is done; of what is pending, in order.
+    pending: VecDeque<(u64, u64)>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    operation: SimulatedOperation,
+    timeline: Arc<Timeline>,
+    work: Work<Ram>,
+    fault: Option<Fault>,
+}
+
+impl Schedule {
+    pub fn new(settings: Settings, info: Arc<DeviceInfo>) -> Self {
+        Self {
+            chance: Chance::new(settings.seed),
+            info,
+            now_ns: 0,
+            submissions: 0,
+            lost: false,
+            fail_next: false,
+            queues: HashMap::new(),
+            pending: BTreeMap::new(),
+            upload: Link::new(settings.upload_bandwidth),
+            download: Link::new(settings.download_bandwidth),
+            device: Link::new(settings.device_bandwidth),
+            wakers: Vec::new(),
+            trace: Vec::new(),
+            settings,
+        }
+    }
+
+    pub fn now_ns(&self) -> u64 {
+        self.now_ns
+    }
+
+    pub fn submissions(&self) -> u64 {
+        self.submissions
+    }
+
+    pub fn trace(&self) -> &[SimulatedOperation] {
+        &self.trace
+    }
+
+    pub fn is_lost(&self) -> bool {
+        self.lost
+    }
+
+    pub fn fail_next(&mut self) {
+        self.fail_next = true;
+    }
+
+    /// Garbage for new memory.
+    pub fn litter(&mut self, ram: &Ram) {
+        litter_new(&mut self.chance, ram);
+    }
+
+    pub fn add_queue(&mut self, timeline: &Arc<Timeline>) {
+        let clock =
+            QueueClock { timeline: Arc::clone(timeline), ready_ns: self.now_ns, pending: VecDeque::new() };
+        self.queues.insert(timeline.queue(), clock);
+        if self.lost {
+            timeline.lose(lost("create_queue").on(&self.info));
+        }
+    }
+
+    /// Finishes a queue's work and forgets it.
+    pub fn end_queue(&mut self, queue: QueueId) {
+        self.drain(queue);
+        self.queues.remove(&queue);
+    }
+
+    /// Lets time pass until a queue is empty.
+    pub fn drain(&mut self, queue: QueueId) {
+        if let Some(&(_, finish_ns)) = self.queues.get(&queue).and_then(|clock| clock.pending.back()) {
+            self.run_until(finish_ns);
+        }
+    }
+
+    /// What is submitted to `queue` from now on starts after `ticket`.
+    pub fn order_after(&mut self, queue: QueueId, ticket: Ticket) {
+        let finish_ns = self.finish_ns(ticket).unwrap_or(self.now_ns);
+        if let Some(clock) = self.queues.get_mut(&queue) {
+            clock.ready_ns = clock.ready_ns.max(finish_ns);
+        }
+    }
+
+    /// When a ticket is done, if it is pending.
+    fn finish_ns(&self, ticket: Ticket) -> Option<u64> {
+        let pending = &self.queues.get(&ticket.queue)?.pending;
+        let position = pending.partition_point(|&(value, _)| value < ticket.value);
+        pending.get(position).map(|&(_, finish_ns)| finish_ns)
+    }
+
+    fn draw_fault(&mut self) -> Option<Fault> {
+        let submission = self.submissions;
+        self.submissions += 1;
+        // Always the same number of draws, so that one rate does not change what the others hit.
+        let [refuse, fail, lose] = std::array::from_fn(|_| self.chance.fraction());
+        if let Some(&fault) = self.settings.faults.get(&submission) {
+            return Some(fault);
+        }
+        if std::mem::take(&mut self.fail_next) {
+            return Some(Fault::Fail);
+        }
+        let rates = [
+            (refuse < self.settings.refuse_rate, Fault::Refuse),
+            (fail < self.settings.fail_rate, Fault::Fail),
+            (lose < self.settings.lose_rate, Fault::Lose),
+        ];
+        rates.into_iter().find_map(|(hit, fault)| hit.then_some(fault))
+    }
+
+    /// Takes work in.
+    pub fn submit(
+        &mut self,
+        operation: &'static str,
+        timeline: &Arc<Timeline>,
+        work: Work<Ram>,
+    ) -> Result<Ticket> {
+        let queue = timeline.queue();
+        let fault = self.draw_fault();
+        if fault == Some(Fault::Refuse) {
+            // A driver that has put half of a call into its queue waits for that half before it reports the trouble.
+            self.drain(queue);
+            if !self.lost {
+                self.chance.spoil(&work);
+            }
+            return Err(Error::new(ErrorKind::Driver, operation).with_detail("the simulation refuses"));
+        }
+        let ticket = timeline.begin()?;
+        let jitter = self.settings.latency_ns as f64 * self.settings.jitter * self.chance.fraction();
+        let latency_ns = self.settings.latency_ns.saturating_add(jitter as u64);
+        let mut operation = describe(operation, ticket, &work);
+        let Some(clock) = self.queues.get_mut(&queue) else {
+            // It has ended between the look-up and here.
+            return Err(Error::new(ErrorKind::UnknownHandle, operation.operation));
+        };
+        let start_ns = clock.ready_ns.max(self.now_ns);
+        let ready_ns = start_ns.saturating_add(latency_ns);
+        let links = [
+            (&mut self.upload, operation.upload_bytes),
+            (&mut self.download, operation.download_bytes),
+            (&mut self.device, operation.device_bytes),
+        ];
+        let finish_ns = links
+            .into_iter()
+            .map(|(link, bytes)| link.reserve(self.now_ns, ready_ns, bytes))
+            .fold(ready_ns, u64::max);
+        clock.ready_ns = finish_ns;
+        clock.pending.push_back((ticket.value, finish_ns));
+        operation.submitted = Duration::from_nanos(self.now_ns);
+        operation.started = Duration::from_nanos(start_ns);
+        operation.finished = Duration::from_nanos(finish_ns);
+        let pending = Pending { operation, timeline: Arc::clone(timeline), work, fault };
+        self.pending.insert((finish_ns, self.submissions), pending);
+        Ok(ticket)
+    }
+
+    /// Lets time pass up to `moment_ns`, and everything happen that is due by then.
+    pub fn run_until(&mut self, moment_ns: u64) {
+        while let Some(entry) = self.pending.first_entry() {
+            if entry.key().0 > moment_ns {
+                break;
+            }
+            let ((finish_ns, _), pending) = entry.remove_entry();
+            self.now_ns = self.now_ns.max(finish_ns);
+            self.finish(pending);
+        }
+        self.now_ns = self.now_ns.max(moment_ns);
+    }
+
+    /// Lets time pass until nothing is pending.
+    pub fn run_all(&mut self) {
+        while let Some((&(finish_ns, _), _)) = self.pending.last_key_value() {
+            self.run_until(finish_ns);
+        }
+    }
+
+    /// Lets time pass until a ticket is done.
+    pub fn run_until_done(&mut self, ticket: Ticket) {
+        if let Some(finish_ns) = self.finish_ns(ticket) {
+            self.run_until(finish_ns);
+        }
+    }
+
+    /// Lets a little time pass.
+    pub fn poll_step(&mut self) {
+        self.run_until(self.now_ns.saturating_add(self.settings.poll_step_ns));
+    }
+
+    /// Lets time pass until no work touches this memory.
+    pub fn leave(&mut self, memory: *const ()) {
+        let last = self.pending.iter().rev().find(|(_, pending)| pending.work.touches(memory));
+        if let Some((&(finish_ns, _), _)) = last {
+            self.run_until(finish_ns);
+        }
+    }
+
+    fn finish(&mut self, pending: Pending) {
+        let Pending { mut operation, timeline, work, fault } = pending;
+        let outcome = match fault {
+            None => carry_out(&work),
+            Some(Fault::Fail | Fault::Refuse) => {
+                self.chance.spoil(&work);
+                Err(medium::failure(operation.operation).with_detail("the simulation has it fail"))
+            }
+            Some(Fault::Lose) => {
+                self.chance.spoil(&work);
+                Err(lost(operation.operation))
+            }
+        };
+        let outcome = outcome.map_err(|error| error.on(&self.info));
+        operation.failure = outcome.as_ref().err().map(Error::kind);
+        let ticket = operation.ticket;
+        if let Some(clock) = self.queues.get_mut(&ticket.queue) {
+            clock.pending.retain(|&(value, _)| value > ticket.value);
+        }
+        if self.settings.trace {
+            self.trace.push(operation);
+        }
+        // Whoever waits for it and then gives memory back finds himself its last owner.
+        drop(work);
+        // Under the lock, so that the tickets of a queue are completed in their order. No waker is registered there.
+        timeline.complete(ticket.value, outcome);
+        if fault == Some(Fault::Lose) {
+            self.lose();
+        }
+    }
+
+    /// The device is gone. What it was at is left half done.
+    pub fn lose(&mut self) {
+        if std::mem::replace(&mut self.lost, true) {
+            return;
+        }
+        let now = Duration::from_nanos(self.now_ns);
+        for (_, mut pending) in std::mem::take(&mut self.pending) {
+            if pending.operation.started < now {
+                self.chance.spoil(&pending.work);
+            }
+            if self.settings.trace {
+                pending.operation.failure = Some(ErrorKind::Lost);
+                pending.operation.finished = now;
+                self.trace.push(pending.operation);
+            }
+        }
+        for clock in self.queues.values_mut() {
+            clock.pending.clear();
+            clock.timeline.lose(lost("submit").on(&self.info));
+        }
+    }
+
+    /// Notes a waker for [`take_due_wakers`](Self::take_due_wakers).
+    pub fn wake_at(&mut self, ticket: Ticket, waker: Waker) {
+        self.wakers.push((ticket, waker));
+    }
+
+    /// The wakers of tickets that are not pending any more. They are foreign code: to be called without a lock.
+    pub fn take_due_wakers(&mut self) -> Vec<Waker> {
+        let wakers = std::mem::take(&mut self.wakers);
+        let (later, due): (Vec<_>, Vec<_>) =
+            wakers.into_iter().partition(|(ticket, _)| self.finish_ns(*ticket).is_some());
+        self.wakers = later;
+        due.into_iter().map(|(_, waker)| waker).collect()
+    }
+}
+
+fn describe(operation: &'static str, ticket: Ticket, work: &Work<Ram>) -> SimulatedOperation {
+    let mut description = SimulatedOperation {
+        operation,
+        ticket,
+        copies: 0,
+        upload_bytes: 0,
+        download_bytes: 0,
+        device_bytes: 0,
+        submitted: Duration::ZERO,
+        started: Duration::ZERO,
+        finished: Duration::ZERO,
+        failure: None,
+    };
+    match work {
+        Work::Copies(copies) => {
+            description.copies = copies.as_slice().len();
+            for copy in copies.as_slice() {
+                *match copy {
+                    Move::Upload { .. } => &mut description.upload_bytes,
+                    Move::Download { .. } => &mut description.download_bytes,
+                    Move::Internal { .. } => &mut description.device_bytes,
+                } += copy.bytes();
+            }
+        }
+        Work::Fill(_) => description.device_bytes = work.bytes(),
+        Work::Search(search) => {
+            description.device_bytes = work.bytes();
+            description.download_bytes = search.answer_bytes();
+        }
+        Work::Indexed(indexed) if indexed.is_gather() => {
+            description.upload_bytes = indexed.count * 8;
+            description.download_bytes = indexed.bytes();
+        }
+        Work::Indexed(indexed) => description.upload_bytes = indexed.count * 8 + indexed.bytes(),
+    }
+    description
+}

@@ -1,0 +1,31 @@
+//! What a simulated device has done.
+
+use std::time::Duration;
+
+use backend_api::{ErrorKind, Ticket};
+
+/// One submission that was carried out, or was to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SimulatedOperation {
+    /// The method of the contract that submitted it.
+    pub operation: &'static str,
+    /// Its ticket.
+    pub ticket: Ticket,
+    /// How many copies it holds; 0 for kernels.
+    pub copies: usize,
+    /// Bytes from host to device.
+    pub upload_bytes: u64,
+    /// Bytes from device to host.
+    pub download_bytes: u64,
+    /// Bytes that a kernel or a copy within the device reads or writes.
+    pub device_bytes: u64,
+    /// When it was submitted.
+    pub submitted: Duration,
+    /// When the device turned to it: not before the work before it in its queue was done.
+    pub started: Duration,
+    /// When it was done and its effects came.
+    pub finished: Duration,
+    /// How it failed, if it did.
+    pub failure: Option<ErrorKind>,
+}

@@ -1,0 +1,364 @@
+//! Threads that work: a pool that sleeps when there is nothing to do, and teams that share one job.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::{JoinHandle, ThreadId};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+/// How long the watcher sleeps between two looks. Work that is not urgent and that nobody waits for starts at most
+/// about so much later.
+const LOOK: Duration = Duration::from_micros(100);
+/// After so many looks that found nothing, some milliseconds, the watcher sleeps until it is woken.
+const LOOKS_MAX: u32 = 20;
+
+/// How soon work has to be taken up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It is short, and whoever wants it will probably do it himself while he waits. Waking a thread costs
+    /// microseconds, more than the work itself: the watcher will find it.
+    Short,
+    /// It is worth a thread's wake-up.
+    Long,
+}
+
+/// Something a worker can be handed.
+pub(crate) trait Task: Send + Sync {
+    /// Does whatever there is to do now.
+    fn run(self: Arc<Self>);
+}
+
+enum Work {
+    Task(Arc<dyn Task>),
+    Assist(Arc<Team>),
+}
+
+/// Threads that are started when there is work for them and sleep when there is none.
+///
+/// Of the threads without work one is the *watcher*: for some milliseconds after it last found something it looks for
+/// work every now and then by itself, so that those who hand over short work need not wake anybody. All others sleep
+/// until they are woken, and so does the watcher when nothing comes any more: an idle pool uses no processor time.
+pub(crate) struct Pool {
+    name: String,
+    threads_max: usize,
+    state: Mutex<State>,
+    work_or_stop: Condvar,
+    /// Whether [`State::work`] holds anything; a hint that is read without the lock.
+    backlog: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    work: VecDeque<Work>,
+    threads: Vec<JoinHandle<()>>,
+    sleeping: usize,
+    watching: bool,
+    stopping: bool,
+}
+
+impl std::fmt::Debug for Pool {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pool").field("name", &self.name).field("threads_max", &self.threads_max).finish()
+    }
+}
+
+impl Pool {
+    /// A pool of at most `threads_max` threads, none of which is started yet.
+    pub fn new(name: &str, threads_max: usize) -> Arc<Self> {
+        Arc::new(Self {
+            name: name.to_owned(),
+            threads_max: threads_max.max(1),
+            state: Mutex::default(),
+            work_or_stop: Condvar::new(),
+            backlog: AtomicBool::new(false),
+        })
+    }
+
+    /// How many threads there are at most.
+    pub fn threads_max(&self) -> usize {
+        self.threads_max
+    }
+
+    /// Whether work lies about that nobody has taken yet.
+    pub fn has_backlog(&self) -> bool {
+        self.backlog.load(Ordering::Relaxed)
+    }
+
+    /// Starts the first thread, so that handing over work cannot fail later.
+    pub fn ensure_started(self: &Arc<Self>) -> std::io::Result<()> {
+        let mut state = self.state.lock();
+        if state.threads.is_empty() { self.start_one(&mut state) } else { Ok(()) }
+    }
+
+    /// Hands over work; some thread takes it up.
+    pub fn push(self: &Arc<Self>, task: Arc<dyn Task>, urgency: Urgency) {
+        let mut state = self.state.lock();
+        state.work.push_back(Work::Task(task));
+        self.backlog.store(true, Ordering::Relaxed);
+        if urgency == Urgency::Long || !state.watching {
+            self.rouse(&mut state, 1);
+        }
+    }
+
+    /// Work that was handed over as short has become urgent.
+    pub fn hurry(self: &Arc<Self>) {
+        let mut state = self.state.lock();
+        if !state.work.is_empty() {
+            self.rouse(&mut state, 1);
+        }
+    }
+
+    fn assist(self: &Arc<Self>, team: &Arc<Team>, helpers: usize) {
+        let mut state = self.state.lock();
+        for _ in 0..helpers {
+            // In front: what has begun is finished before anything else begins.
+            state.work.push_front(Work::Assist(Arc::clone(team)));
+        }
+        self.backlog.store(true, Ordering::Relaxed);
+        self.rouse(&mut state, helpers);
+    }
+
+    fn rouse(self: &Arc<Self>, state: &mut State, added: usize) {
+        let idle = state.sleeping + usize::from(state.watching);
+        for _ in 0..added.min(idle) {
+            self.work_or_stop.notify_one();
+        }
+        let mut wanted = state.work.len().saturating_sub(idle);
+        while wanted > 0 && state.threads.len() < self.threads_max && !state.stopping {
+            wanted -= 1;
+            if let Err(error) = self.start_one(state) {
+                // There is at least one thread, which does all the work then.
+                tracing::warn!(%error, threads = state.threads.len(), "no further worker thread");
+                break;
+            }
+        }
+    }
+
+    fn start_one(self: &Arc<Self>, state: &mut State) -> std::io::Result<()> {
+        let pool = Arc::clone(self);
+        let name = format!("{}-{}", self.name, state.threads.len());
+        state.threads.push(std::thread::Builder::new().name(name).spawn(move || pool.work())?);
+        Ok(())
+    }
+
+    fn work(&self) {
+        let mut looks = 0;
+        let mut state = self.state.lock();
+        loop {
+            if let Some(work) = state.work.pop_front() {
+                looks = 0;
+                self.backlog.store(!state.work.is_empty(), Ordering::Relaxed);
+                drop(state);
+                match work {
+                    Work::Task(task) => {
+                        // Jobs are guarded already; this is for the wakers of the program.
+                        if catch_unwind(AssertUnwindSafe(|| task.run())).is_err() {
+                            tracing::error!("a waker panicked");
+                        }
+                    }
+                    Work::Assist(team) => team.work(),
+                }
+                state = self.state.lock();
+            } else if state.stopping {
+                return;
+            } else if !state.watching && looks < LOOKS_MAX {
+                looks += 1;
+                state.watching = true;
+                self.work_or_stop.wait_for(&mut state, LOOK);
+                state.watching = false;
+            } else {
+                state.sleeping += 1;
+                self.work_or_stop.wait(&mut state);
+                state.sleeping -= 1;
+                looks = 0;
+            }
+        }
+    }
+
+    /// Ends the threads once nothing is left to do, and waits for that.
+    ///
+    /// A worker may be the one who calls this (foreign code that it woke dropped the device): it does not wait for
+    /// itself, and ends when it gets back.
+    pub fn stop(&self) {
+        let mut state = self.state.lock();
+        state.stopping = true;
+        let threads = std::mem::take(&mut state.threads);
+        self.work_or_stop.notify_all();
+        drop(state);
+        let me: ThreadId = std::thread::current().id();
+        if threads.iter().any(|thread| thread.thread().id() == me) {
+            return;
+        }
+        for thread in threads {
+            // Workers do not panic: what they run is guarded.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Who carries out a job.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Crew<'a> {
+    /// The calling thread.
+    Alone,
+    /// The calling thread and whoever is free in a pool.
+    Pool(&'a Arc<Pool>),
+}
+
+impl Crew<'_> {
+    /// How many threads may take part.
+    pub fn width(&self) -> usize {
+        match self {
+            Self::Alone => 1,
+            Self::Pool(pool) => pool.threads_max(),
+        }
+    }
+
+    /// Calls `body` with every number below `parts`, once each, in any order and by several threads; numbers are
+    /// handed out in ascending order. Returns when all calls have returned.
+    pub fn each(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
+        match self {
+            Self::Pool(pool) if parts > 1 && pool.threads_max() > 1 => Team::each(pool, parts, body),
+            _ => (0..parts).for_each(body),
+        }
+    }
+}
+
+/// A job of many parts that is being worked on.
+struct Team {
+    /// Lives on the stack of the thread in [`each`](Team::each).
+    body: Body,
+    parts: usize,
+    next: AtomicUsize,
+    finished: Mutex<usize>,
+    all_finished: Condvar,
+    panicked: AtomicBool,
+}
+
+struct Body(*const (dyn Fn(usize) + Sync));
+
+// SAFETY: what is pointed to is `Sync`, and is only called as `Team::work` says.
+unsafe impl Send for Body {}
+// SAFETY: as above.
+unsafe impl Sync for Body {}
+
+impl Team {
+    fn each(pool: &Arc<Pool>, parts: usize, body: &(dyn Fn(usize) + Sync)) {
+        let body: *const (dyn Fn(usize) + Sync + '_) = body;
+        // SAFETY: this only forgets the lifetime of what is pointed to. `Team::work` says why it is not outlived.
+        let body: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(body) };
+        let team = Arc::new(Self {
+            body: Body(body),
+            parts,
+            next: AtomicUsize::new(0),
+            finished: Mutex::new(0),
+            all_finished: Condvar::new(),
+            panicked: AtomicBool::new(false),
+        });
+        pool.assist(&team, pool.threads_max().min(parts) - 1);
+        team.work();
+        let mut finished = team.finished.lock();
+        while *finished < parts {
+            team.all_finished.wait(&mut finished);
+        }
+        drop(finished);
+        assert!(!team.panicked.load(Ordering::Relaxed), "a part of a job panicked");
+    }
+
+    fn work(&self) {
+        let mut mine = 0;
+        loop {
+            let part = self.next.fetch_add(1, Ordering::Relaxed);
+            if part >= self.parts {
+                break;
+            }
+            // SAFETY: `each` does not return before `finished` has reached `parts`. This part is not counted yet, so
+            // the body is still there. Those who come later get no part and do not get here.
+            let body = unsafe { &*self.body.0 };
+            if catch_unwind(AssertUnwindSafe(|| body(part))).is_err() {
+                self.panicked.store(true, Ordering::Relaxed);
+            }
+            mine += 1;
+        }
+        if mine > 0 {
+            let mut finished = self.finished.lock();
+            *finished += mine;
+            if *finished == self.parts {
+                self.all_finished.notify_all();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_done_once() {
+        let pool = Pool::new("test", 3);
+        for parts in [0, 1, 2, 3, 100] {
+            let counts: Vec<AtomicUsize> = (0..parts).map(|_| AtomicUsize::new(0)).collect();
+            Crew::Pool(&pool).each(parts, &|part| {
+                counts[part].fetch_add(1, Ordering::Relaxed);
+            });
+            assert!(counts.iter().all(|count| count.load(Ordering::Relaxed) == 1));
+        }
+        pool.stop();
+    }
+
+    #[test]
+    fn a_panic_comes_out_after_all_parts_and_the_pool_lives_on() {
+        let pool = Pool::new("test", 2);
+        let done = AtomicUsize::new(0);
+        let result = catch_unwind(AssertUnwindSafe(|| {
+            Crew::Pool(&pool).each(10, &|part| {
+                done.fetch_add(1, Ordering::Relaxed);
+                assert!(part != 3, "expected by this test");
+            });
+        }));
+        assert!(result.is_err());
+        assert_eq!(done.load(Ordering::Relaxed), 10);
+        Crew::Pool(&pool).each(10, &|_| {
+            done.fetch_add(1, Ordering::Relaxed);
+        });
+        assert_eq!(done.load(Ordering::Relaxed), 20);
+        pool.stop();
+    }
+
+    #[test]
+    fn an_idle_pool_sleeps_until_it_is_woken() {
+        struct Nothing;
+        impl Task for Nothing {
+            fn run(self: Arc<Self>) {}
+        }
+        let pool = Pool::new("test", 2);
+        pool.ensure_started().unwrap();
+        for urgency in [Urgency::Short, Urgency::Long] {
+            pool.push(Arc::new(Nothing), urgency);
+            // However long it takes: it ends when all threads sleep without a time limit.
+            loop {
+                let state = pool.state.lock();
+                if state.work.is_empty() && !state.watching && state.sleeping == state.threads.len() {
+                    break;
+                }
+                drop(state);
+                std::thread::yield_now();
+            }
+        }
+        pool.stop();
+    }
+
+    #[test]
+    fn threads_are_started_when_there_is_work_and_not_before() {
+        let pool = Pool::new("test", 4);
+        assert!(pool.state.lock().threads.is_empty());
+        pool.ensure_started().unwrap();
+        pool.ensure_started().unwrap();
+        assert_eq!(pool.state.lock().threads.len(), 1);
+        pool.stop();
+    }
+}

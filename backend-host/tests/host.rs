@@ -1,0 +1,168 @@
+//! What host RAM promises beyond the contract.
+
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::task::Wake;
+
+use backend_api::{
+    Commit, Device, DeviceBuffer, DeviceKind, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Ticket,
+    Transfer,
+};
+use backend_host::HostDevice;
+
+#[test]
+fn memory_is_accounted_for() {
+    let device = Arc::new(HostDevice::new(1000).unwrap());
+    let first = DeviceBuffer::new(&device, 600, Commit::Lazy).unwrap();
+    assert_eq!(device.memory().unwrap().free_bytes, 400);
+    let error = DeviceBuffer::new(&device, 401, Commit::Proven).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert_eq!((error.bytes(), error.available_bytes()), (Some(401), Some(400)));
+    assert_eq!(error.device(), device.info().to_string());
+    let error = DeviceBuffer::new(&device, 1001, Commit::Lazy).unwrap_err();
+    assert_eq!((error.kind(), error.available_bytes()), (ErrorKind::TooLarge, Some(1000)));
+    drop(first);
+    let _all = DeviceBuffer::new(&device, 1000, Commit::Proven).unwrap();
+    assert_eq!(device.memory().unwrap().free_bytes, 0);
+}
+
+#[test]
+fn a_device_larger_than_the_machine_refuses_to_prove_what_is_not_there() {
+    let device = HostDevice::new(1 << 46).unwrap();
+    assert_eq!(device.memory().unwrap().usable_bytes, 1 << 46);
+    let error = device.allocate(1 << 45, Commit::Proven).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(error.available_bytes().unwrap() < 1 << 45);
+}
+
+#[test]
+fn discovery_describes_the_machine() {
+    let found = backend_host::devices();
+    let device = HostDevice::builder().build().unwrap();
+    assert_eq!(found.len(), 1);
+    assert_eq!((found[0].kind, &*found[0].backend), (DeviceKind::HostMemory, "host"));
+    assert_eq!(found[0].total_bytes, device.info().total_bytes);
+    let status = device.memory().unwrap();
+    assert!(status.usable_bytes <= status.free_bytes && status.free_bytes <= status.total_bytes);
+    assert!(status.usable_bytes > 0);
+}
+
+#[test]
+fn devices_are_told_apart() {
+    let [a, b] = [(); 2].map(|()| HostDevice::new(1).unwrap());
+    assert_ne!(a.info().identity, b.info().identity);
+}
+
+#[test]
+fn beyond_its_limit_page_locking_is_refused_and_pageable_memory_is_not() {
+    let device = Arc::new(HostDevice::builder().bytes(1 << 20).pinned_max_bytes(10_000).build().unwrap());
+    let pinned = HostBuffer::new(&device, 8_000, HostMemory::Pinned).unwrap();
+    assert_eq!(pinned.kind(), HostMemory::Pinned);
+    let error = HostBuffer::new(&device, 8_000, HostMemory::Pinned).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::PinRefused);
+    assert_eq!((error.bytes(), error.available_bytes()), (Some(8_000), Some(2_000)));
+    assert_eq!(HostBuffer::new(&device, 8_000, HostMemory::Pageable).unwrap().kind(), HostMemory::Pageable);
+    drop(pinned);
+    HostBuffer::new(&device, 8_000, HostMemory::Pinned).unwrap();
+}
+
+#[test]
+fn long_copies_are_shared_out_and_complete() {
+    let device = Arc::new(HostDevice::builder().bytes(64 << 20).threads(3).build().unwrap());
+    let queue = Queue::new(&device).unwrap();
+    let bytes = 20_000_003;
+    let memory = DeviceBuffer::new(&device, bytes as u64 + 5, Commit::Lazy).unwrap();
+    let host = HostBuffer::new(&device, 2 * bytes, HostMemory::Pageable).unwrap();
+    let source: Vec<u8> = (0..bytes as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    host.write(0, &source);
+    // One long copy and many short ones in one call.
+    let (long, short) = (19_000_000_u64, 1_000_u64);
+    let mut transfers = vec![Transfer::Upload { from: host.at(0), to: memory.at(5), bytes: long }];
+    let mut at = long;
+    while at < bytes as u64 {
+        let part = short.min(bytes as u64 - at);
+        transfers.push(Transfer::Upload { from: host.at(at), to: memory.at(5 + at), bytes: part });
+        at += part;
+    }
+    queue.submit(&transfers).unwrap();
+    let back = Transfer::Download { from: memory.at(5), to: host.at(bytes as u64), bytes: bytes as u64 };
+    device.wait(queue.submit(&[back]).unwrap()).unwrap();
+    let mut copy = vec![0; bytes];
+    host.read(bytes, &mut copy);
+    assert!(copy == source);
+}
+
+#[test]
+fn work_that_nobody_waits_for_is_done_and_wakes() {
+    struct Tell(mpsc::Sender<()>);
+    impl Wake for Tell {
+        fn wake(self: Arc<Self>) {
+            self.0.send(()).unwrap();
+        }
+    }
+    let device = Arc::new(HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap());
+    let queue = Queue::new(&device).unwrap();
+    let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();
+    let (tell, told) = mpsc::channel();
+    for _ in 0..100 {
+        let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 100, pattern: b"x" }).unwrap();
+        device.wake(ticket, Arc::new(Tell(tell.clone())).into());
+        told.recv().unwrap();
+        device.poll(ticket).unwrap();
+    }
+    // And with polls alone.
+    let ticket = queue.submit(&[]).unwrap();
+    while device.poll(ticket).unwrap() == backend_api::Progress::Pending {
+        std::thread::yield_now();
+    }
+}
+
+/// The last owner of a device may be a waker, and so a worker of that very device.
+#[test]
+fn a_waker_may_drop_the_device() {
+    struct Last(parking_lot::Mutex<Option<Arc<HostDevice>>>, mpsc::Sender<()>);
+    impl Wake for Last {
+        fn wake(self: Arc<Self>) {
+            drop(self.0.lock().take());
+            self.1.send(()).unwrap();
+        }
+    }
+    for _ in 0..50 {
+        let device = Arc::new(HostDevice::builder().bytes(1 << 20).threads(2).build().unwrap());
+        let queue = device.create_queue().unwrap();
+        let buffer = device.allocate(1 << 20, Commit::Lazy).unwrap();
+        let at = backend_api::DeviceSpan::new(buffer, 0);
+        let fill = Fill { to: at, bytes: 1 << 20, pattern: b"ab" };
+        let tickets: Vec<Ticket> = (0..5).map(|_| device.fill(queue, &fill).unwrap()).collect();
+        let (tell, told) = mpsc::channel();
+        let waker = Arc::new(Last(parking_lot::Mutex::new(Some(Arc::clone(&device))), tell)).into();
+        device.wake(tickets[0], waker);
+        drop(device);
+        told.recv().unwrap();
+    }
+}
+
+#[test]
+fn queues_may_race_on_device_memory_without_harm() {
+    let device = Arc::new(HostDevice::builder().bytes(1 << 20).threads(4).build().unwrap());
+    let memory = DeviceBuffer::new(&device, 1 << 16, Commit::Lazy).unwrap();
+    let host = HostBuffer::new(&device, 1 << 16, HostMemory::Pageable).unwrap();
+    let queues: Vec<_> = (0..4).map(|_| Queue::new(&device).unwrap()).collect();
+    for queue in &queues {
+        queue.fill(&Fill { to: memory.at(0), bytes: 1 << 16, pattern: b"a" }).unwrap();
+    }
+    for turn in 0..200_u64 {
+        for (queue, byte) in queues.iter().zip([b"a", b"b", b"c", b"d"]) {
+            queue.fill(&Fill { to: memory.at(turn), bytes: 1 << 15, pattern: byte }).unwrap();
+            queue
+                .submit(&[Transfer::Download { from: memory.at(turn), to: host.at(0), bytes: 1 << 15 }])
+                .unwrap();
+        }
+    }
+    for queue in &queues {
+        device.wait(queue.submit(&[]).unwrap()).unwrap();
+    }
+    let mut bytes = vec![0; 1 << 15];
+    host.read(0, &mut bytes);
+    assert!(bytes.iter().all(|byte| b"abcd".contains(byte)));
+}

@@ -1,0 +1,240 @@
+//! What an access to a resident page costs, next to the same loop over a `Vec` and over a cache built the obvious way.
+//!
+//! `cargo xtask bench --host` runs this and prints the ratios.
+
+use std::collections::HashMap;
+use std::hint::black_box;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use criterion::{
+    BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
+};
+use vmarray::VirtualArray;
+use vmarray::host::HostDevice;
+
+type Array<T> = VirtualArray<T, HostDevice>;
+
+/// 8 MiB of `u32`: more than the second-level cache of most processors.
+const LEN: usize = 2 << 20;
+const STEPS: usize = 1 << 16;
+
+fn resident<T: vmarray::Element>(len: usize, value: T) -> Array<T> {
+    let device = Arc::new(HostDevice::new(4 << 30).expect("a device of host RAM"));
+    let bytes = len * size_of::<T>();
+    let array = VirtualArray::<T>::builder(len)
+        .devices([device])
+        .cache_bytes(2 * bytes)
+        .host_memory(vmarray::HostMemory::Pageable)
+        .build()
+        .expect("an array");
+    (0..len).for_each(|i| array.set(i, value).expect("a page"));
+    array
+}
+
+/// Well spread, cheap to compute, the same for all.
+fn indices(len: usize, seed: u64) -> Vec<u32> {
+    let mut state = seed;
+    (0..STEPS)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            ((state >> 33) as usize % len) as u32
+        })
+        .collect()
+}
+
+/// The obvious way to write a page cache: a lock, a map from pages to frames, a list for the order of use.
+struct LockedCache {
+    shards: Vec<Mutex<Shard>>,
+    page_len: usize,
+}
+
+#[derive(Default)]
+struct Shard {
+    frames: HashMap<usize, (u64, Box<[u32]>)>,
+    clock: u64,
+}
+
+impl LockedCache {
+    fn new(len: usize, page_len: usize, shards: usize) -> Self {
+        let mut all: Vec<Shard> = (0..shards).map(|_| Shard::default()).collect();
+        for page in 0..len.div_ceil(page_len) {
+            all[page % shards].frames.insert(page, (0, vec![1; page_len].into()));
+        }
+        Self { shards: all.into_iter().map(Mutex::new).collect(), page_len }
+    }
+
+    fn with<R>(&self, index: usize, run: impl FnOnce(&mut u32) -> R) -> R {
+        let page = index / self.page_len;
+        let mut shard = self.shards[page % self.shards.len()].lock().expect("no panics");
+        shard.clock += 1;
+        let now = shard.clock;
+        let (used, frame) = shard.frames.get_mut(&page).expect("all pages are resident");
+        *used = now;
+        run(&mut frame[index % self.page_len])
+    }
+}
+
+fn group<'a>(c: &'a mut Criterion, name: &str, elements: usize) -> BenchmarkGroup<'a, WallTime> {
+    let mut group = c.benchmark_group(name);
+    group.throughput(Throughput::Elements(elements as u64));
+    group
+}
+
+fn random(c: &mut Criterion) {
+    let (vec, array, locked) = (vec![1_u32; LEN], resident(LEN, 1_u32), LockedCache::new(LEN, 16384, 4));
+    let places = indices(LEN, 1);
+    let mut get = group(c, "random get u32", STEPS);
+    get.bench_function("vec", |b| {
+        b.iter(|| places.iter().fold(0_u32, |sum, &i| sum.wrapping_add(black_box(&vec)[i as usize])));
+    });
+    get.bench_function("array", |b| {
+        b.iter(|| places.iter().fold(0_u32, |sum, &i| sum.wrapping_add(array.get(i as usize).unwrap())));
+    });
+    get.bench_function("mutex and hash map", |b| {
+        b.iter(|| places.iter().fold(0_u32, |sum, &i| sum.wrapping_add(locked.with(i as usize, |x| *x))));
+    });
+    get.finish();
+
+    let mut vec = vec;
+    let mut set = group(c, "random set u32", STEPS);
+    set.bench_function("vec", |b| {
+        b.iter(|| places.iter().for_each(|&i| black_box(&mut vec)[i as usize] = i));
+    });
+    set.bench_function("array", |b| {
+        b.iter(|| places.iter().for_each(|&i| array.set(i as usize, i).unwrap()))
+    });
+    set.bench_function("mutex and hash map", |b| {
+        b.iter(|| places.iter().for_each(|&i| locked.with(i as usize, |x| *x = i)));
+    });
+    set.finish();
+}
+
+fn sequential(c: &mut Criterion) {
+    let (vec, array) = (vec![1_u32; LEN], resident(LEN, 1_u32));
+    let mut one = group(c, "sequential get u32", LEN);
+    one.bench_function("vec", |b| {
+        b.iter(|| {
+            (0..LEN).for_each(|i| {
+                black_box(vec[i]);
+            })
+        })
+    });
+    one.bench_function("array", |b| {
+        b.iter(|| {
+            (0..LEN).for_each(|i| {
+                black_box(array.get(i).unwrap());
+            })
+        })
+    });
+    one.bench_function("cursor", |b| {
+        b.iter(|| {
+            let mut cursor = array.cursor();
+            (0..LEN).for_each(|i| {
+                black_box(cursor.get(i).unwrap());
+            });
+        });
+    });
+    one.finish();
+
+    let mut scan = group(c, "scan u32", LEN);
+    scan.bench_function("vec", |b| {
+        b.iter(|| black_box(&vec).iter().fold(0_u32, |sum, x| sum.wrapping_add(*x)))
+    });
+    scan.bench_function("pages", |b| {
+        b.iter(|| {
+            array
+                .pages()
+                .fold(0_u32, |sum, page| page.unwrap().iter().fold(sum, |sum, x| sum.wrapping_add(*x)))
+        });
+    });
+    scan.bench_function("iterator", |b| {
+        b.iter(|| array.iter().fold(0_u32, |sum, x| sum.wrapping_add(x.unwrap())));
+    });
+    scan.finish();
+
+    let mut out = vec![0_u32; 16384];
+    let mut copy = group(c, "copy 64 KiB out", LEN);
+    copy.bench_function("vec", |b| {
+        b.iter(|| vec.chunks(16384).for_each(|chunk| black_box(&mut out).copy_from_slice(chunk)));
+    });
+    copy.bench_function("array", |b| {
+        b.iter(|| (0..LEN).step_by(16384).for_each(|i| array.read(i, black_box(&mut out)).unwrap()));
+    });
+    copy.finish();
+}
+
+fn records(c: &mut Criterion) {
+    let len = LEN / 11;
+    let (vec, array) = (vec![[1_u32; 11]; len], resident(len, [1_u32; 11]));
+    let places = indices(len, 2);
+    let mut get = group(c, "random get 44 bytes", STEPS);
+    get.bench_function("vec", |b| {
+        b.iter(|| {
+            places.iter().for_each(|&i| {
+                black_box(black_box(&vec)[i as usize]);
+            })
+        });
+    });
+    get.bench_function("array", |b| {
+        b.iter(|| {
+            places.iter().for_each(|&i| {
+                black_box(array.get(i as usize).unwrap());
+            })
+        });
+    });
+    get.finish();
+    let mut vec = vec;
+    let mut set = group(c, "random set 44 bytes", STEPS);
+    set.bench_function("vec", |b| {
+        b.iter(|| places.iter().for_each(|&i| black_box(&mut vec)[i as usize] = [i; 11]));
+    });
+    set.bench_function("array", |b| {
+        b.iter(|| places.iter().for_each(|&i| array.set(i as usize, [i; 11]).unwrap()));
+    });
+    set.finish();
+}
+
+/// The time in which each of `threads` threads does the same number of gets as one thread would alone.
+fn threads(c: &mut Criterion) {
+    let array = resident(LEN, 1_u32);
+    let mut get = group(c, "random get u32 by threads", STEPS);
+    for threads in [1, 2] {
+        get.bench_function(format!("{threads}"), |b| {
+            b.iter_custom(|rounds| {
+                let barrier = std::sync::Barrier::new(threads);
+                let work = |seed: u64| {
+                    let places = indices(LEN, seed);
+                    barrier.wait();
+                    let start = Instant::now();
+                    for _ in 0..rounds {
+                        let sum = places
+                            .iter()
+                            .fold(0_u32, |sum, &i| sum.wrapping_add(array.get(i as usize).unwrap()));
+                        black_box(sum);
+                    }
+                    start.elapsed()
+                };
+                std::thread::scope(|scope| {
+                    let all: Vec<_> = (0..threads)
+                        .map(|t| {
+                            scope.spawn({
+                                let work = &work;
+                                move || work(t as u64)
+                            })
+                        })
+                        .collect();
+                    all.into_iter().map(|t| t.join().unwrap()).max().unwrap_or(Duration::ZERO)
+                })
+            });
+        });
+    }
+    get.finish();
+}
+
+criterion_group! {
+    name = hits;
+    config = Criterion::default().sample_size(30).measurement_time(Duration::from_secs(2)).warm_up_time(Duration::from_millis(500));
+    targets = random, sequential, records, threads
+}
+criterion_main!(hits);

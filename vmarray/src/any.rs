@@ -1,0 +1,68 @@
+//! One type for devices of all backends, so that an array can lie on a mixture of them.
+
+use std::sync::Arc;
+
+use backend_api::Device;
+use enum_dispatch::enum_dispatch;
+
+use crate::error::Result;
+
+/// The definition of [`Device`] once more, for `enum_dispatch` to read; the implementation it generates is for the real
+/// trait.
+mod shape {
+    use enum_dispatch::enum_dispatch;
+
+    backend_api::define_device_trait!(#[enum_dispatch]);
+}
+
+/// A device of any backend that is compiled in.
+///
+/// Calls are dispatched by a comparison, on misses only: hits do not know devices. An array over devices of one type
+/// can name that type instead and saves even that.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vmarray::{AnyDevice, VirtualArray};
+/// use vmarray::host::HostDevice;
+/// let one: AnyDevice = HostDevice::new(1 << 20)?.into();
+/// let other: AnyDevice = HostDevice::new(1 << 20)?.into();
+/// let array = VirtualArray::<u32>::builder(1000).devices([Arc::new(one), Arc::new(other)]).build()?;
+/// assert_eq!(array.get(999)?, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[enum_dispatch(Device)]
+#[derive(Debug)]
+#[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "there are few of them, each in an `Arc`")]
+pub enum AnyDevice {
+    /// Host RAM.
+    #[cfg(feature = "host")]
+    Host(backend_host::HostDevice),
+    /// A file.
+    #[cfg(feature = "host")]
+    File(backend_host::FileDevice),
+    /// What exists only in tests.
+    #[cfg(feature = "host")]
+    Simulated(backend_host::SimulatedDevice),
+    /// Nothing: no backend is compiled in.
+    #[cfg(not(feature = "host"))]
+    Nothing(crate::no_device::NoDevice),
+}
+
+/// The devices that an array is put on if none are named: host RAM if there is nothing better.
+///
+/// # Errors
+/// [`NoDevices`](crate::ErrorKind::NoDevices) if no backend is compiled in or none finds anything.
+///
+/// ```
+/// for device in vmarray::devices()? {
+///     println!("{}", backend_api::Device::info(&*device));
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
+    #[cfg(feature = "host")]
+    return Ok(vec![Arc::new(backend_host::HostDevice::builder().build()?.into())]);
+    #[cfg(not(feature = "host"))]
+    Err(crate::error::ErrorKind::NoDevices.into())
+}

@@ -1,0 +1,617 @@
+//! The array, and everything that concerns one element.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ptr::NonNull;
+use std::sync::atomic::{Ordering, fence};
+
+use backend_api::Device;
+
+use crate::any::AnyDevice;
+use crate::builder::Builder;
+use crate::element::{self, Element, Layout};
+use crate::error::{Error, ErrorKind, Result, index_outside};
+use crate::page::state::{DIRTY, RESIDENT};
+use crate::page::{
+    Entry, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
+};
+use crate::pager::{Fetch, Held, Pager};
+use crate::stats::Stats;
+
+/// An array of plain data, far larger than RAM if need be, used by index from any number of threads.
+///
+/// Its pages live in the memory of one or several devices and are interleaved over them. The pages used lately are kept
+/// in frames, pieces of page-locked RAM. A new array reads as zeroes.
+///
+/// # Access
+///
+/// | what | how |
+/// |---|---|
+/// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](Self::replace), [`update`](Self::update), [`compare_exchange`](Self::compare_exchange) |
+/// | one element, cache left alone | [`get_uncached`](Self::get_uncached), [`set_uncached`](Self::set_uncached) |
+/// | ranges | [`read`](Self::read), [`write`](Self::write), [`to_vec`](Self::to_vec), [`fill`](Self::fill), [`copy_from`](Self::copy_from) |
+/// | a range as a slice | [`map`](Self::map), within a closure |
+/// | pages in place | [`page`](Self::page), [`page_mut`](Self::page_mut), [`pages`](Self::pages), [`cursor`](Self::cursor), [`iter`](Self::iter) |
+/// | on the devices | [`find`](Self::find), [`count`](Self::count) |
+/// | the cache itself | [`prefetch`](Self::prefetch), [`flush`](Self::flush), [`evict`](Self::evict), [`discard`](Self::discard) |
+///
+/// # Consistency
+///
+/// An element is never torn. A write that has returned is seen by every later read, from any thread, cached or not, through
+/// a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory as acquire loads and release
+/// stores do, so an element can hand over other data. Operations on ranges are atomic by page, not as a whole.
+///
+/// # Cost
+///
+/// A hit takes no lock and, for elements of 1, 2, 4 or 8 bytes, writes nothing that another thread reads. A miss copies one page, and a
+/// second one if it has to evict a page that was written to. Threads that miss different pages do not wait for each
+/// other.
+///
+/// # Locks
+///
+/// [Page guards](crate::PageRef), cursors and iterators hold pages; while they do, other threads that want to write to such a
+/// page (or, of a [`PageMut`](crate::PageMut), to read it) wait. A thread that holds guards itself never waits for
+/// something that might wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
+/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. No other operation holds anything while code of the caller runs.
+///
+/// # Example
+///
+/// ```
+/// use vmarray::VirtualArray;
+///
+/// let array = VirtualArray::<u64>::new(1_000_000)?;
+/// std::thread::scope(|threads| {
+///     for part in 0..4 {
+///         let array = &array;
+///         threads.spawn(move || {
+///             for i in (part..array.len()).step_by(4) {
+///                 array.set(i, (i * i) as u64).unwrap();
+///             }
+///         });
+///     }
+/// });
+/// assert_eq!(array.get(999)?, 998_001);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
+    // What a hit looks at comes first, and directly behind the reference that the caller has.
+    entries: NonNull<Entry>,
+    len: usize,
+    /// By how much an index is shifted to get its page; meaningless if the page length is no power of two.
+    shift: u32,
+    is_power: bool,
+    page_len: usize,
+    counter: u32,
+    recency: bool,
+    pager: Box<Pager<D>>,
+    marker: PhantomData<fn(T) -> T>,
+}
+
+// SAFETY: the pointer leads into the page table that the pager owns; all access through it is by the page protocol, which is
+// made for many threads. Elements are `Send + Sync` plain data.
+unsafe impl<T: Element, D: Device> Send for VirtualArray<T, D> {}
+// SAFETY: as above.
+unsafe impl<T: Element, D: Device> Sync for VirtualArray<T, D> {}
+
+impl<T: Element> VirtualArray<T> {
+    /// An array of `len` elements over the [devices of the machine](crate::devices), with defaults that suit them.
+    ///
+    /// # Errors
+    /// Not enough memory on the devices, or no page-table memory. See [`Builder::build`].
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<f32>::new(100)?;
+    /// assert_eq!(array.get(42)?, 0.0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn new(len: usize) -> Result<Self> {
+        Self::builder(len).build()
+    }
+
+    /// Describes an array of `len` elements over devices of any kind.
+    ///
+    /// ```
+    /// use vmarray::{EvictionPolicy, VirtualArray};
+    /// let array = VirtualArray::<u8>::builder(1 << 20)
+    ///     .page_len(4096)
+    ///     .cache_bytes(64 << 10)
+    ///     .eviction(EvictionPolicy::Lru)
+    ///     .build()?;
+    /// assert_eq!(array.page_count(), 256);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn builder(len: usize) -> Builder<T, AnyDevice> {
+        Builder::new(len, crate::any::devices)
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    pub(crate) fn assemble(len: usize, page_len: usize, pager: Pager<D>) -> Self {
+        let _ = Layout::<T>::BYTES;
+        let pager = Box::new(pager);
+        Self {
+            entries: pager.table().first(),
+            len,
+            shift: page_len.trailing_zeros(),
+            is_power: page_len.is_power_of_two(),
+            page_len,
+            counter: pager.counter(),
+            recency: pager.recency(),
+            pager,
+            marker: PhantomData,
+        }
+    }
+
+    /// How many elements there are.
+    #[must_use]
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many elements a page has. The last page may have fewer.
+    #[must_use]
+    #[inline]
+    pub fn page_len(&self) -> usize {
+        self.page_len
+    }
+
+    /// How many pages there are.
+    #[must_use]
+    #[inline]
+    pub fn page_count(&self) -> usize {
+        self.len.div_ceil(self.page_len)
+    }
+
+    pub(crate) fn pager(&self) -> &Pager<D> {
+        &self.pager
+    }
+
+    /// Page and place within it of an element.
+    #[inline(always)]
+    pub(crate) fn locate(&self, index: usize) -> (usize, usize) {
+        if self.is_power {
+            (index >> self.shift, index & (self.page_len - 1))
+        } else {
+            (index / self.page_len, index % self.page_len)
+        }
+    }
+
+    /// # Safety
+    /// The page exists.
+    #[inline(always)]
+    unsafe fn entry(&self, page: usize) -> &Entry {
+        // SAFETY: the table has an entry for each page, and lives as long as the pager.
+        unsafe { self.entries.add(page).as_ref() }
+    }
+
+    /// Reads an element.
+    ///
+    /// A hit takes no lock; a miss copies one page from its device and blocks until it is there.
+    ///
+    /// # Errors
+    /// [`IndexOutside`](crate::ErrorKind::IndexOutside); on a miss also [`Device`](crate::ErrorKind::Device) and, for
+    /// threads that hold guards, [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) and
+    /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
+    /// array.set(5, 55)?;
+    /// assert_eq!(array.get(5)?, 55);
+    /// assert!(array.get(100).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    pub fn get(&self, index: usize) -> Result<T> {
+        if index >= self.len {
+            return Err(index_outside(index, self.len));
+        }
+        let (page, at) = self.locate(index);
+        // SAFETY: the index is inside, so its page exists.
+        let entry = unsafe { self.entry(page) };
+        if Layout::<T>::SINGLE_WORD {
+            // SAFETY: the frame is one of pages of `T`, aligned to more than a word, and `at` is within its page. While
+            // the gate is open all access is atomic.
+            let found = read_lock_free(entry, self.counter, |frame| unsafe {
+                element::load(frame.cast::<T>().add(at))
+            });
+            if let Some(value) = found {
+                return Ok(value);
+            }
+        // SAFETY: as above; what a racing writer made of the value is found out by the version.
+        } else if let Some(Some(value)) = read_lock_free(entry, self.counter, |frame| unsafe {
+            read_validated(entry, frame.cast::<T>().add(at))
+        }) {
+            return Ok(value);
+        }
+        self.get_slowly(page, at)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_slowly(&self, page: usize, at: usize) -> Result<T> {
+        // SAFETY: the caller checked the index.
+        let entry = unsafe { self.entry(page) };
+        // SAFETY: as in `get`.
+        let found = read_fenced(entry, self.counter, |frame| unsafe {
+            let element = frame.cast::<T>().add(at);
+            if Layout::<T>::SINGLE_WORD {
+                Some(element::load(element))
+            } else {
+                read_validated(entry, element)
+            }
+        });
+        if let Some(Some(value)) = found {
+            return Ok(value);
+        }
+        let held = self.pager.share(page as u64, Holder::Pin)?;
+        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only, and those
+        // are read atomically.
+        let value = unsafe {
+            let element = held.address.cast::<T>().add(at);
+            if Layout::<T>::SINGLE_WORD { element::load(element) } else { element::read_racy(element) }
+        };
+        if self.recency {
+            entry.open_reads();
+        }
+        self.pager.unshare(page as u64, Holder::Pin);
+        Ok(value)
+    }
+
+    /// Writes an element.
+    ///
+    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes, else the page's latch for the time of the copy. A miss copies one
+    /// page from its device, unless it was never written, and blocks until it is there.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<[u16; 3]>::new(100)?;
+    /// array.set(99, [1, 2, 3])?;
+    /// assert_eq!(array.get(99)?, [1, 2, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    pub fn set(&self, index: usize, value: T) -> Result<()> {
+        if index >= self.len {
+            return Err(index_outside(index, self.len));
+        }
+        let (page, at) = self.locate(index);
+        // SAFETY: the index is inside, so its page exists.
+        let entry = unsafe { self.entry(page) };
+        if Layout::<T>::SINGLE_WORD {
+            // SAFETY: as in `get`; the write gate is open to atomic writes.
+            let done = write_lock_free(entry, self.counter, |frame| unsafe {
+                element::store(frame.cast::<T>().add(at), value);
+            });
+            if done.is_some() {
+                return Ok(());
+            }
+        } else if self.recency && entry.try_exclusive(Holder::Pin).is_ok() {
+            // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
+            unsafe { element::write_racy(entry.address().cast::<T>().add(at), &value) };
+            count_hit(self.counter);
+            if entry.release_exclusive(Holder::Pin, DIRTY) {
+                unpark(entry);
+            }
+            return Ok(());
+        }
+        self.set_slowly(page, at, value)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn set_slowly(&self, page: usize, at: usize, value: T) -> Result<()> {
+        if Layout::<T>::SINGLE_WORD {
+            // SAFETY: as in `set`.
+            self.write_word(page, at, |element| unsafe { element::store(element, value) })
+        } else {
+            self.latched(page, |held| {
+                // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
+                unsafe { element::write_racy(held.address.cast::<T>().add(at), &value) };
+                DIRTY
+            })
+        }
+    }
+
+    /// Runs an atomic write on a single-word element.
+    #[inline]
+    fn write_word<R>(&self, page: usize, at: usize, write: impl Fn(*mut T) -> R) -> Result<R> {
+        // SAFETY: the caller checked the index.
+        let entry = unsafe { self.entry(page) };
+        // SAFETY: `at` is within the page.
+        let access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
+        if let Some(result) = write_lock_free(entry, self.counter, access) {
+            return Ok(result);
+        }
+        self.write_word_slowly(page, access)
+    }
+
+    #[cold]
+    fn write_word_slowly<R>(&self, page: usize, access: impl Fn(*mut u8) -> R) -> Result<R> {
+        // SAFETY: the caller checked the index.
+        let entry = unsafe { self.entry(page) };
+        if let Some(result) = write_fenced(entry, self.counter, &access) {
+            return Ok(result);
+        }
+        let mut result = None;
+        self.latched(page, |held| {
+            // Lock-free accesses may go on: this one is atomic as well.
+            result = Some(access(held.address));
+            if self.recency {
+                entry.open_writes();
+            }
+            DIRTY
+        })?;
+        Ok(result.expect("set by the closure, which was run"))
+    }
+
+    /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to its state.
+    fn latched(&self, page: usize, run: impl FnOnce(Held) -> u64) -> Result<()> {
+        let page = page as u64;
+        let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
+        let bits = run(held);
+        if self.recency && !Layout::<T>::SINGLE_WORD {
+            self.pager.entry(page).open_reads();
+        }
+        self.pager.release(page, Holder::Pin, bits);
+        Ok(())
+    }
+
+    /// Writes an element and returns what it was before, as one atomic step.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
+    /// assert_eq!(array.replace(3, 7)?, 0);
+    /// assert_eq!(array.replace(3, 8)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn replace(&self, index: usize, value: T) -> Result<T> {
+        let (page, at) = self.checked(index)?;
+        if Layout::<T>::SINGLE_WORD {
+            // SAFETY: a single word, aligned, reached only atomically.
+            return self.write_word(page, at, |element| unsafe { element::swap(element, value) });
+        }
+        let mut old = None;
+        self.latched(page, |held| {
+            // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
+            unsafe {
+                let element = held.address.cast::<T>().add(at);
+                old = Some(element::read_racy(element));
+                element::write_racy(element, &value);
+            }
+            DIRTY
+        })?;
+        Ok(old.expect("set by the closure, which was run"))
+    }
+
+    /// Writes `new` if the element's bytes equal those of `current`, as one atomic step. Returns what the element was: in
+    /// `Ok` if it was replaced, else in `Err`.
+    ///
+    /// Bytes are compared, so a floating-point NaN can equal itself, and `0.0` differs from `-0.0`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get), in the outer result.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
+    /// assert_eq!(array.compare_exchange(3, 0, 7)?, Ok(0));
+    /// assert_eq!(array.compare_exchange(3, 0, 8)?, Err(7));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
+        let (page, at) = self.checked(index)?;
+        if Layout::<T>::SINGLE_WORD {
+            // SAFETY: a single word, aligned, reached only atomically.
+            return self
+                .write_word(page, at, |element| unsafe { element::compare_exchange(element, current, new) });
+        }
+        let mut outcome = None;
+        self.latched(page, |held| {
+            // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
+            unsafe {
+                let element = held.address.cast::<T>().add(at);
+                let old = element::read_racy(element);
+                let equal = bytemuck::bytes_of(&old) == bytemuck::bytes_of(&current);
+                if equal {
+                    element::write_racy(element, &new);
+                }
+                outcome = Some(if equal { Ok(old) } else { Err(old) });
+                if equal { DIRTY } else { 0 }
+            }
+        })?;
+        Ok(outcome.expect("set by the closure, which was run"))
+    }
+
+    /// Replaces an element by what `change` makes of it, as one atomic step; returns what it was before.
+    ///
+    /// `change` runs while nothing is held: it may use this and other arrays, and may panic. It is run again whenever
+    /// another thread changed the element meanwhile.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u64>::new(10)?;
+    /// std::thread::scope(|threads| {
+    ///     for _ in 0..4 {
+    ///         threads.spawn(|| (0..1000).try_for_each(|_| array.update(3, |x| x + 1).map(drop)));
+    ///     }
+    /// });
+    /// assert_eq!(array.get(3)?, 4000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn update(&self, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
+        let mut current = self.get(index)?;
+        loop {
+            match self.compare_exchange(index, current, change(current))? {
+                Ok(old) => return Ok(old),
+                Err(seen) => current = seen,
+            }
+        }
+    }
+
+    /// Exchanges two elements. Each of the two is written atomically; the pair is not: another thread may see one of
+    /// the writes without the other, and its own writes to the two may be undone.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get). After a device's error on the second element, the first may hold a copy of the second.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
+    /// array.set(1, 11)?;
+    /// array.swap(1, 2)?;
+    /// assert_eq!((array.get(1)?, array.get(2)?), (0, 11));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn swap(&self, a: usize, b: usize) -> Result<()> {
+        self.checked(a)?;
+        let second = self.get(b)?;
+        let first = self.replace(a, second)?;
+        self.set(b, first).inspect_err(|_| {
+            // Undo, as far as that is possible.
+            let _ = self.set(a, first);
+        })
+    }
+
+    /// Reads an element without giving its page a frame: right for elements that will not be used again soon.
+    ///
+    /// If the page is resident, its frame is read; else only the element's bytes are copied from the device.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
+    /// array.set_uncached(3, 5)?;
+    /// assert_eq!(array.get_uncached(3)?, 5);
+    /// assert_eq!(array.stats().total().misses, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn get_uncached(&self, index: usize) -> Result<T> {
+        let (page, at) = self.checked(index)?;
+        if self.is_resident(page) {
+            return self.get(index);
+        }
+        let mut value = T::zeroed();
+        let into = bytemuck::bytes_of_mut(&mut value);
+        self.pager.read_uncached(page as u64, at * size_of::<T>(), into)?;
+        Ok(value)
+    }
+
+    /// Writes an element without giving its page a frame.
+    ///
+    /// If the page is resident, its frame is written; else only the element's bytes are copied to the device, after
+    /// zeroes for the whole page if it was never written.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get). A failed copy leaves its target unspecified, so the page is then given a frame after all, which
+    /// takes the value; if that fails, too, the element's value is unspecified.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
+    /// array.set_uncached(3, 5)?;
+    /// assert_eq!(array.get(3)?, 5);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn set_uncached(&self, index: usize, value: T) -> Result<()> {
+        let (page, at) = self.checked(index)?;
+        if self.is_resident(page) {
+            return self.set(index, value);
+        }
+        let bytes = bytemuck::bytes_of(&value);
+        match self.pager.write_uncached(page as u64, at * size_of::<T>(), bytes) {
+            Err(error) if error.device_error().is_some() => self.set(index, value).map_err(|_| error),
+            result => result,
+        }
+    }
+
+    fn is_resident(&self, page: usize) -> bool {
+        self.pager.entry(page as u64).state(Ordering::Relaxed).has(RESIDENT)
+    }
+
+    fn checked(&self, index: usize) -> Result<(usize, usize)> {
+        if index < self.len { Ok(self.locate(index)) } else { Err(index_outside(index, self.len)) }
+    }
+
+    /// Checks a range of elements and gives it as `start..end`.
+    pub(crate) fn checked_range(
+        &self,
+        range: impl std::ops::RangeBounds<usize>,
+    ) -> Result<std::ops::Range<usize>> {
+        use std::ops::Bound;
+        let len = self.len;
+        let start = match range.start_bound() {
+            Bound::Included(&start) => start,
+            Bound::Excluded(&start) => start.saturating_add(1),
+            Bound::Unbounded => 0,
+        };
+        let end = match range.end_bound() {
+            Bound::Included(&end) => end.checked_add(1).ok_or(ErrorKind::RangeOutside { start, end, len })?,
+            Bound::Excluded(&end) => end,
+            Bound::Unbounded => len,
+        };
+        let error: Option<Error> = if end > len {
+            Some(ErrorKind::RangeOutside { start, end, len }.into())
+        } else if start > end {
+            Some(ErrorKind::RangeReversed { start, end }.into())
+        } else {
+            None
+        };
+        error.map_or(Ok(start..end), Err)
+    }
+
+    /// What the array has done since it was built or [`reset_stats`](Self::reset_stats) was called.
+    #[must_use]
+    pub fn stats(&self) -> Stats {
+        self.pager.stats()
+    }
+
+    /// Sets all [statistics](Self::stats) back to zero.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
+    /// array.set(3, 5)?;
+    /// array.reset_stats();
+    /// assert_eq!(array.stats().total().misses, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn reset_stats(&self) {
+        self.pager.reset_stats();
+    }
+}
+
+/// Reads an element of several words; `None` if a writer was at work.
+///
+/// # Safety
+/// The element is in the frame of the entry's page, and reached under a hazard slot through an open gate.
+#[inline(always)]
+unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
+    let before = entry.state(Ordering::Acquire);
+    // SAFETY: vouched for by the caller; a racing write only makes the value useless.
+    let value = unsafe { element::read_racy(element) };
+    fence(Ordering::Acquire);
+    before.validates(entry.state(Ordering::Relaxed)).then_some(value)
+}
+
+impl<T: Element, D: Device> fmt::Debug for VirtualArray<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VirtualArray")
+            .field("len", &self.len)
+            .field("page_len", &self.page_len)
+            .field("element_bytes", &size_of::<T>())
+            .field("channels", &self.pager.channels().len())
+            .finish_non_exhaustive()
+    }
+}

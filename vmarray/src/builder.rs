@@ -1,0 +1,272 @@
+//! Describing and building arrays.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use backend_api::{Commit, Device, HostMemory};
+
+use crate::array::VirtualArray;
+use crate::channel::{Channel, ChannelPlan};
+use crate::element::{Element, Layout};
+use crate::error::{ErrorKind, Result};
+use crate::evict::EvictionPolicy;
+use crate::page::PageTable;
+use crate::pager::Pager;
+use crate::placement::{Placement, take_turns};
+
+/// The page size that the default page length comes closest to without exceeding it.
+const PAGE_BYTES: usize = 64 << 10;
+/// The default size of the cache.
+const CACHE_BYTES: usize = 256 << 20;
+/// Frames are aligned to cache lines, so that neither copies nor threads meet in one.
+const FRAME_ALIGN: usize = 64;
+/// Channel numbers, and what the eviction policies count, stay below these.
+const CHANNELS_MAX: usize = 1 << 16;
+const FRAMES_MAX: usize = 1 << 30;
+
+#[derive(Clone, Copy, Debug)]
+enum Cache {
+    Bytes(usize),
+    FramesPerChannel(usize),
+}
+
+#[derive(Debug)]
+enum Devices<D: Device> {
+    Named(Vec<Arc<D>>),
+    /// To be looked for when the array is built.
+    Found(fn() -> Result<Vec<Arc<D>>>),
+}
+
+/// Describes an array; every setting has a default that works.
+///
+/// | setting | default |
+/// |---|---|
+/// | devices | [those of the machine](crate::devices) |
+/// | placement | equal shares |
+/// | page length | the power of two that makes a page 64 KiB long, or just below |
+/// | cache | 256 MiB of page-locked RAM, taken as needed |
+/// | eviction | CLOCK |
+/// | read-ahead | on |
+#[derive(Debug)]
+#[must_use = "describes an array; `build` makes it"]
+pub struct Builder<T: Element, D: Device> {
+    len: usize,
+    devices: Devices<D>,
+    placement: Placement,
+    page_len: Option<usize>,
+    cache: Cache,
+    eviction: EvictionPolicy,
+    memory: HostMemory,
+    fall_back: bool,
+    commit: Commit,
+    read_ahead: bool,
+    marker: PhantomData<fn() -> T>,
+}
+
+impl<T: Element, D: Device> Builder<T, D> {
+    pub(crate) fn new(len: usize, find: fn() -> Result<Vec<Arc<D>>>) -> Self {
+        Self {
+            len,
+            devices: Devices::Found(find),
+            placement: Placement::default(),
+            page_len: None,
+            cache: Cache::Bytes(CACHE_BYTES),
+            eviction: EvictionPolicy::default(),
+            memory: HostMemory::Pinned,
+            fall_back: true,
+            commit: Commit::Lazy,
+            read_ahead: true,
+            marker: PhantomData,
+        }
+    }
+
+    /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::VirtualArray;
+    /// use vmarray::host::HostDevice;
+    /// let device = Arc::new(HostDevice::new(1 << 20)?);
+    /// // Statically dispatched: a `VirtualArray<u32, HostDevice>`.
+    /// let array = VirtualArray::<u32>::builder(1000).devices([device]).build()?;
+    /// assert_eq!(array.len(), 1000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
+        Builder {
+            len: self.len,
+            devices: Devices::Named(devices.into_iter().collect()),
+            placement: self.placement,
+            page_len: self.page_len,
+            cache: self.cache,
+            eviction: self.eviction,
+            memory: self.memory,
+            fall_back: self.fall_back,
+            commit: self.commit,
+            read_ahead: self.read_ahead,
+            marker: PhantomData,
+        }
+    }
+
+    /// How the pages are distributed over the devices.
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// How many elements a page has. A power of two is best: others cost a division in each access.
+    ///
+    /// Long pages make good use of the bus when neighbours are used together; short ones waste less of it when they are
+    /// not.
+    pub fn page_len(mut self, elements: usize) -> Self {
+        self.page_len = Some(elements);
+        self
+    }
+
+    /// How much RAM the cache may take, in bytes. At least one page a channel is needed, and more than the
+    /// array is never taken.
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache = Cache::Bytes(bytes);
+        self
+    }
+
+    /// How much RAM the cache may take, in pages for each channel; at least one, and never more than the channel has.
+    pub fn frames_per_channel(mut self, frames: usize) -> Self {
+        self.cache = Cache::FramesPerChannel(frames);
+        self
+    }
+
+    /// Which pages leave the cache first.
+    pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
+        self.eviction = policy;
+        self
+    }
+
+    /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the cache
+    /// goes on in pageable memory and says so.
+    pub fn host_memory(mut self, kind: HostMemory) -> Self {
+        self.memory = kind;
+        self.fall_back = true;
+        self
+    }
+
+    /// Makes a refusal of page-locked memory an error instead.
+    pub fn require_pinned(mut self) -> Self {
+        self.memory = HostMemory::Pinned;
+        self.fall_back = false;
+        self
+    }
+
+    /// Whether device memory is written to once while the array is built, so that it is known to exist. Many drivers hand out
+    /// memory that they look for at first use. Costs the time to write it.
+    pub fn commit(mut self, commit: Commit) -> Self {
+        self.commit = commit;
+        self
+    }
+
+    /// Whether pages are fetched ahead of threads that go through the array in order.
+    pub fn read_ahead(mut self, on: bool) -> Self {
+        self.read_ahead = on;
+        self
+    }
+
+    fn page_len_checked(&self) -> Result<usize> {
+        let element_bytes = Layout::<T>::BYTES;
+        let page_len = self.page_len.unwrap_or_else(|| {
+            let most = (PAGE_BYTES / element_bytes).max(1);
+            // No longer than the array, or nothing of a small one would be shared out.
+            (1 << most.ilog2()).min(self.len.max(1).next_power_of_two())
+        });
+        if page_len == 0 {
+            return Err(ErrorKind::ZeroPageLength.into());
+        }
+        let fits = page_len.checked_mul(element_bytes).is_some_and(|bytes| bytes <= isize::MAX as usize / 64);
+        if fits { Ok(page_len) } else { Err(ErrorKind::PageTooLong { page_len, element_bytes }.into()) }
+    }
+
+    fn build_on(self, devices: &[Arc<D>]) -> Result<VirtualArray<T, D>> {
+        let page_len = self.page_len_checked()?;
+        let page_bytes = page_len * Layout::<T>::BYTES;
+        let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
+        let pages = self.len.div_ceil(page_len) as u64;
+        if pages.checked_mul(page_bytes as u64).is_none_or(|bytes| bytes > isize::MAX as u64) {
+            let elements = self.len as u64;
+            return Err(ErrorKind::TooLong { elements, element_bytes: Layout::<T>::BYTES }.into());
+        }
+        let usable = devices
+            .iter()
+            .map(|d| Ok(d.memory()?.usable_bytes))
+            .collect::<Result<Vec<u64>, backend_api::Error>>()?;
+        let mut turns = take_turns(&self.placement.channels(&usable)?);
+        // A channel without a page would be of no use.
+        turns.truncate(usize::try_from(pages).unwrap_or(CHANNELS_MAX).clamp(1, CHANNELS_MAX));
+        let channels = turns.len() as u64;
+        let slots = |channel: u64| (pages + channels - 1 - channel) / channels;
+        for (number, device) in devices.iter().enumerate() {
+            let asked_bytes: u64 = (0..channels)
+                .filter(|&c| turns[c as usize] == number)
+                .map(|c| slots(c) * page_bytes as u64)
+                .sum();
+            if asked_bytes > usable[number] {
+                let device = device.info().to_string();
+                return Err(
+                    ErrorKind::DoesNotFit { device, asked_bytes, usable_bytes: usable[number] }.into()
+                );
+            }
+        }
+        let frames = match self.cache {
+            Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
+            Cache::FramesPerChannel(frames) => frames,
+        };
+        let table =
+            usize::try_from(pages).ok().and_then(PageTable::new).ok_or(ErrorKind::NoTableMemory { pages })?;
+        let channels = (0..channels)
+            .map(|index| {
+                let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
+                Channel::new(ChannelPlan {
+                    device: Arc::clone(&devices[turns[index as usize]]),
+                    index: index as u32,
+                    channels: turns.len() as u32,
+                    slots: slots(index),
+                    page_bytes,
+                    frame_stride,
+                    frames_max: frames.clamp(1, most) as u32,
+                    policy: self.eviction,
+                    memory: self.memory,
+                    fall_back: self.fall_back,
+                    commit: self.commit,
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(VirtualArray::assemble(
+            self.len,
+            page_len,
+            Pager::new(channels, table, page_bytes, self.read_ahead),
+        ))
+    }
+}
+
+impl<T: Element, D: Device> Builder<T, D> {
+    /// Builds the array.
+    ///
+    /// Takes the device memory at once, and of the cache one piece of up to 16 MiB a channel. Nothing is copied.
+    ///
+    /// # Errors
+    /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
+    /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices), [`NoChannels`](ErrorKind::NoChannels),
+    /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`DoesNotFit`](ErrorKind::DoesNotFit),
+    /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
+    ///
+    /// ```
+    /// use vmarray::{ErrorKind, VirtualArray};
+    /// let error = VirtualArray::<u32>::builder(1000).page_len(0).build().unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
+    /// ```
+    pub fn build(mut self) -> Result<VirtualArray<T, D>> {
+        let devices = match std::mem::replace(&mut self.devices, Devices::Named(Vec::new())) {
+            Devices::Named(devices) => devices,
+            Devices::Found(find) => find()?,
+        };
+        self.build_on(&devices)
+    }
+}

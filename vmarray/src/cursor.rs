@@ -1,0 +1,175 @@
+//! Cursors: loops over indices at nearly the speed of a slice.
+
+use backend_api::Device;
+
+use crate::any::AnyDevice;
+use crate::array::VirtualArray;
+use crate::element::Element;
+use crate::error::{Result, index_outside};
+use crate::page_guard::{PageMut, PageRef};
+
+/// Reads elements by index and keeps the page used last, so that the next element of that page costs a comparison and a
+/// load. While it lives, that page cannot be written to by others.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+/// array.fill(.., 2)?;
+/// let mut cursor = array.cursor();
+/// let mut sum = 0;
+/// for i in 0..array.len() {
+///     sum += cursor.get(i)?;
+/// }
+/// assert_eq!(sum, 2000);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
+    /// The page's first element, its index, and the number of elements; none if there is no page.
+    address: *const T,
+    first: usize,
+    count: usize,
+    array: &'a VirtualArray<T, D>,
+    page: Option<PageRef<'a, T, D>>,
+}
+
+/// Reads and writes elements by index and keeps the page used last, exclusively. While it lives, that page can be used
+/// by nobody else.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+/// let mut cursor = array.cursor_mut();
+/// for i in 0..array.len() {
+///     cursor.set(i, i as u32)?;
+/// }
+/// assert_eq!(cursor.get(77)?, 77);
+/// drop(cursor);
+/// assert_eq!(array.get(999)?, 999);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct CursorMut<'a, T: Element, D: Device = AnyDevice> {
+    address: *mut T,
+    first: usize,
+    count: usize,
+    array: &'a VirtualArray<T, D>,
+    page: Option<PageMut<'a, T, D>>,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// A cursor for reading, which holds no page yet.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
+    /// assert_eq!(array.cursor().get(3)?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cursor(&self) -> Cursor<'_, T, D> {
+        Cursor { address: std::ptr::null(), first: 0, count: 0, array: self, page: None }
+    }
+
+    /// A cursor for reading and writing, which holds no page yet.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
+    /// array.cursor_mut().set(3, 7)?;
+    /// assert_eq!(array.get(3)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn cursor_mut(&self) -> CursorMut<'_, T, D> {
+        CursorMut { address: std::ptr::null_mut(), first: 0, count: 0, array: self, page: None }
+    }
+}
+
+impl<T: Element, D: Device> Cursor<'_, T, D> {
+    /// Reads an element.
+    ///
+    /// # Errors
+    /// As [`VirtualArray::page`]; the page held before is let go in any case.
+    #[inline]
+    pub fn get(&mut self, index: usize) -> Result<T> {
+        let at = index.wrapping_sub(self.first);
+        if at < self.count {
+            // SAFETY: inside of the page that `self.page` holds.
+            return Ok(unsafe { *self.address.add(at) });
+        }
+        self.get_elsewhere(index)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn get_elsewhere(&mut self, index: usize) -> Result<T> {
+        self.release();
+        if index >= self.array.len() {
+            return Err(index_outside(index, self.array.len()));
+        }
+        let page = self.array.page(self.array.page_of(index))?;
+        self.first = page.range().start;
+        self.count = page.len();
+        self.address = page.address();
+        let value = page[index - self.first];
+        self.page = Some(page);
+        Ok(value)
+    }
+
+    /// Lets the page go that is held, if any.
+    pub fn release(&mut self) {
+        self.count = 0;
+        self.page = None;
+    }
+}
+
+impl<T: Element, D: Device> CursorMut<'_, T, D> {
+    /// Reads an element.
+    ///
+    /// # Errors
+    /// As [`VirtualArray::page_mut`]; the page held before is let go in any case.
+    #[inline]
+    pub fn get(&mut self, index: usize) -> Result<T> {
+        // SAFETY: the place is valid until the cursor moves.
+        self.place(index).map(|at| unsafe { *at })
+    }
+
+    /// Writes an element.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    #[inline]
+    pub fn set(&mut self, index: usize, value: T) -> Result<()> {
+        // SAFETY: the place is valid until the cursor moves, and nobody else has the page.
+        self.place(index).map(|at| unsafe { *at = value })
+    }
+
+    #[inline]
+    fn place(&mut self, index: usize) -> Result<*mut T> {
+        let at = index.wrapping_sub(self.first);
+        if at < self.count {
+            // SAFETY: inside of the page that `self.page` holds.
+            return Ok(unsafe { self.address.add(at) });
+        }
+        self.place_elsewhere(index)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn place_elsewhere(&mut self, index: usize) -> Result<*mut T> {
+        self.release();
+        if index >= self.array.len() {
+            return Err(index_outside(index, self.array.len()));
+        }
+        let mut page = self.array.page_mut(self.array.page_of(index))?;
+        self.first = page.range().start;
+        self.count = page.len();
+        self.address = page.address_mut();
+        self.page = Some(page);
+        // SAFETY: the page was looked up by the index.
+        Ok(unsafe { self.address.add(index - self.first) })
+    }
+
+    /// Lets the page go that is held, if any.
+    pub fn release(&mut self) {
+        self.count = 0;
+        self.page = None;
+    }
+}

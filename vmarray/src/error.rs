@@ -1,0 +1,185 @@
+//! What can go wrong with an array.
+
+use std::fmt;
+
+/// A result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, with the values that belong to it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An index is not below the length.
+    #[error("index {index} is outside of an array of {len} elements")]
+    IndexOutside {
+        /// The index.
+        index: usize,
+        /// The array's length.
+        len: usize,
+    },
+    /// A range ends after the last element.
+    #[error("range {start}..{end} is outside of an array of {len} elements")]
+    RangeOutside {
+        /// The range's start.
+        start: usize,
+        /// The range's end.
+        end: usize,
+        /// The array's length.
+        len: usize,
+    },
+    /// A range ends before it starts.
+    #[error("range {start}..{end} is reversed")]
+    RangeReversed {
+        /// The range's start.
+        start: usize,
+        /// The range's end.
+        end: usize,
+    },
+    /// Two lengths that have to be equal are not.
+    #[error("{expected} elements are wanted, {got} were given")]
+    LengthMismatch {
+        /// What is wanted.
+        expected: usize,
+        /// What was given.
+        got: usize,
+    },
+    /// The elements have more bytes than can be counted.
+    #[error("{elements} elements of {element_bytes} bytes each are more than can be addressed")]
+    TooLong {
+        /// How many elements.
+        elements: u64,
+        /// Bytes of one.
+        element_bytes: usize,
+    },
+    /// A page length of no elements.
+    #[error("a page must have at least one element")]
+    ZeroPageLength,
+    /// A page does not fit into memory, or into its length's type.
+    #[error("a page of {page_len} elements of {element_bytes} bytes each is too long")]
+    PageTooLong {
+        /// Elements of a page.
+        page_len: usize,
+        /// Bytes of one.
+        element_bytes: usize,
+    },
+    /// There is no device to put pages on.
+    #[error("there is no device to put pages on")]
+    NoDevices,
+    /// Every device has zero channels.
+    #[error("all {devices} devices are switched off by a share of zero channels")]
+    NoChannels {
+        /// How many devices were named.
+        devices: usize,
+    },
+    /// More shares were given than there are devices, or fewer.
+    #[error("{shares} shares were given for {devices} devices")]
+    SharesMismatch {
+        /// How many shares.
+        shares: usize,
+        /// How many devices.
+        devices: usize,
+    },
+    /// A device has not enough memory for its part of the array.
+    #[error(
+        "{device} cannot take its part of the array: {asked_bytes} bytes asked, {usable_bytes} bytes usable"
+    )]
+    DoesNotFit {
+        /// The device.
+        device: String,
+        /// What its part of the array needs.
+        asked_bytes: u64,
+        /// What it can give.
+        usable_bytes: u64,
+    },
+    /// There is no memory for the page table.
+    #[error("no memory for a page table of {pages} entries")]
+    NoTableMemory {
+        /// How many pages the array would have.
+        pages: u64,
+    },
+    /// All frames that may be guarded are guarded, and the calling thread holds guards itself, so that waiting might
+    /// never end.
+    #[error("all {frames} frames of channel {channel} that can be guarded are")]
+    TooManyGuards {
+        /// The channel.
+        channel: u32,
+        /// How many of its frames can be guarded at once.
+        frames: u64,
+    },
+    /// The page is guarded, and the calling thread holds guards itself, so that waiting might never end.
+    #[error("page {page} is guarded, and this thread holds guards for which others may wait")]
+    WouldDeadlock {
+        /// The page.
+        page: u64,
+    },
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] backend_api::Error),
+}
+
+/// A failure of an array: one pointer in size, so that results of single accesses stay small.
+///
+/// ```
+/// use vmarray::{ErrorKind, VirtualArray};
+/// let array = VirtualArray::<u32>::new(10)?;
+/// let error = array.get(10).unwrap_err();
+/// assert!(matches!(error.kind(), ErrorKind::IndexOutside { index: 10, len: 10 }));
+/// assert_eq!(error.to_string(), "index 10 is outside of an array of 10 elements");
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<ErrorKind>);
+
+impl Error {
+    /// What went wrong.
+    #[must_use]
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The device's own error, if a device failed.
+    #[must_use]
+    pub fn device_error(&self) -> Option<&backend_api::Error> {
+        match &*self.0 {
+            ErrorKind::Device(error) => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self(Box::new(kind))
+    }
+}
+
+impl From<backend_api::Error> for Error {
+    fn from(error: backend_api::Error) -> Self {
+        ErrorKind::Device(error).into()
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source()
+    }
+}
+
+/// Out of line, so that the check costs callers one comparison.
+#[cold]
+#[inline(never)]
+pub(crate) fn index_outside(index: usize, len: usize) -> Error {
+    ErrorKind::IndexOutside { index, len }.into()
+}

@@ -1,0 +1,77 @@
+//! CLOCK: a hand over the frames. The referenced bit is the caller's.
+
+use super::{Candidate, Verdict};
+
+/// What the hand knows about a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Not tracked.
+    Absent,
+    /// Tracked.
+    Present,
+    /// Tracked, and found referenced when the hand last came by.
+    Spared,
+}
+
+/// The frames as a ring, and the hand.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    states: Vec<State>,
+    /// The frame to propose next.
+    hand: usize,
+    /// How many frames are tracked.
+    len: usize,
+}
+
+impl Clock {
+    pub(super) fn new(frames: usize) -> Self {
+        Self { states: vec![State::Absent; frames], hand: 0, len: 0 }
+    }
+
+    pub(super) fn inserted(&mut self, frame: u32) {
+        let state = &mut self.states[frame as usize];
+        self.len += usize::from(*state == State::Absent);
+        *state = State::Present;
+    }
+
+    pub(super) fn removed(&mut self, frame: u32) {
+        let state = &mut self.states[frame as usize];
+        self.len -= usize::from(*state != State::Absent);
+        *state = State::Absent;
+    }
+
+    /// At most two turns of the hand. The first proposes every tracked frame; the second only those the first found
+    /// referenced, so a frame that was skipped is not asked about twice. The first turn rewrites the state of every
+    /// frame it proposes, hence `Spared` marks left by earlier calls never reach a second turn.
+    pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
+        let frames = self.states.len();
+        let mut taken = 0;
+        for step in 0..2 * frames {
+            if taken == want || self.len == 0 {
+                break;
+            }
+            let frame = self.hand;
+            self.hand = if frame + 1 == frames { 0 } else { frame + 1 };
+            let first_turn = step < frames;
+            match self.states[frame] {
+                State::Absent => continue,
+                State::Present if !first_turn => continue,
+                State::Present | State::Spared => {}
+            }
+            let verdict = candidate(frame as u32);
+            self.states[frame] = match verdict {
+                Verdict::Take => {
+                    taken += 1;
+                    self.len -= 1;
+                    State::Absent
+                }
+                Verdict::Referenced if first_turn => State::Spared,
+                Verdict::Referenced | Verdict::Skip | Verdict::Stop => State::Present,
+            };
+            if verdict == Verdict::Stop {
+                break;
+            }
+        }
+        taken
+    }
+}

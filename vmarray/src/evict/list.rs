@@ -1,0 +1,177 @@
+//! Doubly linked lists of frames, threaded through one vector.
+//!
+//! Several lists share the links of a shard: a frame is on one of them at most. Each list is a ring closed by a sentinel,
+//! whose number follows those of the frames, so no operation has a special case for the ends.
+
+use super::{Candidate, Verdict};
+
+/// In [`Link::newer`] of a frame that is on no list.
+const UNLINKED: u32 = u32::MAX;
+
+/// The neighbours of a frame or sentinel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Link {
+    newer: u32,
+    older: u32,
+}
+
+/// The links of `frames` frames on no list, and of the sentinels of `lists` empty lists.
+pub(super) fn links(frames: usize, lists: usize) -> Vec<Link> {
+    let frame = Link { newer: UNLINKED, older: UNLINKED };
+    let sentinel = |number: usize| Link { newer: number as u32, older: number as u32 };
+    (0..frames + lists).map(|number| if number < frames { frame } else { sentinel(number) }).collect()
+}
+
+/// Whether the frame is on a list.
+pub(super) fn is_linked(links: &[Link], frame: u32) -> bool {
+    links[frame as usize].newer != UNLINKED
+}
+
+/// One list, from newest to oldest.
+#[derive(Debug)]
+pub(super) struct List {
+    /// Its `older` neighbour is the newest frame, its `newer` neighbour the oldest.
+    sentinel: u32,
+    len: usize,
+}
+
+impl List {
+    /// The empty list number `list` of a shard with `frames` frames.
+    pub(super) fn new(frames: usize, list: usize) -> Self {
+        Self { sentinel: (frames + list) as u32, len: 0 }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The newest frame; some number that is no frame if the list is empty.
+    pub(super) fn newest(&self, links: &[Link]) -> u32 {
+        links[self.sentinel as usize].older
+    }
+
+    /// Adds an unlinked frame at the newest end.
+    pub(super) fn push(&mut self, links: &mut [Link], frame: u32) {
+        debug_assert!(!is_linked(links, frame), "frame {frame} is on a list already");
+        let older = self.newest(links);
+        links[frame as usize] = Link { newer: self.sentinel, older };
+        links[older as usize].newer = frame;
+        links[self.sentinel as usize].older = frame;
+        self.len += 1;
+    }
+
+    /// Takes a frame of this list out.
+    pub(super) fn unlink(&mut self, links: &mut [Link], frame: u32) {
+        let Link { newer, older } = links[frame as usize];
+        links[newer as usize].older = older;
+        links[older as usize].newer = newer;
+        links[frame as usize] = Link { newer: UNLINKED, older: UNLINKED };
+        self.len -= 1;
+    }
+
+    /// Makes a frame of this list its newest.
+    pub(super) fn renew(&mut self, links: &mut [Link], frame: u32) {
+        if self.newest(links) != frame {
+            self.unlink(links, frame);
+            self.push(links, frame);
+        }
+    }
+}
+
+/// A walk over one list, from the oldest frame to the newest, that lasts for one call of `victims`.
+///
+/// The list must not be changed otherwise meanwhile.
+pub(super) struct Sweep {
+    /// The frame to propose next, unless the walk is over.
+    cursor: u32,
+    /// Frames not proposed yet.
+    first: usize,
+    /// Frames that were found referenced at their first proposal, and not proposed again yet.
+    again: usize,
+    /// The caller wants no more.
+    stopped: bool,
+}
+
+impl Sweep {
+    pub(super) fn new(list: &List, links: &[Link]) -> Self {
+        Self { cursor: links[list.sentinel as usize].newer, first: list.len, again: 0, stopped: false }
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.first + self.again == 0
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    fn stop(&mut self) {
+        (self.first, self.again, self.stopped) = (0, 0, true);
+    }
+
+    /// Asks about the next frame, once.
+    ///
+    /// A taken frame leaves the list, and is returned. A referenced one becomes the newest; so the walk meets it again,
+    /// after all others, and then for the last time: `again` grows at first proposals only.
+    pub(super) fn propose(
+        &mut self,
+        list: &mut List,
+        links: &mut [Link],
+        candidate: &mut Candidate<'_>,
+    ) -> Option<u32> {
+        let frame = self.cursor;
+        let first_time = self.first > 0;
+        if first_time {
+            self.first -= 1;
+        } else {
+            self.again -= 1;
+        }
+        self.cursor = links[frame as usize].newer;
+        match candidate(frame) {
+            Verdict::Take => {
+                list.unlink(links, frame);
+                return Some(frame);
+            }
+            Verdict::Skip => {}
+            Verdict::Stop => self.stop(),
+            Verdict::Referenced => {
+                list.renew(links, frame);
+                self.again += usize::from(first_time);
+                if self.cursor == list.sentinel {
+                    // It was the newest before, and is the only referenced one.
+                    self.cursor = frame;
+                }
+            }
+        }
+        None
+    }
+
+    /// Asks about the next frame without moving it: at once again if it was referenced, and if it then is again, it
+    /// is in use this instant and is passed over. A taken frame leaves the list, and is returned.
+    ///
+    /// Not to be mixed with [`propose`](Self::propose) on one walk.
+    pub(super) fn propose_in_place(
+        &mut self,
+        list: &mut List,
+        links: &mut [Link],
+        candidate: &mut Candidate<'_>,
+    ) -> Option<u32> {
+        let frame = self.cursor;
+        self.first -= 1;
+        self.cursor = links[frame as usize].newer;
+        let mut verdict = candidate(frame);
+        if verdict == Verdict::Referenced {
+            verdict = candidate(frame);
+        }
+        match verdict {
+            Verdict::Take => {}
+            Verdict::Stop => {
+                self.stop();
+                return None;
+            }
+            Verdict::Skip | Verdict::Referenced => return None,
+        }
+        list.unlink(links, frame);
+        Some(frame)
+    }
+}

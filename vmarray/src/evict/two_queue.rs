@@ -1,0 +1,87 @@
+//! 2Q with a CLOCK as its main queue.
+//!
+//! | here | Johnson and Shasha | holds | length |
+//! |---|---|---|---|
+//! | `recent` | A1in | pages fetched for the first time in a while, first in first out | target: a quarter of the frames |
+//! | `ghosts` | A1out | keys of pages evicted from `recent` | half the number of frames |
+//! | `hot` | Am | pages fetched while their key was in `ghosts` | the rest |
+//!
+//! References while in `recent` are ignored: a page has thousands of elements, so they say only that somebody reads the
+//! page, not that it will be read again. The target is not smaller, although a tenth gains about one hit in a hundred,
+//! because pages read ahead must survive in `recent` until they are used, and a shard may have few frames.
+
+use super::Candidate;
+use super::ghosts::Ghosts;
+use super::list::{self, Link, List, Sweep};
+
+/// One frame's page.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    key: u64,
+    is_hot: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct TwoQueue {
+    links: Vec<Link>,
+    /// By frame; meaningful for tracked frames.
+    pages: Vec<Page>,
+    recent: List,
+    recent_target: usize,
+    hot: List,
+    ghosts: Ghosts,
+}
+
+impl TwoQueue {
+    pub(super) fn new(frames: usize) -> Self {
+        Self {
+            links: list::links(frames, 2),
+            pages: vec![Page { key: 0, is_hot: false }; frames],
+            recent: List::new(frames, 0),
+            recent_target: (frames / 4).max(1),
+            hot: List::new(frames, 1),
+            ghosts: Ghosts::new(frames / 2),
+        }
+    }
+
+    pub(super) fn inserted(&mut self, frame: u32, key: u64) {
+        self.removed(frame);
+        let is_hot = self.ghosts.take(key);
+        self.pages[frame as usize] = Page { key, is_hot };
+        let queue = if is_hot { &mut self.hot } else { &mut self.recent };
+        queue.push(&mut self.links, frame);
+    }
+
+    pub(super) fn removed(&mut self, frame: u32) {
+        if list::is_linked(&self.links, frame) {
+            let queue = if self.pages[frame as usize].is_hot { &mut self.hot } else { &mut self.recent };
+            queue.unlink(&mut self.links, frame);
+        }
+    }
+
+    /// From `recent` while it is longer than its target, else from `hot`; from the other one if that has nothing left to
+    /// propose. Each queue is walked once, with at most two proposals a frame.
+    pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
+        let mut recent = Sweep::new(&self.recent, &self.links);
+        let mut hot = Sweep::new(&self.hot, &self.links);
+        let mut taken = 0;
+        while taken < want && !(recent.is_over() && hot.is_over()) {
+            let prefer_recent = self.recent.len() > self.recent_target;
+            if hot.is_over() || (prefer_recent && !recent.is_over()) {
+                let victim = recent.propose_in_place(&mut self.recent, &mut self.links, candidate);
+                if let Some(frame) = victim {
+                    self.ghosts.push(self.pages[frame as usize].key);
+                    taken += 1;
+                }
+            } else {
+                let victim = hot.propose(&mut self.hot, &mut self.links, candidate);
+                taken += usize::from(victim.is_some());
+            }
+            if recent.is_stopped() || hot.is_stopped() {
+                break;
+            }
+        }
+        taken
+    }
+}

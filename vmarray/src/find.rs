@@ -1,0 +1,243 @@
+//! Searching for values on the devices.
+
+use std::ops::{Range, RangeBounds};
+
+use backend_api::{Device, DeviceSpan, Elements, HostBuffer, HostMemory, Search, Ticket};
+use bytemuck::NoUninit;
+
+use crate::array::VirtualArray;
+use crate::channel::Channel;
+use crate::element::{Element, Field};
+use crate::error::Result;
+
+/// How many indices a channel lists at first; if there are more, it is asked again.
+const FIRST_LIMIT: u64 = 4096;
+
+/// What a search found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Found {
+    /// The indices of the first matches, ascending; as many as were asked for at most.
+    pub indices: Vec<usize>,
+    /// How many matches there are in all.
+    pub total: usize,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// The indices of all elements whose field has this value, ascending.
+    ///
+    /// The search runs on all devices at once, where the data lies: only what was written and is not there yet is copied to them,
+    /// and the indices back. It sees every write that returned before it began; of writes that happen meanwhile it sees any. Values are
+    /// equal if their bytes are.
+    ///
+    /// # Errors
+    /// [`Device`](crate::ErrorKind::Device); [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the calling thread
+    /// holds a page exclusively.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray};
+    /// let array = VirtualArray::<u16>::new(10_000)?;
+    /// array.set(7000, 5)?;
+    /// array.set(50, 5)?;
+    /// assert_eq!(array.find(Field::whole(), &5)?, [50, 7000]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn find<F: NoUninit>(&self, field: Field<T, F>, value: &F) -> Result<Vec<usize>> {
+        self.find_first(.., field, value, usize::MAX).map(|found| found.indices)
+    }
+
+    /// As [`find`](Self::find), within a range of elements, for the first `limit` matches; and how many there are in all.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find), and [`RangeOutside`](crate::ErrorKind::RangeOutside),
+    /// [`RangeReversed`](crate::ErrorKind::RangeReversed).
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray};
+    /// let array = VirtualArray::<u16>::new(10_000)?;
+    /// array.fill(100..200, 5)?;
+    /// let found = array.find_first(150.., Field::whole(), &5, 3)?;
+    /// assert_eq!(found.indices, [150, 151, 152]);
+    /// assert_eq!(found.total, 50);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn find_first<F: NoUninit>(
+        &self,
+        range: impl RangeBounds<usize>,
+        field: Field<T, F>,
+        value: &F,
+        limit: usize,
+    ) -> Result<Found> {
+        let range = self.checked_range(range)?;
+        self.search(&range, field.offset(), bytemuck::bytes_of(value), limit, true)
+    }
+
+    /// The index of the first element of a range whose field has this value. May stop as soon as it is found.
+    ///
+    /// # Errors
+    /// As [`find_first`](Self::find_first).
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray};
+    /// let array = VirtualArray::<u16>::new(10_000)?;
+    /// array.set(7000, 5)?;
+    /// assert_eq!(array.position(.., Field::whole(), &5)?, Some(7000));
+    /// assert_eq!(array.position(..7000, Field::whole(), &5)?, None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn position<F: NoUninit>(
+        &self,
+        range: impl RangeBounds<usize>,
+        field: Field<T, F>,
+        value: &F,
+    ) -> Result<Option<usize>> {
+        let range = self.checked_range(range)?;
+        let found = self.search(&range, field.offset(), bytemuck::bytes_of(value), 1, false)?;
+        Ok(found.indices.first().copied())
+    }
+
+    /// How many elements of a range have a field of this value.
+    ///
+    /// # Errors
+    /// As [`find_first`](Self::find_first).
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray};
+    /// let array = VirtualArray::<u16>::new(10_000)?;
+    /// assert_eq!(array.count(10.., Field::whole(), &0)?, 9990);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn count<F: NoUninit>(
+        &self,
+        range: impl RangeBounds<usize>,
+        field: Field<T, F>,
+        value: &F,
+    ) -> Result<usize> {
+        let range = self.checked_range(range)?;
+        self.search(&range, field.offset(), bytemuck::bytes_of(value), 0, true).map(|found| found.total)
+    }
+
+    fn search(
+        &self,
+        range: &Range<usize>,
+        field_offset: usize,
+        value: &[u8],
+        limit: usize,
+        count_all: bool,
+    ) -> Result<Found> {
+        if range.is_empty() {
+            return Ok(Found::default());
+        }
+        self.pager().settle(&self.touched_pages(range))?;
+        let limit = limit as u64;
+        let ask = |channel: usize, limit: u64| -> Result<Option<Question<'_, D>>> {
+            let within = self.elements_in_channel(channel, range);
+            let channel = &self.pager().channels()[channel];
+            if within.is_empty() {
+                return Ok(None);
+            }
+            Question::ask(channel, within, (size_of::<T>(), field_offset), value, limit, count_all).map(Some)
+        };
+        // All channels are asked before any is waited for.
+        let channels = 0..self.pager().channels().len();
+        let questions =
+            channels.map(|channel| ask(channel, limit.min(FIRST_LIMIT))).collect::<Result<Vec<_>>>()?;
+        let mut found = Found::default();
+        for (channel, question) in questions.into_iter().enumerate() {
+            let Some(question) = question else { continue };
+            let mut answer = question.answer()?;
+            // Others may write meanwhile, so that there can be more matches each time.
+            while (answer.indices.len() as u64) < answer.total.min(limit) {
+                let Some(question) = ask(channel, answer.total.saturating_add(answer.total / 8).min(limit))?
+                else {
+                    break;
+                };
+                answer = question.answer()?;
+            }
+            found.total += answer.total as usize;
+            found.indices.extend(answer.indices.iter().map(|&at| self.index_in_channel(channel, at)));
+        }
+        found.indices.sort_unstable();
+        found.indices.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(found)
+    }
+
+    /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one another without
+    /// gaps, so they are one run.
+    fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
+        let (count, page_len) = (self.pager().channels().len(), self.page_len());
+        // How many elements of the channel come before an element of the array.
+        let before = |index: usize| -> u64 {
+            let (page, at) = (index / page_len, index % page_len);
+            let slots = (page + count - 1 - channel) / count;
+            let within = if page % count == channel { at } else { 0 };
+            (slots * page_len + within) as u64
+        };
+        before(range.start)..before(range.end)
+    }
+
+    fn index_in_channel(&self, channel: usize, at: u64) -> usize {
+        let (slot, within) = (at as usize / self.page_len(), at as usize % self.page_len());
+        (slot * self.pager().channels().len() + channel) * self.page_len() + within
+    }
+}
+
+/// A search of one channel, under way.
+struct Question<'a, D: Device> {
+    channel: &'a Channel<D>,
+    first: u64,
+    ticket: Ticket,
+    answer: HostBuffer<D>,
+}
+
+struct Answer {
+    total: u64,
+    /// Elements of the channel.
+    indices: Vec<u64>,
+}
+
+impl<'a, D: Device> Question<'a, D> {
+    fn ask(
+        channel: &'a Channel<D>,
+        within: Range<u64>,
+        (stride, field_offset): (usize, usize),
+        value: &[u8],
+        limit: u64,
+        count_all: bool,
+    ) -> Result<Self> {
+        let limit = limit.min(within.end - within.start);
+        let bytes = Search::answer_bytes(limit) as usize;
+        let answer = HostBuffer::new(channel.device(), bytes, HostMemory::Pinned)
+            .or_else(|_| HostBuffer::new(channel.device(), bytes, HostMemory::Pageable))?;
+        let slots = channel.slot_memory();
+        let start = DeviceSpan::new(slots.buffer, slots.offset + within.start * stride as u64);
+        let search = Search {
+            elements: Elements { start, count: within.end - within.start, stride: stride as u64 },
+            field_offset: field_offset as u64,
+            value,
+            limit,
+            count_all,
+            answer: answer.at(0),
+        };
+        let ticket = channel.between_writes(|queue| queue.search(&search))?;
+        Ok(Self { channel, first: within.start, ticket, answer })
+    }
+
+    fn answer(self) -> Result<Answer> {
+        self.channel.device().wait(self.ticket)?;
+        let number = |at: usize| {
+            let mut bytes = [0; 8];
+            self.answer.read(at * 8, &mut bytes);
+            u64::from_ne_bytes(bytes)
+        };
+        let (total, listed) = (number(0), number(1));
+        let header = Search::HEADER_BYTES as usize;
+        let mut indices = vec![0_u64; listed as usize];
+        self.answer.read(header, bytemuck::cast_slice_mut(&mut indices));
+        self.channel.counters.bytes_from_device.add((header + indices.len() * 8) as u64);
+        for index in &mut indices {
+            *index += self.first;
+        }
+        Ok(Answer { total, indices })
+    }
+}

@@ -1,0 +1,54 @@
+//! What an array takes of RAM and of device memory.
+
+use backend_api::{Device, HostMemory};
+
+use crate::array::VirtualArray;
+use crate::element::Element;
+
+/// What an array takes of RAM and of device memory, at the moment of asking.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
+/// let footprint = array.footprint();
+/// assert_eq!(footprint.device_bytes, 4 << 20);
+/// assert!(footprint.cache_bytes <= footprint.cache_max_bytes);
+/// assert_eq!(footprint.cache_max_bytes, 1 << 20);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Footprint {
+    /// Device memory of all channels, in bytes.
+    pub device_bytes: u64,
+    /// RAM that the cache has taken so far, in bytes.
+    pub cache_bytes: usize,
+    /// RAM that the cache may take, in bytes.
+    pub cache_max_bytes: usize,
+    /// Whether all of the cache taken so far is page-locked.
+    pub is_pinned: bool,
+    /// RAM of the page table, in bytes.
+    pub table_bytes: usize,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// What the array takes of RAM and of device memory.
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        let pager = self.pager();
+        let mut footprint = Footprint {
+            device_bytes: 0,
+            cache_bytes: 0,
+            cache_max_bytes: 0,
+            is_pinned: true,
+            table_bytes: pager.table().bytes(),
+        };
+        for channel in pager.channels() {
+            let (bytes, max_bytes, kind) = channel.cache_memory();
+            footprint.device_bytes += channel.slot_bytes();
+            footprint.cache_bytes += bytes;
+            footprint.cache_max_bytes += max_bytes;
+            footprint.is_pinned &= kind == HostMemory::Pinned;
+        }
+        footprint
+    }
+}

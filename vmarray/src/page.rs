@@ -1,0 +1,34 @@
+//! One page's life: its packed state, the protocol that changes it, and how threads announce and wait for accesses.
+//!
+//! Nothing here knows devices, frames or element types. The protocol (`entry`, `hazard`, `barrier`) is built on the
+//! atomics of `sync`, which loom replaces when it checks the protocol.
+
+mod barrier;
+mod entry;
+mod hazard;
+#[cfg(not(loom))]
+mod park;
+mod quiesce;
+pub(crate) mod state;
+mod sync;
+#[cfg(not(loom))]
+mod table;
+#[cfg(not(loom))]
+mod threads;
+
+#[cfg(all(test, loom))]
+mod model;
+
+pub(crate) use entry::{Entry, Holder, Refusal, Sweep};
+pub(crate) use hazard::Access;
+#[cfg(not(loom))]
+pub(crate) use park::{park, unpark};
+pub(crate) use quiesce::quiesce_by;
+pub(crate) use state::State;
+#[cfg(not(loom))]
+pub(crate) use table::PageTable;
+#[cfg(not(loom))]
+pub(crate) use threads::{
+    barrier_all, count_hit, counter, drain_all, hits, read_fenced, read_lock_free, write_fenced,
+    write_lock_free,
+};

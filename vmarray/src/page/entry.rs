@@ -1,0 +1,300 @@
+//! The entry of one page in the page table, and every way in which its state may change.
+//!
+//! This file holds transitions only; waiting, transfers and the choice of victims are elsewhere. Each method is one
+//! read-modify-write of the state word, plus the gates; so the table in [`state`](super::state) and the methods here are the
+//! whole protocol.
+//!
+//! A *gate* is a word that holds the address of the page's frame while lock-free accesses are allowed, else null. Gates
+//! are opened only by a holder of the page (pin, guard or `EXCLUSIVE`; the write gate only under `EXCLUSIVE`), and
+//! may be shut by anybody at any time.
+
+use super::state::{
+    AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, USED, VERSION, WAITED,
+    WRITERS,
+};
+use super::sync::{AtomicPtr, AtomicU64, Ordering};
+
+/// Who will let go of a page again: this library by itself, or the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Holder {
+    Pin,
+    Guard,
+}
+
+impl Holder {
+    fn unit(self) -> u64 {
+        match self {
+            Self::Pin => PIN,
+            Self::Guard => GUARD,
+        }
+    }
+}
+
+/// Why a page was not to be had.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    /// It has no frame.
+    Absent,
+    /// Somebody is in the way; the state at that moment.
+    Busy(State),
+}
+
+/// What a sweep of the cache found at a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sweep {
+    /// It was used since the last sweep; that has been noted down and it gets another chance.
+    SecondChance,
+    /// It is in use now.
+    Busy,
+    /// It is clean; the caller has it exclusively now. The state before.
+    Claimed(State),
+    /// It is dirty; the caller holds a pin for a write-back now. The state before.
+    WriteBack(State),
+}
+
+/// A page table's entry: gates, state and address.
+#[derive(Debug)]
+#[repr(C, align(32))]
+pub(crate) struct Entry {
+    read_gate: AtomicPtr<u8>,
+    write_gate: AtomicPtr<u8>,
+    state: AtomicU64,
+    /// The first byte of the page's frame. Written only by the thread that holds the page exclusively, while no
+    /// lock-free access can be under way; valid while the page is resident.
+    address: AtomicPtr<u8>,
+}
+
+impl Entry {
+    pub(crate) fn new() -> Self {
+        Self {
+            read_gate: AtomicPtr::new(std::ptr::null_mut()),
+            write_gate: AtomicPtr::new(std::ptr::null_mut()),
+            state: AtomicU64::new(0),
+            address: AtomicPtr::new(std::ptr::null_mut()),
+        }
+    }
+
+    #[inline]
+    pub(crate) fn state(&self, order: Ordering) -> State {
+        State(self.state.load(order))
+    }
+
+    #[inline]
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.address.load(Ordering::Relaxed)
+    }
+
+    /// The frame, if lock-free reads are allowed, else null. Looked at under a hazard slot.
+    #[inline(always)]
+    pub(crate) fn read_gate(&self) -> *mut u8 {
+        self.read_gate.load(Ordering::Acquire)
+    }
+
+    /// The frame, if lock-free writes are allowed, else null. Looked at under a hazard slot.
+    #[inline(always)]
+    pub(crate) fn write_gate(&self) -> *mut u8 {
+        self.write_gate.load(Ordering::Acquire)
+    }
+
+    /// Applies `change` until it is either applied undisturbed or refused.
+    fn transition<E>(&self, mut change: impl FnMut(State) -> Result<u64, E>) -> Result<State, E> {
+        let mut state = self.state.load(Ordering::Relaxed);
+        loop {
+            let next = change(State(state))?;
+            match self.state.compare_exchange_weak(state, next, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return Ok(State(state)),
+                Err(seen) => state = seen,
+            }
+        }
+    }
+
+    fn change(&self, mut change: impl FnMut(State) -> u64) -> State {
+        match self.transition(|s| Ok::<_, std::convert::Infallible>(change(s))) {
+            Ok(before) => before,
+        }
+    }
+
+    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has `WRITERS`, lock-free
+    /// writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look at the hazard slots.
+    pub(crate) fn try_share(&self, holder: Holder) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),
+            s if !s.has(RESIDENT) => Err(Refusal::Absent),
+            s => Ok(((s.0 | USED) & !AHEAD) + holder.unit()),
+        })
+    }
+
+    /// Keeps an absent page's home slot from being written to. `Ok` tells whether the slot has contents.
+    pub(crate) fn try_share_home(&self) -> Result<bool, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s => Ok(s.0 + PIN),
+        })
+        .map(|s| s.has(HOME))
+    }
+
+    /// Ends a share. Tells whether sleepers are to be woken.
+    #[must_use]
+    pub(crate) fn unshare(&self, holder: Holder) -> bool {
+        let unit = holder.unit();
+        let last = |s: State| !State(s.0 - unit).shared();
+        let before = self.change(|s| if last(s) { (s.0 - unit) & !WAITED } else { s.0 - unit });
+        before.any(WAITED) && last(before)
+    }
+
+    /// Takes a resident page for one thread alone: no other holder, no latched write. What its earlier state, which is
+    /// returned, has of `READERS` and `WRITERS` may go on until the gates are shut and drained.
+    #[inline]
+    pub(crate) fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE) || s.shared() => Err(Refusal::Busy(s)),
+            s if !s.has(RESIDENT) => Err(Refusal::Absent),
+            s => Ok(((s.0 | USED | EXCLUSIVE) & !AHEAD) + if holder == Holder::Guard { GUARD } else { 0 }),
+        })
+    }
+
+    /// Takes an absent page for one thread or transfer alone. `Ok` tells whether the home slot has contents.
+    ///
+    /// `readers_stay` allows it while others read the home slot: right for loading, wrong for writing to the slot.
+    pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<bool, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT) || (!readers_stay && s.shared()) => Err(Refusal::Busy(s)),
+            s => Ok(s.0 | EXCLUSIVE),
+        })
+        .map(|s| s.has(HOME))
+    }
+
+    /// Marks a page that the caller holds as subject of a transfer that others can find and finish. Tells whether
+    /// sleepers are to be woken, to help.
+    #[must_use]
+    pub(crate) fn mark_in_flight(&self) -> bool {
+        self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)
+    }
+
+    /// Gives an absent page, held exclusively, its frame. Still exclusive afterwards.
+    pub(crate) fn install(&self, address: *mut u8) {
+        self.address.store(address, Ordering::Relaxed);
+        self.change(|s| (s.0 | RESIDENT) & !IN_FLIGHT);
+    }
+
+    /// Hands an exclusive hold over to a guard, or does nothing.
+    pub(crate) fn hold_exclusive(&self, holder: Holder) {
+        if holder == Holder::Guard {
+            self.change(|s| s.0 + GUARD);
+        }
+    }
+
+    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`). Tells whether sleepers are to be woken.
+    #[must_use]
+    #[inline]
+    pub(crate) fn release_exclusive(&self, holder: Holder, add: u64) -> bool {
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE), "{s:?}");
+            let guard = if holder == Holder::Guard { GUARD } else { 0 };
+            ((s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT) | add) - guard).wrapping_add(VERSION)
+        })
+        .any(WAITED)
+    }
+
+    /// Turns an exclusive hold into a shared one. Tells whether sleepers are to be woken.
+    #[must_use]
+    pub(crate) fn downgrade(&self, holder: Holder) -> bool {
+        self.change(|s| {
+            ((s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT)) | USED).wrapping_add(holder.unit() + VERSION)
+        })
+        .any(WAITED)
+    }
+
+    /// Takes the frame from a page that is held exclusively and has no lock-free access under way, and releases it.
+    /// `forget` also declares the home slot empty. Tells whether sleepers are to be woken.
+    #[must_use]
+    pub(crate) fn vacate(&self, forget: bool) -> bool {
+        let clear = RESIDENT | USED | READERS | WRITERS | DIRTY | EXCLUSIVE | IN_FLIGHT | WAITED | AHEAD;
+        let clear = if forget { clear | HOME } else { clear };
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
+            (s.0 & !clear).wrapping_add(VERSION)
+        })
+        .any(WAITED)
+    }
+
+    /// Opens the page to lock-free reads. The caller holds it.
+    pub(crate) fn open_reads(&self) {
+        self.change(|s| s.0 | READERS);
+        self.read_gate.store(self.address(), Ordering::Release);
+    }
+
+    /// Opens the page to lock-free reads and writes, and declares it dirty. The caller holds it exclusively.
+    pub(crate) fn open_writes(&self) {
+        self.change(|s| s.0 | READERS | WRITERS | DIRTY);
+        self.read_gate.store(self.address(), Ordering::Release);
+        self.write_gate.store(self.address(), Ordering::Release);
+    }
+
+    /// Lets no further lock-free write begin, once a barrier was issued.
+    pub(crate) fn shut_writes(&self) {
+        self.write_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
+    }
+
+    /// Lets no further lock-free access begin, once a barrier was issued.
+    pub(crate) fn shut(&self) {
+        self.shut_writes();
+        self.read_gate.store(std::ptr::null_mut(), Ordering::SeqCst);
+    }
+
+    /// Notes that the holder has shut gates and seen to it that nobody is inside: `WRITERS`, or both bits.
+    pub(crate) fn quiet(&self, bits: u64) {
+        debug_assert!(bits & !(READERS | WRITERS) == 0);
+        self.change(|s| s.0 & !bits);
+    }
+
+    /// One step of the search for victims. `recency` says whether use counts (not so for an exact order).
+    pub(crate) fn sweep(&self, recency: bool) -> Sweep {
+        let used = |s: State| s.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null();
+        let mut found = Sweep::Busy;
+        let _ = self.transition(|s| {
+            found = Sweep::Busy;
+            if !s.has(RESIDENT) || s.any(EXCLUSIVE | IN_FLIGHT) || s.shared() {
+                return Err(());
+            }
+            if recency && used(s) {
+                found = Sweep::SecondChance;
+                return Ok(s.0 & !USED);
+            }
+            if s.has(DIRTY) {
+                found = Sweep::WriteBack(s);
+                return Ok((s.0 | IN_FLIGHT) + PIN);
+            }
+            found = Sweep::Claimed(s);
+            Ok(s.0 | EXCLUSIVE)
+        });
+        if found == Sweep::SecondChance {
+            self.shut();
+        }
+        found
+    }
+
+    /// Begins the write-back of a dirty page that nobody writes to; else refuses. As in [`sweep`](Self::sweep).
+    pub(crate) fn try_write_back(&self) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if !s.has(RESIDENT | DIRTY) && !s.has(EXCLUSIVE) => Err(Refusal::Absent),
+            s if s.any(EXCLUSIVE | IN_FLIGHT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s => Ok((s.0 | IN_FLIGHT) + PIN),
+        })
+    }
+
+    /// Ends a write-back. On success frame and home slot are equal. Tells whether sleepers are to be woken.
+    #[must_use]
+    pub(crate) fn end_write_back(&self, success: bool) -> bool {
+        self.change(|s| {
+            let next = (s.0 & !(IN_FLIGHT | WAITED)) - PIN;
+            if success { (next & !DIRTY) | HOME } else { next }
+        })
+        .any(WAITED)
+    }
+
+    /// Asks to be woken if `busy` still holds of the state. False: it does not; look again.
+    pub(crate) fn ask_to_wake(&self, busy: impl Fn(State) -> bool) -> bool {
+        self.transition(|s| if busy(s) { Ok(s.0 | WAITED) } else { Err(()) }).is_ok()
+    }
+}

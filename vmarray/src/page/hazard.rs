@@ -1,0 +1,84 @@
+//! Hazard slots: how a thread says, without a locked instruction, which page it is touching.
+//!
+//! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the page's entry. The
+//! access then looks at the entry's gate and goes on only if that is open. Whoever wants the page for other purposes
+//! first shuts the gate, then issues a barrier on all cores ([`barrier::heavy`]), then waits until no slot names the
+//! page. Either the access sees the shut gate and backs off, or the other side sees the slot.
+//!
+//! The idea is that of hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects",
+//! 2004) with the asymmetric fence that Linux offers as `membarrier`.
+
+use super::barrier;
+use super::entry::Entry;
+use super::sync::{AtomicUsize, Ordering};
+
+/// Which lock-free accesses are waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Access {
+    /// Writes only.
+    Writes,
+    /// Reads and writes.
+    All,
+}
+
+/// What a thread announces.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    reading: AtomicUsize,
+    writing: AtomicUsize,
+}
+
+impl Slot {
+    #[cfg(not(loom))]
+    pub(crate) const fn new() -> Self {
+        Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new() -> Self {
+        Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
+    }
+
+    /// Announces a read. The caller looks at the entry's read gate next, then reads, then [leaves](Self::leave_read).
+    #[inline(always)]
+    pub(crate) fn enter_read(&self, entry: *const Entry) {
+        self.reading.store(entry.addr(), Ordering::Relaxed);
+        barrier::light();
+    }
+
+    /// Ends the announcement of a read.
+    #[inline(always)]
+    pub(crate) fn leave_read(&self) {
+        self.reading.store(0, Ordering::Release);
+    }
+
+    /// Announces a write. The caller looks at the entry's write gate next, then writes, then
+    /// [leaves](Self::leave_write).
+    #[inline(always)]
+    pub(crate) fn enter_write(&self, entry: *const Entry) {
+        self.writing.store(entry.addr(), Ordering::Relaxed);
+        barrier::light();
+    }
+
+    /// Ends the announcement of a write.
+    #[inline(always)]
+    pub(crate) fn leave_write(&self) {
+        self.writing.store(0, Ordering::Release);
+    }
+
+    /// Whether such an access to the entry is announced. Acquires what the thread did before it left.
+    fn names(&self, entry: *const Entry, access: Access) -> bool {
+        self.writing.load(Ordering::Acquire) == entry.addr()
+            || (access == Access::All && self.reading.load(Ordering::Acquire) == entry.addr())
+    }
+}
+
+/// Waits until the slot does not announce such an access to the entry. The caller has shut the entry's gates so that no
+/// new access begins, and has issued [`barrier::heavy`] since.
+pub(crate) fn drain(slot: &Slot, entry: *const Entry, access: Access) {
+    let mut turns = 0_u32;
+    while slot.names(entry, access) {
+        turns += 1;
+        barrier::relax(turns);
+    }
+}

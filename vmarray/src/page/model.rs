@@ -1,0 +1,252 @@
+//! The page protocol under loom, which tries all interleavings and all reorderings that the memory model allows.
+//!
+//! Loom knows no asymmetric barrier, so both sides use full fences here; that `membarrier` and a fence for the compiler
+//! amount to that is the kernel's promise.
+//!
+//! Run by `cargo xtask test-host`, or with `RUSTFLAGS="--cfg loom" cargo test -p vmarray --release --lib model`.
+
+use loom::cell::UnsafeCell;
+use loom::sync::Arc;
+use loom::sync::atomic::{AtomicU64, Ordering};
+use loom::thread;
+
+use super::barrier;
+use super::entry::{Entry, Holder};
+use super::hazard::{Access, Slot, drain};
+use super::quiesce::quiesce_by;
+use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State};
+
+/// A page with a frame, of which loom watches every access, and one thread's slot.
+struct Page {
+    entry: Entry,
+    slot: Slot,
+    frame: UnsafeCell<u64>,
+}
+
+/// Stands for the address of the frame: only whether it is null matters here.
+fn address() -> *mut u8 {
+    std::ptr::without_provenance_mut(64)
+}
+
+impl Page {
+    fn resident() -> Self {
+        let page = Self { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) };
+        assert_eq!(page.entry.try_claim_absent(true), Ok(false));
+        page.entry.install(address());
+        let _ = page.entry.release_exclusive(Holder::Pin, 0);
+        page
+    }
+
+    fn open_for_reads() -> Self {
+        let page = Self::resident();
+        page.entry.try_share(Holder::Pin).unwrap();
+        page.entry.open_reads();
+        let _ = page.entry.unshare(Holder::Pin);
+        page
+    }
+
+    fn open_for_writes() -> Self {
+        let page = Self::resident();
+        page.entry.try_exclusive(Holder::Pin).unwrap();
+        page.entry.open_writes();
+        let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+        page
+    }
+
+    fn quiesce(&self, before: State, access: Access) {
+        quiesce_by(std::iter::once((&self.entry, before)), access, barrier::heavy, |entry| {
+            drain(&self.slot, entry, access);
+        });
+    }
+
+    fn read(&self) -> Option<u64> {
+        self.slot.enter_read(&self.entry);
+        let value = (!self.entry.read_gate().is_null()).then(|| self.frame.with(|at| unsafe { *at }));
+        self.slot.leave_read();
+        value
+    }
+
+    fn write(&self, value: u64) -> bool {
+        self.slot.enter_write(&self.entry);
+        let open = !self.entry.write_gate().is_null();
+        if open {
+            self.frame.with_mut(|at| unsafe { *at = value });
+        }
+        self.slot.leave_write();
+        open
+    }
+}
+
+/// Loom stops at the first access to the frame that is not ordered after a conflicting one.
+#[test]
+fn a_frame_is_not_reused_under_a_lock_free_reader() {
+    loom::model(|| {
+        let page = Arc::new(Page::open_for_reads());
+        let reader = thread::spawn({
+            let page = page.clone();
+            move || page.read()
+        });
+        let before = page.entry.try_exclusive(Holder::Pin).unwrap();
+        page.quiesce(before, Access::All);
+        page.frame.with_mut(|at| unsafe { *at = 7 });
+        let _ = page.entry.vacate(false);
+        assert!(matches!(reader.join().unwrap(), None | Some(0)));
+    });
+}
+
+#[test]
+fn a_slice_is_not_lent_under_a_lock_free_writer() {
+    loom::model(|| {
+        let page = Arc::new(Page::open_for_writes());
+        let writer = thread::spawn({
+            let page = page.clone();
+            move || page.write(5)
+        });
+        let before = page.entry.try_share(Holder::Guard).unwrap();
+        page.quiesce(before, Access::Writes);
+        let seen = page.frame.with(|at| unsafe { *at });
+        let _ = page.entry.unshare(Holder::Guard);
+        let written = writer.join().unwrap();
+        assert!(seen == 0 || (written && seen == 5));
+    });
+}
+
+/// The second sharer finds the gate shut by the first; it must wait for the writer all the same.
+#[test]
+fn two_sharers_both_wait_for_a_lock_free_writer() {
+    let mut model = loom::model::Builder::new();
+    // Three threads of which two spin: all schedules would take hours.
+    model.preemption_bound = Some(2);
+    model.check(|| {
+        let page = Arc::new(Page::open_for_writes());
+        let share = |page: &Page| {
+            let before = page.entry.try_share(Holder::Pin).unwrap();
+            page.quiesce(before, Access::Writes);
+            let seen = page.frame.with(|at| unsafe { *at });
+            let _ = page.entry.unshare(Holder::Pin);
+            seen
+        };
+        let writer = thread::spawn({
+            let page = page.clone();
+            move || page.write(5)
+        });
+        let sharer = thread::spawn({
+            let page = page.clone();
+            move || share(&page)
+        });
+        share(&page);
+        sharer.join().unwrap();
+        writer.join().unwrap();
+    });
+}
+
+/// What a write-back calls clean is what it copied.
+#[test]
+fn no_write_is_lost_to_a_write_back() {
+    loom::model(|| {
+        let page = Arc::new(Page::open_for_writes());
+        let writer = thread::spawn({
+            let page = page.clone();
+            move || {
+                if page.write(5) {
+                    return;
+                }
+                // The slow way.
+                while page.entry.try_exclusive(Holder::Pin).is_err() {
+                    thread::yield_now();
+                }
+                page.frame.with_mut(|at| unsafe { *at = 5 });
+                page.entry.open_writes();
+                let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+            }
+        });
+        let mut home = 0;
+        if let Ok(before) = page.entry.try_write_back() {
+            page.quiesce(before, Access::Writes);
+            home = page.frame.with(|at| unsafe { *at });
+            let _ = page.entry.end_write_back(true);
+        }
+        writer.join().unwrap();
+        if !page.entry.state(Ordering::Acquire).any(DIRTY) {
+            assert_eq!(home, 5);
+        }
+    });
+}
+
+/// A reader of two words, whose page's version did not change, saw no half of a latched write.
+#[test]
+fn a_validated_read_is_not_torn() {
+    loom::model(|| {
+        let page = Arc::new(Page::open_for_reads());
+        let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
+        let writer = thread::spawn({
+            let (page, words) = (page.clone(), words.clone());
+            move || {
+                page.entry.try_exclusive(Holder::Pin).unwrap();
+                loom::sync::atomic::fence(Ordering::Release);
+                words.iter().for_each(|word| word.store(1, Ordering::Relaxed));
+                let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+            }
+        });
+        page.slot.enter_read(&page.entry);
+        let before = page.entry.state(Ordering::Acquire);
+        let seen = [words[0].load(Ordering::Relaxed), words[1].load(Ordering::Relaxed)];
+        loom::sync::atomic::fence(Ordering::Acquire);
+        let valid = before.validates(page.entry.state(Ordering::Relaxed));
+        page.slot.leave_read();
+        assert!(!valid || seen[0] == seen[1], "{seen:?}");
+        writer.join().unwrap();
+    });
+}
+
+/// A page cannot be opened again behind the back of whoever has it exclusively.
+#[test]
+fn an_exclusive_page_stays_shut() {
+    loom::model(|| {
+        let page = Arc::new(Page::resident());
+        let opener = thread::spawn({
+            let page = page.clone();
+            move || {
+                if page.entry.try_share(Holder::Pin).is_ok() {
+                    page.entry.open_reads();
+                    let _ = page.entry.unshare(Holder::Pin);
+                }
+                page.read()
+            }
+        });
+        if let Ok(before) = page.entry.try_exclusive(Holder::Pin) {
+            page.quiesce(before, Access::All);
+            page.frame.with_mut(|at| unsafe { *at = 9 });
+            let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+        }
+        opener.join().unwrap();
+    });
+}
+
+/// Of two that claim an absent page, one gets it; who asked to be woken is woken.
+#[test]
+fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
+    loom::model(|| {
+        let entry = Arc::new(Entry::new());
+        let claims = Arc::new(AtomicU64::new(0));
+        let load = |entry: &Entry, claims: &AtomicU64| {
+            if entry.try_claim_absent(true).is_err() {
+                let busy = |s: State| s.any(EXCLUSIVE);
+                return (entry.ask_to_wake(busy), false);
+            }
+            claims.fetch_add(1, Ordering::Relaxed);
+            entry.install(address());
+            (false, entry.release_exclusive(Holder::Pin, 0))
+        };
+        let other = thread::spawn({
+            let (entry, claims) = (entry.clone(), claims.clone());
+            move || load(&entry, &claims)
+        });
+        let (asked, woke) = load(&entry, &claims);
+        let (other_asked, other_woke) = other.join().unwrap();
+        assert_eq!(claims.load(Ordering::Relaxed), 1);
+        assert!(entry.state(Ordering::Acquire).has(RESIDENT));
+        assert!(!asked || other_woke, "a sleeper was forgotten");
+        assert!(!other_asked || woke, "a sleeper was forgotten");
+    });
+}

@@ -1,0 +1,28 @@
+//! How a holder makes a page quiet: shut the gates, issue a barrier, wait for those inside.
+
+use super::entry::Entry;
+use super::hazard::Access;
+use super::state::{READERS, State, WRITERS};
+
+/// Sees to it that no lock-free access is under way that the earlier states of pages allowed, with one barrier for all. The
+/// caller holds the pages: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
+pub(crate) fn quiesce_by<'a>(
+    pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
+    access: Access,
+    barrier: impl FnOnce(),
+    drain: impl Fn(&'a Entry),
+) {
+    let bits = if access == Access::All { READERS | WRITERS } else { WRITERS };
+    let open = pages.filter(|(_, before)| before.any(bits));
+    if open.clone().next().is_none() {
+        return;
+    }
+    for (entry, _) in open.clone() {
+        if access == Access::All { entry.shut() } else { entry.shut_writes() }
+    }
+    barrier();
+    for (entry, _) in open {
+        drain(entry);
+        entry.quiet(bits);
+    }
+}

@@ -1,0 +1,119 @@
+//! The packed state of one page.
+//!
+//! | bits | name | meaning |
+//! |---|---|---|
+//! | 0 | `RESIDENT` | the page has a frame; the entry's address is valid |
+//! | 1 | `USED` | used lately, through a latch. A sweep of the cache clears this bit and shuts the gates |
+//! | 2 | `READERS` | the read gate may be open, lock-free reads may be under way |
+//! | 3 | `WRITERS` | the write gate may be open, lock-free writes may be under way. Implies `DIRTY` |
+//! | 4 | `DIRTY` | the frame is newer than the home slot |
+//! | 5 | `EXCLUSIVE` | one thread, or one transfer, has the page for itself |
+//! | 6 | `IN_FLIGHT` | a transfer of the page's channel loads it (with `EXCLUSIVE`) or writes it back (with a pin) |
+//! | 7 | `WAITED` | somebody sleeps until the page is released |
+//! | 8 | `HOME` | the home slot has contents; without it the page reads as zeroes and is never fetched |
+//! | 9 | `AHEAD` | loaded ahead of need and not used yet |
+//! | 10..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
+//! | 21..32 | guards | holders that are in the program's hands. With `EXCLUSIVE`, the one holder is a guard |
+//! | 32..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write |
+//!
+//! Whoever holds a pin or a guard without `EXCLUSIVE` shares the page: it stays resident and no latched write happens.
+//! `EXCLUSIVE` keeps all other holders out; it can be gained while pins are held only for loading an absent page,
+//! whose pins are then readers of the home slot.
+//!
+//! `READERS` and `WRITERS` are set *before* a gate is opened and cleared only by a holder that has shut the gate,
+//! issued a barrier and looked at all hazard slots. So whoever finds one of them clear need not wait for anybody.
+
+use std::fmt;
+
+pub(crate) const RESIDENT: u64 = 1 << 0;
+pub(crate) const USED: u64 = 1 << 1;
+pub(crate) const READERS: u64 = 1 << 2;
+pub(crate) const WRITERS: u64 = 1 << 3;
+pub(crate) const DIRTY: u64 = 1 << 4;
+pub(crate) const EXCLUSIVE: u64 = 1 << 5;
+pub(crate) const IN_FLIGHT: u64 = 1 << 6;
+pub(crate) const WAITED: u64 = 1 << 7;
+pub(crate) const HOME: u64 = 1 << 8;
+pub(crate) const AHEAD: u64 = 1 << 9;
+
+const COUNT_BITS: u32 = 11;
+const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+const PIN_SHIFT: u32 = 10;
+const GUARD_SHIFT: u32 = PIN_SHIFT + COUNT_BITS;
+const VERSION_SHIFT: u32 = 32;
+
+/// One pin.
+pub(crate) const PIN: u64 = 1 << PIN_SHIFT;
+/// One guard.
+pub(crate) const GUARD: u64 = 1 << GUARD_SHIFT;
+/// One version.
+pub(crate) const VERSION: u64 = 1 << VERSION_SHIFT;
+
+/// The bits that tell a reader of several words that it raced with a writer: the latch and the version.
+const VALIDATED: u64 = EXCLUSIVE | !(VERSION - 1);
+
+/// A value of a page's state word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct State(pub(crate) u64);
+
+impl State {
+    #[inline]
+    pub(crate) fn has(self, bits: u64) -> bool {
+        self.0 & bits == bits
+    }
+
+    #[inline]
+    pub(crate) fn any(self, bits: u64) -> bool {
+        self.0 & bits != 0
+    }
+
+    #[inline]
+    pub(crate) fn pins(self) -> u64 {
+        (self.0 >> PIN_SHIFT) & COUNT_MAX
+    }
+
+    #[inline]
+    pub(crate) fn guards(self) -> u64 {
+        (self.0 >> GUARD_SHIFT) & COUNT_MAX
+    }
+
+    /// Whether anybody shares the page.
+    #[inline]
+    pub(crate) fn shared(self) -> bool {
+        self.any((COUNT_MAX << PIN_SHIFT) | (COUNT_MAX << GUARD_SHIFT))
+    }
+
+    /// Whether one more holder can be counted.
+    #[inline]
+    pub(crate) fn has_room(self) -> bool {
+        self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
+    }
+
+    /// Whether no latched write began or ended between this state and a later one, and none was under way.
+    #[inline]
+    pub(crate) fn validates(self, later: State) -> bool {
+        !self.any(EXCLUSIVE) && (self.0 ^ later.0) & VALIDATED == 0
+    }
+}
+
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        const NAMES: [&str; 10] = [
+            "resident",
+            "used",
+            "readers",
+            "writers",
+            "dirty",
+            "exclusive",
+            "in-flight",
+            "waited",
+            "home",
+            "ahead",
+        ];
+        f.write_str("State(")?;
+        for (bit, name) in NAMES.iter().enumerate().filter(|(bit, _)| self.any(1 << bit)) {
+            write!(f, "{}{name}", if self.0 & ((1 << bit) - 1) == 0 { "" } else { "|" })?;
+        }
+        write!(f, " pins={} guards={} version={})", self.pins(), self.guards(), self.0 >> VERSION_SHIFT)
+    }
+}

@@ -1,0 +1,249 @@
+//! The hazard slots of all threads of the process.
+//!
+//! A slot lies in its thread's own thread-local memory, so that reaching it costs nothing; a thread that has
+//! registered it is found through a list, which is locked only to come, to go, and to look at all slots.
+
+use std::cell::Cell;
+use std::ptr;
+use std::sync::atomic::{AtomicU64, Ordering, compiler_fence, fence};
+
+use parking_lot::RwLock;
+
+use super::barrier;
+use super::entry::Entry;
+use super::hazard::{self, Access, Slot};
+
+/// How many arrays at once have hit counters of their own.
+const COUNTERS: usize = 64;
+
+/// Addresses below this mean "shut" to a registered thread: all but null are open.
+const REGISTERED: usize = 1;
+/// To a thread that is not registered, or has no cheap barrier, every gate looks shut.
+const UNREGISTERED: usize = usize::MAX;
+
+/// What a thread has for lock-free accesses. Aligned so that no other thread's data shares its cache lines.
+#[repr(align(128))]
+struct Local {
+    slot: Slot,
+    /// A gate is open to this thread if its address is not below this; so one comparison tests both.
+    threshold: Cell<usize>,
+    /// Hits by number of the array, written by the owning thread only.
+    hits: [AtomicU64; COUNTERS],
+}
+
+thread_local! {
+    static LOCAL: Local = const {
+        Local {
+            slot: Slot::new(),
+            threshold: Cell::new(UNREGISTERED),
+            hits: [const { AtomicU64::new(0) }; COUNTERS],
+        }
+    };
+    static LEASE: Lease = Lease::new();
+}
+
+/// The registered threads' memory. An address is in the list only while its thread lives.
+struct Registry {
+    locals: Vec<*const Local>,
+    /// The hits of threads that have ended.
+    past_hits: [u64; COUNTERS],
+}
+
+// SAFETY: of the memory behind the pointers only atomics are used by other threads, under the lock of the registry, and
+// a thread removes its pointer under the same lock before its memory goes.
+unsafe impl Send for Registry {}
+// SAFETY: as above.
+unsafe impl Sync for Registry {}
+
+static REGISTRY: RwLock<Registry> = RwLock::new(Registry { locals: Vec::new(), past_hits: [0; COUNTERS] });
+
+/// A thread's place in the registry; its destructor runs when the thread ends.
+struct Lease(());
+
+impl Lease {
+    fn new() -> Self {
+        enlist();
+        Self(())
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        // Later destructors of this thread may still use arrays: they take the slow path.
+        LOCAL.with(|local| local.threshold.set(UNREGISTERED));
+        delist();
+    }
+}
+
+fn enlist() {
+    LOCAL.with(|local| REGISTRY.write().locals.push(ptr::from_ref(local)));
+    // Whoever looks at the slots after its own full fence either finds this one, or shut its gate before this fence,
+    // so that this thread's first access sees that.
+    fence(Ordering::SeqCst);
+}
+
+fn delist() {
+    LOCAL.with(|local| {
+        let mut registry = REGISTRY.write();
+        registry.locals.retain(|known| !ptr::eq(*known, local));
+        for (past, hits) in registry.past_hits.iter_mut().zip(&local.hits) {
+            *past += hits.swap(0, Ordering::Relaxed);
+        }
+    });
+}
+
+/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit. `access` must neither panic nor
+/// touch other pages. `None` without having run it: take the slow path.
+#[inline(always)]
+pub(crate) fn read_lock_free<R>(
+    entry: &Entry,
+    counter: u32,
+    access: impl FnOnce(*const u8) -> R,
+) -> Option<R> {
+    LOCAL.with(|local| {
+        local.slot.enter_read(entry);
+        let frame = entry.read_gate();
+        if frame.addr() < local.threshold.get() {
+            local.slot.leave_read();
+            return None;
+        }
+        let result = access(frame);
+        compiler_fence(Ordering::SeqCst);
+        local.slot.leave_read();
+        local.count_hit(counter);
+        Some(result)
+    })
+}
+
+/// As [`read_lock_free`], for atomic writes to single words.
+#[inline(always)]
+pub(crate) fn write_lock_free<R>(
+    entry: &Entry,
+    counter: u32,
+    access: impl FnOnce(*mut u8) -> R,
+) -> Option<R> {
+    LOCAL.with(|local| {
+        local.slot.enter_write(entry);
+        let frame = entry.write_gate();
+        if frame.addr() < local.threshold.get() {
+            local.slot.leave_write();
+            return None;
+        }
+        let result = access(frame);
+        compiler_fence(Ordering::SeqCst);
+        local.slot.leave_write();
+        local.count_hit(counter);
+        Some(result)
+    })
+}
+
+impl Local {
+    #[inline(always)]
+    fn count_hit(&self, counter: u32) {
+        let hits = &self.hits[counter as usize % COUNTERS];
+        hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a hit of a slow path.
+pub(crate) fn count_hit(counter: u32) {
+    LOCAL.with(|local| local.count_hit(counter));
+}
+
+/// The slow form of [`read_lock_free`]: registers the thread, and issues a full fence.
+#[cold]
+pub(crate) fn read_fenced<R>(entry: &Entry, counter: u32, access: impl FnOnce(*const u8) -> R) -> Option<R> {
+    fenced(|local| {
+        local.slot.enter_read(entry);
+        fence(Ordering::SeqCst);
+        let frame = entry.read_gate();
+        let result = (!frame.is_null()).then(|| access(frame));
+        local.slot.leave_read();
+        result.inspect(|_| local.count_hit(counter))
+    })
+}
+
+/// The slow form of [`write_lock_free`].
+#[cold]
+pub(crate) fn write_fenced<R>(entry: &Entry, counter: u32, access: impl FnOnce(*mut u8) -> R) -> Option<R> {
+    fenced(|local| {
+        local.slot.enter_write(entry);
+        fence(Ordering::SeqCst);
+        let frame = entry.write_gate();
+        let result = (!frame.is_null()).then(|| access(frame));
+        local.slot.leave_write();
+        result.inspect(|_| local.count_hit(counter))
+    })
+}
+
+fn fenced<R>(run: impl FnOnce(&Local) -> R) -> R {
+    let leased = LEASE.try_with(|_| ()).is_ok();
+    if !leased {
+        // The thread is ending: it registers for this one access.
+        enlist();
+    } else if barrier::asymmetric() {
+        LOCAL.with(|local| local.threshold.set(REGISTERED));
+    }
+    let result = LOCAL.with(run);
+    if !leased {
+        delist();
+    }
+    result
+}
+
+/// [`barrier::heavy`], left out where no other thread could have an access under way.
+pub(crate) fn barrier_all() {
+    fence(Ordering::SeqCst);
+    let others = LOCAL.with(|local| REGISTRY.read().locals.iter().any(|known| !ptr::eq(*known, local)));
+    if others {
+        barrier::heavy();
+    }
+}
+
+/// Waits until no thread announces such an access to the entry. After its gates were shut and [`barrier_all`].
+pub(crate) fn drain_all(entry: &Entry, access: Access) {
+    for local in &REGISTRY.read().locals {
+        // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released. The
+        // thread never waits for that lock while its slot names a page.
+        hazard::drain(unsafe { &(**local).slot }, entry, access);
+    }
+}
+
+/// How many hits all threads have counted for a number.
+pub(crate) fn hits(counter: u32) -> u64 {
+    let number = counter as usize % COUNTERS;
+    let registry = REGISTRY.read();
+    let now: u64 = registry
+        .locals
+        .iter()
+        // SAFETY: as in `drain_all`.
+        .map(|local| unsafe { &(**local).hits[number] }.load(Ordering::Relaxed))
+        .sum();
+    registry.past_hits[number].wrapping_add(now)
+}
+
+/// Hands out the numbers under which arrays count their hits.
+pub(crate) mod counter {
+    use super::COUNTERS;
+    use parking_lot::Mutex;
+
+    static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
+
+    /// A number that no other array has, while there are some left; then one that is shared.
+    pub(crate) fn acquire() -> u32 {
+        let mut numbers = NUMBERS.lock();
+        if let Some(number) = numbers.0.pop() {
+            return number;
+        }
+        let number = numbers.1.min(COUNTERS as u32 - 1);
+        numbers.1 = number + 1;
+        number
+    }
+
+    /// Takes a number back.
+    pub(crate) fn release(number: u32) {
+        if (number as usize) < COUNTERS - 1 {
+            NUMBERS.lock().0.push(number);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Counters that are always on.
+
+use std::ops::{Add, Sub};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One number that any thread may add to. Orders nothing.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    pub(crate) fn add(&self, n: u64) {
+        self.0.fetch_add(n, Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident),* $(,)?) => {
+        /// The live counters of a channel. Written on misses only; apart from what hits look at.
+        #[derive(Debug, Default)]
+        #[repr(align(128))]
+        pub(crate) struct Counters {
+            $(pub(crate) $name: Counter,)*
+        }
+
+        impl Counters {
+            pub(crate) fn snapshot(&self) -> ChannelStats {
+                ChannelStats { $($name: self.$name.get(),)* }
+            }
+        }
+
+        /// What one channel has done since the array was built or its statistics were reset.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+        #[non_exhaustive]
+        pub struct ChannelStats {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Add for ChannelStats {
+            type Output = Self;
+            fn add(self, other: Self) -> Self {
+                Self { $($name: self.$name.wrapping_add(other.$name),)* }
+            }
+        }
+
+        impl Sub for ChannelStats {
+            type Output = Self;
+            fn sub(self, other: Self) -> Self {
+                Self { $($name: self.$name.wrapping_sub(other.$name),)* }
+            }
+        }
+    };
+}
+
+counters! {
+    /// Accesses that found their page without a frame and had to get it one; whether or not anything was fetched.
+    misses,
+    /// Pages fetched ahead of need, by request or by read-ahead.
+    prefetches,
+    /// Pages that lost their frame to make room for others.
+    evictions,
+    /// Pages copied from their frame to their home.
+    write_backs,
+    /// Pages whose copy to their home failed. They stayed dirty in their frames.
+    failed_write_backs,
+    /// Bytes copied to the device.
+    bytes_to_device,
+    /// Bytes copied from the device.
+    bytes_from_device,
+    /// Batches of copies and kernels submitted to the device.
+    submissions,
+    /// Times that a thread had to wait: for a copy, a page held by another, or a frame.
+    waits,
+}
+
+/// What an array has done since it was built or its statistics were reset.
+///
+/// Hits are counted by thread, not by channel, because a hit does not find out which channel its page belongs to; more than 63
+/// arrays alive at once share the last counter of hits. All numbers are exact once no access is under way.
+///
+/// ```
+/// use vmarray::VirtualArray;
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.set(3, 1)?;
+/// assert_eq!(array.get(3)?, 1);
+/// let stats = array.stats();
+/// assert_eq!((stats.hits, stats.total().misses), (1, 1));
+/// assert_eq!(stats.hit_rate(), 0.5);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Stats {
+    /// Accesses that found their page in its frame. A range counts once for each of its pages.
+    pub hits: u64,
+    /// By channel.
+    pub channels: Vec<ChannelStats>,
+}
+
+impl Stats {
+    /// The sum over all channels.
+    #[must_use]
+    pub fn total(&self) -> ChannelStats {
+        self.channels.iter().fold(ChannelStats::default(), |sum, c| sum + *c)
+    }
+
+    /// Hits as a share of hits and misses; 1 if there were neither.
+    #[must_use]
+    pub fn hit_rate(&self) -> f64 {
+        let all = self.hits + self.total().misses;
+        if all == 0 { 1.0 } else { self.hits as f64 / all as f64 }
+    }
+}

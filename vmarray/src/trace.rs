@@ -1,0 +1,26 @@
+//! What is worth a line in a log. Without the feature `tracing`, what an operator must not miss goes to standard error.
+
+/// Page-locked memory was refused; the cache goes on in pageable memory.
+pub(crate) fn pin_refused(error: &backend_api::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%error, "page-locking was refused: copies go through pageable memory and are slower");
+    #[cfg(not(feature = "tracing"))]
+    {
+        use std::sync::Once;
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            eprintln!(
+                "vmarray: page-locking was refused, so copies go through pageable memory and are slower \
+                 (raise the limit of locked memory, or ask for HostMemory::Pageable): {error}"
+            );
+        });
+    }
+}
+
+/// Pages that nobody asked for yet could not be fetched.
+pub(crate) fn read_ahead_failed(error: &crate::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(%error, "read-ahead failed; the access itself will tell");
+    #[cfg(not(feature = "tracing"))]
+    let _ = error;
+}
