@@ -213,7 +213,9 @@ macro_rules! define_device_trait {
             /// As [`poll`](Self::poll).
             fn wait(&self, ticket: ::backend_api::Ticket) -> ::backend_api::Result<()>;
 
-            /// Wakes `waker` once, when a ticket is done or has failed; at once if that is so already. Never blocks.
+            /// Wakes `waker` once, when a ticket is done or has failed; at once, before this returns, if that is so
+            /// already or the ticket was never given. Never blocks. A waker may call the device: it runs while no lock
+            /// is held.
             fn wake(&self, ticket: ::backend_api::Ticket, waker: ::std::task::Waker);
 
             /// Work submitted to `queue` from now on starts after `ticket`, of whichever queue of this device, is

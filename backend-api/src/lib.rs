@@ -10,39 +10,40 @@
 //! # The contract
 //!
 //! **Names.** A device hands out opaque names: [`BufferId`] for device memory, [`HostId`] for host memory that it can
-//! copy from and to, [`QueueId`] for queues. Names are unique in the process. One that a device does not know is refused with
-//! [`ErrorKind::UnknownHandle`]. Opaque names rather than associated types, because arrays over mixed devices dispatch
-//! through an enum, which associated types would forbid; the owners bring back what types would have given.
+//! copy from and to, [`QueueId`] for queues. Names are unique in the process. One that a device does not know is
+//! refused with [`ErrorKind::UnknownHandle`]. Opaque names rather than associated types, because arrays over mixed
+//! devices dispatch through an enum, which associated types would forbid; the owners bring back what types would have
+//! given.
 //!
-//! **Validation.** A device checks every name and every range before it starts anything, so `submit` and its sisters are
-//! safe functions: no copy or kernel ever leaves the memory that its names stand for. Arithmetic on what callers pass
-//! never overflows silently.
+//! **Validation.** A device checks every name and every range before it starts anything, so `submit` and its sisters
+//! are safe functions: no copy or kernel ever leaves the memory that its names stand for. Arithmetic on what callers
+//! pass never overflows silently.
 //!
 //! **Queues.** Work in one queue runs in the order of submission, each call seeing the effects of the calls before it.
 //! Work in different queues may run at the same time and in any order, unless [`Device::order_after`] says otherwise.
 //! A call that fails does not stop its queue: later work runs, and is not told.
 //!
-//! **Tickets.** Each submission returns a [`Ticket`], a number that rises by one within its queue. *Done* means that all
-//! effects of the call, and of all before it in the queue, are visible to the host and to all queues. Asking has three
-//! answers: pending, done, or an error; a dead device is never "pending" for ever. Asking is free of side effects, so
-//! many threads can ask for one ticket.
+//! **Tickets.** Each submission returns a [`Ticket`], a number that rises by one within its queue. *Done* means that
+//! all effects of the call, and of all before it in the queue, are visible to the host and to all queues. Asking has
+//! three answers: pending, done, or an error; a dead device is never "pending" for ever. Asking is free of side
+//! effects, so many threads can ask for one ticket.
 //!
-//! **Memory in flight.** The device itself keeps memory alive that submitted work touches: releasing a buffer, a piece of host
-//! memory or a queue blocks until that work is done or the device is declared lost. So no safe call, early return, panic or forgotten
-//! ticket makes a card write to memory that is somebody else's. After a call returned an error, nothing of it is in
-//! flight.
+//! **Memory in flight.** The device itself keeps memory alive that submitted work touches: releasing a buffer, a piece
+//! of host memory or a queue blocks until that work is done or the device is declared lost. So no safe call, early
+//! return, panic or forgotten ticket makes a card write to memory that is somebody else's. After a call returned an
+//! error, nothing of it is in flight.
 //!
-//! **Host memory and races.** Nobody but its owner decides when host memory is read or written by the program, and doing
-//! so through its address is unsafe code with this duty: no *reference* into a range may exist while work in flight writes
-//! to it, and no `&mut` while work in flight reads it. Reading a range through atomics while work in flight writes to
-//! it is allowed, and gives bytes of unspecified value: a page cache does so when an optimistic read loses its race, and
-//! throws the bytes away. A backend that copies with the processor must therefore use [`racy::copy`] towards host memory that
-//! others see, never an ordinary `memcpy`.
+//! **Host memory and races.** Nobody but its owner decides when host memory is read or written by the program, and
+//! doing so through its address is unsafe code with this duty: no *reference* into a range may exist while work in
+//! flight writes to it, and no `&mut` while work in flight reads it. Reading a range through atomics while work in
+//! flight writes to it is allowed, and gives bytes of unspecified value: a page cache does so when an optimistic read
+//! loses its race, and throws the bytes away. A backend that copies with the processor must therefore use
+//! [`racy::copy`] towards host memory that others see, never an ordinary `memcpy`.
 //!
 //! **Contents.** New device memory holds anything, possibly data of another program. New host memory is zeroed.
 //!
-//! **Failure.** Errors carry a [kind](ErrorKind), which is all that logic may react to, and the figures and driver codes
-//! that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device fails every
+//! **Failure.** Errors carry a [kind](ErrorKind), which is all that logic may react to, and the figures and driver
+//! codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device fails every
 //! call from then on, at once, and its pending tickets with [`ErrorKind::Lost`]; releasing its memory still works.
 //!
 //! **Zero.** Copies, fills, searches, gathers and scatters of nothing are valid, at any offset up to the end of their

@@ -4,7 +4,8 @@
 //! bytes afterwards. These copies behave as one relaxed atomic access per byte (or per larger piece): a race gives
 //! bytes of unspecified value and nothing worse. They order nothing; fences do that.
 //!
-//! On x86-64 the long copy is the processor's own string move in inline assembly, which runs at the speed of `memcpy`; elsewhere,
+//! On x86-64 copies are moves of any alignment in inline assembly, long ones the processor's own string move, which
+//! runs at the speed of `memcpy`; elsewhere,
 //! and under `--cfg portable_copy` (sanitizers do not see into assembly), it is a loop over relaxed atomics.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -22,32 +23,87 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 /// ```
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other threads may read and write both
-/// ranges meanwhile, if they do so by atomic accesses or by the functions of this module, or are devices; no
-/// reference to a range that is being written may be in use.
+/// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other threads may
+/// read and write both ranges meanwhile, if they do so by atomic accesses or by the functions of this module, or are
+/// devices; no reference to a range that is being written may be in use.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
-    {
-        /// From here on the string move is faster than the loop (its start costs some 30 cycles).
-        const STRING_MOVE_BYTES: usize = 256;
-        if bytes >= STRING_MOVE_BYTES {
-            // SAFETY: the caller vouches for both ranges. The direction flag is clear by the ABI. Assembly may do
-            // what some sequence of relaxed atomic byte accesses could do, and this does no more.
-            unsafe {
-                std::arch::asm!(
+    // SAFETY: passed on.
+    unsafe {
+        x86_64::copy(from, to, bytes);
+    }
+    #[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
+    // SAFETY: passed on.
+    unsafe {
+        copy_words(from, to, bytes);
+    }
+}
+
+/// Copies in inline assembly, which may do what some sequence of relaxed atomic byte accesses could do.
+#[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
+mod x86_64 {
+    use std::arch::asm;
+
+    /// From here on the string move is the fastest; its start costs some 30 cycles.
+    const STRING_MOVE_BYTES: usize = 256;
+
+    /// Moves one piece through a register.
+    macro_rules! piece {
+        ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr) => {
+            asm!(
+                concat!($move, " ", $register, ", [{from}]"),
+                concat!($move, " [{to}], ", $register),
+                from = in(reg) $from,
+                to = in(reg) $to,
+                piece = out($class) _,
+                options(nostack, preserves_flags)
+            )
+        };
+    }
+
+    /// # Safety
+    /// As [`super::copy`].
+    #[inline]
+    pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
+        /// Moves the first and the last piece of a width, which may overlap.
+        macro_rules! both_ends {
+            ($size:literal, $class:ident, $move:literal, $register:literal) => {{
+                // SAFETY: the caller vouches for both ranges, which are at least this wide.
+                unsafe {
+                    piece!($class, $move, $register, from, to);
+                    piece!($class, $move, $register, from.add(bytes - $size), to.add(bytes - $size));
+                }
+            }};
+        }
+        match bytes {
+            0 => {}
+            1 => both_ends!(1, reg_byte, "mov", "{piece}"),
+            2..4 => both_ends!(2, reg, "mov", "{piece:x}"),
+            4..8 => both_ends!(4, reg, "mov", "{piece:e}"),
+            8..16 => both_ends!(8, reg, "mov", "{piece}"),
+            16..STRING_MOVE_BYTES => {
+                let mut done = 0;
+                while bytes - done > 16 {
+                    // SAFETY: vouched for by the caller; `done + 16` is inside.
+                    unsafe { piece!(xmm_reg, "movdqu", "{piece}", from.add(done), to.add(done)) };
+                    done += 16;
+                }
+                // SAFETY: as above; there are at least 16 bytes.
+                unsafe { piece!(xmm_reg, "movdqu", "{piece}", from.add(bytes - 16), to.add(bytes - 16)) };
+            }
+            // SAFETY: vouched for by the caller. The direction flag is clear by the ABI.
+            _ => unsafe {
+                asm!(
                     "rep movsb",
                     inout("rcx") bytes => _,
                     inout("rsi") from => _,
                     inout("rdi") to => _,
                     options(nostack, preserves_flags)
                 );
-            }
-            return;
+            },
         }
     }
-    // SAFETY: passed on.
-    unsafe { copy_words(from, to, bytes) }
 }
 
 /// The portable copy: words where both sides are aligned alike, bytes elsewhere.
@@ -55,6 +111,7 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// As [`copy`].
 #[inline]
+#[cfg_attr(all(target_arch = "x86_64", not(any(portable_copy, miri))), allow(dead_code))]
 unsafe fn copy_words(from: *const u8, to: *mut u8, bytes: usize) {
     const WORD: usize = size_of::<u64>();
     let mut done = 0;
@@ -79,6 +136,7 @@ unsafe fn copy_words(from: *const u8, to: *mut u8, bytes: usize) {
 /// # Safety
 /// As [`copy`], for the bytes of the range.
 #[inline]
+#[cfg_attr(all(target_arch = "x86_64", not(any(portable_copy, miri))), allow(dead_code))]
 unsafe fn copy_bytes(from: *const u8, to: *mut u8, range: std::ops::Range<usize>) {
     for i in range {
         // SAFETY: `i` is within the ranges that the caller vouches for; bytes are always aligned.

@@ -131,7 +131,8 @@ pub struct Search<'a> {
     pub limit: u64,
     /// Whether the total must be exact. If not, the search may stop once the first `limit` matches are known.
     pub count_all: bool,
-    /// Where the answer goes: [`Search::answer_bytes`] bytes, at a multiple of 8.
+    /// Where the answer goes, at a multiple of 8: [`Search::answer_bytes`] bytes for the smaller of `limit` and the
+    /// number of elements. What follows the listed indices there is unspecified.
     pub answer: HostSpan,
 }
 

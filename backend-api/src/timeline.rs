@@ -88,7 +88,8 @@ impl Timeline {
 
     /// Marks everything up to `value` as done, and `value` itself as failed if the outcome says so.
     ///
-    /// A value that is not newer than what is done already is ignored: after [`lose`](Self::lose) a worker may still come with one.
+    /// A value that is not newer than what is done already is ignored: after [`lose`](Self::lose) a worker may still
+    /// come with one.
     pub fn complete(&self, value: u64, outcome: Result<()>) {
         let mut state = self.state.lock();
         if value <= self.completed.load(Ordering::Relaxed) {

@@ -8,7 +8,6 @@ use backend_api::{Commit, Error, ErrorKind, Result, racy};
 use crate::error;
 use crate::medium::Medium;
 use crate::memory::Map;
-use crate::short;
 
 /// The memory of a device, as a sum.
 #[derive(Debug)]
@@ -67,10 +66,10 @@ impl Drop for Share {
 
 /// Device memory in RAM.
 ///
-/// Nothing but the copies of [`racy`] and the moves of [`short`] ever touches it, so that queues which race on it by
-/// a mistake of the program, through safe calls, get mixed-up bytes and no undefined behaviour. Kernels either load
-/// single words in this way or copy block after block into memory of their own, which stays in the first-level cache,
-/// and compute there with ordinary, vectorised code.
+/// Nothing but the copies of [`racy`] and the moves of [`short`](crate::short) ever touches it, so that queues which
+/// race on it by a mistake of the program, through safe calls, get mixed-up bytes and no undefined behaviour. Kernels
+/// either load single words in this way or copy block after block into memory of their own, which stays in the
+/// first-level cache, and compute there with ordinary, vectorised code.
 #[derive(Debug)]
 pub(crate) struct Ram {
     // Dropped in this order: there is no moment at which memory is free by the books and still taken.
@@ -123,7 +122,7 @@ impl Medium for Ram {
     #[inline]
     unsafe fn read(&self, _operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()> {
         // SAFETY: the caller vouches for both ranges.
-        unsafe { short::copy(self.at(offset), to, bytes) };
+        unsafe { racy::copy(self.at(offset), to, bytes) };
         Ok(())
     }
 
@@ -136,7 +135,7 @@ impl Medium for Ram {
         bytes: usize,
     ) -> Result<()> {
         // SAFETY: the caller vouches for both ranges.
-        unsafe { short::copy(from, self.at(offset), bytes) };
+        unsafe { racy::copy(from, self.at(offset), bytes) };
         Ok(())
     }
 

@@ -1,10 +1,9 @@
-//! Short racing accesses: what [`racy::copy`] is for long ones.
+//! Racing reads of single words: what [`racy::copy`](backend_api::racy::copy) is for many
+//! bytes.
 //!
 //! The same rule holds: each access behaves as one relaxed atomic access per byte, so a race gives bytes of
 //! unspecified value and nothing worse. On x86-64 that is a plain move in inline assembly, of any alignment;
 //! elsewhere, and under `--cfg portable_copy`, it is left to atomics.
-
-use backend_api::racy;
 
 /// Whether moves are written in assembly.
 macro_rules! x86_64_moves {
@@ -24,7 +23,8 @@ pub(crate) trait Word: Copy + PartialEq {
     /// Reads it.
     ///
     /// # Safety
-    /// The bytes must be readable. They need not be aligned, and others may write to them as [`racy`] says.
+    /// The bytes must be readable. They need not be aligned, and others may write to them as [`backend_api::racy`]
+    /// says.
     unsafe fn load(from: *const u8) -> Self;
 }
 
@@ -54,7 +54,7 @@ macro_rules! word {
                 } else {
                     let mut bytes = [0; size_of::<$word>()];
                     // SAFETY: the caller vouches for the source; the target is ours.
-                    unsafe { racy::copy(from, bytes.as_mut_ptr(), bytes.len()) };
+                    unsafe { backend_api::racy::copy(from, bytes.as_mut_ptr(), bytes.len()) };
                     Self::from_ne_bytes(bytes)
                 }}
             }
@@ -119,62 +119,6 @@ mod vector {
     }
 }
 
-/// [`racy::copy`] for elements: without a detour for bytes that are not aligned alike.
-///
-/// # Safety
-/// As [`racy::copy`].
-#[inline]
-pub(crate) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
-    x86_64_moves! {{
-        /// From here on the string move is the faster one.
-        const STRING_MOVE_BYTES: usize = 256;
-        /// Moves one piece of each width that fits, at the start and at the end; they may overlap.
-        macro_rules! both_ends {
-            ($size:literal, $class:ident, $move:literal, $register:literal) => {{
-                // SAFETY: the caller vouches for both ranges, which are at least this wide.
-                unsafe {
-                    move_one!($class, $move, $register, from, to);
-                    move_one!($class, $move, $register, from.add(bytes - $size), to.add(bytes - $size));
-                }
-            }};
-        }
-        macro_rules! move_one {
-            ($class:ident, $move:literal, $register:literal, $from:expr, $to:expr) => {
-                std::arch::asm!(
-                    concat!($move, " ", $register, ", [{from}]"),
-                    concat!($move, " [{to}], ", $register),
-                    from = in(reg) $from,
-                    to = in(reg) $to,
-                    piece = out($class) _,
-                    options(nostack, preserves_flags)
-                )
-            };
-        }
-        match bytes {
-            0 => {}
-            1 => both_ends!(1, reg_byte, "mov", "{piece}"),
-            2..4 => both_ends!(2, reg, "mov", "{piece:x}"),
-            4..8 => both_ends!(4, reg, "mov", "{piece:e}"),
-            8..16 => both_ends!(8, reg, "mov", "{piece}"),
-            16..STRING_MOVE_BYTES => {
-                let mut done = 0;
-                while bytes - done > 16 {
-                    // SAFETY: as above; `done + 16` is inside.
-                    unsafe { move_one!(xmm_reg, "movdqu", "{piece}", from.add(done), to.add(done)) };
-                    done += 16;
-                }
-                // SAFETY: as above; there are at least 16 bytes.
-                unsafe { move_one!(xmm_reg, "movdqu", "{piece}", from.add(bytes - 16), to.add(bytes - 16)) };
-            }
-            // SAFETY: passed on.
-            _ => unsafe { racy::copy(from, to, bytes) },
-        }
-    } else {
-        // SAFETY: passed on.
-        unsafe { racy::copy(from, to, bytes) };
-    }}
-}
-
 /// Tells the processor that this place will be read soon. Any address will do.
 #[inline]
 pub(crate) fn prefetch(address: *const u8) {
@@ -190,20 +134,6 @@ pub(crate) fn prefetch(address: *const u8) {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn every_length_and_alignment_is_copied_and_nothing_else() {
-        let from: Vec<u8> = (0..400_u32).map(|i| (i * 7 + 3) as u8).collect();
-        for (start, target) in (0..9).flat_map(|a| (0..9).map(move |b| (a, b))) {
-            for bytes in (0..70).chain([255, 256, 257]) {
-                let mut to = vec![0xEE_u8; 400];
-                // SAFETY: both vectors are longer than offset plus length.
-                unsafe { copy(from.as_ptr().add(start), to.as_mut_ptr().add(target), bytes) };
-                assert_eq!(to[target..target + bytes], from[start..start + bytes]);
-                assert!(to[..target].iter().chain(&to[target + bytes..]).all(|&byte| byte == 0xEE));
-            }
-        }
-    }
 
     #[test]
     fn words_are_read_at_every_alignment() {

@@ -1,11 +1,7 @@
 //! One type for devices of all backends, so that an array can lie on a mixture of them.
 
-use std::sync::Arc;
-
 use backend_api::Device;
 use enum_dispatch::enum_dispatch;
-
-use crate::error::Result;
 
 /// The definition of [`Device`] once more, for `enum_dispatch` to read; the implementation it generates is for the real
 /// trait.
@@ -44,25 +40,13 @@ pub enum AnyDevice {
     /// What exists only in tests.
     #[cfg(feature = "host")]
     Simulated(backend_host::SimulatedDevice),
+    /// An NVIDIA card.
+    #[cfg(feature = "cuda")]
+    Cuda(backend_cuda::CudaDevice),
+    /// A card of any vendor.
+    #[cfg(feature = "opencl")]
+    OpenCl(backend_opencl::OpenClDevice),
     /// Nothing: no backend is compiled in.
-    #[cfg(not(feature = "host"))]
+    #[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host")))]
     Nothing(crate::no_device::NoDevice),
-}
-
-/// The devices that an array is put on if none are named: host RAM if there is nothing better.
-///
-/// # Errors
-/// [`NoDevices`](crate::ErrorKind::NoDevices) if no backend is compiled in or none finds anything.
-///
-/// ```
-/// for device in vmarray::devices()? {
-///     println!("{}", backend_api::Device::info(&*device));
-/// }
-/// # Ok::<(), vmarray::Error>(())
-/// ```
-pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
-    #[cfg(feature = "host")]
-    return Ok(vec![Arc::new(backend_host::HostDevice::builder().build()?.into())]);
-    #[cfg(not(feature = "host"))]
-    Err(crate::error::ErrorKind::NoDevices.into())
 }

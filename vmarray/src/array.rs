@@ -37,22 +37,23 @@ use crate::stats::Stats;
 ///
 /// # Consistency
 ///
-/// An element is never torn. A write that has returned is seen by every later read, from any thread, cached or not, through
-/// a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory as acquire loads and release
-/// stores do, so an element can hand over other data. Operations on ranges are atomic by page, not as a whole.
+/// An element is never torn. A write that has returned is seen by every later read, from any thread, cached or not,
+/// through a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory as acquire loads and
+/// release stores do, so an element can hand over other data. Operations on ranges are atomic by page, not as a whole.
 ///
 /// # Cost
 ///
-/// A hit takes no lock and, for elements of 1, 2, 4 or 8 bytes, writes nothing that another thread reads. A miss copies one page, and a
-/// second one if it has to evict a page that was written to. Threads that miss different pages do not wait for each
-/// other.
+/// A hit takes no lock and, for elements of 1, 2, 4 or 8 bytes, writes nothing that another thread reads. A miss copies
+/// one page, and a second one if it has to evict a page that was written to. Threads that miss different pages do not
+/// wait for each other.
 ///
 /// # Locks
 ///
-/// [Page guards](crate::PageRef), cursors and iterators hold pages; while they do, other threads that want to write to such a
-/// page (or, of a [`PageMut`](crate::PageMut), to read it) wait. A thread that holds guards itself never waits for
-/// something that might wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
-/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. No other operation holds anything while code of the caller runs.
+/// [Page guards](crate::PageRef), cursors and iterators hold pages; while they do, other threads that want to write to
+/// such a page (or, of a [`PageMut`](crate::PageMut), to read it) wait. A thread that holds guards itself never waits
+/// for something that might wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
+/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. No other operation holds anything while code of the
+/// caller runs.
 ///
 /// # Example
 ///
@@ -87,8 +88,8 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     marker: PhantomData<fn(T) -> T>,
 }
 
-// SAFETY: the pointer leads into the page table that the pager owns; all access through it is by the page protocol, which is
-// made for many threads. Elements are `Send + Sync` plain data.
+// SAFETY: the pointer leads into the page table that the pager owns; all access through it is by the page protocol,
+// which is made for many threads. Elements are `Send + Sync` plain data.
 unsafe impl<T: Element, D: Device> Send for VirtualArray<T, D> {}
 // SAFETY: as above.
 unsafe impl<T: Element, D: Device> Sync for VirtualArray<T, D> {}
@@ -121,7 +122,7 @@ impl<T: Element> VirtualArray<T> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn builder(len: usize) -> Builder<T, AnyDevice> {
-        Builder::new(len, crate::any::devices)
+        Builder::new(len, crate::discovery::devices)
     }
 }
 
@@ -267,8 +268,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Writes an element.
     ///
-    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes, else the page's latch for the time of the copy. A miss copies one
-    /// page from its device, unless it was never written, and blocks until it is there.
+    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes, else the page's latch for the time of the copy. A
+    /// miss copies one page from its device, unless it was never written, and blocks until it is there.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -396,8 +397,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(old.expect("set by the closure, which was run"))
     }
 
-    /// Writes `new` if the element's bytes equal those of `current`, as one atomic step. Returns what the element was: in
-    /// `Ok` if it was replaced, else in `Err`.
+    /// Writes `new` if the element's bytes equal those of `current`, as one atomic step. Returns what the element was:
+    /// in `Ok` if it was replaced, else in `Err`.
     ///
     /// Bytes are compared, so a floating-point NaN can equal itself, and `0.0` differs from `-0.0`.
     ///
@@ -516,8 +517,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// zeroes for the whole page if it was never written.
     ///
     /// # Errors
-    /// As [`get`](Self::get). A failed copy leaves its target unspecified, so the page is then given a frame after all, which
-    /// takes the value; if that fails, too, the element's value is unspecified.
+    /// As [`get`](Self::get). A failed copy leaves its target unspecified, so the page is then given a frame after all,
+    /// which takes the value; if that fails, too, the element's value is unspecified.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(10)?;

@@ -142,8 +142,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the cache
-    /// goes on in pageable memory and says so.
+    /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the
+    /// cache goes on in pageable memory and says so.
     pub fn host_memory(mut self, kind: HostMemory) -> Self {
         self.memory = kind;
         self.fall_back = true;
@@ -157,8 +157,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Whether device memory is written to once while the array is built, so that it is known to exist. Many drivers hand out
-    /// memory that they look for at first use. Costs the time to write it.
+    /// Whether device memory is written to once while the array is built, so that it is known to exist. Many drivers
+    /// hand out memory that they look for at first use. Costs the time to write it.
     pub fn commit(mut self, commit: Commit) -> Self {
         self.commit = commit;
         self

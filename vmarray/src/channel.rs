@@ -379,9 +379,9 @@ impl<D: Device> Channel<D> {
         self.shard.lock().adopt(page, frame.index, self.recency);
     }
 
-    /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the caller
-    /// [puts it back](Self::put_back): not before, since the entry still names it; and it is taken out before that, since
-    /// the page may get another frame the moment it is vacated.
+    /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the
+    /// caller [puts it back](Self::put_back): not before, since the entry still names it; and it is taken out before
+    /// that, since the page may get another frame the moment it is vacated.
     pub(crate) fn disown(&self, address: *mut u8, page: u64) -> Frame {
         let mut shard = self.shard.lock();
         let frame = shard.frame_at(address, self.frame_stride);
@@ -476,8 +476,8 @@ impl<D: Device> Channel<D> {
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let mut shard = self.shard.lock();
                 shard.transfers.push(Transfer { ticket, work: Work::WriteBack(pages) });
-                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is to
-                // help now.
+                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
+                // to help now.
                 for victim in dirty {
                     let entry = table.entry(victim.page);
                     if entry.mark_in_flight() {
@@ -630,8 +630,8 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// The pages of a range that have frames now, in ascending order; of those only the dirty ones if so wanted. All of that
-    /// may change at once.
+    /// The pages of a range that have frames now, in ascending order; of those only the dirty ones if so wanted. All of
+    /// that may change at once.
     pub(crate) fn resident_pages(
         &self,
         table: &PageTable,
@@ -783,8 +783,8 @@ impl<D: Device> Shard<D> {
     }
 }
 
-/// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller holds the page:
-/// exclusively for [`Access::All`], at least shared for [`Access::Writes`].
+/// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller holds the
+/// page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
 pub(crate) fn quiesce(entry: &Entry, before: State, access: Access) {
     quiesce_all(std::iter::once((entry, before)), access);
 }

@@ -128,7 +128,8 @@ pub(crate) unsafe fn compare_exchange<T: Element>(at: *mut T, current: T, new: T
     by_word!(T, compare_exchange)
 }
 
-/// Copies an element of any size out, word by word if it can be aligned. What it holds may be a mixture if others write.
+/// Copies an element of any size out, word by word if it can be aligned. What it holds may be a mixture if others
+/// write.
 ///
 /// # Safety
 /// `at` is readable and only touched atomically meanwhile.

@@ -65,6 +65,14 @@ pub enum ErrorKind {
     /// There is no device to put pages on.
     #[error("there is no device to put pages on")]
     NoDevices,
+    /// A wish for devices that cannot be understood.
+    #[error(
+        "the wish for devices {wish:?} is none of backend, backend:number, backend:text, text, kind, all"
+    )]
+    DeviceFilter {
+        /// The wish.
+        wish: String,
+    },
     /// Every device has zero channels.
     #[error("all {devices} devices are switched off by a share of zero channels")]
     NoChannels {

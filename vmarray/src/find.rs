@@ -26,9 +26,9 @@ pub struct Found {
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// The indices of all elements whose field has this value, ascending.
     ///
-    /// The search runs on all devices at once, where the data lies: only what was written and is not there yet is copied to them,
-    /// and the indices back. It sees every write that returned before it began; of writes that happen meanwhile it sees any. Values are
-    /// equal if their bytes are.
+    /// The search runs on all devices at once, where the data lies: only what was written and is not there yet is
+    /// copied to them, and the indices back. It sees every write that returned before it began; of writes that happen
+    /// meanwhile it sees any. Values are equal if their bytes are.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device); [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the calling thread
@@ -46,7 +46,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.find_first(.., field, value, usize::MAX).map(|found| found.indices)
     }
 
-    /// As [`find`](Self::find), within a range of elements, for the first `limit` matches; and how many there are in all.
+    /// As [`find`](Self::find), within a range of elements, for the first `limit` matches; and how many there are in
+    /// all.
     ///
     /// # Errors
     /// As [`find`](Self::find), and [`RangeOutside`](crate::ErrorKind::RangeOutside),
@@ -162,8 +163,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(found)
     }
 
-    /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one another without
-    /// gaps, so they are one run.
+    /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one another
+    /// without gaps, so they are one run.
     fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
         let (count, page_len) = (self.pager().channels().len(), self.page_len());
         // How many elements of the channel come before an element of the array.

@@ -1,7 +1,7 @@
 //! Which page guards the calling thread holds, so that it never waits for something that might wait for it.
 //!
-//! The rule is that of ordered locks: a thread that holds guards may block on a guarded page only if that page's entry comes
-//! after all that it holds. Guards cannot be sent to other threads, so the list is complete.
+//! The rule is that of ordered locks: a thread that holds guards may block on a guarded page only if that page's entry
+//! comes after all that it holds. Guards cannot be sent to other threads, so the list is complete.
 
 use std::cell::RefCell;
 

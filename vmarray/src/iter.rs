@@ -108,8 +108,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Runs a closure on each element of a range, mutably and in place, in order, with its index.
     ///
-    /// An iterator cannot lend elements of pages that it lets go itself; so this is what `iter_mut` is for a slice. Holds one
-    /// page at a time.
+    /// An iterator cannot lend elements of pages that it lets go itself; so this is what `iter_mut` is for a slice.
+    /// Holds one page at a time.
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed), and what

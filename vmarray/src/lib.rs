@@ -1,8 +1,8 @@
 //! An array larger than RAM whose pages live in the memory of all GPUs of the machine.
 //!
-//! [`VirtualArray`] is used by index from any number of threads, as if it were a `Vec` of plain data. Its pages live in the
-//! combined video memory of the machine's cards, or in host RAM or a file where there is none, and those used lately are
-//! cached in page-locked RAM.
+//! [`VirtualArray`] is used by index from any number of threads, as if it were a `Vec` of plain data. Its pages live in
+//! the combined video memory of the machine's cards, or in host RAM or a file where there is none, and those used
+//! lately are cached in page-locked RAM.
 //!
 //! ```
 //! use vmarray::{Field, VirtualArray};
@@ -49,6 +49,8 @@ mod channel;
 #[cfg(not(loom))]
 mod cursor;
 #[cfg(not(loom))]
+mod discovery;
+#[cfg(not(loom))]
 mod element;
 #[cfg(not(loom))]
 mod error;
@@ -64,7 +66,7 @@ mod guards;
 mod iter;
 #[cfg(not(loom))]
 mod map;
-#[cfg(not(any(feature = "host", loom)))]
+#[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host", loom)))]
 mod no_device;
 #[cfg(not(loom))]
 mod page_guard;
@@ -88,10 +90,11 @@ pub use facade::*;
 
 #[cfg(not(loom))]
 mod facade {
-    pub use crate::any::{AnyDevice, devices};
+    pub use crate::any::AnyDevice;
     pub use crate::array::VirtualArray;
     pub use crate::builder::Builder;
     pub use crate::cursor::{Cursor, CursorMut};
+    pub use crate::discovery::{Choice, Discovery, DiscoveryReport, devices};
     pub use crate::element::{Element, Field};
     pub use crate::error::{Error, ErrorKind, Result};
     pub use crate::evict::EvictionPolicy;
@@ -104,7 +107,13 @@ mod facade {
     pub use crate::stats::{ChannelStats, Stats};
 
     pub use backend_api::{self as device, Commit, Device, HostMemory};
+    /// NVIDIA cards as devices.
+    #[cfg(feature = "cuda")]
+    pub use backend_cuda as cuda;
     /// Host RAM, files and simulations as devices.
     #[cfg(feature = "host")]
     pub use backend_host as host;
+    /// Cards of all vendors as devices.
+    #[cfg(feature = "opencl")]
+    pub use backend_opencl as opencl;
 }

@@ -13,8 +13,8 @@ use crate::error::{ErrorKind, Result};
 pub enum MapMode {
     /// The slice holds the elements; what the closure changes is dropped.
     Read,
-    /// The slice holds zeroes or, in a buffer of the caller's, anything; all of it is written to the range. Nothing is fetched
-    /// for pages that are covered whole.
+    /// The slice holds zeroes or, in a buffer of the caller's, anything; all of it is written to the range. Nothing is
+    /// fetched for pages that are covered whole.
     Write,
     /// The slice holds the elements, and is written to the range.
     ReadWrite,
@@ -47,13 +47,13 @@ pub enum MapBuffer<'a, T> {
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Runs a closure on a range as one slice.
     ///
-    /// The slice is a copy: nothing is locked while the closure runs, so it may use this and other arrays, take its time, and
-    /// panic, in which case nothing is written. Reading and writing are atomic by page; what others write to the range between
-    /// the two is overwritten in the modes that write.
+    /// The slice is a copy: nothing is locked while the closure runs, so it may use this and other arrays, take its
+    /// time, and panic, in which case nothing is written. Reading and writing are atomic by page; what others write to
+    /// the range between the two is overwritten in the modes that write.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), what [`read`](Self::read) and
-    /// [`write`](Self::write) report. The closure's own result is the value.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), what
+    /// [`read`](Self::read) and [`write`](Self::write) report. The closure's own result is the value.
     ///
     /// ```
     /// use vmarray::{MapMode, VirtualArray};
@@ -117,8 +117,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 let bytes = range.len() * size_of::<T>();
                 let memory = HostBuffer::new(channel.device(), bytes, HostMemory::Pinned)
                     .or_else(|_| HostBuffer::new(channel.device(), bytes, HostMemory::Pageable))?;
-                // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, known to this function alone, and no
-                // device works on it; it lives until the closure has run.
+                // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, known to this function alone, and
+                // no device works on it; it lives until the closure has run.
                 let slice = unsafe {
                     std::slice::from_raw_parts_mut(memory.address().as_ptr().cast::<T>(), range.len())
                 };
@@ -166,8 +166,8 @@ impl<T: Element> AlignedVec<T> {
 
     fn slice(&mut self) -> &mut [T] {
         let start = self.lines.as_mut_ptr().cast::<u8>();
-        // SAFETY: the memory is zeroed, which is a valid `T`; the address is aligned after the offset, for which `zeroed`
-        // left room; the borrow is exclusive.
+        // SAFETY: the memory is zeroed, which is a valid `T`; the address is aligned after the offset, for which
+        // `zeroed` left room; the borrow is exclusive.
         unsafe {
             let start = start.add(start.align_offset(align_of::<T>()));
             std::slice::from_raw_parts_mut(start.cast(), self.len)

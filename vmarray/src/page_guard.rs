@@ -17,8 +17,8 @@ use crate::pager::Fetch;
 
 /// A page's elements, shared: a slice in the page's frame.
 ///
-/// While it lives the page stays in RAM, others can read it, and threads that want to write to it wait. It belongs to the
-/// thread that took it. Leaking it keeps the page in RAM, unwritable, as long as the array lives.
+/// While it lives the page stays in RAM, others can read it, and threads that want to write to it wait. It belongs to
+/// the thread that took it. Leaking it keeps the page in RAM, unwritable, as long as the array lives.
 ///
 /// ```
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
@@ -34,8 +34,8 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
 
 /// A page's elements, exclusively: a mutable slice in the page's frame.
 ///
-/// While it lives, all other threads that want the page wait. What was lent mutably is written back later. It belongs to
-/// the thread that took it. Leaking it locks the page as long as the array lives.
+/// While it lives, all other threads that want the page wait. What was lent mutably is written back later. It belongs
+/// to the thread that took it. Leaking it locks the page as long as the array lives.
 ///
 /// ```
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
@@ -170,9 +170,9 @@ macro_rules! common {
             type Target = [T];
 
             fn deref(&self) -> &[T] {
-                // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements. The guard keeps it
-                // resident, and nobody writes to it: shared guards have lock-free and latched writers shut out, exclusive
-                // ones everybody.
+                // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements. The guard
+                // keeps it resident, and nobody writes to it: shared guards have lock-free and latched writers shut
+                // out, exclusive ones everybody.
                 unsafe { std::slice::from_raw_parts(self.place.address, self.place.range().len()) }
             }
         }

@@ -461,11 +461,11 @@ impl<D: Device> Pager<D> {
         }
     }
 
-    /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their frames, others
-    /// on their device.
+    /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their frames,
+    /// others on their device.
     ///
-    /// What a device fails to fill, which leaves it unspecified, is filled in frames after all. On an error of that the pages
-    /// hold anything.
+    /// What a device fails to fill, which leaves it unspecified, is filled in frames after all. On an error of that the
+    /// pages hold anything.
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
@@ -531,8 +531,8 @@ impl<D: Device> Pager<D> {
         run.map(|slot| channel.page_of_slot(slot)).try_for_each(|page| self.fill_in_frame(page, pattern))
     }
 
-    /// Brings the home slots of a range of pages up to date, and writes zeroes to those that never had contents, so that a
-    /// device can work on all of them.
+    /// Brings the home slots of a range of pages up to date, and writes zeroes to those that never had contents, so
+    /// that a device can work on all of them.
     pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
         let count = self.channels.len() as u64;

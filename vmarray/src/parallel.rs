@@ -10,8 +10,8 @@ use crate::element::Element;
 use crate::error::Result;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Runs a closure on each page's part of a range, in parallel and in place: it gets the index of the first element, and the
-    /// elements. Stops at the first error.
+    /// Runs a closure on each page's part of a range, in parallel and in place: it gets the index of the first element,
+    /// and the elements. Stops at the first error.
     ///
     /// Each thread holds one page while the closure runs.
     ///
@@ -99,8 +99,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// All elements by value as a parallel iterator, in order. Copies a page at a time; nothing is held while the items are
-    /// used.
+    /// All elements by value as a parallel iterator, in order. Copies a page at a time; nothing is held while the items
+    /// are used.
     ///
     /// ```
     /// use rayon::prelude::*;

@@ -4,8 +4,9 @@ use crate::error::{ErrorKind, Result};
 
 /// How the pages of an array are distributed over its devices.
 ///
-/// A device's share is a number of *channels*. Page `p` lives on channel `p % K` of the `K` channels of all devices, which
-/// take turns, so that a device with twice the channels has twice the pages, and any run of pages is spread evenly.
+/// A device's share is a number of *channels*. Page `p` lives on channel `p % K` of the `K` channels of all devices,
+/// which take turns, so that a device with twice the channels has twice the pages, and any run of pages is spread
+/// evenly.
 ///
 /// ```
 /// use vmarray::{Placement, VirtualArray};

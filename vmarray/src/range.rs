@@ -46,8 +46,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Pages are fetched ahead while others are copied; they stay in the cache. Atomic by page.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`get`](Self::get) reports; after an error of a device the slice
-    /// holds the elements up to some page, and what it held before.
+    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`get`](Self::get) reports; after an error of a device the
+    /// slice holds the elements up to some page, and what it held before.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -79,8 +79,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Pages that are overwritten whole are not fetched. Atomic by page.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`set`](Self::set) reports; after an error of a device the elements up to
-    /// some page are written.
+    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`set`](Self::set) reports; after an error of a device the
+    /// elements up to some page are written.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -138,8 +138,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and what
-    /// [`set`](Self::set) reports. Pages that their device fails to fill are filled in frames; after an error of that, too,
-    /// the elements of the range are unspecified.
+    /// [`set`](Self::set) reports. Pages that their device fails to fill are filled in frames; after an error of that,
+    /// too, the elements of the range are unspecified.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1_000_000)?;
@@ -211,8 +211,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// there, or would have to wait for a frame, is left out.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); a device's refusal to start
-    /// copies. A copy that fails later is noticed by nobody but the next access, which tries again.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); a device's refusal to
+    /// start copies. A copy that fails later is noticed by nobody but the next access, which tries again.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -224,15 +224,16 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager().prefetch(self.touched_pages(&range))
     }
 
-    /// Copies what was written in a range of elements to the devices, and waits until that is done. Afterwards the pages can leave the
-    /// cache at no cost.
+    /// Copies what was written in a range of elements to the devices, and waits until that is done. Afterwards the
+    /// pages can leave the cache at no cost.
     ///
     /// There is no need for it: all operations see all writes, and pages are written back before they are evicted.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds one of the pages exclusively;
-    /// [`Device`](ErrorKind::Device) if a copy fails: its pages stay in the cache and dirty, the others are written back.
+    /// [`Device`](ErrorKind::Device) if a copy fails: its pages stay in the cache and dirty, the others are written
+    /// back.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -266,11 +267,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager().evict(&self.touched_pages(&range))
     }
 
-    /// Forgets the contents of a range: it reads as zeroes. Whole pages leave the cache, and nothing is written back for them.
+    /// Forgets the contents of a range: it reads as zeroes. Whole pages leave the cache, and nothing is written back
+    /// for them.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and, for the parts of pages
-    /// at the two ends, what [`set`](Self::set) reports.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and, for the parts of
+    /// pages at the two ends, what [`set`](Self::set) reports.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;

@@ -79,8 +79,8 @@ counters! {
 
 /// What an array has done since it was built or its statistics were reset.
 ///
-/// Hits are counted by thread, not by channel, because a hit does not find out which channel its page belongs to; more than 63
-/// arrays alive at once share the last counter of hits. All numbers are exact once no access is under way.
+/// Hits are counted by thread, not by channel, because a hit does not find out which channel its page belongs to; more
+/// than 63 arrays alive at once share the last counter of hits. All numbers are exact once no access is under way.
 ///
 /// ```
 /// use vmarray::VirtualArray;

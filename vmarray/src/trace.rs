@@ -24,3 +24,11 @@ pub(crate) fn read_ahead_failed(error: &crate::Error) {
     #[cfg(not(feature = "tracing"))]
     let _ = error;
 }
+
+/// A device that was found could not be opened; others are used.
+pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_api::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%device, %error, "a device cannot be used");
+    #[cfg(not(feature = "tracing"))]
+    eprintln!("vmarray: {device} cannot be used: {error}");
+}

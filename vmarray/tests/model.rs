@@ -361,7 +361,7 @@ macro_rules! models {
             $(
                 #[test]
                 fn $name((shape, len) in shapes().prop_flat_map(|s| { let n = lengths(s.page_len); (Just(s), n) }), ops in ops()) {
-                    run(&shape.on_host::<$T>(len), &ops);
+                    run(&shape.build::<$T>(len), &ops);
                 }
             )*
         }
@@ -378,7 +378,7 @@ models! {
 
 #[test]
 fn fields_of_records_are_found() {
-    let array = Shape { page_len: 16, ..Shape::default() }.on_host::<Record>(500);
+    let array = Shape { page_len: 16, ..Shape::default() }.build::<Record>(500);
     for i in 0..500 {
         array.set(i, Record::sample(i as u64)).unwrap();
     }

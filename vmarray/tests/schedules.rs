@@ -1,4 +1,5 @@
-//! Thousands of seeded schedules of delays, reordered completions and failures: nothing is lost, and every failure is told.
+//! Thousands of seeded schedules of delays, reordered completions and failures: nothing is lost, and every failure is
+//! told.
 
 mod common;
 

@@ -6,7 +6,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use common::{Numbers, POLICIES, Shape};
-use vmarray::host::HostDevice;
 use vmarray::{ErrorKind, EvictionPolicy, Field, MapMode, VirtualArray};
 
 fn shapes() -> Vec<Shape> {
@@ -38,7 +37,7 @@ fn together(threads: usize, run: impl Fn(usize) + Sync) {
 #[test]
 fn increments_are_not_lost() {
     for shape in shapes() {
-        let array = shape.on_host::<u64>(64);
+        let array = shape.build::<u64>(64);
         together(4, |thread| {
             let mut numbers = Numbers::new(thread as u64);
             for _ in 0..3000 {
@@ -53,7 +52,7 @@ fn increments_are_not_lost() {
 #[test]
 fn increments_of_wide_elements_are_not_lost() {
     for shape in shapes() {
-        let array = shape.on_host::<[u64; 3]>(64);
+        let array = shape.build::<[u64; 3]>(64);
         together(4, |thread| {
             let mut numbers = Numbers::new(thread as u64);
             for _ in 0..2000 {
@@ -69,7 +68,7 @@ fn increments_of_wide_elements_are_not_lost() {
 #[test]
 fn elements_are_never_torn() {
     for shape in shapes() {
-        let array = shape.on_host::<[u32; 11]>(60);
+        let array = shape.build::<[u32; 11]>(60);
         let writing = AtomicBool::new(true);
         std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
@@ -107,7 +106,7 @@ fn elements_are_never_torn() {
 #[test]
 fn what_was_seen_once_stays_seen() {
     for shape in shapes() {
-        let array = shape.on_host::<u32>(40);
+        let array = shape.build::<u32>(40);
         let writing = AtomicBool::new(true);
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -151,7 +150,7 @@ fn what_was_seen_once_stays_seen() {
 /// A value is written, then a flag; who sees the flag sees the value.
 #[test]
 fn set_and_get_hand_over_other_data() {
-    let array = Shape { page_len: 4, channels: vec![1], frames: 8, ..Shape::default() }.on_host::<u32>(64);
+    let array = Shape { page_len: 4, channels: vec![1], frames: 8, ..Shape::default() }.build::<u32>(64);
     let data = AtomicU64::new(0);
     for round in 1..200_u32 {
         std::thread::scope(|scope| {
@@ -172,7 +171,7 @@ fn set_and_get_hand_over_other_data() {
 #[test]
 fn find_sees_earlier_writes_of_all_threads() {
     for shape in shapes() {
-        let array = shape.on_host::<u32>(90);
+        let array = shape.build::<u32>(90);
         together(3, |thread| {
             for i in (thread..90).step_by(3) {
                 array.set(i, 1000 + i as u32).unwrap();
@@ -186,7 +185,7 @@ fn find_sees_earlier_writes_of_all_threads() {
 fn more_threads_than_frames_all_get_done() {
     for policy in POLICIES {
         let shape = Shape { page_len: 2, channels: vec![1], frames: 1, policy, ..Shape::default() };
-        let array = shape.on_host::<u32>(100);
+        let array = shape.build::<u32>(100);
         together(8, |thread| {
             let mut numbers = Numbers::new(thread as u64);
             for _ in 0..500 {
@@ -204,7 +203,7 @@ fn more_threads_than_frames_all_get_done() {
 
 #[test]
 fn closures_may_use_the_same_array() {
-    let array = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() }.on_host::<u32>(40);
+    let array = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() }.build::<u32>(40);
     let sum = array
         .map(.., MapMode::ReadWrite, |slice| {
             array.set(39, 7).unwrap();
@@ -220,7 +219,7 @@ fn closures_may_use_the_same_array() {
 
 #[test]
 fn a_panic_in_a_closure_leaves_the_array_usable() {
-    let array = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() }.on_host::<u32>(40);
+    let array = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() }.build::<u32>(40);
     array.fill(.., 1).unwrap();
     let panics: [&dyn Fn(); 4] = [
         &|| array.map(.., MapMode::ReadWrite, |slice| slice[40]).map(drop).unwrap(),
@@ -239,7 +238,7 @@ fn a_panic_in_a_closure_leaves_the_array_usable() {
 
 #[test]
 fn guards_that_could_wait_for_ever_are_refused() {
-    let array = Shape { page_len: 4, channels: vec![1], frames: 4, ..Shape::default() }.on_host::<u32>(40);
+    let array = Shape { page_len: 4, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(40);
     let is_deadlock = |error: vmarray::Error| matches!(error.kind(), ErrorKind::WouldDeadlock { .. });
     let guard = array.page(1).unwrap();
     assert!(is_deadlock(array.set(5, 1).unwrap_err()));
@@ -257,7 +256,7 @@ fn guards_that_could_wait_for_ever_are_refused() {
 
 #[test]
 fn too_many_guards_are_refused_by_name() {
-    let array = Shape { page_len: 4, channels: vec![1], frames: 4, ..Shape::default() }.on_host::<u32>(40);
+    let array = Shape { page_len: 4, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(40);
     let held: Vec<_> = (0..3).map(|page| array.page(page).unwrap()).collect();
     let error = array.page(3).map(drop).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::TooManyGuards { channel: 0, frames: 3 });
@@ -270,7 +269,7 @@ fn too_many_guards_are_refused_by_name() {
 #[test]
 fn a_thread_without_guards_waits_for_those_of_others() {
     for frames in [1, 2] {
-        let array = Shape { page_len: 4, channels: vec![1], frames, ..Shape::default() }.on_host::<u32>(40);
+        let array = Shape { page_len: 4, channels: vec![1], frames, ..Shape::default() }.build::<u32>(40);
         std::thread::scope(|scope| {
             let guard = array.page_mut(0).unwrap();
             let other = scope.spawn(|| {
@@ -289,7 +288,7 @@ fn a_thread_without_guards_waits_for_those_of_others() {
 /// Two threads take pairs of pages in opposite orders: one of them may be refused, none may hang.
 #[test]
 fn opposite_orders_do_not_deadlock() {
-    let array = Shape { page_len: 4, channels: vec![1], frames: 6, ..Shape::default() }.on_host::<u32>(40);
+    let array = Shape { page_len: 4, channels: vec![1], frames: 6, ..Shape::default() }.build::<u32>(40);
     let refused = AtomicU64::new(0);
     together(4, |thread| {
         for round in 0..500 {
@@ -315,7 +314,7 @@ fn opposite_orders_do_not_deadlock() {
 #[test]
 fn a_storm_of_all_operations() {
     for shape in shapes() {
-        storm(&shape.on_host::<u32>(240), 4, 400);
+        storm(&shape.build::<u32>(240), 4, 400);
     }
     let wide = Shape {
         page_len: 7,
@@ -324,10 +323,10 @@ fn a_storm_of_all_operations() {
         policy: EvictionPolicy::Clock,
         read_ahead: true,
     };
-    storm(&wide.on_host::<u32>(1000), 6, 1500);
+    storm(&wide.build::<u32>(1000), 6, 1500);
 }
 
-fn storm(array: &VirtualArray<u32, HostDevice>, threads: usize, rounds: usize) {
+fn storm(array: &VirtualArray<u32>, threads: usize, rounds: usize) {
     let share = array.len() / threads;
     together(threads, |thread| {
         let own = thread * share..(thread + 1) * share;
@@ -376,4 +375,17 @@ fn storm(array: &VirtualArray<u32, HostDevice>, threads: usize, rounds: usize) {
         }
         assert_eq!(array.to_vec(own).unwrap(), model);
     });
+}
+
+/// Threads that only use ranges and guards are counted as well, also after they have ended.
+#[test]
+fn hits_of_all_threads_are_counted() {
+    let array = Shape { page_len: 4, channels: vec![1], frames: 16, ..Shape::default() }.build::<u32>(40);
+    together(1, |_| drop(array.to_vec(..).unwrap()));
+    array.reset_stats();
+    together(3, |_| {
+        array.to_vec(..).unwrap();
+        drop(array.page(3).unwrap());
+    });
+    assert_eq!((array.stats().hits, array.stats().total().misses), (33, 0));
 }

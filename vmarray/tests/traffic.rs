@@ -9,8 +9,8 @@ use vmarray::{EvictionPolicy, Field, VirtualArray};
 const PAGE: u64 = 64;
 
 /// 10 pages of 16 `u32` in one channel of 4 frames.
-fn array() -> VirtualArray<u32, vmarray::host::HostDevice> {
-    Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() }.on_host(160)
+fn array() -> VirtualArray<u32> {
+    Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() }.build(160)
 }
 
 fn moved<D: vmarray::Device>(array: &VirtualArray<u32, D>) -> (u64, u64) {
@@ -62,7 +62,7 @@ fn hits_copy_nothing_and_misses_one_page() {
 fn clean_pages_leave_without_copies() {
     for policy in POLICIES {
         let array =
-            Shape { page_len: 16, channels: vec![1], frames: 2, policy, read_ahead: false }.on_host(160);
+            Shape { page_len: 16, channels: vec![1], frames: 2, policy, read_ahead: false }.build(160);
         array.write(0, &[1; 160]).unwrap();
         array.evict(..).unwrap();
         array.reset_stats();
@@ -159,7 +159,7 @@ fn prefetched_pages_are_hits() {
 #[test]
 fn sequential_reads_are_fetched_ahead_and_once() {
     let shape = Shape { page_len: 16, channels: vec![2], frames: 64, ..Shape::default() };
-    let array = shape.on_host::<u32>(16 * 100);
+    let array = shape.build::<u32>(16 * 100);
     array.fill(.., 1).unwrap();
     assert!((0..array.len()).all(|i| array.get(i).unwrap() == 1));
     let total = array.stats().total();
@@ -172,7 +172,7 @@ fn sequential_reads_are_fetched_ahead_and_once() {
 fn exact_lru_evicts_what_was_used_longest_ago() {
     let shape =
         Shape { page_len: 1, channels: vec![1], frames: 3, policy: EvictionPolicy::Lru, read_ahead: false };
-    let array = shape.on_host::<u32>(10);
+    let array = shape.build::<u32>(10);
     array.fill(.., 1).unwrap();
     for i in [0, 1, 2, 0, 1, 3, 0, 1] {
         array.get(i).unwrap();
@@ -188,7 +188,7 @@ fn exact_lru_evicts_what_was_used_longest_ago() {
 #[test]
 fn small_caches_make_progress() {
     let shape = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() };
-    let array = shape.on_host::<u32>(400);
+    let array = shape.build::<u32>(400);
     for i in 0..400 {
         array.set(i, i as u32).unwrap();
     }

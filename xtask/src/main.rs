@@ -1,3 +1,76 @@
-//! The commands of a contributor: `cargo xtask …`.
+//! The commands of a contributor: `cargo xtask …`. One file a command; continuous integration runs the same ones.
 
-fn main() {}
+mod arrays;
+mod bench;
+mod bundle;
+mod ci;
+#[cfg(feature = "array")]
+mod demo;
+mod features;
+mod junit;
+mod project;
+mod ptx;
+mod sanitizer;
+mod steps;
+mod supply;
+mod test_gpu;
+mod test_host;
+mod tidy;
+mod tools;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Builds, checks, tests and shows vmarray.
+#[derive(Parser)]
+#[command(name = "cargo xtask", bin_name = "cargo xtask", disable_help_subcommand = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Runs the main job on real input: a genome store and a picture, each larger than its cache, each verified.
+    Demo(arrays::DemoArgs),
+    /// Lists the devices that an array could use on this machine.
+    Devices(arrays::DevicesArgs),
+    /// Runs every test that needs no GPU.
+    TestHost(test_host::Args),
+    /// Runs every test, the stress tests included, on a machine with cards. Fails where there is none.
+    TestGpu(test_gpu::Args),
+    /// Runs the benchmarks.
+    Bench(bench::Args),
+    /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long it took.
+    Ci(ci::Args),
+    /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
+    Ptx(ptx::Args),
+    /// Checks the small rules of the repository.
+    Tidy,
+    /// Checks licences, sources and bans of all dependencies against deny.toml, without any further tool.
+    Supply,
+    /// Builds dist/bundle: stripped tests, benchmarks and examples for machines that have GPUs but no Rust.
+    Bundle(bundle::Args),
+}
+
+fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Demo(args) => arrays::demo(args),
+        Command::Devices(args) => arrays::devices(args),
+        Command::TestHost(args) => test_host::run(args),
+        Command::TestGpu(args) => test_gpu::run(args),
+        Command::Bench(args) => bench::run(args),
+        Command::Ci(args) => ci::run(args),
+        Command::Ptx(args) => ptx::run(args),
+        Command::Tidy => tidy::run(),
+        Command::Supply => supply::run(),
+        Command::Bundle(args) => bundle::run(args),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

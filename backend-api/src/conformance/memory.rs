@@ -188,43 +188,81 @@ pub(super) fn a_full_device_says_so_and_goes_on<D: Device>(cx: &Context<'_, D>) 
     }
 }
 
+/// Where pieces of memory of `bytes` bytes are likely to meet, ascending: at multiples of the largest allocation, or of
+/// what a backend makes of it by rounding down or by sharing evenly.
+fn likely_seams(largest: usize, bytes: usize) -> Vec<usize> {
+    let rounded = [512, 4096, 1 << 16, 1 << 21].map(|to| largest / to * to);
+    let even = [2, 3].map(|pieces| bytes.div_ceil(pieces));
+    let units = [largest, 1 << largest.ilog2()].into_iter().chain(rounded).chain(even);
+    let mut seams: Vec<_> = units
+        .filter(|&unit| unit > 0)
+        .flat_map(|unit| (1..=4).map(move |k| k * unit).chain([(bytes - 1) / unit * unit]))
+        .filter(|seam| (1..bytes).contains(seam))
+        .collect();
+    seams.sort_unstable();
+    seams.dedup();
+    seams
+}
+
 pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, D>) {
+    const HOST_BYTES: usize = 20_000;
     let piece = cx.device().info().largest_allocation_bytes;
     let wanted = piece.saturating_mul(2).saturating_add(5000);
     let usable = cx.device().memory().expect("a memory status").usable_bytes;
-    if wanted > cx.limits().bytes.min(usable) {
+    if wanted.saturating_add(HOST_BYTES as u64) > cx.limits().bytes.min(usable) {
         return cx.skip(format!("{wanted} bytes, as two pieces need, are beyond the limits or the device"));
     }
-    let (seam, bytes) = (piece as usize, wanted as usize);
-    let mut scene = Scene::new(cx, bytes, 100_000.min(bytes));
-    let near = |k: usize| seam * (1 + k % 2) - 1 - k;
-    for k in 0..70 {
-        scene.submit(&[scene.upload(k, near(k), 2 * k + 1)]);
-        scene.submit(&[scene.download(near(k + 1), 1000 + k * 200, 150)]);
+    let bytes = wanted as usize;
+    let seams = likely_seams(piece as usize, bytes);
+    let mut scene = Scene::new(cx, bytes, HOST_BYTES);
+    // The begin of `length` bytes of which `before` lie before the seam, or as many as there is room for.
+    let around = |seam: usize, before: usize, length: usize| seam.saturating_sub(before).min(bytes - length);
+    for &seam in &seams {
+        for k in 0..30 {
+            let size = 2 * k + 1;
+            scene.submit(&[scene.upload(k, around(seam, k + 1, size), size)]);
+            scene.submit(&[scene.download(around(seam, 5 * k, 150), 1000 + k * 200, 150)]);
+        }
     }
-    scene.assert_as_expected("copies across a seam");
+    scene.assert_as_expected("copies across seams");
     for size in [1, 2, 8, 100, 4096] {
-        scene.submit(&[scene.internal(seam - size / 2, 2 * seam - size / 2, size)]);
-        scene.submit(&[scene.internal(2 * seam - size / 3, seam - size / 5, size)]);
+        for pair in seams.windows(2) {
+            // At most half of the distance, so that source and target lie apart.
+            let size = size.min((pair[1] - pair[0]) / 2);
+            let (one, other) = (around(pair[0], size / 2, size), around(pair[1], size / 3, size));
+            scene.submit(&[scene.internal(one, other, size)]);
+            scene.submit(&[scene.internal(other, one, size)]);
+            scene.submit(&[scene.upload(size % 7, one, size)]);
+        }
         scene.assert_as_expected("copies from seam to seam");
-        scene.fill(seam - 3 * size, 7 * size, &cx.noise(size as u64, size));
-        scene.fill(3, 2 * seam + 100, &cx.noise(size as u64 + 9, size));
+        for &seam in &seams {
+            let length = (7 * size).min(bytes);
+            scene.fill(around(seam, 3 * size, length), length, &cx.noise(size as u64, size));
+        }
         scene.assert_as_expected("fills across seams");
+        scene.fill(3, bytes - 10, &cx.noise(size as u64 + 9, size));
+        scene.assert_as_expected("a fill across all seams");
     }
     for stride in [1, 7, 8, 100] {
+        let count = 100.min(bytes / stride);
         let value = cx.noise(stride as u64, stride.min(8));
-        let start = seam - 50 * stride - stride / 2;
-        let mut hay = cx.noise(77, 100 * stride);
-        for i in [0, 49, 50, 51, 99] {
+        let mut hay = cx.noise(77, count * stride);
+        for i in [0, 49, 50, 51, 99].into_iter().filter(|&i| i < count) {
             hay[i * stride..][..value.len()].copy_from_slice(&value);
         }
-        scene.put(start, &hay);
-        let elements = scene.elements(start, 100, stride);
-        scene.search(elements, 0, &value, 100, true, 0);
-        scene.write_indices(0, &(0..100).rev().collect::<Vec<_>>());
-        scene.gather(elements, 0, 100, 800);
-        scene.scatter(elements, 0, 100, 801);
-        scene.assert_as_expected("kernels across a seam");
+        for &seam in &seams {
+            // The middle of an element lies on the seam.
+            let start = around(seam, count / 2 * stride + stride / 2, hay.len());
+            scene.put(start, &hay);
+            let elements = scene.elements(start, count, stride);
+            scene.search(elements, 0, &value, 100, true, 0);
+            scene.write_indices(0, &(0..count as u64).rev().collect::<Vec<_>>());
+            let ticket = scene.gather(elements, 0, count, 800);
+            scene.settle(ticket);
+            let ticket = scene.scatter(elements, 0, count, 801);
+            scene.settle(ticket);
+        }
+        scene.assert_as_expected("kernels across seams");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Doubly linked lists of frames, threaded through one vector.
 //!
-//! Several lists share the links of a shard: a frame is on one of them at most. Each list is a ring closed by a sentinel,
-//! whose number follows those of the frames, so no operation has a special case for the ends.
+//! Several lists share the links of a shard: a frame is on one of them at most. Each list is a ring closed by a
+//! sentinel, whose number follows those of the frames, so no operation has a special case for the ends.
 
 use super::{Candidate, Verdict};
 

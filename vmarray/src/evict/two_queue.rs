@@ -60,8 +60,8 @@ impl TwoQueue {
         }
     }
 
-    /// From `recent` while it is longer than its target, else from `hot`; from the other one if that has nothing left to
-    /// propose. Each queue is walked once, with at most two proposals a frame.
+    /// From `recent` while it is longer than its target, else from `hot`; from the other one if that has nothing left
+    /// to propose. Each queue is walked once, with at most two proposals a frame.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let mut recent = Sweep::new(&self.recent, &self.links);
         let mut hot = Sweep::new(&self.hot, &self.links);

@@ -1,8 +1,8 @@
 //! A barrier whose cost lies on one side.
 //!
 //! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences: of two threads that
-//! each store, then pass their barrier, then load what the other stored, at least one sees the other's store. `light` is
-//! only a fence for the compiler; `heavy` has the kernel run a full fence on every core that runs a thread of
+//! each store, then pass their barrier, then load what the other stored, at least one sees the other's store. `light`
+//! is only a fence for the compiler; `heavy` has the kernel run a full fence on every core that runs a thread of
 //! this process (Linux `membarrier`, private expedited: some microseconds).
 //!
 //! Where the kernel has no such call, both are full fences; [`asymmetric`] tells, and the hazard slots of

@@ -1,8 +1,8 @@
 //! The entry of one page in the page table, and every way in which its state may change.
 //!
 //! This file holds transitions only; waiting, transfers and the choice of victims are elsewhere. Each method is one
-//! read-modify-write of the state word, plus the gates; so the table in [`state`](super::state) and the methods here are the
-//! whole protocol.
+//! read-modify-write of the state word, plus the gates; so the table in [`state`](super::state) and the methods here
+//! are the whole protocol.
 //!
 //! A *gate* is a word that holds the address of the page's frame while lock-free accesses are allowed, else null. Gates
 //! are opened only by a holder of the page (pin, guard or `EXCLUSIVE`; the write gate only under `EXCLUSIVE`), and
@@ -114,8 +114,8 @@ impl Entry {
         }
     }
 
-    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has `WRITERS`, lock-free
-    /// writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look at the hazard slots.
+    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has `WRITERS`,
+    /// lock-free writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look at the hazard slots.
     pub(crate) fn try_share(&self, holder: Holder) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),

@@ -1,9 +1,9 @@
 //! Hazard slots: how a thread says, without a locked instruction, which page it is touching.
 //!
-//! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the page's entry. The
-//! access then looks at the entry's gate and goes on only if that is open. Whoever wants the page for other purposes
-//! first shuts the gate, then issues a barrier on all cores ([`barrier::heavy`]), then waits until no slot names the
-//! page. Either the access sees the shut gate and backs off, or the other side sees the slot.
+//! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the page's
+//! entry. The access then looks at the entry's gate and goes on only if that is open. Whoever wants the page for other
+//! purposes first shuts the gate, then issues a barrier on all cores ([`barrier::heavy`]), then waits until no slot
+//! names the page. Either the access sees the shut gate and backs off, or the other side sees the slot.
 //!
 //! The idea is that of hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects",
 //! 2004) with the asymmetric fence that Linux offers as `membarrier`.

@@ -145,9 +145,9 @@ impl Local {
     }
 }
 
-/// Counts a hit of a slow path.
+/// Counts a hit of a slow path. Registers the thread, so that its count is found.
 pub(crate) fn count_hit(counter: u32) {
-    LOCAL.with(|local| local.count_hit(counter));
+    let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter)));
 }
 
 /// The slow form of [`read_lock_free`]: registers the thread, and issues a full fence.

@@ -2,17 +2,35 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use vmarray::device::Device;
 use vmarray::host::HostDevice;
-use vmarray::{Builder, Element, EvictionPolicy, Placement, VirtualArray};
+use vmarray::{AnyDevice, Builder, Discovery, Element, EvictionPolicy, Placement, VirtualArray};
 
 pub const POLICIES: [EvictionPolicy; 3] =
     [EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue];
 
 pub fn host() -> HostDevice {
     HostDevice::builder().bytes(1 << 30).threads(2).build().expect("host RAM is always there")
+}
+
+/// Devices to test on: host RAM, or what the environment variable `VMARRAY_TEST_DEVICES` names, in turn.
+pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
+    static NAMED: OnceLock<Vec<Arc<AnyDevice>>> = OnceLock::new();
+    let named = NAMED.get_or_init(|| match std::env::var("VMARRAY_TEST_DEVICES") {
+        Ok(wishes) => {
+            let discovery =
+                Discovery::new().select(&wishes).expect("wishes for devices").allow_duplicates(true);
+            discovery.open().expect("the devices that VMARRAY_TEST_DEVICES names")
+        }
+        Err(_) => Vec::new(),
+    });
+    let device = |i: usize| match named.len() {
+        0 => Arc::new(AnyDevice::from(host())),
+        len => named[i % len].clone(),
+    };
+    (0..count).map(device).collect()
 }
 
 /// How an array is cut up and cached.
@@ -42,9 +60,8 @@ impl Shape {
             .read_ahead(self.read_ahead)
     }
 
-    pub fn on_host<T: Element>(&self, len: usize) -> VirtualArray<T, HostDevice> {
-        let devices = self.channels.iter().map(|_| Arc::new(host())).collect();
-        self.describe(len, devices).build().expect("a small array")
+    pub fn build<T: Element>(&self, len: usize) -> VirtualArray<T> {
+        self.describe(len, devices(self.channels.len())).build().expect("a small array")
     }
 }
 

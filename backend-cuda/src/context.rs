@@ -1,0 +1,158 @@
+//! The CUDA context of a device, and making it current.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::driver::{Code, ContextHandle, Driver, Outcome, check};
+
+/// A context: the card's primary one, which is held as long as this lives, or one that the program made.
+#[derive(Debug)]
+pub(crate) struct Context {
+    pub(crate) driver: &'static Driver,
+    handle: ContextHandle,
+    ordinal: c_int,
+    is_primary: bool,
+    /// Tells apart contexts that one after the other have the same handle.
+    generation: u64,
+}
+
+thread_local! {
+    /// The context that this thread was left with by this crate, if it had none of its own.
+    static LEFT: Cell<(usize, u64)> = const { Cell::new((0, 0)) };
+}
+
+fn next_generation() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
+}
+
+impl Context {
+    /// The primary context of a card, which is shared with everything else in the process that uses it.
+    pub(crate) fn primary(driver: &'static Driver, ordinal: c_int) -> Outcome<Self> {
+        let mut handle = ContextHandle::NULL;
+        // SAFETY: writes one handle; a wrong ordinal is answered with an error.
+        check(unsafe { (driver.table.primary_retain)(&raw mut handle, ordinal) })?;
+        Ok(Self { driver, handle, ordinal, is_primary: true, generation: next_generation() })
+    }
+
+    /// A context of the program.
+    ///
+    /// # Safety
+    /// The context must be alive, and stay so until `self` is dropped.
+    pub(crate) unsafe fn adopted(driver: &'static Driver, handle: ContextHandle) -> Outcome<Self> {
+        let mut context =
+            Self { driver, handle, ordinal: 0, is_primary: false, generation: next_generation() };
+        let mut ordinal = 0;
+        {
+            let _current = context.enter()?;
+            // SAFETY: writes one integer.
+            check(unsafe { (driver.table.context_get_device)(&raw mut ordinal) })?;
+        }
+        context.ordinal = ordinal;
+        Ok(context)
+    }
+
+    /// The context that is current on this thread, if it is the primary one of its card; held from now on.
+    pub(crate) fn current(driver: &'static Driver) -> Outcome<Option<Self>> {
+        let mut found = ContextHandle::NULL;
+        // SAFETY: writes one handle.
+        check(unsafe { (driver.table.context_get_current)(&raw mut found) })?;
+        if found == ContextHandle::NULL {
+            return Ok(None);
+        }
+        let (mut ordinal, mut flags, mut is_active) = (0, 0, 0);
+        // SAFETY: each writes what it is given room for; asking does not make a primary context.
+        unsafe {
+            check((driver.table.context_get_device)(&raw mut ordinal))?;
+            check((driver.table.primary_get_state)(ordinal, &raw mut flags, &raw mut is_active))?;
+        }
+        if is_active == 0 {
+            return Ok(None);
+        }
+        let context = Self::primary(driver, ordinal)?;
+        Ok((context.handle == found).then_some(context))
+    }
+
+    pub(crate) fn ordinal(&self) -> c_int {
+        self.ordinal
+    }
+
+    pub(crate) fn handle(&self) -> ContextHandle {
+        self.handle
+    }
+
+    /// Makes the context current on this thread until the guard is dropped.
+    ///
+    /// What is current is asked for each time, since other libraries may have changed it; the driver answers from a
+    /// thread-local in a few nanoseconds. A context of somebody else is put back by the guard. A thread that had
+    /// none keeps this one, so that threads that do nothing but page change nothing after their first call.
+    pub(crate) fn enter(&self) -> Outcome<Entered<'_>> {
+        let mut found = ContextHandle::NULL;
+        // SAFETY: writes one handle.
+        check(unsafe { (self.driver.table.context_get_current)(&raw mut found) })?;
+        let (left, generation) = LEFT.get();
+        let was_left = left != 0 && found.0.addr() == left;
+        if found == self.handle && (!was_left || generation == self.generation) {
+            return Ok(Entered { context: self, put_back: None, not_send: PhantomData });
+        }
+        self.set_current(self.handle)?;
+        if found == ContextHandle::NULL || was_left {
+            LEFT.set((self.handle.0.addr(), self.generation));
+            return Ok(Entered { context: self, put_back: None, not_send: PhantomData });
+        }
+        Ok(Entered { context: self, put_back: Some(found), not_send: PhantomData })
+    }
+
+    fn set_current(&self, handle: ContextHandle) -> Outcome {
+        // SAFETY: the handle is this context's own, alive as long as `self`, or one that was current before.
+        check(unsafe { (self.driver.table.context_set_current)(handle) })
+    }
+
+    /// Bytes that are free, and all bytes.
+    pub(crate) fn memory(&self) -> Outcome<(u64, u64)> {
+        let _current = self.enter()?;
+        let (mut free, mut total) = (0_usize, 0_usize);
+        // SAFETY: writes two integers.
+        check(unsafe { (self.driver.table.mem_get_info)(&raw mut free, &raw mut total) })?;
+        Ok((free as u64, total as u64))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if self.is_primary {
+            let (left, generation) = LEFT.get();
+            if left == self.handle.0.addr() && generation == self.generation {
+                // Do not leave this thread with a context that may be about to end.
+                let _ = self.set_current(ContextHandle::NULL);
+                LEFT.set((0, 0));
+            }
+            // SAFETY: pairs with the retain in `primary`.
+            if let Err(code) = check(unsafe { (self.driver.table.primary_release)(self.ordinal) }) {
+                tracing::warn!(?code, ordinal = self.ordinal, "the primary context could not be released");
+            }
+        }
+    }
+}
+
+/// Proof that a context is current on this thread; see [`Context::enter`].
+#[derive(Debug)]
+pub(crate) struct Entered<'a> {
+    context: &'a Context,
+    put_back: Option<ContextHandle>,
+    /// What is current belongs to a thread.
+    not_send: PhantomData<*const ()>,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if let Some(before) = self.put_back {
+            let put_back: Result<(), Code> = self.context.set_current(before);
+            if let Err(code) = put_back {
+                tracing::warn!(?code, "the context that was current before could not be made current again");
+            }
+        }
+    }
+}

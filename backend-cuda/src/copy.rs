@@ -1,0 +1,516 @@
+//! Copies: from names to addresses, neighbours joined, and on their way.
+
+use std::ffi::c_void;
+use std::sync::Arc;
+
+use backend_api::{QueueId, Result, Ticket, Transfer};
+
+use crate::driver::{BatchAttributes, Code, Event, Outcome, check};
+use crate::kernel::{Copying, argument};
+use crate::memory::{HostAddress, Lookup};
+use crate::options::Route;
+use crate::route::{self, Direction, Load, Possible};
+use crate::shared::{Shared, Work};
+use crate::staging::{Loan, STAGING_BYTES};
+
+/// One copy, with addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Piece {
+    Upload { from: HostAddress, to: u64, bytes: u64 },
+    Download { from: u64, to: HostAddress, bytes: u64 },
+    Internal { from: u64, to: u64, bytes: u64 },
+}
+
+impl Piece {
+    fn bytes(&self) -> u64 {
+        match *self {
+            Self::Upload { bytes, .. } | Self::Download { bytes, .. } | Self::Internal { bytes, .. } => bytes,
+        }
+    }
+
+    /// Target and source as the driver's batch copy takes them.
+    fn addresses(&self) -> (u64, u64) {
+        match *self {
+            Self::Upload { from, to, .. } => (to, from.host),
+            Self::Download { from, to, .. } => (to.host, from),
+            Self::Internal { from, to, .. } => (to, from),
+        }
+    }
+
+    /// Target and source as kernels see them, if they do.
+    fn mapped(&self) -> Option<(u64, u64)> {
+        match *self {
+            Self::Upload { from, to, .. } => Some((to, from.mapped?)),
+            Self::Download { from, to, .. } => Some((to.mapped?, from)),
+            Self::Internal { from, to, .. } => Some((to, from)),
+        }
+    }
+}
+
+/// Whether `next` goes on where `last` ends, on both sides and in the same memory.
+fn continues(last: &Transfer, next: &Transfer) -> bool {
+    match (*last, *next) {
+        (Transfer::Upload { from: f, to: t, bytes }, Transfer::Upload { from, to, .. }) => {
+            f.host == from.host
+                && t.buffer == to.buffer
+                && f.offset + bytes == from.offset
+                && t.offset + bytes == to.offset
+        }
+        (Transfer::Download { from: f, to: t, bytes }, Transfer::Download { from, to, .. }) => {
+            f.buffer == from.buffer
+                && t.host == to.host
+                && f.offset + bytes == from.offset
+                && t.offset + bytes == to.offset
+        }
+        (Transfer::Internal { from: f, to: t, bytes }, Transfer::Internal { from, to, .. }) => {
+            f.buffer == from.buffer
+                && t.buffer == to.buffer
+                && f.offset + bytes == from.offset
+                && t.offset + bytes == to.offset
+        }
+        _ => false,
+    }
+}
+
+fn lengthen(transfer: &mut Transfer, more: u64) {
+    match transfer {
+        Transfer::Upload { bytes, .. }
+        | Transfer::Download { bytes, .. }
+        | Transfer::Internal { bytes, .. } => {
+            *bytes += more;
+        }
+    }
+}
+
+/// The transfers without empty ones, and with those joined that follow each other on both sides. They were checked.
+#[derive(Clone, Debug)]
+struct Joined<'a> {
+    rest: std::slice::Iter<'a, Transfer>,
+    next: Option<Transfer>,
+}
+
+fn joined(transfers: &[Transfer]) -> Joined<'_> {
+    let mut rest = transfers.iter();
+    let next = rest.find(|transfer| transfer.bytes() > 0).copied();
+    Joined { rest, next }
+}
+
+impl Iterator for Joined<'_> {
+    type Item = Transfer;
+
+    fn next(&mut self) -> Option<Transfer> {
+        let mut current = self.next.take()?;
+        for transfer in self.rest.by_ref() {
+            let bytes = transfer.bytes();
+            if bytes == 0 {
+                continue;
+            }
+            if !continues(&current, transfer) {
+                self.next = Some(*transfer);
+                break;
+            }
+            lengthen(&mut current, bytes);
+        }
+        Some(current)
+    }
+}
+
+/// Number, size and direction of the pieces.
+fn survey(transfers: &[Transfer]) -> Load {
+    let mut load = Load { pieces: 0, bytes: 0, direction: Direction::OneWay };
+    let (mut up, mut down, mut within) = (false, false, false);
+    let mut last: Option<&Transfer> = None;
+    for transfer in transfers {
+        let bytes = transfer.bytes();
+        if bytes == 0 {
+            continue;
+        }
+        load.bytes += bytes;
+        load.pieces += usize::from(!last.is_some_and(|last| continues(last, transfer)));
+        last = Some(transfer);
+        match transfer {
+            Transfer::Upload { .. } => up = true,
+            Transfer::Download { .. } => down = true,
+            Transfer::Internal { .. } => within = true,
+        }
+    }
+    load.direction = match (up || down, within) {
+        (false, true) => Direction::Internal,
+        (_, false) if !(up && down) => Direction::OneWay,
+        _ => Direction::Mixed,
+    };
+    load
+}
+
+fn resolve(names: &Lookup<'_>, transfer: &Transfer) -> Piece {
+    match *transfer {
+        Transfer::Upload { from, to, bytes } => {
+            Piece::Upload { from: names.host_address(from), to: names.device_address(to), bytes }
+        }
+        Transfer::Download { from, to, bytes } => {
+            Piece::Download { from: names.device_address(from), to: names.host_address(to), bytes }
+        }
+        Transfer::Internal { from, to, bytes } => {
+            Piece::Internal { from: names.device_address(from), to: names.device_address(to), bytes }
+        }
+    }
+}
+
+/// Checks and submits the copies of one call.
+pub(crate) fn submit(shared: &Arc<Shared>, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    const OPERATION: &str = "submit";
+    let names = shared.memory.lookup();
+    names.check_transfers(transfers).map_err(|error| shared.here(error))?;
+    shared.enqueue(OPERATION, queue, |work| start(work, &names, transfers))
+}
+
+fn start(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer]) -> Outcome {
+    if let [transfer] = transfers
+        && work.shared.route.is_none()
+    {
+        // The commonest call.
+        return if transfer.bytes() > 0 { single(work, &resolve(names, transfer)) } else { Ok(()) };
+    }
+    if names.hosts_are_mapped() {
+        return start_mapped(work, names, transfers);
+    }
+    // Kernels do not reach pageable memory, and the driver copies it while it is called: that comes last.
+    let (mapped, others): (Vec<Transfer>, Vec<Transfer>) =
+        transfers.iter().partition(|transfer| resolve(names, transfer).mapped().is_some());
+    start_mapped(work, names, &mapped)?;
+    joined(&others).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
+}
+
+/// Submits copies between device memory and pinned memory, or within the card.
+fn start_mapped(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer]) -> Outcome {
+    let load = survey(transfers);
+    if load.pieces == 0 {
+        return Ok(());
+    }
+    let table = &work.context().driver.table;
+    let batch = table.memcpy_batch_async_v2.is_some() || table.memcpy_batch_async.is_some();
+    let forced = work.shared.route;
+    let mut route = route::choose(load, Possible { batch, kernel: true }, forced);
+    let mut pieces = joined(transfers).map(|transfer| resolve(names, &transfer));
+    if route == Route::Kernel {
+        match work.shared.kernels.copying(work.context()) {
+            Ok(kernels) => return by_kernel(work, kernels, load, pieces),
+            Err(code) if code.is_fatal() => return Err(code),
+            // Without kernels, copies go on without them.
+            Err(code) => {
+                tracing::warn!(?code, "the copy kernels do not load; copies go another way");
+                route = route::choose(load, Possible { batch, kernel: false }, forced);
+            }
+        }
+    }
+    match route {
+        Route::Batch => by_batch(work, load.pieces, pieces),
+        Route::Single | Route::Kernel => pieces.try_for_each(|piece| single(work, &piece)),
+    }
+}
+
+fn single(work: &Work<'_>, piece: &Piece) -> Outcome {
+    let table = &work.context().driver.table;
+    let stream = work.queue.stream;
+    let bytes = piece.bytes() as usize;
+    match *piece {
+        Piece::Upload { from, to, .. } => {
+            let from: *const c_void = std::ptr::with_exposed_provenance(from.host as usize);
+            // SAFETY: both ranges were checked against memory that stays until the submission is done.
+            check(unsafe { (table.memcpy_htod_async)(to, from, bytes, stream) })
+        }
+        Piece::Download { from, to, .. } => {
+            let to: *mut c_void = std::ptr::with_exposed_provenance_mut(to.host as usize);
+            // SAFETY: as above.
+            check(unsafe { (table.memcpy_dtoh_async)(to, from, bytes, stream) })
+        }
+        Piece::Internal { from, to, .. } => {
+            // SAFETY: as above.
+            check(unsafe { (table.memcpy_dtod_async)(to, from, bytes, stream) })
+        }
+    }
+}
+
+fn by_batch(work: &Work<'_>, count: usize, pieces: impl Iterator<Item = Piece>) -> Outcome {
+    let table = &work.context().driver.table;
+    let stream = work.queue.stream;
+    let (mut to, mut from) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    let mut sizes = Vec::with_capacity(count);
+    for piece in pieces {
+        let addresses = piece.addresses();
+        to.push(addresses.0);
+        from.push(addresses.1);
+        sizes.push(piece.bytes() as usize);
+    }
+    let count = sizes.len();
+    let mut attributes = BatchAttributes::STREAM_ORDER;
+    let mut first_with_attributes = 0_usize;
+    if let Some(copy) = table.memcpy_batch_async_v2 {
+        // SAFETY: three lists of `count` entries, one set of attributes from piece 0 on; the ranges were checked.
+        return check(unsafe {
+            copy(
+                to.as_mut_ptr(),
+                from.as_mut_ptr(),
+                sizes.as_mut_ptr(),
+                count,
+                &raw mut attributes,
+                &raw mut first_with_attributes,
+                1,
+                stream,
+            )
+        });
+    }
+    if let Some(copy) = table.memcpy_batch_async {
+        let mut failed = 0_usize;
+        // SAFETY: as above, and one integer for the piece that failed.
+        return check(unsafe {
+            copy(
+                to.as_mut_ptr(),
+                from.as_mut_ptr(),
+                sizes.as_mut_ptr(),
+                count,
+                &raw mut attributes,
+                &raw mut first_with_attributes,
+                1,
+                &raw mut failed,
+                stream,
+            )
+        });
+    }
+    // A batch is only chosen where one of the two is there.
+    Err(Code::NOT_SUPPORTED)
+}
+
+/// What the copy kernels read for each piece.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    to: u64,
+    from: u64,
+    bytes: u64,
+}
+
+/// How many parts fit into a launch's parameters, in `kernels/copy.cu`. The first launch of each call has them there:
+/// the card begins at once, and while it copies the processor writes the next list.
+const FEW: usize = 128;
+/// How many parts the first list has: not more than are written while the first launch copies its own.
+const FIRST_LIST: usize = 768;
+/// By how much each further list is longer: writing a part takes the processor less than a third of the time that the
+/// bus takes for 4 KiB.
+const GROWTH: usize = 3;
+/// How many parts a list has at most. Between two launches the bus idles for some microseconds, so they should be long.
+const LIST: usize = 4096;
+/// How many lists are under way at most.
+const LISTS: usize = 4;
+/// Some room is left to what else a queue lends out.
+const _: () = assert!(LISTS * LIST * size_of::<Entry>() < STAGING_BYTES);
+/// A block copies at most so much before others could have helped it.
+const PART_BYTES_MAX: u64 = 64 << 10;
+const PART_BYTES_MIN: u64 = 4 << 10;
+/// A call should keep about so many blocks busy, so that enough reads are under way to fill the bus.
+const PARTS: u64 = 128;
+const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
+
+/// The pieces as the kernels see them, cut into parts that keep many blocks busy.
+#[derive(Debug)]
+struct Parts<I> {
+    pieces: I,
+    part_bytes: u64,
+    rest: Entry,
+}
+
+fn parts<I: Iterator<Item = Piece>>(total_bytes: u64, pieces: I) -> Parts<I> {
+    let part_bytes =
+        (total_bytes / PARTS).next_multiple_of(PART_BYTES_MIN).clamp(PART_BYTES_MIN, PART_BYTES_MAX);
+    Parts { pieces, part_bytes, rest: Entry::default() }
+}
+
+impl<I: Iterator<Item = Piece>> Iterator for Parts<I> {
+    type Item = Entry;
+
+    fn next(&mut self) -> Option<Entry> {
+        while self.rest.bytes == 0 {
+            let piece = self.pieces.next()?;
+            // All pieces are mapped, so none is left out.
+            let Some((to, from)) = piece.mapped() else { continue };
+            self.rest = Entry { to, from, bytes: piece.bytes() };
+        }
+        let bytes = self.part_bytes.min(self.rest.bytes);
+        let part = Entry { bytes, ..self.rest };
+        self.rest = Entry { to: part.to + bytes, from: part.from + bytes, bytes: self.rest.bytes - bytes };
+        Some(part)
+    }
+}
+
+/// Copies in launches of growing length, so that the card copies the parts of one while the next is being written.
+fn by_kernel(
+    work: &mut Work<'_>,
+    kernels: &Copying,
+    load: Load,
+    pieces: impl Iterator<Item = Piece>,
+) -> Outcome {
+    let blocks = u64::from(work.shared.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
+    let mut parts = parts(load.bytes, pieces);
+    let mut few = [Entry::default(); FEW];
+    let mut count = 0_u32;
+    for (place, part) in few.iter_mut().zip(parts.by_ref()) {
+        *place = part;
+        count += 1;
+    }
+    let mut arguments = [argument(&few), argument(&count)];
+    // SAFETY: the parameters are (Few, u32); the ranges were checked, and are mapped or on the card.
+    unsafe { work.launch(kernels.few, blocks.min(count.into()), &mut arguments) }?;
+    if (count as usize) < FEW {
+        return Ok(());
+    }
+
+    // At most as many parts as these come.
+    let parts_max = load.pieces as u64 + load.bytes / parts.part_bytes;
+    let is_reused = parts_max > (FEW + FIRST_LIST + GROWTH * FIRST_LIST + (LISTS - 2) * LIST) as u64;
+    let mut lists = Lists { loans: [None; LISTS], given: 0, is_reused };
+    let mut room = FIRST_LIST;
+    while let Some(first) = parts.next() {
+        let loan = lists.next(work)?;
+        let list = loan.host.cast::<Entry>();
+        // SAFETY: room for `LIST` entries was lent, at a multiple of 16, and nothing is in flight on them.
+        unsafe { list.write(first) };
+        let mut count = 1_u32;
+        for part in parts.by_ref().take(room - 1) {
+            // SAFETY: as above; at most `LIST` are written.
+            unsafe { list.add(count as usize).write(part) };
+            count += 1;
+        }
+        let address = loan.mapped;
+        let mut arguments = [argument(&address), argument(&count)];
+        // SAFETY: the parameters are (u64, u32); the list is lent until the submission is done, and not written again
+        // before its launch is; the rest as above.
+        unsafe { work.launch(kernels.list, blocks.min(count.into()), &mut arguments) }?;
+        lists.launched(work)?;
+        room = (room * GROWTH).min(LIST);
+    }
+    Ok(())
+}
+
+/// Pinned memory for the lists of one call, used again and again if they are many.
+#[derive(Debug)]
+struct Lists {
+    loans: [Option<Loan>; LISTS],
+    given: usize,
+    /// Whether there are more lists than loans, so that it must be known which launches are done.
+    is_reused: bool,
+}
+
+impl Lists {
+    /// Memory for [`LIST`] entries on which nothing is in flight.
+    fn next(&mut self, work: &mut Work<'_>) -> Outcome<Loan> {
+        let number = self.given % LISTS;
+        if let Some(loan) = self.loans[number] {
+            let event = work.list_event(number)?;
+            // SAFETY: the event is alive.
+            check(unsafe { (work.context().driver.table.event_synchronize)(event) })?;
+            return Ok(loan);
+        }
+        let loan = work.lend(LIST * size_of::<Entry>())?;
+        Ok(*self.loans[number].insert(loan))
+    }
+
+    /// Notes that the memory given last is used by what was launched last.
+    fn launched(&mut self, work: &mut Work<'_>) -> Outcome {
+        let number = self.given % LISTS;
+        self.given += 1;
+        if !self.is_reused {
+            return Ok(());
+        }
+        let event = work.list_event(number)?;
+        // SAFETY: both handles are alive.
+        check(unsafe { (work.context().driver.table.event_record)(event, work.queue.stream) })
+    }
+}
+
+impl Work<'_> {
+    /// One of [`LISTS`] events of the queue.
+    fn list_event(&mut self, number: usize) -> Outcome<Event> {
+        while self.order.list_events.len() <= number {
+            let event = Event::new(&self.context().driver.table)?;
+            self.order.list_events.push(event);
+        }
+        Ok(self.order.list_events[number])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use backend_api::{BufferId, DeviceSpan, HostId, HostSpan};
+
+    fn upload(host: HostId, buffer: BufferId, from: u64, to: u64, bytes: u64) -> Transfer {
+        Transfer::Upload { from: HostSpan::new(host, from), to: DeviceSpan::new(buffer, to), bytes }
+    }
+
+    #[test]
+    fn neighbours_on_both_sides_are_joined_and_others_are_not() {
+        let (host, buffer) = (HostId::unique(), BufferId::unique());
+        let other = BufferId::unique();
+        let download =
+            Transfer::Download { from: DeviceSpan::new(buffer, 40), to: HostSpan::new(host, 40), bytes: 10 };
+        let transfers = [
+            upload(host, buffer, 0, 100, 10),
+            upload(host, buffer, 10, 110, 10),
+            upload(host, buffer, 5, 5, 0),
+            upload(host, buffer, 20, 120, 5),
+            upload(host, buffer, 25, 130, 5),
+            upload(host, other, 30, 135, 10),
+            download,
+        ];
+        let expected = [
+            upload(host, buffer, 0, 100, 25),
+            upload(host, buffer, 25, 130, 5),
+            upload(host, other, 30, 135, 10),
+            download,
+        ];
+        assert_eq!(joined(&transfers).collect::<Vec<_>>(), expected);
+        assert_eq!(joined(&transfers[2..3]).count(), 0);
+        assert_eq!(survey(&transfers), Load { pieces: 4, bytes: 50, direction: Direction::Mixed });
+        assert_eq!(survey(&transfers[..6]), Load { pieces: 3, bytes: 40, direction: Direction::OneWay });
+    }
+
+    #[test]
+    fn directions_are_told_apart() {
+        let (host, buffer) = (HostId::unique(), BufferId::unique());
+        let up = upload(host, buffer, 0, 0, 1);
+        let down =
+            Transfer::Download { from: DeviceSpan::new(buffer, 9), to: HostSpan::new(host, 9), bytes: 1 };
+        let within = Transfer::Internal {
+            from: DeviceSpan::new(buffer, 20),
+            to: DeviceSpan::new(buffer, 40),
+            bytes: 1,
+        };
+        let direction = |transfers: &[Transfer]| survey(transfers).direction;
+        assert_eq!(direction(&[up]), Direction::OneWay);
+        assert_eq!(direction(&[down, down]), Direction::OneWay);
+        assert_eq!(direction(&[within]), Direction::Internal);
+        assert_eq!(direction(&[up, down]), Direction::Mixed);
+        assert_eq!(direction(&[within, down]), Direction::Mixed);
+    }
+
+    #[test]
+    fn parts_cover_the_pieces_and_keep_blocks_busy() {
+        let host = |at| HostAddress { host: at, mapped: Some(at) };
+        let pieces: Vec<Piece> = (0..8)
+            .map(|i| Piece::Download { from: i << 20, to: host(1 << 40 | i << 30), bytes: 65_536 + i })
+            .collect();
+        let total = pieces.iter().map(Piece::bytes).sum();
+        let parts: Vec<Entry> = parts(total, pieces.iter().copied()).collect();
+        assert!(parts.len() >= 100 && parts.len() <= 150, "{}", parts.len());
+        let mut expected = pieces.iter().flat_map(|piece| {
+            let (to, from) = piece.mapped().unwrap();
+            (0..piece.bytes()).map(move |i| (to + i, from + i))
+        });
+        for part in &parts {
+            for i in 0..part.bytes {
+                assert_eq!(expected.next(), Some((part.to + i, part.from + i)));
+            }
+        }
+        assert_eq!(expected.next(), None);
+    }
+}

@@ -1,0 +1,623 @@
+//! A card as a device: the contract's calls.
+
+use std::ffi::c_void;
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::Waker;
+
+use backend_api::{
+    BufferId, Commit, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, HostAllocation, HostId,
+    HostMemory, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+};
+
+use crate::context::Context;
+use crate::discovery::Card;
+use crate::driver::{Code, ContextHandle, driver};
+use crate::memory::{DeviceMemory, HostRange};
+use crate::options::{Completion, Options};
+use crate::queue::Queue;
+use crate::shared::{Entry, Shared};
+use crate::{copy, kernel, ram};
+
+/// An open NVIDIA card.
+///
+/// It works in the card's primary context, which is shared with the rest of the process (the CUDA runtime, `cudarc`),
+/// or in one that the program [made itself](Self::adopt). Every call can be made from any thread, whatever context is
+/// current there.
+///
+/// Dropping it waits for its work and gives everything back, also what was allocated and not released.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+/// # fn main() -> backend_api::Result<()> {
+/// for card in backend_cuda::devices() {
+///     let device = Arc::new(backend_cuda::CudaDevice::open(card.index)?);
+///     let queue = Queue::new(&device)?;
+///     let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Proven)?;
+///     let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?;
+///     device.wait(ticket)?;
+/// }
+/// # Ok(()) }
+/// ```
+pub struct CudaDevice {
+    pub(crate) shared: Arc<Shared>,
+}
+
+impl CudaDevice {
+    /// Opens a card in its primary context. Takes some tenths of a second if the process has none yet.
+    ///
+    /// # Errors
+    /// [`Driver`](ErrorKind::Driver) without a driver or such a card, or what the driver says.
+    pub fn open(index: u32) -> Result<Self> {
+        Self::open_with(index, &Options::new())
+    }
+
+    /// Opens a card in its primary context, with options.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_with(index: u32, options: &Options) -> Result<Self> {
+        let driver = driver().map_err(|missing| missing.error("open"))?;
+        let ordinal = i32::try_from(index)
+            .map_err(|_| Error::new(ErrorKind::InvalidArgument, "open").with_detail("no such card"))?;
+        let refused = |code: Code| code.error_of(ErrorKind::Driver, "open");
+        let card = Card::describe(driver, ordinal).map_err(refused)?;
+        let context = Context::primary(driver, ordinal).map_err(|code| refused(code).on(&card.info))?;
+        Ok(Self::new(card, context, options))
+    }
+
+    /// Opens the card whose primary context is current on the calling thread: the one that `cudarc`, `cust` or the
+    /// CUDA runtime works with there.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) where no context is current, or
+    /// one that the program made itself; that can be [adopted](Self::adopt).
+    pub fn from_current(options: &Options) -> Result<Self> {
+        const OPERATION: &str = "from_current";
+        let driver = driver().map_err(|missing| missing.error(OPERATION))?;
+        let refused = |code: Code| code.error_of(ErrorKind::Driver, OPERATION);
+        let context = Context::current(driver).map_err(refused)?.ok_or_else(|| {
+            Error::new(ErrorKind::InvalidArgument, OPERATION)
+                .with_detail("no primary context of a card is current on this thread")
+        })?;
+        let card = Card::describe(driver, context.ordinal()).map_err(refused)?;
+        Ok(Self::new(card, context, options))
+    }
+
+    /// Opens the card of a context that the program made, and works in it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// # Safety
+    /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the device is
+    /// dropped, the device is lost with it, and what used to be its pinned memory must not be touched any more.
+    pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
+        let driver = driver().map_err(|missing| missing.error("adopt"))?;
+        let refused = |code: Code| code.error_of(ErrorKind::Driver, "adopt");
+        // SAFETY: the caller vouches for the context.
+        let context = unsafe { Context::adopted(driver, ContextHandle(context)) }.map_err(refused)?;
+        let card = Card::describe(driver, context.ordinal()).map_err(refused)?;
+        Ok(Self::new(card, context, options))
+    }
+
+    pub(crate) fn new(card: Card, context: Context, options: &Options) -> Self {
+        let headroom = options
+            .headroom_bytes
+            .unwrap_or_else(|| Options::default_headroom_bytes(card.info.total_bytes, card.drives_display));
+        let completion = match options.completion {
+            Some(Completion::Counter) if card.has_counters => Completion::Counter,
+            _ => Completion::Event,
+        };
+        Self { shared: Arc::new(Shared::new(card, context, headroom, options.route, completion)) }
+    }
+
+    /// The card, as discovery describes it.
+    #[must_use]
+    pub fn card(&self) -> &Card {
+        &self.shared.card
+    }
+
+    /// The `CUcontext` that the device works in, for use with other libraries. It lives as long as the device.
+    #[must_use]
+    pub fn context(&self) -> *mut c_void {
+        self.shared.context.handle().0
+    }
+
+    /// How it is known that work is done.
+    #[must_use]
+    pub fn completion(&self) -> Completion {
+        self.shared.completion
+    }
+
+    fn wait_and_drop<T>(&self, memory: Option<T>) {
+        if memory.is_some() {
+            self.shared.block_all();
+        }
+    }
+}
+
+impl fmt::Debug for CudaDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "CudaDevice({})", self.shared.card.info)
+    }
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        for queue in self.shared.live_queues() {
+            self.release_queue(queue.id);
+        }
+        self.shared.watch.stop();
+    }
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.shared.card.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        self.shared.check_lost("memory")?;
+        let (free, total) = self.shared.context.memory().map_err(|code| self.shared.error("memory", code))?;
+        Ok(MemoryStatus::new(total, free, free.saturating_sub(self.shared.headroom_bytes)))
+    }
+
+    fn create_queue(&self) -> Result<QueueId> {
+        const OPERATION: &str = "create_queue";
+        self.shared.check_lost(OPERATION)?;
+        let queue = Queue::new(&self.shared.context, &self.shared.counters, self.shared.completion)
+            .map_err(|code| self.shared.error(OPERATION, code))?;
+        let id = queue.id;
+        self.shared.queues.write().insert(id, Entry::Live(Arc::new(queue)));
+        // Lost meanwhile: the loss did not see this queue.
+        self.shared.check_lost(OPERATION).inspect_err(|_| {
+            self.shared.queues.write().remove(&id);
+        })?;
+        Ok(id)
+    }
+
+    fn release_queue(&self, queue: QueueId) {
+        let Ok(queue) = self.shared.queue("release_queue", queue) else { return };
+        let newest = {
+            let mut order = queue.order.lock();
+            order.ended = true;
+            queue.newest()
+        };
+        self.shared.block(&queue, newest);
+        queue.deliver(u64::MAX);
+        self.shared.queues.write().insert(queue.id, Entry::Ended(newest));
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+        const OPERATION: &str = "allocate";
+        let status = self.memory()?;
+        if bytes > status.total_bytes {
+            return Err(self.shared.here(
+                Error::new(ErrorKind::TooLarge, OPERATION)
+                    .with_bytes(bytes)
+                    .with_available_bytes(status.total_bytes),
+            ));
+        }
+        if bytes > status.usable_bytes {
+            return Err(self.shared.here(
+                Error::new(ErrorKind::OutOfMemory, OPERATION)
+                    .with_bytes(bytes)
+                    .with_available_bytes(status.usable_bytes)
+                    .with_detail(format!(
+                        "{} bytes are free, of which {} are left to the driver and other programs",
+                        status.free_bytes, self.shared.headroom_bytes
+                    )),
+            ));
+        }
+        let fail = |code: Code| {
+            let error = self.shared.error(OPERATION, code).with_bytes(bytes);
+            match self.memory() {
+                Ok(status) => error.with_available_bytes(status.usable_bytes),
+                Err(_) => error,
+            }
+        };
+        let memory = DeviceMemory::new(&self.shared.context, bytes).map_err(fail)?;
+        if commit == Commit::Proven && bytes > 0 {
+            let queue = Queue::new(&self.shared.context, &self.shared.counters, Completion::Event);
+            queue.and_then(|queue| memory.clear(queue.stream).and_then(|()| queue.drain())).map_err(fail)?;
+        }
+        Ok(self.shared.memory.add_device(memory))
+    }
+
+    fn release(&self, buffer: BufferId) {
+        self.wait_and_drop(self.shared.memory.remove_device(buffer).as_ref());
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        const OPERATION: &str = "allocate_host";
+        self.shared.check_lost(OPERATION)?;
+        let range = match kind {
+            HostMemory::Pinned => {
+                let refused = || Error::new(ErrorKind::PinRefused, OPERATION).with_bytes(bytes as u64);
+                let available = ram::available_bytes();
+                if let Some(available) = available
+                    && bytes as u64 > available
+                {
+                    return Err(self.shared.here(refused().with_available_bytes(available)));
+                }
+                HostRange::pinned(&self.shared.context, bytes).map_err(|code| {
+                    let error = self.shared.error(OPERATION, code);
+                    if error.kind() == ErrorKind::Lost {
+                        return error;
+                    }
+                    let error = code.error_of(ErrorKind::PinRefused, OPERATION).with_bytes(bytes as u64);
+                    self.shared.here(match available {
+                        Some(available) => error.with_available_bytes(available),
+                        None => error,
+                    })
+                })?
+            }
+            HostMemory::Pageable => HostRange::pageable(&self.shared.context, bytes).map_err(|error| {
+                self.shared.here(
+                    Error::new(ErrorKind::OutOfMemory, OPERATION)
+                        .with_bytes(bytes as u64)
+                        .with_detail(error.to_string()),
+                )
+            })?,
+        };
+        let address = range.address;
+        Ok(HostAllocation { id: self.shared.memory.add_host(range), address, bytes, kind })
+    }
+
+    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+        const OPERATION: &str = "import_host";
+        self.shared.check_lost(OPERATION)?;
+        let range = match kind {
+            HostMemory::Pageable => HostRange::foreign(&self.shared.context, address, bytes),
+            // SAFETY: the caller keeps the range allocated until it is released.
+            HostMemory::Pinned => unsafe { HostRange::registered(&self.shared.context, address, bytes) }
+                .map_err(|code| {
+                    let error = self.shared.error(OPERATION, code);
+                    if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unsupported) {
+                        return error;
+                    }
+                    self.shared.here(code.error_of(ErrorKind::PinRefused, OPERATION).with_bytes(bytes as u64))
+                })?,
+        };
+        Ok(self.shared.memory.add_host(range))
+    }
+
+    fn release_host(&self, host: HostId) {
+        self.wait_and_drop(self.shared.memory.remove_host(host).as_ref());
+    }
+
+    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        copy::submit(&self.shared, queue, transfers)
+    }
+
+    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+        let names = self.shared.memory.lookup();
+        names.check_fill(fill).map_err(|error| self.shared.here(error))?;
+        let to = names.device_address(fill.to);
+        self.shared.enqueue("fill", queue, |work| kernel::fill::run(work, to, fill.bytes, fill.pattern))
+    }
+
+    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+        let names = self.shared.memory.lookup();
+        names.check_search(search).map_err(|error| self.shared.here(error))?;
+        let start = names.device_address(search.elements.start);
+        let answer = names.host_address(search.answer);
+        self.shared.enqueue("search", queue, |work| kernel::search::run(work, search, start, answer))
+    }
+
+    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+        let names = self.shared.memory.lookup();
+        names.check_gather(gather).map_err(|error| self.shared.here(error))?;
+        let request = kernel::indexed::Request {
+            direction: kernel::indexed::Direction::Gather,
+            elements: names.device_address(gather.elements.start),
+            elements_count: gather.elements.count,
+            stride: gather.elements.stride,
+            indices: names.host_address(gather.indices),
+            count: gather.count,
+            values: names.host_address(gather.values),
+        };
+        self.shared.enqueue("gather", queue, |work| kernel::indexed::run(work, &request))
+    }
+
+    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+        let names = self.shared.memory.lookup();
+        names.check_scatter(scatter).map_err(|error| self.shared.here(error))?;
+        let request = kernel::indexed::Request {
+            direction: kernel::indexed::Direction::Scatter,
+            elements: names.device_address(scatter.elements.start),
+            elements_count: scatter.elements.count,
+            stride: scatter.elements.stride,
+            indices: names.host_address(scatter.indices),
+            count: scatter.count,
+            values: names.host_address(scatter.values),
+        };
+        self.shared.enqueue("scatter", queue, |work| kernel::indexed::run(work, &request))
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        const OPERATION: &str = "poll";
+        let Some(queue) = self.shared.queue_of(OPERATION, ticket)? else { return Ok(Progress::Done) };
+        if !queue.is_reached(ticket.value) {
+            self.shared.was_pending(&queue);
+            if !queue.is_reached(ticket.value) {
+                self.shared.check_lost(OPERATION)?;
+                return Ok(Progress::Pending);
+            }
+        }
+        queue.outcome(ticket.value).map_err(|error| self.shared.here(error))?;
+        Ok(Progress::Done)
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        const OPERATION: &str = "wait";
+        let Some(queue) = self.shared.queue_of(OPERATION, ticket)? else { return Ok(()) };
+        self.shared.block(&queue, ticket.value);
+        if !queue.is_reached(ticket.value) {
+            self.shared.check_lost(OPERATION)?;
+        }
+        queue.outcome(ticket.value).map_err(|error| self.shared.here(error))
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        match self.shared.queue_of("wake", ticket) {
+            Ok(Some(queue)) => self.shared.wake(&queue, ticket.value, waker),
+            // Done, or never to be.
+            Ok(None) | Err(_) => waker.wake(),
+        }
+    }
+
+    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+        const OPERATION: &str = "order_after";
+        self.shared.check_lost(OPERATION)?;
+        let later = self.shared.queue(OPERATION, queue)?;
+        let Some(earlier) = self.shared.queue_of(OPERATION, ticket)? else { return Ok(()) };
+        if later.id == earlier.id || earlier.is_reached(ticket.value) {
+            return Ok(());
+        }
+        let _current = self.shared.enter(OPERATION)?;
+        let order = later.order.lock();
+        if order.ended {
+            return Err(self.shared.unknown(OPERATION, "queue"));
+        }
+        earlier.order_before(later.stream, ticket.value).map_err(|code| self.shared.error(OPERATION, code))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
+    use std::task::Wake;
+
+    use backend_api::{DeviceBuffer, HostBuffer, Queue};
+
+    use super::*;
+    use crate::fake;
+
+    fn upload(host: &HostBuffer<CudaDevice>, memory: &DeviceBuffer<CudaDevice>, bytes: u64) -> Transfer {
+        Transfer::Upload { from: host.at(0), to: memory.at(0), bytes }
+    }
+
+    /// Runs a closure as waker.
+    struct Call<F>(F);
+    impl<F: Fn() + Send + Sync + 'static> Wake for Call<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+
+    #[test]
+    fn tickets_are_done_when_their_event_is_reached_and_not_before() {
+        let device = fake::device(&Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let stream = device.fake_stream(queue.id());
+        stream.open(0);
+        let tickets: Vec<Ticket> = (0..100).map(|_| queue.submit(&[]).unwrap()).collect();
+        let done = |device: &CudaDevice| {
+            tickets.iter().filter(|ticket| device.poll(**ticket) == Ok(Progress::Done)).count()
+        };
+        assert_eq!(done(&device), 0);
+        stream.open(37);
+        assert_eq!(done(&device), 37);
+        stream.open(100);
+        device.wait(tickets[99]).unwrap();
+        assert_eq!(done(&device), 100);
+    }
+
+    #[test]
+    fn one_question_answers_for_all_tickets_before() {
+        let device = fake::device(&Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let stream = device.fake_stream(queue.id());
+        let mut last = queue.submit(&[]).unwrap();
+        for _ in 0..499 {
+            last = queue.submit(&[]).unwrap();
+        }
+        let before = stream.queries();
+        device.wait(last).unwrap();
+        assert_eq!(stream.queries() - before, 1);
+    }
+
+    #[test]
+    fn who_never_asks_does_not_pile_up_events() {
+        let device = fake::device(&Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let stream = device.fake_stream(queue.id());
+        for _ in 0..1024 {
+            queue.submit(&[]).unwrap();
+        }
+        let before = stream.queries();
+        for _ in 0..5000 {
+            queue.submit(&[]).unwrap();
+        }
+        // Each took the oldest event again, and asked for that one alone.
+        assert_eq!(stream.queries() - before, 5000);
+    }
+
+    #[test]
+    fn a_waker_may_submit_wait_and_release() {
+        let device = fake::device(&Options::new());
+        let queue = Arc::new(Queue::new(&device).unwrap());
+        let stream = device.fake_stream(queue.id());
+        stream.open(0);
+        let (memory, host) = fake::memory(&device, 4096);
+        host.write(0, &[7; 4096]);
+        let ticket = queue.submit(&[upload(&host, &memory, 4096)]).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let buffers = parking_lot::Mutex::new(Some((memory, host)));
+        let waker = Call({
+            let (device, queue) = (Arc::clone(&device), Arc::clone(&queue));
+            move || {
+                let (memory, host) = buffers.lock().take().unwrap();
+                let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 4096 };
+                host.write(0, &[0; 4096]);
+                let outcome = queue.submit(&[back]).and_then(|ticket| device.wait(ticket));
+                let mut found = [0; 4096];
+                host.read(0, &mut found);
+                drop((memory, host));
+                sender.send((outcome, found)).unwrap();
+            }
+        });
+        device.wake(ticket, Arc::new(waker).into());
+        assert!(receiver.try_recv().is_err());
+        stream.open(u64::MAX);
+        let (outcome, found) = receiver.recv().unwrap();
+        outcome.unwrap();
+        assert_eq!(found, [7; 4096]);
+    }
+
+    #[test]
+    fn a_waker_may_let_go_of_the_device_and_another_may_panic() {
+        let device = fake::device(&Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let stream = device.fake_stream(queue.id());
+        stream.open(0);
+        let ticket = queue.submit(&[]).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        device.wake(ticket, Arc::new(Call(|| panic!("on purpose, in a waker"))).into());
+        let last = parking_lot::Mutex::new(Some((Arc::clone(&device), queue)));
+        let waker = Call(move || {
+            drop(last.lock().take());
+            sender.send(()).unwrap();
+        });
+        device.wake(ticket, Arc::new(waker).into());
+        stream.open(u64::MAX);
+        drop(device);
+        receiver.recv().unwrap();
+    }
+
+    #[test]
+    fn a_lost_device_wakes_fails_and_releases() {
+        let device = fake::device(&Options::new());
+        let queue = Arc::new(Queue::new(&device).unwrap());
+        let stream = device.fake_stream(queue.id());
+        stream.open(0);
+        let (memory, host) = fake::memory(&device, 4096);
+        let ticket = queue.submit(&[upload(&host, &memory, 4096)]).unwrap();
+        let (sender, receiver) = mpsc::channel();
+        let calls = Arc::new(AtomicUsize::new(0));
+        let waker = Call({
+            let (device, queue, calls) = (Arc::clone(&device), Arc::clone(&queue), Arc::clone(&calls));
+            move || {
+                calls.fetch_add(1, Ordering::SeqCst);
+                // Submitting takes the lock under which the loss may have been noticed.
+                sender.send((device.poll(ticket), queue.submit(&[]))).unwrap();
+            }
+        });
+        device.wake(ticket, Arc::new(waker).into());
+        let sleeper = std::thread::spawn({
+            let device = Arc::clone(&device);
+            move || device.wait(ticket)
+        });
+        stream.fail();
+        assert_eq!(sleeper.join().unwrap().unwrap_err().kind(), ErrorKind::Lost);
+        let (polled, submitted) = receiver.recv().unwrap();
+        assert_eq!(polled.unwrap_err().kind(), ErrorKind::Lost);
+        assert_eq!(submitted.unwrap_err().kind(), ErrorKind::Lost);
+        drop((memory, host));
+        drop((queue, device));
+        assert_eq!(calls.load(Ordering::SeqCst), 1);
+    }
+
+    #[test]
+    fn many_threads_wait_for_tickets_of_one_queue() {
+        let device = fake::device(&Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let stream = device.fake_stream(queue.id());
+        stream.open(0);
+        let tickets: Vec<Ticket> = (0..16).map(|_| queue.submit(&[]).unwrap()).collect();
+        std::thread::scope(|scope| {
+            let waiters: Vec<_> = tickets
+                .iter()
+                .map(|&ticket| {
+                    scope.spawn({
+                        let device = &device;
+                        move || device.wait(ticket)
+                    })
+                })
+                .collect();
+            for reached in 1..=16 {
+                stream.open(reached);
+                device.wait(tickets[reached as usize - 1]).unwrap();
+            }
+            for waiter in waiters {
+                waiter.join().unwrap().unwrap();
+            }
+        });
+    }
+
+    #[test]
+    fn a_long_list_of_pages_takes_few_launches_and_waits_for_the_first_lists() {
+        let device = fake::device(&Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let stream = device.fake_stream(queue.id());
+        let count = 65_536_u64;
+        let (memory, host) = fake::memory(&device, 2 * count as usize * 16);
+        let transfers: Vec<Transfer> = (0..count)
+            .map(|i| Transfer::Upload { from: host.at(i * 32), to: memory.at(i * 16), bytes: 16 })
+            .collect();
+        device.wait(queue.submit(&transfers).unwrap()).unwrap();
+        // 128 in the parameters, 768, 2304, then 4096 each.
+        assert_eq!(stream.launches(), 3 + (65_536 - 128 - 768 - 2304_usize).div_ceil(4096));
+    }
+
+    #[test]
+    fn a_bad_piece_anywhere_in_a_list_is_refused_before_anything_starts() {
+        let device = fake::device(&Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let stream = device.fake_stream(queue.id());
+        let (memory, host) = fake::memory(&device, 4096);
+        let (other, _) = fake::memory(&device, 100);
+        let gone = fake::memory(&device, 100).0.id();
+        let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to, bytes };
+        let fine: Vec<Transfer> = (0..300).map(|i| piece(i * 2, memory.at(i * 3), 1)).collect();
+        let at = |buffer, offset| backend_api::DeviceSpan::new(buffer, offset);
+        let bad = [
+            (piece(0, memory.at(4090), 7), ErrorKind::InvalidArgument),
+            (piece(4090, memory.at(0), 7), ErrorKind::InvalidArgument),
+            (piece(u64::MAX, memory.at(0), 2), ErrorKind::InvalidArgument),
+            (piece(0, memory.at(2), u64::MAX), ErrorKind::InvalidArgument),
+            (piece(0, other.at(99), 2), ErrorKind::InvalidArgument),
+            (piece(0, at(gone, 0), 2), ErrorKind::UnknownHandle),
+            (
+                Transfer::Internal { from: memory.at(0), to: other.at(0), bytes: 101 },
+                ErrorKind::InvalidArgument,
+            ),
+        ];
+        for (transfer, kind) in bad {
+            for place in [0, 1, 299] {
+                let mut transfers = fine.clone();
+                transfers.insert(place, transfer);
+                assert_eq!(queue.submit(&transfers).unwrap_err().kind(), kind, "{transfer:?} at {place}");
+            }
+        }
+        assert_eq!(stream.launches(), 0);
+        let edges =
+            [piece(4096, memory.at(4096), 0), piece(0, other.at(99), 1), piece(4095, memory.at(4095), 1)];
+        device.wait(queue.submit(&edges).unwrap()).unwrap();
+    }
+}

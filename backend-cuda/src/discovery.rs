@@ -1,0 +1,204 @@
+//! Which cards there are.
+
+use std::ffi::{CStr, c_char, c_int};
+
+use backend_api::{DeviceInfo, DeviceKind, MemoryStatus, Result};
+use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
+
+use crate::Options;
+use crate::context::Context;
+use crate::driver::{Driver, Outcome, check, driver};
+
+/// A card that the driver knows.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Card {
+    /// The driver's number for it, which [`CudaDevice::open`](crate::CudaDevice::open) takes. It may change from run
+    /// to run; [`DeviceInfo::identity`] does not.
+    pub index: u32,
+    /// What is known of it.
+    pub info: DeviceInfo,
+    /// The compute capability, major and minor.
+    pub compute_capability: (u32, u32),
+    /// How many multiprocessors it has.
+    pub multiprocessors: u32,
+    /// Whether it drives a display, as far as the driver tells: whether it limits the run time of kernels.
+    pub drives_display: bool,
+    /// Whether the card can write and compare 64-bit numbers in the order of a stream.
+    pub(crate) has_counters: bool,
+}
+
+/// All cards, in the driver's order; none where there is no driver or no card. Never panics.
+///
+/// The first call loads the driver, which takes up to some tenths of a second. A card of which the driver tells
+/// nothing is left out.
+///
+/// ```
+/// for card in backend_cuda::devices() {
+///     println!("{}: {}, {} GiB", card.index, card.info, card.info.total_bytes >> 30);
+/// }
+/// ```
+#[must_use]
+pub fn devices() -> Vec<Card> {
+    let driver = match driver() {
+        Ok(driver) => driver,
+        Err(missing) => {
+            tracing::debug!(?missing, "no CUDA devices");
+            return Vec::new();
+        }
+    };
+    let mut count = 0;
+    // SAFETY: writes one integer.
+    if let Err(code) = check(unsafe { (driver.table.device_get_count)(&raw mut count) }) {
+        tracing::warn!(?code, "the CUDA driver does not count its devices");
+        return Vec::new();
+    }
+    (0..count)
+        .filter_map(|ordinal| match Card::describe(driver, ordinal) {
+            Ok(card) => Some(card),
+            Err(code) => {
+                tracing::warn!(?code, ordinal, "the CUDA driver does not describe a device");
+                None
+            }
+        })
+        .collect()
+}
+
+impl Card {
+    /// How much memory the card has now, with the default head-room taken off.
+    ///
+    /// The driver only tells within a context. If the process has none on this card yet, the primary one is made for
+    /// the moment, which takes some tenths of a second and some hundred megabytes of the card.
+    ///
+    /// # Errors
+    /// What the driver says.
+    pub fn memory(&self) -> Result<MemoryStatus> {
+        const OPERATION: &str = "memory";
+        let driver = driver().map_err(|missing| missing.error(OPERATION))?;
+        let (free, total) = Context::primary(driver, self.ordinal())
+            .and_then(|context| context.memory())
+            .map_err(|code| code.error(OPERATION).on(&self.info))?;
+        let headroom = Options::default_headroom_bytes(total, self.drives_display);
+        Ok(MemoryStatus::new(total, free, free.saturating_sub(headroom)))
+    }
+
+    fn ordinal(&self) -> c_int {
+        // The index came from a `c_int`.
+        self.index as c_int
+    }
+
+    /// Asks the driver for everything that needs no context.
+    pub(crate) fn describe(driver: &Driver, ordinal: c_int) -> Outcome<Self> {
+        let mut device = 0;
+        // SAFETY: writes one integer; a wrong ordinal is answered with an error.
+        check(unsafe { (driver.table.device_get)(&raw mut device, ordinal) })?;
+        let attribute = |which: Attribute| -> u32 {
+            let mut value: c_int = 0;
+            // SAFETY: writes one integer; an attribute that the driver does not know is answered with an error.
+            let result =
+                unsafe { (driver.table.device_get_attribute)(&raw mut value, which as c_int, device) };
+            if result == 0 { value.max(0).unsigned_abs() } else { 0 }
+        };
+        let name = text::<256>(|buffer, room| {
+            // SAFETY: writes at most `room` bytes with a NUL at the end.
+            unsafe { (driver.table.device_get_name)(buffer, room, device) }
+        })?;
+        let pci = text::<64>(|buffer, room| {
+            // SAFETY: as above.
+            unsafe { (driver.table.device_get_pci_bus_id)(buffer, room, device) }
+        })
+        .ok()
+        .map(|address| address.to_ascii_lowercase());
+        let mut bytes = 0_usize;
+        // SAFETY: writes one integer.
+        check(unsafe { (driver.table.device_total_mem)(&raw mut bytes, device) })?;
+        let uuid = uuid(driver, device);
+
+        let mut names = pci
+            .iter()
+            .map(|address| format!("pci:{address}"))
+            .chain(uuid.map(uuid_text))
+            .chain([format!("cuda:{ordinal}")]);
+        let identity = names.next().unwrap_or_default();
+        let kind = if attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 {
+            DeviceKind::IntegratedGpu
+        } else {
+            DeviceKind::DiscreteGpu
+        };
+        let mut info = DeviceInfo::new("cuda", &name, kind, &identity).with_total_bytes(bytes as u64);
+        info.vendor = "NVIDIA".into();
+        info.aliases = if pci.is_some() { uuid.map(uuid_text).into_iter().collect() } else { Vec::new() };
+        info.copy_engines = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT).max(1);
+        info.numa_node = pci.as_deref().and_then(numa_node);
+        info.driver = driver.version_text();
+        Ok(Self {
+            index: ordinal.unsigned_abs(),
+            info,
+            compute_capability: (
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR),
+                attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR),
+            ),
+            multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).max(1),
+            drives_display: attribute(Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT) != 0,
+            has_counters: driver.table.stream_write_value_64.is_some()
+                && driver.table.stream_wait_value_64.is_some()
+                && attribute(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0,
+        })
+    }
+}
+
+fn text<const ROOM: usize>(ask: impl FnOnce(*mut c_char, c_int) -> u32) -> Outcome<String> {
+    let mut buffer = [0_u8; ROOM];
+    // The last byte stays zero whatever the driver writes.
+    check(ask(buffer.as_mut_ptr().cast(), ROOM as c_int - 1))?;
+    Ok(CStr::from_bytes_until_nul(&buffer)
+        .map(|text| text.to_string_lossy().into_owned())
+        .unwrap_or_default())
+}
+
+fn uuid(driver: &Driver, device: c_int) -> Option<[u8; 16]> {
+    let mut bytes = [0; 16];
+    // The newer function tells the slices of a divided card apart.
+    let ask = driver.table.device_get_uuid_v2.unwrap_or(driver.table.device_get_uuid);
+    // SAFETY: writes 16 bytes.
+    check(unsafe { ask(&raw mut bytes, device) }).ok()?;
+    Some(bytes)
+}
+
+fn uuid_text(bytes: [u8; 16]) -> String {
+    let mut text = String::from("uuid:");
+    for (i, byte) in bytes.into_iter().enumerate() {
+        if matches!(i, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{byte:02x}"));
+    }
+    text
+}
+
+/// The NUMA node that the system gives for a PCI address.
+fn numa_node(address: &str) -> Option<u32> {
+    std::fs::read_to_string(format!("/sys/bus/pci/devices/{address}/numa_node")).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_driver_or_no_card_is_an_empty_list_and_an_error_to_open() {
+        let cards = devices();
+        if driver().is_err() {
+            assert!(cards.is_empty());
+            assert_eq!(crate::CudaDevice::open(0).unwrap_err().kind(), backend_api::ErrorKind::Driver);
+        }
+        let missing = u32::try_from(cards.len()).unwrap();
+        assert!(crate::CudaDevice::open(missing).is_err());
+    }
+
+    #[test]
+    fn a_uuid_is_written_as_everywhere() {
+        let bytes = std::array::from_fn(|i| (i * 17) as u8);
+        assert_eq!(uuid_text(bytes), "uuid:00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

@@ -1,0 +1,337 @@
+//! The CUDA driver: the functions that are called here, found in the library at run time, once.
+//!
+//! The library is searched for and kept open by `cudarc`, which also brings the constants. The functions are looked
+//! up by name and declared again with a plain integer as result, because `cudarc` declares an enum there: a code that
+//! its bindings do not list (newer drivers have such) would be undefined behaviour before anybody could look at it.
+//! One that is missing makes the driver count as too old, here and now, instead of a panic at its first use.
+
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::fmt;
+use std::num::NonZeroU32;
+use std::ptr::null_mut;
+use std::sync::OnceLock;
+
+use cudarc::driver::sys;
+
+/// What the driver answers when something is wrong: a `CUresult` other than 0.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Code(NonZeroU32);
+
+pub(crate) type Outcome<T = ()> = Result<T, Code>;
+
+macro_rules! codes {
+    ($($(#[$attribute:meta])* $name:ident = $code:literal;)*) => {
+        impl Code {
+            $($(#[$attribute])* pub(crate) const $name: Self = Self(NonZeroU32::new($code).unwrap());)*
+        }
+    };
+}
+codes! {
+    #[cfg(test)]
+    INVALID_VALUE = 1;
+    OUT_OF_MEMORY = 2;
+    DEINITIALIZED = 4;
+    DEVICE_UNAVAILABLE = 46;
+    INVALID_DEVICE = 101;
+    INVALID_CONTEXT = 201;
+    ECC_UNCORRECTABLE = 214;
+    NVLINK_UNCORRECTABLE = 220;
+    CONTAINED = 226;
+    INVALID_HANDLE = 400;
+    NOT_READY = 600;
+    ILLEGAL_ADDRESS = 700;
+    LAUNCH_TIMEOUT = 702;
+    CONTEXT_IS_DESTROYED = 709;
+    ASSERT = 710;
+    HARDWARE_STACK_ERROR = 714;
+    ILLEGAL_INSTRUCTION = 715;
+    MISALIGNED_ADDRESS = 716;
+    INVALID_ADDRESS_SPACE = 717;
+    INVALID_PC = 718;
+    LAUNCH_FAILED = 719;
+    TENSOR_MEMORY_LEAK = 721;
+    NOT_PERMITTED = 800;
+    NOT_SUPPORTED = 801;
+    MPS_CLIENT_TERMINATED = 809;
+    EXTERNAL_DEVICE = 911;
+    UNKNOWN = 999;
+}
+
+impl Code {
+    pub(crate) fn get(self) -> u32 {
+        self.0.get()
+    }
+
+    /// The driver's name for it, such as `CUDA_ERROR_OUT_OF_MEMORY`; `CUDA_ERROR_<number>` where it has none.
+    pub(crate) fn name(self) -> String {
+        driver()
+            .ok()
+            .and_then(|driver| driver.text(driver.table.get_error_name, self))
+            .unwrap_or_else(|| format!("CUDA_ERROR_{}", self.get()))
+    }
+
+    /// The driver's sentence for it, or nothing.
+    pub(crate) fn sentence(self) -> String {
+        driver().ok().and_then(|driver| driver.text(driver.table.get_error_string, self)).unwrap_or_default()
+    }
+}
+
+impl fmt::Debug for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name(), self.get())
+    }
+}
+
+/// Turns a `CUresult` into a result.
+pub(crate) fn check(result: u32) -> Outcome {
+    NonZeroU32::new(result).map_or(Ok(()), |code| Err(Code(code)))
+}
+
+macro_rules! handles {
+    ($($(#[$doc:meta])* $name:ident;)*) => {$(
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        #[repr(transparent)]
+        pub(crate) struct $name(pub(crate) *mut c_void);
+
+        // SAFETY: a handle is a name which the driver looks up; the driver may be called from any thread.
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+
+        impl $name {
+            pub(crate) const NULL: Self = Self(null_mut());
+        }
+    )*};
+}
+handles! {
+    /// A `CUcontext`.
+    ContextHandle;
+    /// A `CUstream`.
+    Stream;
+    /// A `CUevent`.
+    Event;
+    /// A `CUmodule`.
+    Module;
+    /// A `CUfunction`.
+    Function;
+}
+
+impl Event {
+    /// An event that only says whether it was reached. The context is current.
+    pub(crate) fn new(table: &Table) -> Outcome<Self> {
+        let mut event = Self::NULL;
+        let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
+        // SAFETY: writes one handle.
+        check(unsafe { (table.event_create)(&raw mut event, flags) })?;
+        Ok(event)
+    }
+}
+
+/// How the sources of a batch of copies may be read, and where they are: a `CUmemcpyAttributes`.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct BatchAttributes {
+    source_access_order: c_uint,
+    source_location: [c_int; 2],
+    target_location: [c_int; 2],
+    flags: c_uint,
+}
+const _: () = assert!(size_of::<BatchAttributes>() == size_of::<sys::CUmemcpyAttributes>());
+
+impl BatchAttributes {
+    /// Sources are read in the order of the stream; the locations are found from the addresses.
+    pub(crate) const STREAM_ORDER: Self = Self {
+        source_access_order: sys::CUmemcpySrcAccessOrder_enum::CU_MEMCPY_SRC_ACCESS_ORDER_STREAM as c_uint,
+        source_location: [0; 2],
+        target_location: [0; 2],
+        flags: 0,
+    };
+}
+
+macro_rules! table {
+    (
+        required { $($(#[$attribute:meta])* $name:ident = $symbol:literal ($($argument:ty),*);)* }
+        optional { $($maybe:ident = $maybe_symbol:literal ($($maybe_argument:ty),*);)* }
+    ) => {
+        /// The driver's functions, as the library exports them.
+        #[derive(Clone, Copy)]
+        pub(crate) struct Table {
+            $($(#[$attribute])* pub(crate) $name: unsafe extern "C" fn($($argument),*) -> u32,)*
+            $(pub(crate) $maybe: Option<unsafe extern "C" fn($($maybe_argument),*) -> u32>,)*
+        }
+
+        impl Table {
+            /// Finds all functions, or names the first one that is missing.
+            fn find() -> Result<Self, &'static str> {
+                // SAFETY: the caller found the library to be there, so this neither panics nor runs foreign code
+                // other than the library's own initialisation.
+                let library = unsafe { sys::culib() };
+                Ok(Self {
+                    $($(#[$attribute])* $name: {
+                        // SAFETY: the type is that of the function in the driver's header, with the result as the
+                        // integer that the C enum is. The library is never unloaded, so the pointer stays good.
+                        *unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> u32>($symbol.as_bytes()) }
+                            .map_err(|_| $symbol)?
+                    },)*
+                    $($maybe: {
+                        // SAFETY: as above.
+                        unsafe {
+                            library.get::<unsafe extern "C" fn($($maybe_argument),*) -> u32>($maybe_symbol.as_bytes())
+                        }
+                        .ok()
+                        .map(|symbol| *symbol)
+                    },)*
+                })
+            }
+
+            /// Functions that do nothing and succeed; none of the optional ones.
+            #[cfg(test)]
+            pub(crate) fn inert() -> Self {
+                Self {
+                    $($(#[$attribute])* $name: {
+                        unsafe extern "C" fn inert($(_: $argument),*) -> u32 {
+                            0
+                        }
+                        inert
+                    },)*
+                    $($maybe: None,)*
+                }
+            }
+        }
+    };
+}
+
+table! {
+    required {
+        init = "cuInit" (c_uint);
+        driver_get_version = "cuDriverGetVersion" (*mut c_int);
+        get_error_name = "cuGetErrorName" (u32, *mut *const c_char);
+        get_error_string = "cuGetErrorString" (u32, *mut *const c_char);
+        device_get_count = "cuDeviceGetCount" (*mut c_int);
+        device_get = "cuDeviceGet" (*mut c_int, c_int);
+        device_get_name = "cuDeviceGetName" (*mut c_char, c_int, c_int);
+        device_get_uuid = "cuDeviceGetUuid" (*mut [u8; 16], c_int);
+        device_get_pci_bus_id = "cuDeviceGetPCIBusId" (*mut c_char, c_int, c_int);
+        device_get_attribute = "cuDeviceGetAttribute" (*mut c_int, c_int, c_int);
+        device_total_mem = "cuDeviceTotalMem_v2" (*mut usize, c_int);
+        primary_get_state = "cuDevicePrimaryCtxGetState" (c_int, *mut c_uint, *mut c_int);
+        primary_retain = "cuDevicePrimaryCtxRetain" (*mut ContextHandle, c_int);
+        primary_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
+        context_get_current = "cuCtxGetCurrent" (*mut ContextHandle);
+        context_set_current = "cuCtxSetCurrent" (ContextHandle);
+        context_get_device = "cuCtxGetDevice" (*mut c_int);
+        #[cfg(feature = "cust")]
+        pointer_get_attribute = "cuPointerGetAttribute" (*mut c_void, c_int, u64);
+        mem_get_info = "cuMemGetInfo_v2" (*mut usize, *mut usize);
+        mem_alloc = "cuMemAlloc_v2" (*mut u64, usize);
+        mem_free = "cuMemFree_v2" (u64);
+        mem_host_alloc = "cuMemHostAlloc" (*mut *mut c_void, usize, c_uint);
+        mem_free_host = "cuMemFreeHost" (*mut c_void);
+        mem_host_register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
+        mem_host_unregister = "cuMemHostUnregister" (*mut c_void);
+        mem_host_get_device_pointer = "cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint);
+        memcpy_htod_async = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Stream);
+        memcpy_dtoh_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, Stream);
+        memcpy_dtod_async = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Stream);
+        memset_d8_async = "cuMemsetD8Async" (u64, u8, usize, Stream);
+        memset_d16_async = "cuMemsetD16Async" (u64, u16, usize, Stream);
+        memset_d32_async = "cuMemsetD32Async" (u64, c_uint, usize, Stream);
+        stream_create = "cuStreamCreate" (*mut Stream, c_uint);
+        stream_destroy = "cuStreamDestroy_v2" (Stream);
+        stream_query = "cuStreamQuery" (Stream);
+        stream_synchronize = "cuStreamSynchronize" (Stream);
+        stream_wait_event = "cuStreamWaitEvent" (Stream, Event, c_uint);
+        event_create = "cuEventCreate" (*mut Event, c_uint);
+        event_destroy = "cuEventDestroy_v2" (Event);
+        event_record = "cuEventRecord" (Event, Stream);
+        event_query = "cuEventQuery" (Event);
+        event_synchronize = "cuEventSynchronize" (Event);
+        module_load_data = "cuModuleLoadData" (*mut Module, *const c_void);
+        module_unload = "cuModuleUnload" (Module);
+        module_get_function = "cuModuleGetFunction" (*mut Function, Module, *const c_char);
+        launch_kernel = "cuLaunchKernel" (
+            Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void
+        );
+        occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor" (*mut c_int, Function, c_int, usize);
+    }
+    optional {
+        device_get_uuid_v2 = "cuDeviceGetUuid_v2" (*mut [u8; 16], c_int);
+        stream_write_value_64 = "cuStreamWriteValue64_v2" (Stream, u64, u64, c_uint);
+        stream_wait_value_64 = "cuStreamWaitValue64_v2" (Stream, u64, u64, c_uint);
+        memcpy_batch_async = "cuMemcpyBatchAsync" (
+            *mut u64, *mut u64, *mut usize, usize, *mut BatchAttributes, *mut usize, usize, *mut usize, Stream
+        );
+        memcpy_batch_async_v2 = "cuMemcpyBatchAsync_v2" (
+            *mut u64, *mut u64, *mut usize, usize, *mut BatchAttributes, *mut usize, usize, Stream
+        );
+    }
+}
+
+/// The loaded and initialised driver.
+pub(crate) struct Driver {
+    pub(crate) table: Table,
+    /// 1000 × major + 10 × minor of the newest CUDA that it serves.
+    version: u32,
+}
+
+/// Why there is no driver to be used.
+#[derive(Clone, Debug)]
+pub(crate) enum Missing {
+    /// No library was found.
+    Library,
+    /// The library lacks this function: it is too old.
+    Symbol(&'static str),
+    /// It is there and refuses to start, for instance because there is no card.
+    Refused(Code),
+}
+
+/// The driver of this process, loaded at the first call. Never panics.
+pub(crate) fn driver() -> Result<&'static Driver, &'static Missing> {
+    static DRIVER: OnceLock<Result<Driver, Missing>> = OnceLock::new();
+    DRIVER.get_or_init(Driver::load).as_ref()
+}
+
+impl Driver {
+    fn load() -> Result<Self, Missing> {
+        // SAFETY: this opens the driver's library, which may run its initialisers; nothing else is asked of the caller.
+        if !unsafe { sys::is_culib_present() } {
+            return Err(Missing::Library);
+        }
+        let table = Table::find().map_err(Missing::Symbol)?;
+        // SAFETY: may be called at any time; 0 is the only defined value of its argument.
+        check(unsafe { (table.init)(0) }).map_err(Missing::Refused)?;
+        let mut version = 0;
+        // SAFETY: writes one integer.
+        check(unsafe { (table.driver_get_version)(&raw mut version) }).map_err(Missing::Refused)?;
+        Ok(Self { table, version: version.unsigned_abs() })
+    }
+
+    /// A driver with other functions.
+    #[cfg(test)]
+    pub(crate) fn with(table: Table) -> Self {
+        Self { table, version: 13_000 }
+    }
+
+    /// What `DeviceInfo` shows as the driver.
+    pub(crate) fn version_text(&self) -> String {
+        format!("CUDA {}.{}", self.version / 1000, self.version % 1000 / 10)
+    }
+
+    fn text(&self, ask: unsafe extern "C" fn(u32, *mut *const c_char) -> u32, code: Code) -> Option<String> {
+        let mut text = std::ptr::null();
+        // SAFETY: writes one pointer, to a string that lives as long as the library, or null.
+        let result = unsafe { ask(code.get(), &raw mut text) };
+        if result != 0 || text.is_null() {
+            return None;
+        }
+        // SAFETY: not null, so a string as said above.
+        Some(unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
+    }
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.version_text())
+    }
+}

@@ -1,0 +1,110 @@
+//! From the driver's codes to the contract's kinds.
+
+use backend_api::{DeviceInfo, Error, ErrorKind};
+
+use crate::driver::{Code, Missing};
+
+/// After these the context answers nothing else any more, whatever it is asked.
+const FATAL: [Code; 21] = [
+    Code::DEINITIALIZED,
+    Code::DEVICE_UNAVAILABLE,
+    Code::INVALID_DEVICE,
+    Code::INVALID_CONTEXT,
+    Code::ECC_UNCORRECTABLE,
+    Code::NVLINK_UNCORRECTABLE,
+    Code::CONTAINED,
+    Code::ILLEGAL_ADDRESS,
+    Code::LAUNCH_TIMEOUT,
+    Code::CONTEXT_IS_DESTROYED,
+    Code::ASSERT,
+    Code::HARDWARE_STACK_ERROR,
+    Code::ILLEGAL_INSTRUCTION,
+    Code::MISALIGNED_ADDRESS,
+    Code::INVALID_ADDRESS_SPACE,
+    Code::INVALID_PC,
+    Code::LAUNCH_FAILED,
+    Code::TENSOR_MEMORY_LEAK,
+    Code::MPS_CLIENT_TERMINATED,
+    Code::EXTERNAL_DEVICE,
+    Code::UNKNOWN,
+];
+
+impl Code {
+    /// Whether the device is lost with this code.
+    ///
+    /// Handles are only given to the driver while they are valid, so a handle that it no longer knows means that the
+    /// context went away underneath: an application destroyed it, or the card was reset.
+    pub(crate) fn is_fatal(self) -> bool {
+        FATAL.contains(&self) || self == Self::INVALID_HANDLE
+    }
+
+    /// The kind of error that this code is in an operation of the contract.
+    pub(crate) fn kind(self, operation: &str) -> ErrorKind {
+        if self.is_fatal() {
+            return ErrorKind::Lost;
+        }
+        match (self, operation) {
+            (Self::OUT_OF_MEMORY, _) => ErrorKind::OutOfMemory,
+            (Self::NOT_SUPPORTED | Self::NOT_PERMITTED, _) => ErrorKind::Unsupported,
+            (_, "submit") => ErrorKind::CopyFailed,
+            (_, "fill" | "search" | "gather" | "scatter") => ErrorKind::KernelFailed,
+            _ => ErrorKind::Driver,
+        }
+    }
+
+    /// An error of this code's kind.
+    pub(crate) fn error(self, operation: &'static str) -> Error {
+        self.error_of(self.kind(operation), operation)
+    }
+
+    /// An error of a given kind with this code.
+    pub(crate) fn error_of(self, kind: ErrorKind, operation: &'static str) -> Error {
+        Error::new(kind, operation)
+            .with_driver(i64::from(self.get()), self.name())
+            .with_detail(self.sentence())
+    }
+}
+
+impl Missing {
+    /// Why a device cannot be opened.
+    pub(crate) fn error(&self, operation: &'static str) -> Error {
+        match self {
+            Self::Library => Error::new(ErrorKind::Driver, operation)
+                .with_detail("the library of the CUDA driver was not found"),
+            Self::Symbol(name) => Error::new(ErrorKind::Driver, operation)
+                .with_detail(format!("the CUDA driver is too old: it has no function {name}")),
+            Self::Refused(code) => code.error_of(ErrorKind::Driver, operation),
+        }
+    }
+}
+
+/// The error that all calls get after the device was lost.
+pub(crate) fn lost(code: Code, info: &DeviceInfo, operation: &'static str) -> Error {
+    code.error_of(ErrorKind::Lost, operation).on(info)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kinds_are_told_apart() {
+        assert_eq!(Code::OUT_OF_MEMORY.kind("allocate"), ErrorKind::OutOfMemory);
+        assert_eq!(Code::INVALID_VALUE.kind("submit"), ErrorKind::CopyFailed);
+        assert_eq!(Code::INVALID_VALUE.kind("gather"), ErrorKind::KernelFailed);
+        assert_eq!(Code::INVALID_VALUE.kind("create_queue"), ErrorKind::Driver);
+        assert_eq!(Code::NOT_SUPPORTED.kind("import_host"), ErrorKind::Unsupported);
+        for code in [Code::ILLEGAL_ADDRESS, Code::LAUNCH_FAILED, Code::UNKNOWN, Code::DEVICE_UNAVAILABLE] {
+            assert_eq!(code.kind("submit"), ErrorKind::Lost);
+        }
+    }
+
+    #[test]
+    fn codes_that_nobody_knows_have_a_name_and_no_undefined_behaviour() {
+        let code = crate::driver::check(99_999).unwrap_err();
+        let error = code.error("submit");
+        assert_eq!(error.driver().unwrap().code, 99_999);
+        assert!(!error.driver().unwrap().name.is_empty());
+        assert_eq!(error.kind(), ErrorKind::CopyFailed);
+    }
+}

@@ -1,0 +1,288 @@
+//! A driver without a card, for tests of what surrounds it: tickets, waiting, wakers, loss.
+//!
+//! Device memory is host memory, copies happen when they are submitted, and kernels do nothing. Events are reached when
+//! the test says so.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use backend_api::{Device, DeviceBuffer, HostBuffer, QueueId};
+
+use crate::CudaDevice;
+use crate::context::Context;
+use crate::discovery::Card;
+use crate::driver::{Driver, Event, Function, Module, Stream, Table};
+use crate::options::Options;
+use crate::shared::Entry;
+
+const NOT_READY: u32 = 600;
+const LAUNCH_FAILED: u32 = 719;
+const FREE_BYTES: usize = 1 << 40;
+
+/// What a stream handle points to.
+#[derive(Debug, Default)]
+pub(crate) struct FakeStream {
+    recorded: AtomicU64,
+    /// Up to here events are reached; `u64::MAX` until the test holds the stream.
+    open: AtomicU64,
+    /// What every question is answered with from now on, if not 0.
+    failure: AtomicU64,
+    queries: AtomicUsize,
+    launches: AtomicUsize,
+}
+
+/// What an event handle points to.
+#[derive(Debug)]
+struct FakeEvent {
+    stream: AtomicUsize,
+    place: AtomicU64,
+}
+
+unsafe extern "C" fn stream_create(stream: *mut Stream, _: c_uint) -> u32 {
+    let made = Box::new(FakeStream { open: AtomicU64::new(u64::MAX), ..FakeStream::default() });
+    // SAFETY: the caller gives room for a handle.
+    unsafe { stream.write(Stream(Box::into_raw(made).cast())) };
+    0
+}
+
+unsafe extern "C" fn stream_destroy(stream: Stream) -> u32 {
+    // SAFETY: handles come from `stream_create` and are destroyed once.
+    drop(unsafe { Box::from_raw(stream.0.cast::<FakeStream>()) });
+    0
+}
+
+/// # Safety
+/// The stream must be alive.
+unsafe fn state<'a>(stream: *mut c_void) -> &'a FakeStream {
+    // SAFETY: passed on.
+    unsafe { &*stream.cast::<FakeStream>() }
+}
+
+impl FakeStream {
+    fn answer(&self, place: u64) -> u32 {
+        self.queries.fetch_add(1, Ordering::Relaxed);
+        match self.failure.load(Ordering::Acquire) {
+            0 if self.open.load(Ordering::Acquire) >= place => 0,
+            0 => NOT_READY,
+            failure => failure as u32,
+        }
+    }
+
+    /// Lets events be reached only up to the `count`-th that was recorded.
+    pub(crate) fn open(&self, count: u64) {
+        self.open.store(count, Ordering::Release);
+    }
+
+    /// Has everything fail as after a crashed kernel.
+    pub(crate) fn fail(&self) {
+        self.failure.store(LAUNCH_FAILED.into(), Ordering::Release);
+    }
+
+    /// How often it was asked for.
+    pub(crate) fn queries(&self) -> usize {
+        self.queries.load(Ordering::Relaxed)
+    }
+
+    /// How many kernels were started.
+    pub(crate) fn launches(&self) -> usize {
+        self.launches.load(Ordering::Relaxed)
+    }
+}
+
+unsafe extern "C" fn stream_query(stream: Stream) -> u32 {
+    // SAFETY: the stream is alive, here and below.
+    let stream = unsafe { state(stream.0) };
+    stream.answer(stream.recorded.load(Ordering::Acquire))
+}
+
+unsafe extern "C" fn stream_synchronize(stream: Stream) -> u32 {
+    loop {
+        // SAFETY: as above.
+        match unsafe { stream_query(stream) } {
+            NOT_READY => std::thread::yield_now(),
+            answer => return answer,
+        }
+    }
+}
+
+unsafe extern "C" fn event_create(event: *mut Event, _: c_uint) -> u32 {
+    let made = Box::new(FakeEvent { stream: AtomicUsize::new(0), place: AtomicU64::new(0) });
+    // SAFETY: the caller gives room for a handle.
+    unsafe { event.write(Event(Box::into_raw(made).cast())) };
+    0
+}
+
+unsafe extern "C" fn event_destroy(event: Event) -> u32 {
+    // SAFETY: handles come from `event_create` and are destroyed once.
+    drop(unsafe { Box::from_raw(event.0.cast::<FakeEvent>()) });
+    0
+}
+
+unsafe extern "C" fn event_record(event: Event, stream: Stream) -> u32 {
+    // SAFETY: both are alive.
+    let (event, state) = unsafe { (&*event.0.cast::<FakeEvent>(), state(stream.0)) };
+    event.stream.store(stream.0.expose_provenance(), Ordering::Release);
+    event.place.store(state.recorded.fetch_add(1, Ordering::AcqRel) + 1, Ordering::Release);
+    0
+}
+
+unsafe extern "C" fn event_query(event: Event) -> u32 {
+    // SAFETY: the event is alive, and so is the stream in which it was recorded.
+    let event = unsafe { &*event.0.cast::<FakeEvent>() };
+    let stream = std::ptr::with_exposed_provenance_mut(event.stream.load(Ordering::Acquire));
+    // SAFETY: as above.
+    unsafe { state(stream) }.answer(event.place.load(Ordering::Acquire))
+}
+
+unsafe extern "C" fn event_synchronize(event: Event) -> u32 {
+    loop {
+        // SAFETY: as above.
+        match unsafe { event_query(event) } {
+            NOT_READY => std::thread::yield_now(),
+            answer => return answer,
+        }
+    }
+}
+
+unsafe extern "C" fn mem_get_info(free: *mut usize, total: *mut usize) -> u32 {
+    // SAFETY: the caller gives room for two numbers.
+    unsafe {
+        free.write(FREE_BYTES);
+        total.write(FREE_BYTES);
+    }
+    0
+}
+
+unsafe extern "C" fn device_total_mem(total: *mut usize, _: c_int) -> u32 {
+    // SAFETY: the caller gives room for a number.
+    unsafe { total.write(FREE_BYTES) };
+    0
+}
+
+/// Room before each allocation for its length.
+const HEADER: usize = 256;
+
+unsafe extern "C" fn mem_alloc(address: *mut u64, bytes: usize) -> u32 {
+    let Ok(layout) = Layout::from_size_align(bytes + HEADER, HEADER) else { return 2 };
+    // SAFETY: the layout is not empty; the header has room for a number; the caller gives room for an address.
+    unsafe {
+        let start = alloc_zeroed(layout);
+        if start.is_null() {
+            return 2;
+        }
+        start.cast::<usize>().write(bytes);
+        address.write(start.add(HEADER).expose_provenance() as u64);
+    }
+    0
+}
+
+unsafe extern "C" fn mem_free(address: u64) -> u32 {
+    let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize - HEADER);
+    // SAFETY: from `mem_alloc`, with the same layout.
+    unsafe {
+        let bytes = start.cast::<usize>().read();
+        dealloc(start, Layout::from_size_align_unchecked(bytes + HEADER, HEADER));
+    }
+    0
+}
+
+unsafe extern "C" fn host_pointer(mapped: *mut u64, start: *mut c_void, _: c_uint) -> u32 {
+    // SAFETY: the caller gives room for an address.
+    unsafe { mapped.write(start.expose_provenance() as u64) };
+    0
+}
+
+/// # Safety
+/// Both ranges must be allocated.
+unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize) -> u32 {
+    // SAFETY: passed on.
+    unsafe { std::ptr::copy(from.cast::<u8>(), to.cast::<u8>(), bytes) };
+    0
+}
+
+unsafe extern "C" fn upload(to: u64, from: *const c_void, bytes: usize, _: Stream) -> u32 {
+    // SAFETY: the backend checked the ranges, here and below.
+    unsafe { copy(std::ptr::with_exposed_provenance_mut(to as usize), from, bytes) }
+}
+
+unsafe extern "C" fn download(to: *mut c_void, from: u64, bytes: usize, _: Stream) -> u32 {
+    // SAFETY: as above.
+    unsafe { copy(to, std::ptr::with_exposed_provenance(from as usize), bytes) }
+}
+
+unsafe extern "C" fn launch(
+    _: Function,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    _: c_uint,
+    stream: Stream,
+    _: *mut *mut c_void,
+    _: *mut *mut c_void,
+) -> u32 {
+    // SAFETY: the stream is alive.
+    unsafe { state(stream.0) }.launches.fetch_add(1, Ordering::Relaxed);
+    0
+}
+
+unsafe extern "C" fn module_load(module: *mut Module, _: *const c_void) -> u32 {
+    // SAFETY: the caller gives room for a handle.
+    unsafe { module.write(Module::NULL) };
+    0
+}
+
+fn driver() -> &'static Driver {
+    let table = Table {
+        stream_create,
+        stream_destroy,
+        stream_query,
+        stream_synchronize,
+        event_create,
+        event_destroy,
+        event_record,
+        event_query,
+        event_synchronize,
+        mem_get_info,
+        device_total_mem,
+        mem_alloc,
+        mem_free,
+        mem_host_get_device_pointer: host_pointer,
+        memcpy_htod_async: upload,
+        memcpy_dtoh_async: download,
+        launch_kernel: launch,
+        module_load_data: module_load,
+        ..Table::inert()
+    };
+    Box::leak(Box::new(Driver::with(table)))
+}
+
+/// A device on a driver of its own.
+pub(crate) fn device(options: &Options) -> Arc<CudaDevice> {
+    let driver = driver();
+    let card = Card::describe(driver, 0).unwrap();
+    let context = Context::primary(driver, 0).unwrap();
+    Arc::new(CudaDevice::new(card, context, options))
+}
+
+impl CudaDevice {
+    /// The stream of a queue, to hold it. Valid as long as the queue.
+    pub(crate) fn fake_stream(&self, queue: QueueId) -> &FakeStream {
+        let queues = self.shared.queues.read();
+        let Some(Entry::Live(queue)) = queues.get(&queue) else { panic!("no such queue") };
+        // SAFETY: the stream lives as long as the queue, which the device keeps.
+        unsafe { state(queue.stream.0) }
+    }
+}
+
+/// Some memory of each kind.
+pub(crate) fn memory<D: Device>(device: &Arc<D>, bytes: usize) -> (DeviceBuffer<D>, HostBuffer<D>) {
+    (
+        DeviceBuffer::new(device, bytes as u64, backend_api::Commit::Lazy).unwrap(),
+        HostBuffer::new(device, bytes, backend_api::HostMemory::Pinned).unwrap(),
+    )
+}

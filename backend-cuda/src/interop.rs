@@ -1,0 +1,203 @@
+//! Memory shared with `cust`.
+
+mod forward;
+
+use std::ffi::{c_int, c_void};
+use std::mem::ManuallyDrop;
+
+use backend_api::{BufferId, DeviceSpan, Error, ErrorKind, Extents, QueueId, Result, Ticket};
+use bytemuck::AnyBitPattern;
+use cudarc::driver::sys::CUpointer_attribute_enum as Attribute;
+use cust::memory::{DeviceBuffer, DevicePointer, DeviceSlice};
+
+use crate::CudaDevice;
+use crate::context::Context;
+use crate::driver::{ContextHandle, check, driver};
+use crate::memory::DeviceMemory;
+use crate::options::Options;
+
+/// Interoperation with `cust` (feature `cust`). Whoever changed memory in a stream of `cust` synchronises that stream
+/// first: queues of a device know nothing of other streams.
+impl CudaDevice {
+    /// Opens the card of a context of `cust`, and works in that same context.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    ///
+    /// ```
+    /// use backend_cuda::{CudaDevice, Options};
+    /// // Fails where there is no card or no driver.
+    /// if let Ok(context) = cust::quick_init() {
+    ///     let device = CudaDevice::from_cust(&context, &Options::new())?;
+    ///     println!("{device:?}");
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn from_cust(context: &cust::context::Context, options: &Options) -> Result<Self> {
+        const OPERATION: &str = "from_cust";
+        let driver = driver().map_err(|missing| missing.error(OPERATION))?;
+        // SAFETY: the caller keeps the context as long as this is used.
+        let ordinal = unsafe { Context::adopted(driver, ContextHandle(context.as_raw().cast())) }
+            .map_err(|code| code.error_of(ErrorKind::Driver, OPERATION))?
+            .ordinal();
+        // A context of `cust` is the card's primary one, of which each user holds a share.
+        Self::open_with(ordinal.unsigned_abs(), options)
+    }
+
+    /// Takes over memory of `cust`, without a copy: it is used, and given back, like memory of [`allocate`].
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the memory belongs to another card or context; or what the
+    /// driver says. The memory is freed then.
+    ///
+    /// [`allocate`]: backend_api::Device::allocate
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use backend_api::{Device, DeviceSpan, HostBuffer, HostMemory, Queue, Transfer};
+    /// use backend_cuda::{CudaDevice, Options};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// if let Ok(context) = cust::quick_init() {
+    ///     let device = Arc::new(CudaDevice::from_cust(&context, &Options::new())?);
+    ///     let memory = device.import_cust(cust::memory::DeviceBuffer::from_slice(&[1_u32, 2, 3])?)?;
+    ///     let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 12, HostMemory::Pinned)?);
+    ///     let copy = Transfer::Download { from: DeviceSpan::new(memory, 0), to: host.at(0), bytes: 12 };
+    ///     device.wait(queue.submit(&[copy])?)?;
+    ///     let back: cust::memory::DeviceBuffer<u32> = device.export_cust(memory)?;
+    ///     assert_eq!(back.len(), 3);
+    /// }
+    /// # Ok(()) }
+    /// ```
+    pub fn import_cust<T: cust::memory::DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<BufferId> {
+        let (address, bytes) = self.extent("import_cust", &buffer)?;
+        // From here on it is ours to free, in the way that `cust` would.
+        let _buffer = ManuallyDrop::new(buffer);
+        Ok(self.shared.memory.add_device(DeviceMemory::given(&self.shared.context, address, bytes)))
+    }
+
+    /// Hands memory over to `cust`, without a copy. Blocks until submitted work that touches it is done. The context
+    /// must be current where it is dropped, as always with `cust`.
+    ///
+    /// # Errors
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the length is
+    /// no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device then.
+    pub fn export_cust<T: cust::memory::DeviceCopy + AnyBitPattern>(
+        &self,
+        buffer: BufferId,
+    ) -> Result<DeviceBuffer<T>> {
+        const OPERATION: &str = "export_cust";
+        self.shared.check_lost(OPERATION)?;
+        let unknown = || self.shared.unknown(OPERATION, "buffer");
+        let bytes = self.shared.memory.lookup().device_bytes(buffer).ok_or_else(unknown)?;
+        let each = size_of::<T>() as u64;
+        if each == 0 || !bytes.is_multiple_of(each) {
+            let detail = format!("{bytes} bytes are no whole number of elements of {each}");
+            let error =
+                Error::new(ErrorKind::InvalidArgument, OPERATION).with_bytes(bytes).with_detail(detail);
+            return Err(self.shared.here(error));
+        }
+        let memory = self.shared.memory.remove_device(buffer).ok_or_else(unknown)?;
+        self.shared.block_all();
+        let pointer = DevicePointer::from_raw(memory.give());
+        // SAFETY: the memory came from the driver, which aligns it to 256 bytes, is as long, and is nobody else's now;
+        // any bytes are a value of the type.
+        Ok(unsafe { DeviceBuffer::from_raw_parts(pointer, (bytes / each) as usize) })
+    }
+
+    /// Copies memory of `cust` to `to`, in the order of a queue.
+    ///
+    /// # Errors
+    /// As [`submit`](backend_api::Device::submit), and [`InvalidArgument`](ErrorKind::InvalidArgument) for memory of
+    /// another card or context.
+    ///
+    /// # Safety
+    /// Until the ticket is done, `from` must stay allocated, and nobody may write to it.
+    pub unsafe fn copy_from_cust<T: cust::memory::DeviceCopy>(
+        &self,
+        queue: QueueId,
+        from: &DeviceSlice<T>,
+        to: DeviceSpan,
+    ) -> Result<Ticket> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_cust(queue, from, to, false) }
+    }
+
+    /// Copies from `from` to all of `to`, which is memory of `cust`, in the order of a queue.
+    ///
+    /// # Errors
+    /// As [`copy_from_cust`](Self::copy_from_cust).
+    ///
+    /// # Safety
+    /// Until the ticket is done, `to` must stay allocated, and nobody else may read or write it. The bytes must be
+    /// values of `T`.
+    pub unsafe fn copy_to_cust<T: cust::memory::DeviceCopy>(
+        &self,
+        queue: QueueId,
+        from: DeviceSpan,
+        to: &mut DeviceSlice<T>,
+    ) -> Result<Ticket> {
+        // SAFETY: the caller's promise.
+        unsafe { self.copy_cust(queue, to, from, true) }
+    }
+
+    /// # Safety
+    /// As [`copy_from_cust`](Self::copy_from_cust) and [`copy_to_cust`](Self::copy_to_cust).
+    unsafe fn copy_cust<T: cust::memory::DeviceCopy>(
+        &self,
+        queue: QueueId,
+        theirs: &DeviceSlice<T>,
+        ours: DeviceSpan,
+        is_export: bool,
+    ) -> Result<Ticket> {
+        const OPERATION: &str = "submit";
+        let (address, bytes) = self.extent(OPERATION, theirs)?;
+        let names = self.shared.memory.lookup();
+        names.check_device(OPERATION, ours, bytes).map_err(|error| self.shared.here(error))?;
+        let ours = names.device_address(ours);
+        let (to, from) = if is_export { (address, ours) } else { (ours, address) };
+        self.shared.enqueue(OPERATION, queue, |work| {
+            if bytes == 0 {
+                return Ok(());
+            }
+            let copy = work.context().driver.table.memcpy_dtod_async;
+            // SAFETY: our range was checked, and `names` keeps it until the work is submitted; the caller vouches for
+            // the other.
+            check(unsafe { copy(to, from, bytes as usize, work.queue.stream) })
+        })
+    }
+
+    /// Address and bytes of memory of `cust`, if it is of this device's context.
+    fn extent<T: cust::memory::DeviceCopy>(
+        &self,
+        operation: &'static str,
+        slice: &DeviceSlice<T>,
+    ) -> Result<(u64, u64)> {
+        let bytes = (slice.len() * size_of::<T>()) as u64;
+        if bytes == 0 {
+            return Ok((0, 0));
+        }
+        let address = slice.as_device_ptr().as_raw();
+        let shared = &self.shared;
+        let _current = shared.enter(operation)?;
+        let ask = shared.context.driver.table.pointer_get_attribute;
+        let mut context = ContextHandle::NULL;
+        let mut ordinal: c_int = -1;
+        let room = [(&raw mut context).cast::<c_void>(), (&raw mut ordinal).cast()];
+        // SAFETY: each writes a value of the type that there is room for.
+        unsafe {
+            check(ask(room[0], Attribute::CU_POINTER_ATTRIBUTE_CONTEXT as c_int, address)).and_then(|()| {
+                check(ask(room[1], Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_int, address))
+            })
+        }
+        .map_err(|code| shared.error(operation, code))?;
+        // Memory of the driver's pools belongs to no context.
+        let is_ours = context == shared.context.handle() || context == ContextHandle::NULL;
+        if !is_ours || ordinal != shared.context.ordinal() {
+            let error = Error::new(ErrorKind::InvalidArgument, operation)
+                .with_bytes(bytes)
+                .with_detail("the memory is not of this device's context");
+            return Err(shared.here(error));
+        }
+        Ok((address, bytes))
+    }
+}

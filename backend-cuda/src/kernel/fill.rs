@@ -1,0 +1,129 @@
+//! Writing a pattern: the driver's memset where it can, a kernel elsewhere.
+
+use crate::driver::{Outcome, check};
+use crate::kernel::{argument, scratch};
+use crate::shared::Work;
+
+/// A fill is spread over this many blocks of each multiprocessor.
+const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
+
+/// Writes `pattern` again and again to `bytes` bytes at `to`.
+pub(crate) fn run(work: &mut Work<'_>, to: u64, bytes: u64, pattern: &[u8]) -> Outcome {
+    if bytes == 0 {
+        return Ok(());
+    }
+    let table = work.context().driver.table;
+    let stream = work.queue.stream;
+    match unit(pattern, to, bytes) {
+        Some(Unit::One(value)) => {
+            // SAFETY: the range was checked, and is a whole number of aligned units, here and below.
+            return check(unsafe { (table.memset_d8_async)(to, value, bytes as usize, stream) });
+        }
+        Some(Unit::Two(value)) => {
+            // SAFETY: as above.
+            return check(unsafe { (table.memset_d16_async)(to, value, bytes as usize / 2, stream) });
+        }
+        Some(Unit::Four(value)) => {
+            // SAFETY: as above.
+            return check(unsafe { (table.memset_d32_async)(to, value, bytes as usize / 4, stream) });
+        }
+        None => {}
+    }
+    let stretched = stretch(pattern, to, bytes);
+    let address = work.scratch()? + scratch::PATTERN;
+    work.send(&stretched, address)?;
+    let function = work.shared.kernels.copying(work.context())?.fill;
+    let period = (stretched.len() / 16) as u32;
+    let blocks =
+        (bytes / 4096 + 1).min(u64::from(work.shared.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR);
+    let mut arguments = [argument(&to), argument(&bytes), argument(&address), argument(&period)];
+    // SAFETY: the kernel's parameters are (u64, u64, u64, u32); the target was checked, and the pattern is in scratch
+    // memory, where only later work of this queue changes it.
+    unsafe { work.launch(function, blocks, &mut arguments) }
+}
+
+/// A pattern that the driver's memset knows.
+#[derive(Debug, PartialEq, Eq)]
+enum Unit {
+    One(u8),
+    Two(u16),
+    Four(u32),
+}
+
+/// The smallest unit of which the pattern consists, if memset can write it there.
+fn unit(pattern: &[u8], to: u64, bytes: u64) -> Option<Unit> {
+    let repeats =
+        |n: usize| pattern.len().is_multiple_of(n) && pattern.chunks(n).all(|chunk| chunk == &pattern[..n]);
+    let fits = |n: u64| to.is_multiple_of(n) && bytes.is_multiple_of(n);
+    if repeats(1) {
+        return Some(Unit::One(pattern[0]));
+    }
+    if repeats(2) && fits(2) {
+        return Some(Unit::Two(u16::from_ne_bytes(pattern[..2].try_into().ok()?)));
+    }
+    if repeats(4) && fits(4) {
+        return Some(Unit::Four(u32::from_ne_bytes(pattern[..4].try_into().ok()?)));
+    }
+    None
+}
+
+/// The pattern repeated to a multiple of 16 bytes, beginning with what belongs at the first multiple of 16 at or after
+/// `to`, or at the end of the range if that comes first.
+fn stretch(pattern: &[u8], to: u64, bytes: u64) -> Vec<u8> {
+    let head = (to.wrapping_neg() & 15).min(bytes) as usize;
+    let mut length = pattern.len();
+    while !length.is_multiple_of(16) {
+        length *= 2;
+    }
+    pattern.iter().copied().cycle().skip(head % pattern.len()).take(length).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memset_is_taken_where_it_can_do_it() {
+        assert_eq!(unit(&[0; 100], 3, 7), Some(Unit::One(0)));
+        assert_eq!(unit(&[1, 2], 2, 8), Some(Unit::Two(u16::from_ne_bytes([1, 2]))));
+        assert_eq!(unit(&[1, 2, 1, 2], 4, 8), Some(Unit::Two(u16::from_ne_bytes([1, 2]))));
+        assert_eq!(unit(&[1, 2], 1, 8), None);
+        assert_eq!(unit(&[1, 2, 3, 4], 4, 8), Some(Unit::Four(u32::from_ne_bytes([1, 2, 3, 4]))));
+        assert_eq!(unit(&[1, 2, 3, 4], 4, 9), None);
+        assert_eq!(unit(&[1, 2, 3], 0, 9), None);
+    }
+
+    /// What the kernel writes, in Rust.
+    fn kernel(to: u64, bytes: u64, pattern: &[u8]) -> Vec<u8> {
+        let period = pattern.len() as u64 / 16;
+        let head = (to.wrapping_neg() & 15).min(bytes);
+        let vectors = (bytes - head) / 16;
+        let mut written = Vec::new();
+        for i in 0..head {
+            written.push(pattern[(period * 16 - head + i) as usize]);
+        }
+        for i in 0..vectors {
+            let start = (i % period * 16) as usize;
+            written.extend(&pattern[start..start + 16]);
+        }
+        for i in 0..bytes - head - vectors * 16 {
+            written.push(pattern[(vectors % period * 16 + i) as usize]);
+        }
+        written
+    }
+
+    #[test]
+    fn a_stretched_pattern_begins_where_the_kernel_expects() {
+        for length in [1, 3, 5, 16, 44, 100, 4096, 4095] {
+            let pattern: Vec<u8> = (0..length).map(|i| (i * 7 + i / 256 + 1) as u8).collect();
+            for (to, bytes) in [(0, 1), (1, 3), (5, 200), (16, 99), (31, 10_000), (15, 70_000)] {
+                let expected: Vec<u8> = pattern.iter().copied().cycle().take(bytes as usize).collect();
+                assert_eq!(
+                    kernel(to, bytes, &stretch(&pattern, to, bytes)),
+                    expected,
+                    "{length} {to} {bytes}"
+                );
+            }
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Gather and scatter: how the values are cut into tiles, and the way through the card for pageable memory.
+
+use std::ffi::c_void;
+
+use crate::driver::{Outcome, check};
+use crate::kernel::argument;
+use crate::memory::HostAddress;
+use crate::shared::Work;
+
+/// Which way the values go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Gather,
+    Scatter,
+}
+
+impl Direction {
+    fn operation(self) -> &'static str {
+        match self {
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
+        }
+    }
+}
+
+/// A gather or scatter with addresses in the place of names. It was checked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request {
+    pub(crate) direction: Direction,
+    pub(crate) elements: u64,
+    pub(crate) elements_count: u64,
+    pub(crate) stride: u64,
+    pub(crate) indices: HostAddress,
+    pub(crate) count: u64,
+    pub(crate) values: HostAddress,
+}
+
+/// What the kernels take.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Arguments {
+    elements: u64,
+    count: u64,
+    stride: u64,
+    indices: u64,
+    total: u64,
+    values: u64,
+    tile_bytes: u64,
+    tiles: u64,
+    failure: u64,
+}
+
+/// The room for indices in a block's shared memory, in `kernels/gather.cu`.
+const TILE_ELEMENTS: u64 = 512;
+const TILE_BYTES_MAX: u64 = 16 << 10;
+const TILE_BYTES_MIN: u64 = 1 << 10;
+/// Tiles are multiples of this: the values are written in whole lines.
+const LINE_BYTES: u64 = 128;
+const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
+/// How much pageable data is brought to the card at once.
+const BOUNCE_BYTES: u64 = 8 << 20;
+
+/// Log2 of the largest word that divides all addresses which the kernel touches.
+fn word(elements: u64, stride: u64, values: u64) -> usize {
+    let places = (elements | stride | 16).trailing_zeros();
+    let with_values = (elements | stride | values | 16).trailing_zeros();
+    // Below 4 bytes, values are put together to words of 4 wherever they begin.
+    if with_values >= 2 { with_values as usize } else { places.min(1) as usize }
+}
+
+/// The length of a tile.
+fn tile_bytes(stride: u64, total: u64, blocks: u64) -> u64 {
+    let room = TILE_ELEMENTS.saturating_mul(stride).min(TILE_BYTES_MAX);
+    let even = (total / blocks.max(1)).max(TILE_BYTES_MIN);
+    room.min(even) / LINE_BYTES * LINE_BYTES
+}
+
+/// Submits a gather or scatter.
+pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
+    if request.count == 0 {
+        return Ok(());
+    }
+    if let (Some(indices), Some(values)) = (request.indices.mapped, request.values.mapped) {
+        return launch(work, request, indices, values, request.count, 0);
+    }
+    // Through the card's memory, part by part.
+    let stride = request.stride;
+    let part = (BOUNCE_BYTES / (stride + 8)).clamp(1, request.count);
+    let values_room = (part * stride).next_multiple_of(256);
+    let bounce = work.bounce(values_room + part * 8)?;
+    let table = work.context().driver.table;
+    let stream = work.queue.stream;
+    let mut first = 0;
+    while first < request.count {
+        let count = part.min(request.count - first);
+        let indices = match request.indices.mapped {
+            Some(mapped) => mapped + first * 8,
+            None => {
+                let from: *const c_void =
+                    std::ptr::with_exposed_provenance((request.indices.host + first * 8) as usize);
+                let to = bounce + values_room;
+                // SAFETY: the indices were checked against their memory, and the bounce memory has room for a part.
+                check(unsafe { (table.memcpy_htod_async)(to, from, (count * 8) as usize, stream) })?;
+                to
+            }
+        };
+        let host: *mut c_void =
+            std::ptr::with_exposed_provenance_mut((request.values.host + first * stride) as usize);
+        let bytes = (count * stride) as usize;
+        let values = request.values.mapped.map_or(bounce, |mapped| mapped + first * stride);
+        if request.values.mapped.is_none() && request.direction == Direction::Scatter {
+            // SAFETY: as above, for the values.
+            check(unsafe { (table.memcpy_htod_async)(values, host, bytes, stream) })?;
+        }
+        launch(work, request, indices, values, count, first)?;
+        if request.values.mapped.is_none() && request.direction == Direction::Gather {
+            // SAFETY: as above.
+            check(unsafe { (table.memcpy_dtoh_async)(host, values, bytes, stream) })?;
+        }
+        first += count;
+    }
+    Ok(())
+}
+
+/// Launches one kernel for `count` indices, of which the first is number `first` of the call.
+fn launch(
+    work: &mut Work<'_>,
+    request: &Request,
+    indices: u64,
+    values: u64,
+    count: u64,
+    first: u64,
+) -> Outcome {
+    let shared = work.shared;
+    let kernels = shared.kernels.indexed(work.context())?;
+    let word = word(request.elements, request.stride, values);
+    let function = match request.direction {
+        Direction::Gather => kernels.gather[word],
+        Direction::Scatter => kernels.scatter[word],
+    };
+    let blocks = u64::from(shared.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
+    let total = count * request.stride;
+    let tile_bytes = tile_bytes(request.stride, total, blocks);
+    // The first tile begins at a whole word, which may be some bytes before the values.
+    let shift = values & ((1 << word.max(2)) - 1);
+    let tiles = (total + shift).div_ceil(tile_bytes);
+    let arguments = Arguments {
+        elements: request.elements,
+        count: request.elements_count,
+        stride: request.stride,
+        indices,
+        total,
+        values,
+        tile_bytes,
+        tiles,
+        failure: work.report(request.direction.operation(), first)?,
+    };
+    // SAFETY: the parameter is the structure that the kernels declare. Indices and values were checked against their
+    // memory and are mapped or on the card; the kernel checks each index against the elements; the report is lent
+    // until the submission is done.
+    unsafe { work.launch(function, tiles.min(blocks), &mut [argument(&arguments)]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_divide_what_they_touch() {
+        assert_eq!(word(0, 44, 0), 2);
+        assert_eq!(word(16, 48, 32), 4);
+        assert_eq!(word(16, 48, 8), 3);
+        assert_eq!(word(16, 48, 2), 1);
+        assert_eq!(word(16, 48, 1), 1);
+        assert_eq!(word(0, 6, 0), 1);
+        assert_eq!(word(1, 4, 0), 0);
+        assert_eq!(word(0, 3, 0), 0);
+    }
+
+    #[test]
+    fn tiles_fit_the_shared_memory_and_are_whole_lines() {
+        for stride in [1, 2, 3, 4, 44, 127, 4096, 1 << 20] {
+            for total in [1, 1000, 1 << 20, 1 << 40] {
+                let tile = tile_bytes(stride, total, 1056);
+                assert!(tile >= LINE_BYTES && tile.is_multiple_of(LINE_BYTES), "{stride} {total}");
+                assert!(tile <= TILE_ELEMENTS * stride);
+            }
+        }
+    }
+}

@@ -1,0 +1,278 @@
+//! Searching: which kernel, and how the elements are cut into chunks.
+
+use backend_api::Search;
+
+use crate::driver::{Outcome, check};
+use crate::kernel::{argument, scratch};
+use crate::memory::HostAddress;
+use crate::shared::Work;
+
+/// What the counting and listing kernels take as their first parameter.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Chunks {
+    base: u64,
+    count: u64,
+    stride: u64,
+    head: u64,
+    per_chunk: u64,
+    chunks: u64,
+}
+
+/// How a search is carried out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plan {
+    chunks: Chunks,
+    /// Of the word that is compared, log2 of its bytes. 16 bytes only if `is_packed`.
+    word: usize,
+    /// Whether the elements are nothing but the value, and aligned to it.
+    is_packed: bool,
+}
+
+/// What chunks should be good for. Longer ones mean fewer counts to go through at the end, shorter ones less work
+/// beyond what is wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Aim {
+    /// Nothing but the total is wanted.
+    Count,
+    /// Each chunk with a match is gone over once more.
+    List,
+    /// When enough is found, each block finishes the chunk that it has begun.
+    Stop,
+}
+
+impl Aim {
+    fn new(limit: u64, count_all: bool) -> Self {
+        match (limit, count_all) {
+            (_, false) => Self::Stop,
+            (0, true) => Self::Count,
+            (_, true) => Self::List,
+        }
+    }
+
+    /// A block takes at most about this much of the card's memory at once, unless that makes too many chunks. On an
+    /// H200, the counting kernel is as fast with 64 KiB as with 512, within 1 %.
+    fn chunk_bytes_max(self) -> u64 {
+        match self {
+            Self::Count => 512 << 10,
+            Self::List => 128 << 10,
+            Self::Stop => 64 << 10,
+        }
+    }
+}
+
+/// What the four loads in flight of each thread of a block cover.
+const CHUNK_BYTES_MIN: u64 = 16 << 10;
+/// The same in elements that do not lie close together.
+const CHUNK_ELEMENTS_MIN: u64 = 1024;
+/// Of an element that is longer than this, not all is read.
+const ELEMENT_BYTES_READ: u64 = 64;
+/// Each block should get about so many chunks.
+const CHUNKS_PER_BLOCK: u64 = 16;
+
+impl Plan {
+    fn new(base: u64, count: u64, stride: u64, value_bytes: u64, blocks: u64, aim: Aim) -> Self {
+        let is_packed = stride == value_bytes
+            && value_bytes.is_power_of_two()
+            && value_bytes <= 16
+            && base.is_multiple_of(value_bytes);
+        let even = count.div_ceil(blocks.max(1) * CHUNKS_PER_BLOCK);
+        let least = count.div_ceil(scratch::CHUNKS_MAX);
+        if is_packed {
+            let head = (base.wrapping_neg() & 15) / value_bytes;
+            let unit = CHUNK_BYTES_MIN / value_bytes;
+            let most = aim.chunk_bytes_max() / value_bytes;
+            let per_chunk = even.clamp(unit, most).max(least).next_multiple_of(unit);
+            let chunks = if count == 0 { 0 } else { count.saturating_sub(head).div_ceil(per_chunk).max(1) };
+            let chunks = Chunks { base, count, stride, head, per_chunk, chunks };
+            return Self { chunks, word: value_bytes.trailing_zeros() as usize, is_packed };
+        }
+        let word = (base | stride | 8).trailing_zeros().min(value_bytes.ilog2());
+        let most = (aim.chunk_bytes_max() / stride.min(ELEMENT_BYTES_READ)).max(CHUNK_ELEMENTS_MIN);
+        let per_chunk = even.clamp(CHUNK_ELEMENTS_MIN, most).max(least).next_multiple_of(CHUNK_ELEMENTS_MIN);
+        let chunks = Chunks { base, count, stride, head: 0, per_chunk, chunks: count.div_ceil(per_chunk) };
+        Self { chunks, word: word as usize, is_packed }
+    }
+
+    /// Log2 of the bytes of the word with which the listing kernel compares.
+    fn list_word(&self) -> usize {
+        self.word.min(3)
+    }
+}
+
+/// `value` from `start` on as a number, repeated to eight bytes if it is shorter.
+fn number(value: &[u8], start: usize, bytes: usize) -> u64 {
+    let part = value.get(start..).unwrap_or_default();
+    let part = &part[..part.len().min(bytes)];
+    if part.is_empty() {
+        return 0;
+    }
+    u64::from_le_bytes(std::array::from_fn(|i| part[i % part.len()]))
+}
+
+/// Counts, scans and lists, in three launches without the host in between; one pass over the elements if none matches.
+pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: HostAddress) -> Outcome {
+    let shared = work.shared;
+    let kernels = shared.kernels.searching(work.context(), shared.card.multiprocessors)?;
+    let scratch_address = work.scratch()?;
+    let (state, counts, hits) = (
+        scratch_address + scratch::STATE,
+        scratch_address + scratch::COUNTS,
+        scratch_address + scratch::HITS,
+    );
+    let table = work.context().driver.table;
+    if !work.order.search_ready {
+        // SAFETY: the state lies in this queue's scratch memory.
+        check(unsafe {
+            (table.memset_d8_async)(state, 0, scratch::STATE_BYTES as usize, work.queue.stream)
+        })?;
+    }
+    // A search that is not submitted to its end leaves the state as it is, so the next one clears it.
+    work.order.search_ready = false;
+
+    let elements = search.elements;
+    let base = start + search.field_offset;
+    let value_bytes = search.value.len();
+    let limit = search.limit.min(elements.count);
+    let stop_at = if search.count_all { u64::MAX } else { limit };
+    let aim = Aim::new(limit, search.count_all);
+    let plan =
+        Plan::new(base, elements.count, elements.stride, value_bytes as u64, kernels.blocks.into(), aim);
+    let answer_bytes = Search::answer_bytes(limit);
+    let answer_address = match answer.mapped {
+        Some(mapped) => mapped,
+        None => work.bounce(answer_bytes)?,
+    };
+
+    let value = scratch_address + scratch::VALUE;
+    if value_bytes > 1 << plan.list_word() {
+        work.send(search.value, value)?;
+    }
+    let bytes = value_bytes as u32;
+    let first = number(search.value, 0, 1 << plan.list_word());
+    let second = number(search.value, 8, 8);
+    let chunks = plan.chunks;
+    let blocks = chunks.chunks.min(kernels.blocks.into());
+    // SAFETY (all three): the parameters are those of the kernels in `kernels/search.cu`. The elements and the answer
+    // were checked against their memory; state, counts, hits and value are in scratch memory of this queue, with
+    // room for `CHUNKS_MAX` chunks, which the plan does not exceed.
+    if chunks.chunks > 0 {
+        let counting = if plan.is_packed { kernels.packed[plan.word] } else { kernels.spread[plan.word] };
+        if plan.is_packed {
+            let mut arguments = [
+                argument(&chunks),
+                argument(&first),
+                argument(&second),
+                argument(&stop_at),
+                argument(&state),
+                argument(&counts),
+            ];
+            // SAFETY: see above.
+            unsafe { work.launch(counting, blocks, &mut arguments) }?;
+        } else {
+            let mut arguments = [
+                argument(&chunks),
+                argument(&first),
+                argument(&value),
+                argument(&bytes),
+                argument(&stop_at),
+                argument(&state),
+                argument(&counts),
+            ];
+            // SAFETY: see above.
+            unsafe { work.launch(counting, blocks, &mut arguments) }?;
+        }
+    }
+    let mut arguments = [
+        argument(&chunks.chunks),
+        argument(&limit),
+        argument(&state),
+        argument(&counts),
+        argument(&hits),
+        argument(&answer_address),
+    ];
+    // SAFETY: see above.
+    unsafe { work.launch(kernels.scan, 1, &mut arguments) }?;
+    if limit > 0 && chunks.chunks > 0 {
+        let indices = answer_address + Search::HEADER_BYTES;
+        let mut arguments = [
+            argument(&chunks),
+            argument(&first),
+            argument(&value),
+            argument(&bytes),
+            argument(&state),
+            argument(&hits),
+            argument(&indices),
+        ];
+        // SAFETY: see above.
+        unsafe { work.launch(kernels.list[plan.list_word()], blocks, &mut arguments) }?;
+    }
+    if answer.mapped.is_none() {
+        let to = std::ptr::with_exposed_provenance_mut(answer.host as usize);
+        // SAFETY: the answer's room was checked, and the bounce memory is as long.
+        check(unsafe {
+            (table.memcpy_dtoh_async)(to, answer_address, answer_bytes as usize, work.queue.stream)
+        })?;
+    }
+    work.order.search_ready = true;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: u64 = 1056;
+    const AIMS: [Aim; 3] = [Aim::Count, Aim::List, Aim::Stop];
+
+    #[test]
+    fn chunks_are_few_to_count_and_short_to_stop_early() {
+        let plan = |limit, count_all| Plan::new(0, 2 << 30, 4, 4, BLOCKS, Aim::new(limit, count_all)).chunks;
+        assert!(plan(0, true).chunks <= 16 << 10);
+        assert!(plan(1000, true).per_chunk * 4 <= 128 << 10);
+        // All blocks together then go at most this far beyond what is wanted.
+        assert!(plan(1, false).per_chunk * 4 * BLOCKS <= 128 << 20);
+    }
+
+    #[test]
+    fn chunks_cover_all_elements_and_never_exceed_their_memory() {
+        for count in [0_u64, 1, 2, 100, 4096, 1 << 20, (1 << 31) + 7, 1 << 37] {
+            for (stride, bytes) in [(1, 1), (2, 2), (4, 4), (8, 8), (16, 16), (44, 4), (3, 3), (4096, 100)] {
+                let bases = [0, 4, 8, 9].into_iter().flat_map(|base| AIMS.map(|aim| (base, aim)));
+                for (base, aim) in bases {
+                    let plan = Plan::new(1 << 40 | base, count, stride, bytes, BLOCKS, aim);
+                    let c = plan.chunks;
+                    assert!(c.chunks <= scratch::CHUNKS_MAX);
+                    assert!(c.head + c.chunks * c.per_chunk >= count, "{plan:?}");
+                    assert!(c.chunks <= 1 || c.head + (c.chunks - 1) * c.per_chunk < count, "{plan:?}");
+                    assert!(c.per_chunk < 1 << 31);
+                    if plan.is_packed {
+                        assert_eq!((c.base + c.head * stride) % 16, 0);
+                        assert_eq!(c.per_chunk * stride % 16, 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_are_aligned_and_no_longer_than_the_value() {
+        let word = |base, stride, bytes| Plan::new(base, 10, stride, bytes, BLOCKS, Aim::Count).word;
+        assert_eq!(word(0, 44, 4), 2);
+        assert_eq!(word(8, 48, 12), 3);
+        assert_eq!(word(6, 44, 4), 1);
+        assert_eq!(word(0, 45, 4), 0);
+        assert_eq!(word(0, 64, 3), 1);
+        assert_eq!(word(0, 16, 16), 4);
+        // Not packed, because the base is not aligned to it.
+        assert_eq!(word(8, 16, 16), 3);
+    }
+
+    #[test]
+    fn a_short_value_is_repeated() {
+        assert_eq!(number(&[7], 0, 1), 0x0707_0707_0707_0707);
+        assert_eq!(number(&[1, 2], 0, 2), 0x0201_0201_0201_0201);
+        assert_eq!(number(&[1, 2, 3, 4, 5, 6, 7, 8, 9], 0, 8), 0x0807_0605_0403_0201);
+        assert_eq!(number(&[0; 8], 8, 8), 0);
+    }
+}

@@ -1,0 +1,70 @@
+//! The thread that runs wakers when a driver has called back.
+//!
+//! In a driver's callback OpenCL forbids whatever takes time, and some drivers hold locks meanwhile. A waker may do
+//! anything: wait for other work, give memory back, drop the device. So callbacks only send word to this thread.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Sender, channel};
+use std::task::Waker;
+use std::thread::ThreadId;
+
+use crate::track::{Mark, Track};
+
+/// A queue in which a submission is done, or which is lost.
+///
+/// Counted in the device's `callbacks`, from before it is sent until nothing of the device is held for it any more.
+pub(crate) struct Errand {
+    pub track: Arc<Track>,
+    pub done: Option<Arc<Mark>>,
+}
+
+/// The sending side. The thread ends when this goes.
+#[derive(Debug)]
+pub(crate) struct Courier {
+    errands: Sender<Errand>,
+    thread: ThreadId,
+}
+
+impl Courier {
+    /// Starts the thread.
+    pub fn new(counter: &Arc<AtomicUsize>) -> std::io::Result<Self> {
+        let (errands, received) = channel::<Errand>();
+        let counter = Arc::clone(counter);
+        let work = move || {
+            for Errand { track, done } in received {
+                if let Some(mark) = done {
+                    // Its commands are done: this blocks, if at all, until the driver has marked the earlier ones.
+                    drop(track.wait_for_outcome(mark.value));
+                }
+                let due = track.due();
+                drop(track);
+                counter.fetch_sub(1, Ordering::AcqRel);
+                wake_all(due);
+            }
+        };
+        let thread = std::thread::Builder::new().name("opencl-courier".into()).spawn(work)?.thread().id();
+        Ok(Self { errands, thread })
+    }
+
+    /// Never blocks.
+    pub fn send(&self, errand: Errand) {
+        // The thread lives as long as this sender: it takes what is sent.
+        drop(self.errands.send(errand));
+    }
+
+    /// Whether this is the courier's own thread, in which a waker runs.
+    pub fn is_this_thread(&self) -> bool {
+        self.thread == std::thread::current().id()
+    }
+}
+
+/// Wakes all, each even if another one's waker panics.
+pub(crate) fn wake_all(due: Vec<Waker>) {
+    for waker in due {
+        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+            tracing::error!("a waker panicked");
+        }
+    }
+}

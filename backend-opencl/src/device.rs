@@ -1,0 +1,651 @@
+//! The device.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::ptr::NonNull;
+use std::sync::Arc;
+use std::task::Waker;
+
+use backend_api::{
+    BufferId, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill, Gather,
+    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search,
+    Ticket, Transfer, racy,
+};
+use parking_lot::RwLock;
+
+use crate::core::Core;
+use crate::discovery::Discovered;
+use crate::fill;
+use crate::host::HostPiece;
+use crate::indexed::{Direction, indexed};
+use crate::memory::{Account, Buffer};
+use crate::options::{Options, PinnedAccess};
+use crate::queue::{Queue, Statistics, unknown_queue};
+use crate::search::{Wanted, search};
+use crate::track::Mark;
+use crate::transfer::{Batch, Lookup};
+
+/// A device that is reached through OpenCL 1.2.
+///
+/// One context, any number of in-order queues. Cheap to share behind an [`Arc`]; all methods of
+/// [`Device`] can be called from any thread. Dropping it blocks until its work is done.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_opencl::{OpenClDevice, Options, devices};
+///
+/// // Nothing happens on a machine without OpenCL.
+/// for found in devices() {
+///     let device = Arc::new(OpenClDevice::open(&found, &Options::new())?);
+///     let queue = Queue::new(&device)?;
+///     let memory = DeviceBuffer::new(&device, 1000, Commit::Proven)?;
+///     let frame = HostBuffer::new(&device, 1000, HostMemory::Pinned)?;
+///     queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"abc" })?;
+///     let ticket =
+///         queue.submit(&[Transfer::Download { from: memory.at(0), to: frame.at(0), bytes: 1000 }])?;
+///     device.wait(ticket)?;
+///     let mut back = [0; 4];
+///     frame.read(996, &mut back);
+///     assert_eq!(&back, b"abca");
+/// }
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct OpenClDevice {
+    core: Arc<Core>,
+    account: Arc<Account>,
+    queues: RwLock<Names<QueueId, Entry>>,
+    memory: RwLock<Pieces>,
+    /// For filling new memory.
+    service: Arc<Queue>,
+}
+
+type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
+
+/// Names are numbers that rise by one: one multiplication spreads them well enough.
+#[derive(Default)]
+struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(byte.into());
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    }
+}
+
+#[derive(Debug)]
+enum Entry {
+    Live(Arc<Queue>),
+    /// The newest ticket of a queue that was released, and what it did.
+    Ended {
+        newest: u64,
+        statistics: Statistics,
+    },
+}
+
+#[derive(Debug, Default)]
+struct Pieces {
+    buffers: Names<BufferId, Arc<Buffer>>,
+    hosts: Names<HostId, Arc<HostPiece>>,
+}
+
+impl Extents for Pieces {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.buffers.get(&buffer).map(|buffer| buffer.bytes)
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.hosts.get(&host).map(|host| host.bytes as u64)
+    }
+}
+
+impl Lookup for Pieces {
+    fn buffer(&self, at: DeviceSpan) -> Result<Arc<Buffer>> {
+        let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown buffer");
+        self.buffers.get(&at.buffer).cloned().ok_or_else(unknown)
+    }
+
+    fn host(&self, at: HostSpan) -> Result<Arc<HostPiece>> {
+        let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown host memory");
+        self.hosts.get(&at.host).cloned().ok_or_else(unknown)
+    }
+}
+
+impl OpenClDevice {
+    /// Opens a device: makes a context and builds the kernels, which takes up to some seconds unless they were kept
+    /// from an earlier run.
+    ///
+    /// # Errors
+    /// `Driver` with the driver's code; `KernelFailed` with the compiler's log.
+    ///
+    /// ```
+    /// use backend_opencl::{OpenClDevice, Options, devices};
+    /// if let Some(found) = devices().first() {
+    ///     let device = OpenClDevice::open(found, &Options::new().with_budget_bytes(1 << 20))?;
+    ///     println!("{device:?}");
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn open(found: &Discovered, options: &Options) -> Result<Self> {
+        let core = Core::open(found, options)?;
+        let service = Queue::new(&core).map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
+        let device = Self {
+            account: Account::new(&core, options.budget_bytes),
+            queues: RwLock::default(),
+            memory: RwLock::default(),
+            service,
+            core,
+        };
+        if device.kernels_reach_pinned_memory() && !device.try_kernels_on_pinned_memory() {
+            tracing::info!(device = %device.core.info, "kernels do not reach pinned memory: copies alone");
+            *device.core.pinned_access.lock() = PinnedAccess::Copies;
+        }
+        Ok(device)
+    }
+
+    /// Whether kernels copy pages straight from and to pinned memory although it is not shared memory, as
+    /// [`Options::pinned_access`] may ask.
+    ///
+    /// ```
+    /// use backend_opencl::{OpenClDevice, Options, devices};
+    /// if let Some(found) = devices().first() {
+    ///     assert!(!OpenClDevice::open(found, &Options::new())?.kernels_reach_pinned_memory());
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn kernels_reach_pinned_memory(&self) -> bool {
+        *self.core.pinned_access.lock() != PinnedAccess::Copies
+    }
+
+    /// Sends pages there and back through kernels, several times with other bytes in the same memory.
+    fn try_kernels_on_pinned_memory(&self) -> bool {
+        const PAGE: u64 = 4096;
+        const PAGES: u64 = 64;
+        const ROUNDS: u8 = 3;
+        let bytes = (PAGES * PAGE) as usize;
+        let trial = || -> Result<bool> {
+            let buffer = Arc::new(Buffer::new(&self.core, &self.account, 2 * PAGES * PAGE)?);
+            let host = Arc::new(HostPiece::allocate(&self.core, 2 * bytes, HostMemory::Pinned)?);
+            let (buffer_id, host_id) = (BufferId::unique(), HostId::unique());
+            let mut pieces = Pieces::default();
+            pieces.buffers.insert(buffer_id, buffer);
+            pieces.hosts.insert(host_id, Arc::clone(&host));
+            let run = |list: &[Transfer]| -> Result<()> {
+                let mut submission = self.service.begin("open", ErrorKind::Driver)?;
+                let mut batch = Batch::default();
+                list.iter().try_for_each(|transfer| batch.add(&pieces, transfer, &submission))?;
+                batch.enqueue(&mut submission)?;
+                let ticket = submission.finish()?;
+                self.service.track.wait(ticket.value)
+            };
+            let slot = |i: u64| DeviceSpan::new(buffer_id, (PAGES - 1 - i) * 2 * PAGE);
+            let frame = |i: u64| HostSpan::new(host_id, i * PAGE);
+            for round in 0..ROUNDS {
+                let sent: Vec<u8> = (0..bytes).map(|i| (i / 4096 * 7 + i % 251) as u8 ^ round).collect();
+                // SAFETY: the first half of the piece, which no work in flight touches.
+                unsafe { racy::copy(sent.as_ptr(), host.at(0), bytes) };
+                let up = |i| Transfer::Upload { from: frame(i), to: slot(i), bytes: PAGE };
+                let down = |i| Transfer::Download { from: slot(i), to: frame(PAGES + i), bytes: PAGE };
+                run(&(0..PAGES).map(up).collect::<Vec<_>>())?;
+                run(&(0..PAGES).map(down).collect::<Vec<_>>())?;
+                let mut back = vec![0; bytes];
+                // SAFETY: the second half of the piece; the work that wrote to it is done.
+                unsafe { racy::copy(host.at(PAGES * PAGE), back.as_mut_ptr(), bytes) };
+                if back != sent {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
+        };
+        trial().unwrap_or_else(|error| {
+            tracing::debug!(%error, "kernels cannot be tried on pinned memory");
+            false
+        })
+    }
+
+    /// Whether the kernels came from the disk and were not built anew.
+    ///
+    /// ```
+    /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
+    /// if let Some(found) = devices().first() {
+    ///     let device = OpenClDevice::open(found, &Options::new().with_kernel_cache(KernelCache::Off))?;
+    ///     assert!(!device.kernels_were_cached());
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn kernels_were_cached(&self) -> bool {
+        self.core.kernels.cached
+    }
+
+    /// What has been asked of the driver in queues of this device, ended ones included. For tests and tuning.
+    ///
+    /// ```
+    /// if let Some(found) = backend_opencl::devices().first() {
+    ///     let device = backend_opencl::OpenClDevice::open(found, &backend_opencl::Options::new())?;
+    ///     assert_eq!(device.statistics().tickets, 0);
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        let queues = self.queues.read();
+        let mut sum = Statistics::default();
+        for entry in queues.values() {
+            sum += match entry {
+                Entry::Live(queue) => queue.statistics(),
+                Entry::Ended { statistics, .. } => *statistics,
+            };
+        }
+        sum
+    }
+
+    fn queue(&self, queue: QueueId, operation: &'static str) -> Result<Arc<Queue>> {
+        match self.queues.read().get(&queue) {
+            Some(Entry::Live(queue)) => Ok(Arc::clone(queue)),
+            _ => Err(unknown_queue(operation).on(&self.core.info)),
+        }
+    }
+
+    fn named(&self, error: Error) -> Error {
+        error.on(&self.core.info)
+    }
+
+    /// The newest value of an ended queue, or the queue.
+    fn history(&self, ticket: Ticket, operation: &'static str) -> Result<Option<Arc<Queue>>> {
+        match self.queues.read().get(&ticket.queue) {
+            Some(Entry::Live(queue)) => Ok(Some(Arc::clone(queue))),
+            Some(Entry::Ended { newest, .. }) if ticket.value <= *newest => Ok(None),
+            _ => Err(self.named(
+                Error::new(ErrorKind::UnknownHandle, operation)
+                    .with_detail(format!("ticket {} of an unknown queue", ticket.value)),
+            )),
+        }
+    }
+
+    fn move_indexed(
+        &self,
+        queue: QueueId,
+        direction: Direction,
+        check: impl FnOnce(&Pieces) -> Result<()>,
+        request: Gather,
+    ) -> Result<Ticket> {
+        let operation = if direction == Direction::Gather { "gather" } else { "scatter" };
+        let queue = self.queue(queue, operation)?;
+        let mut submission = queue.begin(operation, ErrorKind::KernelFailed)?;
+        let (buffer, indices, values) = {
+            let memory = self.memory.read();
+            check(&memory).map_err(|error| self.named(error))?;
+            let buffer = memory.buffer(request.elements.start)?;
+            let (indices, values) = (memory.host(request.indices)?, memory.host(request.values)?);
+            let value = submission.value();
+            buffer.uses.note(&queue, value);
+            indices.uses.note(&queue, value);
+            values.uses.note(&queue, value);
+            (buffer, indices, values)
+        };
+        indexed(
+            &mut submission,
+            direction,
+            (&buffer, request.elements),
+            (&indices, request.indices.offset),
+            request.count,
+            (&values, request.values.offset),
+        )?;
+        submission.finish()
+    }
+}
+
+impl Drop for OpenClDevice {
+    fn drop(&mut self) {
+        // Wakers run meanwhile: not under the lock.
+        let queues = std::mem::take(&mut *self.queues.write());
+        for entry in queues.into_values() {
+            if let Entry::Live(queue) = entry {
+                queue.close();
+            }
+        }
+        self.service.close();
+        self.core.await_callbacks();
+    }
+}
+
+impl Device for OpenClDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.core.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        self.core.alive("memory")?;
+        Ok(self.account.status(&self.core))
+    }
+
+    fn create_queue(&self) -> Result<QueueId> {
+        const OPERATION: &str = "create_queue";
+        self.core.alive(OPERATION)?;
+        let queue =
+            Queue::new(&self.core).map_err(|status| self.core.fail(OPERATION, ErrorKind::Driver, status))?;
+        let id = queue.id;
+        self.queues.write().insert(id, Entry::Live(queue));
+        Ok(id)
+    }
+
+    fn release_queue(&self, queue: QueueId) {
+        let Ok(live) = self.queue(queue, "release_queue") else { return };
+        let newest = live.close();
+        let statistics = live.statistics();
+        self.queues.write().insert(queue, Entry::Ended { newest, statistics });
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+        self.core.alive("allocate")?;
+        let buffer = Arc::new(Buffer::new(&self.core, &self.account, bytes)?);
+        if commit == Commit::Proven && bytes > 0 {
+            let prove = || {
+                let mut submission = self.service.begin("allocate", ErrorKind::OutOfMemory)?;
+                fill::fill(&mut submission, &buffer, 0, bytes, &[0])?;
+                let ticket = submission.finish()?;
+                self.service.track.wait(ticket.value)
+            };
+            prove().map_err(|error| match error.kind() {
+                ErrorKind::OutOfMemory => {
+                    error.with_bytes(bytes).with_available_bytes(self.account.status(&self.core).usable_bytes)
+                }
+                _ => error,
+            })?;
+        }
+        let id = BufferId::unique();
+        self.memory.write().buffers.insert(id, buffer);
+        Ok(id)
+    }
+
+    fn release(&self, buffer: BufferId) {
+        // Once it has no name, no further work can touch it.
+        let Some(buffer) = self.memory.write().buffers.remove(&buffer) else { return };
+        buffer.uses.wait();
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.core.alive("allocate_host")?;
+        let piece = HostPiece::allocate(&self.core, bytes, kind)?;
+        let allocation = HostAllocation { id: HostId::unique(), address: piece.address, bytes, kind };
+        self.memory.write().hosts.insert(allocation.id, Arc::new(piece));
+        Ok(allocation)
+    }
+
+    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+        const OPERATION: &str = "import_host";
+        self.core.alive(OPERATION)?;
+        if kind == HostMemory::Pinned {
+            return Err(self.named(
+                Error::new(ErrorKind::Unsupported, OPERATION)
+                    .with_bytes(bytes as u64)
+                    .with_detail("OpenCL has no call that locks memory of the program in place"),
+            ));
+        }
+        let id = HostId::unique();
+        self.memory.write().hosts.insert(id, Arc::new(HostPiece::imported(address, bytes)));
+        Ok(id)
+    }
+
+    fn release_host(&self, host: HostId) {
+        let Some(piece) = self.memory.write().hosts.remove(&host) else { return };
+        piece.uses.wait();
+    }
+
+    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        let queue = self.queue(queue, "submit")?;
+        let mut submission = queue.begin("submit", ErrorKind::CopyFailed)?;
+        let mut batch = submission.take_batch();
+        let resolve = || {
+            let memory = self.memory.read();
+            transfers.iter().try_for_each(|transfer| memory.check_transfer(transfer))?;
+            transfers.iter().try_for_each(|transfer| batch.add(&*memory, transfer, &submission))
+        };
+        let mut resolve = resolve;
+        let result =
+            resolve().map_err(|error| self.named(error)).and_then(|()| batch.enqueue(&mut submission));
+        submission.put_batch(batch);
+        result?;
+        submission.finish()
+    }
+
+    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+        let queue = self.queue(queue, "fill")?;
+        let mut submission = queue.begin("fill", ErrorKind::KernelFailed)?;
+        let buffer = {
+            let memory = self.memory.read();
+            memory.check_fill(fill).map_err(|error| self.named(error))?;
+            let buffer = memory.buffer(fill.to)?;
+            buffer.uses.note(&queue, submission.value());
+            buffer
+        };
+        fill::fill(&mut submission, &buffer, fill.to.offset, fill.bytes, fill.pattern)?;
+        submission.finish()
+    }
+
+    fn search(&self, queue: QueueId, request: &Search<'_>) -> Result<Ticket> {
+        let queue = self.queue(queue, "search")?;
+        let mut submission = queue.begin("search", ErrorKind::KernelFailed)?;
+        let (buffer, answer) = {
+            let memory = self.memory.read();
+            memory.check_search(request).map_err(|error| self.named(error))?;
+            let (buffer, answer) = (memory.buffer(request.elements.start)?, memory.host(request.answer)?);
+            buffer.uses.note(&queue, submission.value());
+            answer.uses.note(&queue, submission.value());
+            (buffer, answer)
+        };
+        let wanted = Wanted {
+            elements: request.elements,
+            field_offset: request.field_offset,
+            value: request.value,
+            limit: request.limit,
+            count_all: request.count_all,
+        };
+        let answer_bytes = Search::answer_bytes(request.limit.min(request.elements.count));
+        answer.will_be_written(&queue, submission.value(), request.answer.offset, answer_bytes);
+        search(&mut submission, &buffer, &wanted, (&answer, request.answer.offset))?;
+        submission.finish()
+    }
+
+    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+        self.move_indexed(queue, Direction::Gather, |memory| memory.check_gather(gather), *gather)
+    }
+
+    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+        let Scatter { elements, indices, count, values } = *scatter;
+        let same = Gather { elements, indices, count, values };
+        self.move_indexed(queue, Direction::Scatter, |memory| memory.check_scatter(scatter), same)
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        match self.history(ticket, "poll")? {
+            Some(queue) => queue.poll(ticket.value),
+            None => Ok(Progress::Done),
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        match self.history(ticket, "wait")? {
+            Some(queue) => queue.track.wait(ticket.value),
+            None => Ok(()),
+        }
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        match self.history(ticket, "wake") {
+            Ok(Some(queue)) => queue.track.wake(ticket.value, waker),
+            _ => waker.wake(),
+        }
+    }
+
+    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+        const OPERATION: &str = "order_after";
+        let queue = self.queue(queue, OPERATION)?;
+        self.core.alive(OPERATION)?;
+        let Some(other) = self.history(ticket, OPERATION)? else { return Ok(()) };
+        // A ticket that was never given is an error; one that failed is not.
+        if let Err(error) = other.poll(ticket.value)
+            && error.kind() == ErrorKind::UnknownHandle
+        {
+            return Err(self.named(error));
+        }
+        let mark: Option<Arc<Mark>> = other.track.find(ticket.value);
+        match mark {
+            Some(mark) if !Arc::ptr_eq(&queue, &other) => queue.order_after(&mark),
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+    use crate::options::KernelCache;
+
+    fn open() -> Vec<OpenClDevice> {
+        let options = Options::new().with_kernel_cache(KernelCache::Off);
+        crate::devices().iter().map(|found| OpenClDevice::open(found, &options).unwrap()).collect()
+    }
+
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn a_lost_device_fails_everything_at_once_and_gives_memory_back() {
+        for device in open() {
+            let queue = device.create_queue().unwrap();
+            let buffer = device.allocate(1 << 20, Commit::Lazy).unwrap();
+            let host = device.allocate_host(1 << 20, HostMemory::Pinned).unwrap();
+            let (there, here) = (DeviceSpan::new(buffer, 0), HostSpan::new(host.id, 0));
+            let done = device.submit(queue, &[Transfer::Upload { from: here, to: there, bytes: 8 }]).unwrap();
+            device.wait(done).unwrap();
+            let pending = device.fill(queue, &Fill { to: there, bytes: 1 << 20, pattern: &[1] }).unwrap();
+            let count = Arc::new(Count(AtomicUsize::new(0)));
+            device.wake(pending, Arc::clone(&count).into());
+
+            device.core.lose(crate::error::driver("fill", ErrorKind::Lost, -2));
+
+            let is_lost = |error: Error| {
+                assert_eq!(error.kind(), ErrorKind::Lost, "{error}");
+                assert_eq!(error.driver().unwrap().name, "CL_DEVICE_NOT_AVAILABLE");
+            };
+            device.poll(done).unwrap();
+            // It may have been done before the loss.
+            if let Err(error) = device.wait(pending) {
+                is_lost(error);
+            }
+            assert_ne!(device.poll(pending), Ok(Progress::Pending));
+            is_lost(device.submit(queue, &[]).unwrap_err());
+            is_lost(device.create_queue().unwrap_err());
+            is_lost(device.allocate(1, Commit::Lazy).unwrap_err());
+            is_lost(device.allocate_host(1, HostMemory::Pageable).unwrap_err());
+            is_lost(device.memory().unwrap_err());
+            is_lost(device.order_after(queue, done).unwrap_err());
+            // By the courier: `lose` may be called under a lock.
+            while count.0.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            device.release(buffer);
+            device.release_host(host.id);
+            device.release_queue(queue);
+            assert_eq!(device.memory.read().buffers.len() + device.memory.read().hosts.len(), 0);
+        }
+    }
+
+    #[test]
+    fn a_doubtful_code_on_a_sound_device_is_no_loss() {
+        for device in open() {
+            let error = device.core.fail("submit", ErrorKind::CopyFailed, -5);
+            assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+            let error = device.core.fail("submit", ErrorKind::CopyFailed, -14);
+            assert_eq!(error.kind(), ErrorKind::CopyFailed);
+            device.core.alive("submit").unwrap();
+            let error = device.core.fail("submit", ErrorKind::CopyFailed, -9999);
+            assert_eq!(error.kind(), ErrorKind::Lost);
+            assert_eq!(device.memory().unwrap_err().kind(), ErrorKind::Lost);
+        }
+    }
+
+    #[test]
+    fn tickets_that_nobody_asks_for_do_not_pile_up() {
+        for device in open() {
+            let queue = device.create_queue().unwrap();
+            let buffer = device.allocate(64, Commit::Lazy).unwrap();
+            let to = DeviceSpan::new(buffer, 0);
+            let track = Arc::clone(&device.queue(queue, "test").unwrap().track);
+            for round in 0..20 {
+                for _ in 0..100 {
+                    device.fill(queue, &Fill { to, bytes: 64, pattern: &[round] }).unwrap();
+                }
+                // Whatever a slow device has not done yet may wait; what it has done must go at the next look.
+                let last = device.submit(queue, &[]).unwrap();
+                device.wait(last).unwrap();
+                assert_eq!(track.backlog(), 0);
+            }
+            for _ in 0..10_000 {
+                device.submit(queue, &[]).unwrap();
+            }
+            let queue = device.queue(queue, "test").unwrap();
+            queue.begin("test", ErrorKind::Driver).unwrap().drain().unwrap();
+            while !track.backlog().is_multiple_of(64) || track.backlog() == 0 {
+                device.submit(queue.id, &[]).unwrap();
+            }
+            assert!(track.backlog() < 10_000);
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_harms_nobody() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("a waker that panics, as the test wants");
+            }
+        }
+        for device in open() {
+            let queue = device.create_queue().unwrap();
+            let buffer = device.allocate(32 << 20, Commit::Lazy).unwrap();
+            let to = DeviceSpan::new(buffer, 0);
+            let ticket = device.fill(queue, &Fill { to, bytes: 32 << 20, pattern: &[1] }).unwrap();
+            let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                // Woken here and now if the work is done already.
+                device.wake(ticket, Arc::new(Panics).into());
+                device.wait(ticket)
+            }));
+            if let Ok(outcome) = result {
+                outcome.unwrap();
+            }
+            let after = device.submit(queue, &[]).unwrap();
+            device.wait(after).unwrap();
+        }
+    }
+
+    #[test]
+    fn names_are_spread() {
+        use std::hash::BuildHasher;
+        let build = BuildHasherDefault::<NameHasher>::default();
+        // Hash maps take their buckets from the low bits and their tags from the high ones.
+        let low: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) & 0xffff).collect();
+        let high: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) >> 57).collect();
+        assert!(low.len() > 950 && high.len() > 100);
+    }
+}

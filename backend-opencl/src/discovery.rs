@@ -1,0 +1,281 @@
+//! Which OpenCL devices there are.
+
+use std::ffi::c_void;
+
+use backend_api::{DeviceInfo, DeviceKind};
+use opencl3::device::{
+    CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_INTEGRATED_MEMORY_NV, CL_DEVICE_PCI_BUS_ID_NV,
+    CL_DEVICE_PCI_BUS_INFO_KHR, CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_SVM_CAPABILITIES,
+    CL_DEVICE_SVM_FINE_GRAIN_BUFFER, CL_DEVICE_TOPOLOGY_AMD, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU,
+    CL_DEVICE_TYPE_CUSTOM, Device as ClDevice,
+};
+use opencl3::platform::{Platform, get_platforms};
+use opencl3::types::{cl_device_id, cl_platform_id};
+use parking_lot::Mutex;
+
+use crate::sys::sys;
+
+/// Not in every header: how many copies NVIDIA's cards carry out at once.
+const CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV: u32 = 0x4007;
+/// Not in every header: the domain that belongs to `CL_DEVICE_PCI_BUS_ID_NV`.
+const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
+
+/// A device that a driver reports, not yet opened.
+///
+/// ```
+/// for found in backend_opencl::devices() {
+///     println!("{} on {}", found.info(), found.platform());
+/// }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Discovered {
+    info: DeviceInfo,
+    platform: String,
+    pub(crate) handles: Handles,
+    pub(crate) traits: Traits,
+}
+
+/// The driver's names for a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Handles {
+    pub platform: cl_platform_id,
+    pub device: cl_device_id,
+}
+
+// SAFETY: platforms and root devices live as long as the process and can be used from any thread.
+unsafe impl Send for Handles {}
+// SAFETY: as above.
+unsafe impl Sync for Handles {}
+
+/// What decides how kernels are built and run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Traits {
+    pub compute_units: u32,
+    pub max_group: usize,
+    /// Kernels can work on host memory that the program reads at the same time.
+    pub shares_fine_grained: bool,
+    /// Whether the device says how much memory is free.
+    pub tells_free_memory: bool,
+}
+
+impl Discovered {
+    /// What is known of the device.
+    #[must_use]
+    pub fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    /// The name of the platform (the driver) that reports it.
+    #[must_use]
+    pub fn platform(&self) -> &str {
+        &self.platform
+    }
+}
+
+/// All devices of all platforms, in the order in which the drivers report them.
+///
+/// Empty where there is no OpenCL loader, no driver or no device; one that answers with errors is left out. One
+/// card may show up several times, through several platforms or also in another backend: compare
+/// [`identity`](DeviceInfo::identity) and [`aliases`](DeviceInfo::aliases).
+///
+/// The first call loads the drivers, which may take a second.
+///
+/// ```
+/// println!("{} OpenCL devices", backend_opencl::devices().len());
+/// ```
+#[must_use]
+pub fn devices() -> Vec<Discovered> {
+    // Seen with PoCL 3.1: a thread that asks while another one's first question is being answered is told that there
+    // are no devices.
+    static ASKING: Mutex<()> = Mutex::new(());
+    let _asking = ASKING.lock();
+    let platforms = match get_platforms() {
+        Ok(platforms) => platforms,
+        Err(error) => {
+            tracing::debug!(code = error.0, "no OpenCL platforms");
+            return Vec::new();
+        }
+    };
+    let mut found = Vec::new();
+    for platform in platforms {
+        for device in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
+            match describe(&platform, device, found.len()) {
+                Some(discovered) => found.push(discovered),
+                None => tracing::debug!(
+                    ?device,
+                    "an OpenCL device that does not answer, or has no memory or compiler"
+                ),
+            }
+        }
+    }
+    found
+}
+
+/// The devices that `filter` names: by index in [`devices`], or by a part of their name, identity or platform, in any
+/// case. An empty filter names all.
+///
+/// ```
+/// assert!(backend_opencl::devices_matching("no such device").is_empty());
+/// ```
+#[must_use]
+pub fn devices_matching(filter: &str) -> Vec<Discovered> {
+    let wanted = filter.trim().to_lowercase();
+    let index = wanted.parse::<usize>().ok();
+    let matches = |at: usize, found: &Discovered| match index {
+        Some(index) => at == index,
+        None => [&found.info.name, &found.info.identity, &found.platform]
+            .iter()
+            .any(|text| text.to_lowercase().contains(&wanted)),
+    };
+    devices()
+        .into_iter()
+        .enumerate()
+        .filter(|(at, found)| matches(*at, found))
+        .map(|(_, found)| found)
+        .collect()
+}
+
+fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Option<Discovered> {
+    let device = ClDevice::new(id);
+    if !device.available().ok()? || !device.compiler_available().ok()? {
+        return None;
+    }
+    let sort = device.dev_type().ok()?;
+    if sort & CL_DEVICE_TYPE_CUSTOM != 0 {
+        return None;
+    }
+    let extensions = device.extensions().unwrap_or_default();
+    let has = |name: &str| extensions.split_whitespace().any(|known| known == name);
+    let nvidia = has("cl_nv_device_attribute_query");
+    let amd = has("cl_amd_device_attribute_query");
+    let shares_memory = device.host_unified_memory().unwrap_or(false)
+        || (nvidia && query::<u32>(id, CL_DEVICE_INTEGRATED_MEMORY_NV).unwrap_or(0) != 0);
+    let kind = if sort & CL_DEVICE_TYPE_CPU != 0 {
+        DeviceKind::Cpu
+    } else if shares_memory {
+        DeviceKind::IntegratedGpu
+    } else {
+        DeviceKind::DiscreteGpu
+    };
+
+    let pci = pci_address(id, has("cl_khr_pci_bus_info"), nvidia, amd);
+    let uuid =
+        if has("cl_khr_device_uuid") { device.uuid_khr().ok().map(|bytes| uuid_text(&bytes)) } else { None };
+    let mut names: Vec<String> = Vec::new();
+    names.extend(pci.as_ref().map(|address| format!("pci:{address}")));
+    names.extend(uuid);
+    if names.is_empty() {
+        names.push(format!("opencl:{index}"));
+    }
+    let identity = names.remove(0);
+
+    let total = device.global_mem_size().ok().filter(|&bytes| bytes > 0)?;
+    let largest = device.max_mem_alloc_size().ok().filter(|&bytes| bytes > 0)?.min(total);
+    let mut info =
+        DeviceInfo::new("opencl", device.name().ok()?.trim(), kind, &identity).with_total_bytes(total);
+    info.aliases = names;
+    info.vendor = device.vendor().unwrap_or_default().trim().to_owned();
+    info.largest_allocation_bytes = largest;
+    info.driver = device.driver_version().unwrap_or_default().trim().to_owned();
+    info.numa_node = pci.as_deref().and_then(numa_node);
+    if nvidia && let Some(engines) = query::<u32>(id, CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV) {
+        info.copy_engines = engines.max(1);
+    }
+
+    let shared = query::<u64>(id, CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0);
+    Some(Discovered {
+        info,
+        platform: platform.name().unwrap_or_default().trim().to_owned(),
+        handles: Handles { platform: platform.id(), device: id },
+        traits: Traits {
+            compute_units: device.max_compute_units().unwrap_or(1).max(1),
+            max_group: device.max_work_group_size().unwrap_or(1).max(1),
+            shares_fine_grained: shares_memory && shared & CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
+            tells_free_memory: amd,
+        },
+    })
+}
+
+/// One plain number or structure; `None` if the driver does not know it or gives another length.
+fn query<T: Copy + Default>(device: cl_device_id, name: u32) -> Option<T> {
+    let mut value = T::default();
+    let mut written = 0;
+    let function = sys().ok()?.clGetDeviceInfo;
+    // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all our `T` are plain integers.
+    let status =
+        unsafe { function(device, name, size_of::<T>(), (&raw mut value).cast::<c_void>(), &mut written) };
+    (status == 0 && written == size_of::<T>()).then_some(value)
+}
+
+/// What AMD's driver, the only one that tells, reports as free, in bytes.
+pub(crate) fn free_bytes(handles: Handles, traits: Traits) -> Option<u64> {
+    if !traits.tells_free_memory {
+        return None;
+    }
+    // All free memory, and the largest free block.
+    let [free, _] = query::<[usize; 2]>(handles.device, CL_DEVICE_GLOBAL_FREE_MEMORY_AMD)?;
+    Some(free as u64 * 1024)
+}
+
+/// The address as `dddd:bb:dd.f`.
+fn pci_address(device: cl_device_id, khronos: bool, nvidia: bool, amd: bool) -> Option<String> {
+    let text = |domain: u32, bus: u32, slot: u32, function: u32| {
+        format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")
+    };
+    if khronos
+        && let Some([domain, bus, slot, function]) = query::<[u32; 4]>(device, CL_DEVICE_PCI_BUS_INFO_KHR)
+    {
+        return Some(text(domain, bus, slot, function));
+    }
+    if nvidia && let Some(bus) = query::<u32>(device, CL_DEVICE_PCI_BUS_ID_NV) {
+        // Slot and function share one number, as in the kernel's `devfn`.
+        let slot = query::<u32>(device, CL_DEVICE_PCI_SLOT_ID_NV).unwrap_or(0);
+        let domain = query::<u32>(device, CL_DEVICE_PCI_DOMAIN_ID_NV).unwrap_or(0);
+        return Some(text(domain, bus, slot >> 3, slot & 7));
+    }
+    // A tagged union of 24 bytes, whose last three are bus, device and function.
+    if amd && let Some(topology) = query::<[u8; 24]>(device, CL_DEVICE_TOPOLOGY_AMD) {
+        return Some(text(0, topology[21].into(), topology[22].into(), topology[23].into()));
+    }
+    None
+}
+
+fn uuid_text(bytes: &[u8; 16]) -> String {
+    let hex =
+        |range: std::ops::Range<usize>| bytes[range].iter().map(|b| format!("{b:02x}")).collect::<String>();
+    format!("uuid:{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
+}
+
+#[cfg(target_os = "linux")]
+fn numa_node(address: &str) -> Option<u32> {
+    let node = std::fs::read_to_string(format!("/sys/bus/pci/devices/{address}/numa_node")).ok()?;
+    // The kernel says -1 where it does not know.
+    node.trim().parse::<u32>().ok()
+}
+
+#[cfg(not(target_os = "linux"))]
+fn numa_node(_address: &str) -> Option<u32> {
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identities_are_unique_or_name_the_same_hardware() {
+        let found = devices();
+        for (index, device) in found.iter().enumerate() {
+            assert!(!device.info.identity.is_empty());
+            assert!(device.info.largest_allocation_bytes <= device.info.total_bytes);
+            assert_eq!(devices_matching(&index.to_string()).len(), 1);
+        }
+        assert_eq!(devices_matching("").len(), found.len());
+    }
+
+    #[test]
+    fn uuids_are_written_as_usual() {
+        let bytes = std::array::from_fn(|i| i as u8 * 0x11);
+        assert_eq!(uuid_text(&bytes), "uuid:00112233-4455-6677-8899-aabbccddeeff");
+    }
+}

@@ -1,0 +1,95 @@
+//! Writing a pattern.
+
+use std::sync::Arc;
+
+use backend_api::Result;
+
+use crate::memory::Buffer;
+use crate::queue::{Scratch, Submission};
+use crate::raw::Argument;
+
+const VECTOR_BYTES: u64 = 16;
+
+fn common_divisor(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { common_divisor(b, a % b) }
+}
+
+/// `bytes` bytes of the endless repetition of `pattern`, from byte `phase` of the pattern on.
+fn repeated(pattern: &[u8], phase: u64, bytes: u64) -> Vec<u8> {
+    let phase = (phase % pattern.len() as u64) as usize;
+    pattern.iter().copied().cycle().skip(phase).take(bytes as usize).collect()
+}
+
+/// Fills a checked range.
+pub(crate) fn fill(
+    submission: &mut Submission<'_>,
+    buffer: &Arc<Buffer>,
+    offset: u64,
+    bytes: u64,
+    pattern: &[u8],
+) -> Result<()> {
+    let length = pattern.len() as u64;
+    for part in buffer.parts(offset, bytes) {
+        let memory = &buffer.pieces[part.piece];
+        let (start, end) = (part.offset, part.offset + part.bytes);
+        let head = start.next_multiple_of(VECTOR_BYTES).min(end);
+        let vectors = (end - head) / VECTOR_BYTES;
+        let tail = head + vectors * VECTOR_BYTES;
+        if vectors > 0 {
+            let groups = submission.core.kernels.groups_for(vectors);
+            let phase = part.before + (head - start);
+            let entries = length / common_divisor(length, VECTOR_BYTES);
+            let table = repeated(pattern, phase, entries * VECTOR_BYTES);
+            let first = head / VECTOR_BYTES;
+            if let (1, Some(vector)) = (entries, table.first_chunk::<16>()) {
+                let vector = std::array::from_fn(|i| {
+                    u32::from_ne_bytes([
+                        vector[4 * i],
+                        vector[4 * i + 1],
+                        vector[4 * i + 2],
+                        vector[4 * i + 3],
+                    ])
+                });
+                let arguments = [
+                    Argument::Buffer(memory),
+                    Argument::U64(first),
+                    Argument::U64(vectors),
+                    Argument::Vector(vector),
+                ];
+                // SAFETY: vectors `first` to `first + vectors` lie in the part, which lies in the piece.
+                unsafe { submission.launch("fill_same", groups, &arguments)? };
+            } else {
+                let scratch = submission.scratch(Scratch::Parameters, table.len() as u64)?;
+                submission.upload(table, &scratch.memory)?;
+                let arguments = [
+                    Argument::Buffer(memory),
+                    Argument::U64(first),
+                    Argument::U64(vectors),
+                    Argument::Buffer(&scratch.memory),
+                    Argument::U32(entries as u32),
+                ];
+                // SAFETY: as above; the table has `entries` vectors.
+                unsafe { submission.launch("fill_table", groups, &arguments)? };
+                submission.put_scratch(scratch);
+            }
+        }
+        if start < head || tail < end {
+            let scratch = submission.scratch(Scratch::Parameters, length)?;
+            submission.upload(pattern.to_vec(), &scratch.memory)?;
+            let arguments = [
+                Argument::Buffer(memory),
+                Argument::U64(start),
+                Argument::U64(head),
+                Argument::U64(tail),
+                Argument::U64(end),
+                Argument::Buffer(&scratch.memory),
+                Argument::U64(length),
+                Argument::U64(part.before % length),
+            ];
+            // SAFETY: writes `start..head` and `tail..end`, both in the part; reads `length` bytes of the pattern.
+            unsafe { submission.launch("fill_edges", 1, &arguments)? };
+            submission.put_scratch(scratch);
+        }
+    }
+    Ok(())
+}

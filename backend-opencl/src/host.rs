@@ -1,0 +1,297 @@
+//! Host memory that the device copies from and to.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ops::Range;
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+use backend_api::{Error, ErrorKind, HostMemory, Progress, Result, racy};
+use opencl3::memory::{CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_GRAIN_BUFFER};
+
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::memory::Uses;
+use crate::options::PinnedAccess;
+use crate::queue::Queue;
+use crate::raw::{Argument, Memory};
+
+/// What the contract promises.
+const ALIGNMENT_BYTES: usize = 4096;
+
+/// One piece of host memory under a name.
+#[derive(Debug)]
+pub(crate) struct HostPiece {
+    pub address: NonNull<u8>,
+    pub bytes: usize,
+    /// Whether kernels can work on it while the program reads it.
+    pub shared: bool,
+    pub uses: Uses,
+    writes: Writes,
+    backing: Backing,
+}
+
+// SAFETY: the address is only used in copies, whose validity the device checks and the contract's rules on races cover.
+unsafe impl Send for HostPiece {}
+// SAFETY: as above.
+unsafe impl Sync for HostPiece {}
+
+#[derive(Debug)]
+enum Backing {
+    /// Nothing, or memory of the program.
+    None,
+    /// Only here for its end.
+    Mapped {
+        mapping: Mapping,
+    },
+    Shared {
+        _shared: Shared,
+    },
+    Heap {
+        _heap: Heap,
+    },
+}
+
+/// Which work in flight writes to which parts of pageable memory.
+///
+/// A driver may read pageable memory when a copy from it is *enqueued*, into page-locked memory of its own (NVIDIA's
+/// does): before earlier work of the same in-order queue has written there. So copies from such memory are only
+/// enqueued once that work is done. Page-locked memory is read by the device itself, in order.
+#[derive(Debug, Default)]
+struct Writes(Mutex<WriteList>);
+
+#[derive(Debug, Default)]
+struct WriteList {
+    writes: Vec<(Weak<Queue>, u64, Range<u64>)>,
+    /// Forget what is done when there are so many.
+    tidy_at: usize,
+}
+
+impl Writes {
+    fn note(&self, queue: &Arc<Queue>, value: u64, range: Range<u64>) {
+        let mut list = self.0.lock();
+        if list.writes.len() >= list.tidy_at {
+            list.writes.retain(|(queue, value, _)| {
+                queue
+                    .upgrade()
+                    .is_some_and(|queue| queue.track.timeline.poll(*value) == Ok(Progress::Pending))
+            });
+            list.tidy_at = (2 * list.writes.len()).max(64);
+        }
+        list.writes.push((Arc::downgrade(queue), value, range));
+    }
+
+    fn await_those_in(&self, range: Range<u64>) {
+        let mut due: Vec<(Weak<Queue>, u64)> = Vec::new();
+        for (queue, value, written) in &self.0.lock().writes {
+            let overlaps = written.start < range.end && range.start < written.end;
+            // The newest of a queue stands for those before it.
+            match due.iter_mut().find(|(known, _)| known.ptr_eq(queue)) {
+                _ if !overlaps => {}
+                Some((_, newest)) => *newest = (*newest).max(*value),
+                None => due.push((Weak::clone(queue), *value)),
+            }
+        }
+        for (queue, value) in due {
+            if let Some(queue) = queue.upgrade() {
+                queue.track.settle(value);
+            }
+        }
+    }
+}
+
+/// A buffer in page-locked memory, mapped for good.
+///
+/// It is the way to get such memory, whose address copies then name: while a buffer is mapped, that is the use of it
+/// that all drivers allow. Kernels see the buffer only where that was tried out.
+#[derive(Debug)]
+struct Mapping {
+    core: Arc<Core>,
+    memory: Memory,
+    address: *mut u8,
+    /// From the start of the buffer to that of the piece, in bytes, if kernels reach it.
+    kernels_from: Option<u64>,
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the owner waited for all work that touches the memory, and the program's right to it has ended.
+        let unmapped = unsafe { self.core.service.unmap(&self.memory, self.address) };
+        if let Err(status) = unmapped.and_then(|()| self.core.service.finish()) {
+            tracing::debug!(status, "a driver refused to unmap");
+        }
+    }
+}
+
+/// Fine-grained shared memory, which the device reads and writes in place.
+#[derive(Debug)]
+struct Shared {
+    core: Arc<Core>,
+    address: *mut u8,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        if let Some(free) = self.core.context.sys().clSVMFree {
+            // SAFETY: allocated from this context, and out of use as for `Mapping`.
+            unsafe { free(self.core.context.handle(), self.address.cast()) };
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Heap {
+    address: NonNull<u8>,
+    layout: Layout,
+}
+
+impl Drop for Heap {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout.
+        unsafe { dealloc(self.address.as_ptr(), self.layout) };
+    }
+}
+
+/// Aligned as host memory is, so that the address of no memory is, too.
+#[repr(align(4096))]
+struct Page;
+
+impl HostPiece {
+    fn new(address: NonNull<u8>, bytes: usize, backing: Backing) -> Self {
+        let shared = matches!(backing, Backing::Shared { .. });
+        Self { address, bytes, shared, uses: Uses::default(), writes: Writes::default(), backing }
+    }
+
+    /// Zeroed memory.
+    pub fn allocate(core: &Arc<Core>, bytes: usize, kind: HostMemory) -> Result<Self> {
+        if bytes == 0 {
+            return Ok(Self::new(NonNull::<Page>::dangling().cast(), 0, Backing::None));
+        }
+        match kind {
+            HostMemory::Pageable => Self::heap(core, bytes),
+            HostMemory::Pinned if core.traits.shares_fine_grained => match Self::shared(core, bytes) {
+                Some(piece) => Ok(piece),
+                None => Self::mapped(core, bytes),
+            },
+            HostMemory::Pinned => Self::mapped(core, bytes),
+        }
+    }
+
+    /// Memory of the program.
+    pub fn imported(address: NonNull<u8>, bytes: usize) -> Self {
+        Self::new(address, bytes, Backing::None)
+    }
+
+    fn heap(core: &Core, bytes: usize) -> Result<Self> {
+        let full =
+            || Error::new(ErrorKind::OutOfMemory, "allocate_host").with_bytes(bytes as u64).on(&core.info);
+        let layout = Layout::from_size_align(bytes, ALIGNMENT_BYTES).map_err(|_| full())?;
+        // SAFETY: `bytes` is not zero.
+        let address = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(full)?;
+        Ok(Self::new(address, bytes, Backing::Heap { _heap: Heap { address, layout } }))
+    }
+
+    /// How much to ask for so that `bytes` aligned bytes are in it.
+    fn padded(core: &Core, bytes: usize) -> Result<usize> {
+        let refused = || {
+            Error::new(ErrorKind::PinRefused, "allocate_host")
+                .with_bytes(bytes as u64)
+                .with_available_bytes(core.info.largest_allocation_bytes)
+                .with_detail("more than the driver gives in one piece")
+                .on(&core.info)
+        };
+        bytes.checked_add(ALIGNMENT_BYTES).filter(|&b| b <= isize::MAX as usize).ok_or_else(refused)
+    }
+
+    fn mapped(core: &Arc<Core>, bytes: usize) -> Result<Self> {
+        let padded = Self::padded(core, bytes)?;
+        let refused = |status| {
+            let error = core.fail("allocate_host", ErrorKind::PinRefused, status);
+            if error.kind() == ErrorKind::Lost {
+                return error;
+            }
+            Error::new(ErrorKind::PinRefused, "allocate_host")
+                .with_bytes(bytes as u64)
+                .with_driver(i64::from(status), crate::error::name(status))
+                .on(&core.info)
+        };
+        let access = *core.pinned_access.lock();
+        let memory = match access {
+            PinnedAccess::NvidiaKernels => {
+                core.context.host_buffer_nv(core.handles.platform, CL_MEM_READ_WRITE, padded)
+            }
+            _ => core.context.buffer(CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, padded),
+        };
+        let memory = memory.map_err(refused)?;
+        let start = core.service.map(&memory, padded).map_err(refused)?;
+        let kernels_from =
+            (access != PinnedAccess::Copies).then(|| start.align_offset(ALIGNMENT_BYTES) as u64);
+        let mapping = Mapping { core: Arc::clone(core), memory, address: start, kernels_from };
+        let backing = Backing::Mapped { mapping };
+        Ok(Self::aligned(start, bytes, backing))
+    }
+
+    fn shared(core: &Arc<Core>, bytes: usize) -> Option<Self> {
+        let allocate = core.context.sys().clSVMAlloc?;
+        core.context.sys().clSVMFree?;
+        core.context.sys().clSetKernelArgSVMPointer?;
+        let padded = Self::padded(core, bytes).ok()?;
+        let flags = CL_MEM_READ_WRITE | CL_MEM_SVM_FINE_GRAIN_BUFFER;
+        // SAFETY: plain allocation; alignment 0 is the device's usual one.
+        let start = unsafe { allocate(core.context.handle(), flags, padded, 0) }.cast::<u8>();
+        if start.is_null() {
+            return None;
+        }
+        let backing = Backing::Shared { _shared: Shared { core: Arc::clone(core), address: start } };
+        Some(Self::aligned(start, bytes, backing))
+    }
+
+    /// The aligned and zeroed part of memory that begins at `start` and is long enough for it.
+    fn aligned(start: *mut u8, bytes: usize, backing: Backing) -> Self {
+        let shift = start.align_offset(ALIGNMENT_BYTES);
+        // SAFETY: the memory is a page longer than `bytes`, so aligning stays inside; it is ours alone so far.
+        let address = unsafe {
+            let address = start.add(shift);
+            racy::fill(address, 0, bytes);
+            NonNull::new_unchecked(address)
+        };
+        Self::new(address, bytes, backing)
+    }
+
+    /// The memory as a kernel's argument, and where in it the piece begins; `None` if only copies reach it.
+    pub fn for_kernels(&self) -> Option<(Argument<'_>, u64)> {
+        match &self.backing {
+            Backing::Shared { .. } => Some((Argument::Shared(self.at(0).cast()), 0)),
+            Backing::Mapped { mapping } => {
+                mapping.kernels_from.map(|from| (Argument::Buffer(&mapping.memory), from))
+            }
+            _ => None,
+        }
+    }
+
+    fn is_pageable(&self) -> bool {
+        matches!(self.backing, Backing::None | Backing::Heap { .. })
+    }
+
+    /// To be called before a submission writes here.
+    pub fn will_be_written(&self, queue: &Arc<Queue>, value: u64, at: u64, bytes: u64) {
+        if self.is_pageable() && bytes > 0 {
+            self.writes.note(queue, value, at..at + bytes);
+        }
+    }
+
+    /// To be called before a copy from here is enqueued. Blocks while earlier work that writes here is in flight, if
+    /// the memory is pageable; runs no waker.
+    pub fn await_writes(&self, at: u64, bytes: u64) {
+        if self.is_pageable() && bytes > 0 {
+            self.writes.await_those_in(at..at + bytes);
+        }
+    }
+
+    /// The byte at an offset, which is not beyond the end.
+    pub fn at(&self, offset: u64) -> *mut u8 {
+        debug_assert!(offset <= self.bytes as u64);
+        // SAFETY: inside of the memory, as the device has checked.
+        unsafe { self.address.as_ptr().add(offset as usize) }
+    }
+}

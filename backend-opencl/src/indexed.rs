@@ -1,0 +1,216 @@
+//! Gather and scatter: indices and values go through scratch memory of the device, a round at a time; or are worked on
+//! in place where the device can.
+
+use std::sync::Arc;
+
+use backend_api::{Elements, Error, ErrorKind, Result};
+
+use crate::host::HostPiece;
+use crate::memory::{Buffer, ONE_PIECE};
+use crate::queue::{Scratch, Submission};
+use crate::raw::Argument;
+
+/// The most bytes of values in one round.
+const ROUND_BYTES: u64 = 32 << 20;
+/// The most indices in one round.
+const ROUND_INDICES: u64 = 4 << 20;
+/// How many pieces a kernel sees at once.
+const PIECES: usize = 8;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Gather,
+    Scatter,
+}
+
+impl Direction {
+    fn kernel(self, width: u64) -> &'static str {
+        match (self, width) {
+            (Self::Gather, 16) => "gather_16",
+            (Self::Gather, 8) => "gather_8",
+            (Self::Gather, 4) => "gather_4",
+            (Self::Gather, 2) => "gather_2",
+            (Self::Gather, _) => "gather_1",
+            (Self::Scatter, 16) => "scatter_16",
+            (Self::Scatter, 8) => "scatter_8",
+            (Self::Scatter, 4) => "scatter_4",
+            (Self::Scatter, 2) => "scatter_2",
+            (Self::Scatter, _) => "scatter_1",
+        }
+    }
+}
+
+/// The eight piece arguments and the shift for pieces from `first` on. Places without a piece get the first one
+/// again: no address leads there.
+pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [Argument<'_>; PIECES + 1] {
+    std::array::from_fn(|i| match i {
+        PIECES => Argument::U32(buffer.shift),
+        _ => Argument::Buffer(buffer.pieces.get(first + i).unwrap_or(&buffer.pieces[first])),
+    })
+}
+
+/// Windows of eight pieces that the bytes `start..end` touch: the first piece, the first byte, the length.
+pub(crate) fn windows(buffer: &Buffer, start: u64, end: u64) -> impl Iterator<Item = (usize, u64, u64)> {
+    let shift = buffer.shift;
+    let bytes = buffer.bytes;
+    let (first, last) = if shift == ONE_PIECE { (0, 0) } else { (start >> shift, (end - 1) >> shift) };
+    (first..=last).step_by(PIECES).map(move |piece| {
+        if shift == ONE_PIECE {
+            return (0, 0, bytes);
+        }
+        let window = piece << shift;
+        (piece as usize, window, ((PIECES as u64) << shift).min(bytes - window))
+    })
+}
+
+/// Moves checked elements.
+pub(crate) fn indexed(
+    submission: &mut Submission<'_>,
+    direction: Direction,
+    (buffer, elements): (&Arc<Buffer>, Elements),
+    indices: (&HostPiece, u64),
+    count: u64,
+    values: (&HostPiece, u64),
+) -> Result<()> {
+    let Elements { start, stride, .. } = elements;
+    if count == 0 {
+        return Ok(());
+    }
+    indices.0.await_writes(indices.1, count * 8);
+    match direction {
+        Direction::Scatter => values.0.await_writes(values.1, count * stride),
+        Direction::Gather => {
+            values.0.will_be_written(submission.queue(), submission.value(), values.1, count * stride);
+        }
+    }
+    let in_place = indices.0.shared && values.0.shared;
+    // Words as wide as place and size of all elements allow, and the values if they are worked on in place; pieces,
+    // host memory and scratch memory begin at multiples of all widths.
+    let packed_at = if in_place { values.1 } else { 0 };
+    let width = 1_u64 << (start.offset | stride | packed_at | 16).trailing_zeros();
+    let each = stride / width;
+    let total = count * each;
+    let operation = submission.operation();
+    let tag = submission.value() as u32;
+    // Numbers of a queue's calls come again after 2^32 calls, 0 being what new scratch memory holds.
+    let tag = if tag == 0 { u32::MAX } else { tag };
+    let of = elements.count;
+    let verdict = submission.verdict(move |words| {
+        let position = u64::from(words[1]) | u64::from(words[2]) << 32;
+        (words[0] == tag).then(|| {
+            Error::new(ErrorKind::KernelFailed, operation)
+                .with_detail(format!("index number {position} is outside of the {of} elements"))
+        })
+    })?;
+    let failure = submission.scratch(Scratch::Failure, 16)?;
+
+    let mut word = 0;
+    while word < total {
+        // With no elements at all every index is outside: nothing has an address, but the indices want looking at.
+        let first = word / each;
+        let skew = word % each;
+        let most = (ROUND_BYTES / width).min(ROUND_INDICES.saturating_mul(each) - skew);
+        let words = most.min(total - word);
+        let listed = (skew + words).div_ceil(each);
+        let (indices_here, values_here) =
+            (indices.0.at(indices.1 + first * 8), values.0.at(values.1 + word * width));
+        let mut round = Round {
+            first,
+            skew,
+            words,
+            width,
+            each,
+            tag,
+            list: Argument::Shared(indices_here.cast()),
+            packed: Argument::Shared(values_here.cast()),
+            failure: Argument::Buffer(&failure.memory),
+        };
+        if in_place {
+            round.launch(submission, direction, buffer, elements)?;
+        } else {
+            let list = submission.scratch(Scratch::Indices, listed * 8)?;
+            let packed = submission.scratch(Scratch::Values, words * width)?;
+            // SAFETY: `first + listed` indices were checked to be there.
+            unsafe { submission.write(indices_here, &list.memory, 0, listed * 8, false)? };
+            if direction == Direction::Scatter {
+                // SAFETY: these values were checked to be there.
+                unsafe { submission.write(values_here, &packed.memory, 0, words * width, false)? };
+            }
+            (round.list, round.packed) = (Argument::Buffer(&list.memory), Argument::Buffer(&packed.memory));
+            round.launch(submission, direction, buffer, elements)?;
+            if direction == Direction::Gather {
+                // SAFETY: there is room for these values, as was checked.
+                unsafe { submission.read(&packed.memory, 0, values_here, words * width, false)? };
+            }
+            submission.put_scratch(list);
+            submission.put_scratch(packed);
+        }
+        word += words;
+    }
+    // SAFETY: both sides have 16 bytes.
+    unsafe { submission.read(&failure.memory, 0, verdict, 16, true)? };
+    submission.put_scratch(failure);
+    Ok(())
+}
+
+/// One round's share of the list.
+struct Round<'a> {
+    /// The first index, and how many words of its element belong to earlier rounds.
+    first: u64,
+    skew: u64,
+    words: u64,
+    width: u64,
+    /// Words of an element.
+    each: u64,
+    tag: u32,
+    list: Argument<'a>,
+    packed: Argument<'a>,
+    failure: Argument<'a>,
+}
+
+impl Round<'_> {
+    fn launch(
+        &self,
+        submission: &mut Submission<'_>,
+        direction: Direction,
+        buffer: &Buffer,
+        elements: Elements,
+    ) -> Result<()> {
+        let Elements { start, count, stride } = elements;
+        let groups = submission.core.kernels.groups_for(self.words);
+        let launch =
+            |submission: &mut Submission<'_>, pieces: [Argument<'_>; PIECES + 1], window: u64, bytes: u64| {
+                let mut arguments = pieces.to_vec();
+                arguments.extend([
+                    Argument::U64(window),
+                    Argument::U64(bytes),
+                    Argument::U64(start.offset),
+                    Argument::U64(count),
+                    Argument::U64(stride),
+                    Argument::U64(self.each),
+                    self.list,
+                    Argument::U64(self.skew),
+                    Argument::U32(self.words as u32),
+                    Argument::U64(self.first),
+                    self.packed,
+                    self.failure,
+                    Argument::U32(self.tag),
+                ]);
+                // SAFETY: the kernel skips indices that are outside, and words outside of the window, whose pieces it
+                // has; list and values are as long as `skew + words` says.
+                unsafe { submission.launch(direction.kernel(self.width), groups, &arguments) }
+            };
+        if count == 0 {
+            // Any memory will do where nothing is touched.
+            let none = std::array::from_fn(|i| match i {
+                PIECES => Argument::U32(ONE_PIECE),
+                _ => self.failure,
+            });
+            return launch(submission, none, 0, 0);
+        }
+        for (piece, window, bytes) in windows(buffer, start.offset, start.offset + count * stride) {
+            launch(submission, piece_arguments(buffer, piece), window, bytes)?;
+        }
+        Ok(())
+    }
+}

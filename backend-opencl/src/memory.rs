@@ -1,0 +1,180 @@
+//! Device memory: several buffers behind one name, and the account of what was given out.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+
+use backend_api::{Error, ErrorKind, MemoryStatus, Result};
+use opencl3::memory::CL_MEM_READ_WRITE;
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::discovery::free_bytes;
+use crate::queue::Queue;
+use crate::raw::Memory;
+
+/// Which submissions touch a piece of memory: the newest of each queue.
+#[derive(Debug, Default)]
+pub(crate) struct Uses(Mutex<Vec<(Weak<Queue>, u64)>>);
+
+impl Uses {
+    /// Notes that submission `value` of `queue`, which is about to happen, touches the memory.
+    pub fn note(&self, queue: &Arc<Queue>, value: u64) {
+        let mut uses = self.0.lock();
+        if let Some((_, newest)) = uses.iter_mut().find(|(known, _)| known.as_ptr() == Arc::as_ptr(queue)) {
+            *newest = value;
+            return;
+        }
+        uses.retain(|(known, _)| known.strong_count() > 0);
+        uses.push((Arc::downgrade(queue), value));
+    }
+
+    /// Blocks until all noted submissions are done or the device is lost. Nobody may note more meanwhile.
+    pub fn wait(&self) {
+        let uses = std::mem::take(&mut *self.0.lock());
+        for (queue, value) in uses {
+            if let Some(queue) = queue.upgrade() {
+                queue.wait_for_noted(value);
+            }
+        }
+    }
+}
+
+/// One allocation. Piece i holds the bytes from `i << shift` on.
+#[derive(Debug)]
+pub(crate) struct Buffer {
+    pub bytes: u64,
+    pub shift: u32,
+    pub pieces: Vec<Memory>,
+    pub uses: Uses,
+    _share: Share,
+}
+
+/// A part of one piece.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub piece: usize,
+    /// Bytes from the start of the piece.
+    pub offset: u64,
+    pub bytes: u64,
+    /// Bytes of the whole range before this part.
+    pub before: u64,
+}
+
+/// For memory in one piece: every offset is in piece 0.
+pub(crate) const ONE_PIECE: u32 = 63;
+
+impl Buffer {
+    pub fn new(core: &Core, account: &Arc<Account>, bytes: u64) -> Result<Self> {
+        let share = account.take(core, bytes)?;
+        let largest = core.info.largest_allocation_bytes;
+        // Pieces of a power of two, so that kernels find theirs by a shift.
+        let (shift, piece) =
+            if bytes <= largest { (ONE_PIECE, bytes) } else { (largest.ilog2(), 1 << largest.ilog2()) };
+        let mut pieces = Vec::new();
+        let mut left = bytes;
+        while left > 0 {
+            let length = left.min(piece);
+            let length_here = usize::try_from(length)
+                .map_err(|_| Error::new(ErrorKind::TooLarge, "allocate").with_bytes(bytes).on(&core.info))?;
+            let memory = core.context.buffer(CL_MEM_READ_WRITE, length_here).map_err(|status| {
+                core.fail("allocate", ErrorKind::OutOfMemory, status)
+                    .with_bytes(bytes)
+                    .with_available_bytes(account.usable(core))
+            })?;
+            pieces.push(memory);
+            left -= length;
+        }
+        Ok(Self { bytes, shift, pieces, uses: Uses::default(), _share: share })
+    }
+
+    /// The parts of a range, in order. The range lies in the buffer.
+    pub fn parts(&self, offset: u64, bytes: u64) -> impl Iterator<Item = Part> {
+        let shift = self.shift;
+        let mut before = 0;
+        std::iter::from_fn(move || {
+            if before == bytes {
+                return None;
+            }
+            let at = offset + before;
+            let inside = at & ((1 << shift) - 1);
+            let length = (bytes - before).min((1 << shift) - inside);
+            let part = Part { piece: (at >> shift) as usize, offset: inside, bytes: length, before };
+            before += length;
+            Some(part)
+        })
+    }
+}
+
+/// What of a device's memory was given out.
+#[derive(Debug)]
+pub(crate) struct Account {
+    budget_bytes: u64,
+    head_room_bytes: u64,
+    taken_bytes: AtomicU64,
+}
+
+/// A part of the account; given back on drop.
+#[derive(Debug)]
+struct Share {
+    account: Arc<Account>,
+    bytes: u64,
+}
+
+impl Account {
+    pub fn new(core: &Core, budget_bytes: Option<u64>) -> Arc<Self> {
+        let total = core.info.total_bytes;
+        // The driver's own needs, kernels, scratch memory, and on a shared memory the host's needs.
+        let head_room = match core.info.kind {
+            backend_api::DeviceKind::DiscreteGpu => (total / 50).max(384 << 20),
+            _ => total / 8,
+        };
+        Arc::new(Self {
+            budget_bytes: budget_bytes.unwrap_or(u64::MAX),
+            head_room_bytes: head_room.min(total / 2),
+            taken_bytes: AtomicU64::new(0),
+        })
+    }
+
+    pub fn status(&self, core: &Core) -> MemoryStatus {
+        self.status_with(core, self.taken_bytes.load(Ordering::Acquire))
+    }
+
+    fn status_with(&self, core: &Core, taken: u64) -> MemoryStatus {
+        let total = core.info.total_bytes;
+        let mut free = total.saturating_sub(taken);
+        if let Some(told) = free_bytes(core.handles, core.traits) {
+            free = free.min(told);
+        }
+        let usable = free.saturating_sub(self.head_room_bytes).min(self.budget_bytes.saturating_sub(taken));
+        MemoryStatus::new(total, free, usable)
+    }
+
+    fn usable(&self, core: &Core) -> u64 {
+        self.status(core).usable_bytes
+    }
+
+    fn take(self: &Arc<Self>, core: &Core, bytes: u64) -> Result<Share> {
+        let error = |kind, available| {
+            Err(Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(available).on(&core.info))
+        };
+        let most = core.info.total_bytes.min(self.budget_bytes);
+        if bytes > most {
+            return error(ErrorKind::TooLarge, most);
+        }
+        // Taken first and given back if it was too much: two calls at once never both take the last bytes.
+        let before = self.taken_bytes.fetch_add(bytes, Ordering::AcqRel);
+        let share = Share { account: Arc::clone(self), bytes };
+        let available = self.status_with(core, before).usable_bytes;
+        if bytes > available {
+            drop(share);
+            return error(ErrorKind::OutOfMemory, available);
+        }
+        Ok(share)
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.account.taken_bytes.fetch_sub(self.bytes, Ordering::AcqRel);
+    }
+}

@@ -1,0 +1,148 @@
+//! The kernels: building them, keeping them, and one set of kernel objects for each queue.
+
+use backend_api::{ErrorKind, Result};
+
+use crate::cache::Entry;
+use crate::discovery::Discovered;
+use crate::error;
+use crate::options::KernelCache;
+use crate::raw::{Argument, Context, Kernel, Program, Status};
+
+const SOURCES: [&str; 5] = [
+    include_str!("../kernels/common.cl"),
+    include_str!("../kernels/fill.cl"),
+    include_str!("../kernels/indexed.cl"),
+    include_str!("../kernels/search.cl"),
+    include_str!("../kernels/copy.cl"),
+];
+
+/// Built kernels, and the shape in which they are launched.
+#[derive(Debug)]
+pub(crate) struct Kernels {
+    program: Program,
+    /// Items of a group.
+    pub group: usize,
+    /// Groups that fill the device.
+    pub groups: usize,
+    /// Whether the kernels came from disk.
+    pub cached: bool,
+}
+
+impl Kernels {
+    /// Loads the kernels from disk, or builds them and keeps them there.
+    ///
+    /// # Errors
+    /// `KernelFailed` with the compiler's words.
+    pub fn new(context: &Context, found: &Discovered, cache: &KernelCache) -> Result<Self> {
+        let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
+        // A processor runs the items of a group one after the other: fewer of them, same work. 8 groups of 256 fill a
+        // multiprocessor of 2048 threads; on a processor two for each core even out their load.
+        let (most, each) = if cpu { (64, 2) } else { (256, 8) };
+        let limit = found.traits.max_group.min(most);
+        let group = 1_usize << limit.ilog2();
+        let groups = found.traits.compute_units as usize * each;
+        let options = format!("-cl-std=CL1.2 -D GROUP={group}");
+
+        let info = found.info();
+        let key = format!(
+            "{}\n{}\n{}\n{}\n{}\n{options}\n{}",
+            info.name,
+            info.identity,
+            info.driver,
+            found.platform(),
+            env!("CARGO_PKG_VERSION"),
+            SOURCES.concat()
+        );
+        let entry = Entry::new(cache, key);
+        let device = found.handles.device;
+        if let Some(entry) = &entry
+            && let Some(binary) = entry.load()
+        {
+            let loaded = context.program_from_binary(device, &binary).and_then(|program| {
+                program.build(device, &options)?;
+                // Some drivers take any binary and fail here.
+                program.kernel("search_scan")?;
+                Ok(program)
+            });
+            match loaded {
+                Ok(program) => return Ok(Self { program, group, groups, cached: true }),
+                Err(status) => {
+                    tracing::debug!(status, "a driver refused kernels that it built itself");
+                    entry.forget();
+                }
+            }
+        }
+        let program = build(context, found, &SOURCES, &options)?;
+        if let Some(entry) = &entry {
+            match program.binary() {
+                Ok(binary) if !binary.is_empty() => entry.store(&binary),
+                Ok(_) => {}
+                Err(status) => tracing::debug!(status, "a driver does not give built kernels away"),
+            }
+        }
+        Ok(Self { program, group, groups, cached: false })
+    }
+
+    /// How many groups to launch for `items` items.
+    pub fn groups_for(&self, items: u64) -> usize {
+        let enough = items.div_ceil(self.group as u64);
+        enough.clamp(1, self.groups as u64) as usize
+    }
+}
+
+/// # Errors
+/// `KernelFailed` with the compiler's words.
+fn build(context: &Context, found: &Discovered, sources: &[&str], options: &str) -> Result<Program> {
+    let device = found.handles.device;
+    let refused = |status| error::driver("open", ErrorKind::KernelFailed, status);
+    let program = context.program_from_source(sources).map_err(refused)?;
+    program.build(device, options).map_err(|status| {
+        let log = program.build_log(device);
+        refused(status).with_detail(if log.is_empty() { "the compiler gave no reason".into() } else { log })
+    })?;
+    Ok(program)
+}
+
+/// The kernel objects of one queue: setting arguments is not safe between threads, so each queue has its own.
+#[derive(Debug, Default)]
+pub(crate) struct KernelSet(Vec<(&'static str, Kernel)>);
+
+impl KernelSet {
+    /// A kernel with its arguments set.
+    pub fn prepare(
+        &mut self,
+        kernels: &Kernels,
+        name: &'static str,
+        arguments: &[Argument<'_>],
+    ) -> Status<&Kernel> {
+        let at = match self.0.iter().position(|(known, _)| *known == name) {
+            Some(at) => at,
+            None => {
+                self.0.push((name, kernels.program.kernel(name)?));
+                self.0.len() - 1
+            }
+        };
+        let kernel = &mut self.0[at].1;
+        kernel.set(arguments)?;
+        Ok(kernel)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sys::sys;
+
+    #[test]
+    fn the_compilers_words_are_in_the_error() {
+        for found in crate::devices() {
+            let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
+            let program =
+                build(&context, &found, &["__kernel void broken(int x) { undeclared_name = x; }"], "");
+            let error = program.unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::KernelFailed);
+            assert!(error.detail().contains("undeclared_name"), "{error}");
+            assert_eq!(error.driver().unwrap().name, "CL_BUILD_PROGRAM_FAILURE");
+        }
+    }
+}

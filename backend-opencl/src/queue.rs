@@ -1,0 +1,464 @@
+//! One in-order queue: its commands, its kernels, its scratch memory.
+
+use std::sync::Arc;
+
+use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
+use opencl3::memory::CL_MEM_READ_WRITE;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::core::Core;
+use crate::host::HostPiece;
+use crate::program::KernelSet;
+use crate::raw::{Argument, CommandQueue, Event, Memory, Order, Status};
+use crate::track::{Keep, Mark, Track, Verdict};
+use crate::transfer::Batch;
+
+/// Look for finished submissions when this many are not known to be done, and again after as many more: programs
+/// that never ask about a ticket must not fill the memory.
+const BACKLOG: usize = 64;
+
+/// What a device's queues have been asked to do, from opening the device on.
+///
+/// ```
+/// if let Some(found) = backend_opencl::devices().first() {
+///     let device = backend_opencl::OpenClDevice::open(found, &backend_opencl::Options::new())?;
+///     assert_eq!(device.statistics().copies, 0);
+/// }
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Statistics {
+    /// Copy commands given to the driver: after joining neighbours, and with those that kernels need.
+    pub copies: u64,
+    /// Bytes that these commands move.
+    pub copied_bytes: u64,
+    /// Kernels launched.
+    pub launches: u64,
+    /// Tickets given.
+    pub tickets: u64,
+}
+
+impl std::ops::AddAssign for Statistics {
+    fn add_assign(&mut self, other: Self) {
+        self.copies += other.copies;
+        self.copied_bytes += other.copied_bytes;
+        self.launches += other.launches;
+        self.tickets += other.tickets;
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Queue {
+    pub id: QueueId,
+    core: Arc<Core>,
+    pub track: Arc<Track>,
+    commands: CommandQueue,
+    submit: Mutex<SubmitState>,
+}
+
+/// What submitting needs; its lock orders submissions.
+#[derive(Debug, Default)]
+struct SubmitState {
+    closed: bool,
+    /// The value of the newest ticket.
+    newest: u64,
+    kernels: KernelSet,
+    scratch: [Option<(Memory, u64)>; Scratch::COUNT],
+    mailbox: Option<Arc<Mailbox>>,
+    statistics: Statistics,
+    /// Reused from call to call.
+    batch: Batch,
+}
+
+/// Device memory of a queue's own. Work in one queue runs in order, so each call can use it again at once.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub(crate) enum Scratch {
+    /// Searched values, patterns.
+    Parameters,
+    /// Matches of each chunk; the state of a search; where a chunk's matches go.
+    Counts,
+    State,
+    Offsets,
+    /// A search's answer.
+    Answer,
+    /// Fields that lie across two pieces.
+    Straddlers,
+    /// Indices and values of a gather or scatter, and whether an index was outside.
+    Indices,
+    Values,
+    Failure,
+    /// What the copy kernel is to copy.
+    Copies,
+}
+
+impl Scratch {
+    const COUNT: usize = Self::Copies as usize + 1;
+}
+
+/// Page-locked host memory for the few bytes that tell whether a kernel found fault: a ring with a place for each of
+/// the newest tickets.
+#[derive(Debug)]
+struct Mailbox(HostPiece);
+
+impl Mailbox {
+    const BYTES: usize = 16;
+    const PLACES: u64 = 256;
+}
+
+impl Queue {
+    pub fn new(core: &Arc<Core>) -> Status<Arc<Self>> {
+        let commands = core.context.queue(core.handles.device)?;
+        let id = QueueId::unique();
+        Ok(Arc::new(Self {
+            id,
+            core: Arc::clone(core),
+            track: Track::new(core, id),
+            commands,
+            submit: Mutex::default(),
+        }))
+    }
+
+    /// Starts a submission: nobody else submits until it has ended.
+    ///
+    /// # Errors
+    /// `UnknownHandle` for a queue that was closed, `Lost`.
+    pub fn begin(self: &Arc<Self>, operation: &'static str, kind: ErrorKind) -> Result<Submission<'_>> {
+        let state = self.submit.lock();
+        if state.closed {
+            return Err(unknown_queue(operation).on(&self.core.info));
+        }
+        self.core.alive(operation)?;
+        Ok(Submission {
+            queue: self,
+            core: &self.core,
+            state,
+            operation,
+            kind,
+            event: None,
+            verdict: None,
+            keep: Vec::new(),
+            began: false,
+        })
+    }
+
+    /// Has commands from now on wait for a mark of another queue.
+    pub fn order_after(self: &Arc<Self>, mark: &Mark) -> Result<()> {
+        let submission = self.begin("order_after", ErrorKind::Driver)?;
+        let result = self.commands.barrier(mark.event()).and_then(|()| self.commands.flush());
+        result.map_err(|status| submission.core.fail("order_after", ErrorKind::Driver, status))
+    }
+
+    /// Blocks until a noted submission, which may have failed to come about, is done.
+    pub fn wait_for_noted(&self, value: u64) {
+        // Whoever noted the value holds the lock until it has become a ticket, or not.
+        let newest = self.submit.lock().newest;
+        self.wait_quietly(value.min(newest));
+    }
+
+    /// What it was asked to do so far.
+    pub fn statistics(&self) -> Statistics {
+        self.submit.lock().statistics
+    }
+
+    /// Refuses further work and blocks until all is done; gives the newest value.
+    pub fn close(&self) -> u64 {
+        let newest = {
+            let mut state = self.submit.lock();
+            state.closed = true;
+            state.newest
+        };
+        self.wait_quietly(newest);
+        newest
+    }
+
+    /// Blocks until done, failed or lost.
+    fn wait_quietly(&self, value: u64) {
+        // Every outcome but "pending" will do. After the loss of a device even that: the contract lets memory go then.
+        if value > 0 && !self.core.is_lost() {
+            drop(self.track.wait(value));
+        }
+    }
+}
+
+pub(crate) fn unknown_queue(operation: &'static str) -> Error {
+    Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue")
+}
+
+/// Commands on their way into a queue. Ended by [`finish`](Self::finish); if dropped before, because something went
+/// wrong, it blocks until those that got in are done, so that nothing of a failed call is in flight.
+pub(crate) struct Submission<'q> {
+    queue: &'q Arc<Queue>,
+    pub core: &'q Core,
+    state: MutexGuard<'q, SubmitState>,
+    operation: &'static str,
+    kind: ErrorKind,
+    event: Option<Event>,
+    verdict: Option<Verdict>,
+    keep: Vec<Keep>,
+    /// Whether any command got in.
+    began: bool,
+}
+
+impl<'q> Submission<'q> {
+    pub fn queue(&self) -> &'q Arc<Queue> {
+        self.queue
+    }
+
+    /// The value that the ticket will have.
+    pub fn value(&self) -> u64 {
+        self.state.newest + 1
+    }
+
+    pub fn operation(&self) -> &'static str {
+        self.operation
+    }
+
+    fn refused(&self, status: i32) -> Error {
+        self.core.fail(self.operation, self.kind, status)
+    }
+
+    /// The list of resolved transfers, to be given back by [`put_batch`](Self::put_batch).
+    pub fn take_batch(&mut self) -> Batch {
+        std::mem::take(&mut self.state.batch)
+    }
+
+    pub fn put_batch(&mut self, mut batch: Batch) {
+        batch.clear();
+        self.state.batch = batch;
+    }
+
+    /// Keeps something alive until the submission is done.
+    pub fn keep(&mut self, thing: impl Send + Sync + 'static) {
+        self.keep.push(Box::new(thing));
+    }
+
+    /// Runs one command; with `last` it carries the submission's event.
+    fn command(
+        &mut self,
+        last: bool,
+        enqueue: impl FnOnce(&CommandQueue, Order<'_>) -> Status<()>,
+    ) -> Result<()> {
+        self.began = true;
+        let event = last.then_some(&mut self.event);
+        enqueue(&self.queue.commands, Order { event }).map_err(|status| self.refused(status))
+    }
+
+    fn count(&mut self, bytes: u64) {
+        self.state.statistics.copies += 1;
+        self.state.statistics.copied_bytes += bytes;
+    }
+
+    /// # Safety
+    /// The range lies in the buffer; `to` is writable for `bytes` bytes until the submission is done.
+    pub unsafe fn read(
+        &mut self,
+        from: &Memory,
+        offset: u64,
+        to: *mut u8,
+        bytes: u64,
+        last: bool,
+    ) -> Result<()> {
+        self.count(bytes);
+        // SAFETY: passed on.
+        self.command(last, |queue, order| unsafe { queue.read(from, offset, to, bytes as usize, order) })
+    }
+
+    /// # Safety
+    /// The range lies in the buffer; `from` is readable for `bytes` bytes until the submission is done.
+    pub unsafe fn write(
+        &mut self,
+        from: *const u8,
+        to: &Memory,
+        offset: u64,
+        bytes: u64,
+        last: bool,
+    ) -> Result<()> {
+        self.count(bytes);
+        // SAFETY: passed on.
+        self.command(last, |queue, order| unsafe { queue.write(from, to, offset, bytes as usize, order) })
+    }
+
+    pub fn copy(&mut self, from: (&Memory, u64), to: (&Memory, u64), bytes: u64, last: bool) -> Result<()> {
+        self.count(bytes);
+        self.command(last, |queue, order| queue.copy(from, to, bytes as usize, order))
+    }
+
+    /// Copies bytes of the host, which may go away right after, to the start of a scratch buffer.
+    pub fn upload(&mut self, bytes: Vec<u8>, to: &Memory) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let bytes: Box<[u8]> = bytes.into();
+        let (from, length) = (bytes.as_ptr(), bytes.len() as u64);
+        self.keep(bytes);
+        // SAFETY: the box stays where it is, and lives until the submission is done: `keep` moves into the mark, or a
+        // failed submission is waited for before it is dropped.
+        unsafe { self.write(from, to, 0, length, false) }
+    }
+
+    /// Runs a kernel.
+    ///
+    /// # Safety
+    /// With these arguments, the kernel stays within its buffers.
+    pub unsafe fn launch(
+        &mut self,
+        name: &'static str,
+        groups: usize,
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        self.began = true;
+        self.state.statistics.launches += 1;
+        let kernels = &self.core.kernels;
+        let result = self.state.kernels.prepare(kernels, name, arguments).and_then(|kernel| {
+            // SAFETY: passed on.
+            unsafe { self.queue.commands.launch(kernel, groups, kernels.group, Order::default()) }
+        });
+        result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
+    }
+
+    /// Scratch memory of at least so many bytes, with the contents of the last use or zeroes.
+    ///
+    /// The handle counts as a second owner: drivers keep buffers that commands use.
+    pub fn scratch(&mut self, which: Scratch, bytes: u64) -> Result<ScratchMemory> {
+        let place = which as usize;
+        let known = self.state.scratch[place].take();
+        if let Some((memory, length)) = known {
+            if length >= bytes {
+                return Ok(ScratchMemory { memory, bytes: length, which });
+            }
+            self.keep(memory);
+        }
+        // Growing by doubling, from 4 KiB on.
+        let length = bytes.max(4096).checked_next_power_of_two().unwrap_or(bytes);
+        let length =
+            if length > self.core.info.largest_allocation_bytes.max(1 << 20) { bytes } else { length };
+        let full = |error: Error| error.with_bytes(length).with_detail("scratch memory of a queue");
+        let size = usize::try_from(length)
+            .map_err(|_| full(Error::new(ErrorKind::OutOfMemory, self.operation).on(&self.core.info)))?;
+        let memory =
+            self.core.context.buffer(CL_MEM_READ_WRITE, size).map_err(|status| full(self.refused(status)))?;
+        let memory = ScratchMemory { memory, bytes: length, which };
+        // What another program left there must not get out with an answer.
+        let vectors = length / 16;
+        let arguments = [
+            Argument::Buffer(&memory.memory),
+            Argument::U64(0),
+            Argument::U64(vectors),
+            Argument::Vector([0; 4]),
+        ];
+        // SAFETY: `vectors` times 16 bytes fit into the buffer.
+        unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments)? };
+        Ok(memory)
+    }
+
+    /// Gives scratch memory back for the next call.
+    pub fn put_scratch(&mut self, scratch: ScratchMemory) {
+        self.state.scratch[scratch.which as usize] = Some((scratch.memory, scratch.bytes));
+    }
+
+    /// The address of 16 bytes that stay untouched until the submission is done, for a kernel's verdict: `judge` gets
+    /// what the device has written there.
+    ///
+    /// # Errors
+    /// As for pinned memory.
+    pub fn verdict(
+        &mut self,
+        judge: impl Fn([u32; 4]) -> Option<Error> + Send + Sync + 'static,
+    ) -> Result<*mut u8> {
+        let value = self.value();
+        let mailbox = match &self.state.mailbox {
+            Some(mailbox) => Arc::clone(mailbox),
+            None => {
+                let bytes = Mailbox::BYTES * Mailbox::PLACES as usize;
+                let core = &self.queue.core;
+                let piece = HostPiece::allocate(core, bytes, backend_api::HostMemory::Pinned)
+                    .or_else(|_| HostPiece::allocate(core, bytes, backend_api::HostMemory::Pageable))?;
+                let mailbox = Arc::new(Mailbox(piece));
+                self.state.mailbox = Some(Arc::clone(&mailbox));
+                mailbox
+            }
+        };
+        if value > Mailbox::PLACES {
+            // The last user of this place; nearly always long done.
+            self.queue.track.settle(value - Mailbox::PLACES);
+        }
+        let address = mailbox.0.at((value % Mailbox::PLACES) * Mailbox::BYTES as u64);
+        let place = value % Mailbox::PLACES;
+        self.verdict = Some(Box::new(move || {
+            let mut words = [0_u8; Mailbox::BYTES];
+            // SAFETY: the place lies in the mailbox; the device is done with it, and its next user waits for this
+            // ticket.
+            unsafe {
+                let from = mailbox.0.at(place * Mailbox::BYTES as u64);
+                backend_api::racy::copy(from, words.as_mut_ptr(), Mailbox::BYTES);
+            }
+            judge(std::array::from_fn(|i| {
+                u32::from_ne_bytes([words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]])
+            }))
+        }));
+        Ok(address)
+    }
+
+    /// Waits for the commands so far, in the middle of a submission.
+    pub fn drain(&mut self) -> Result<()> {
+        self.queue.commands.finish().map_err(|status| self.refused(status))
+    }
+
+    /// Ends the submission and gives its ticket.
+    pub fn finish(mut self) -> Result<Ticket> {
+        self.began = true;
+        let event = match self.event.take() {
+            Some(event) => event,
+            None => self.queue.commands.marker().map_err(|status| self.refused(status))?,
+        };
+        self.queue.commands.flush().map_err(|status| self.refused(status))?;
+        let value = self.value();
+        let keep = std::mem::take(&mut self.keep);
+        let mark = Mark::new(value, event, self.operation, self.kind, self.verdict.take(), keep);
+        let track = &self.queue.track;
+        track.push(mark);
+        let ticket = track.timeline.begin()?;
+        self.state.newest = ticket.value;
+        self.state.statistics.tickets += 1;
+        self.began = false;
+        let backlog = track.backlog();
+        drop(self);
+        if backlog >= BACKLOG && backlog.is_multiple_of(BACKLOG) {
+            track.tidy();
+        }
+        Ok(ticket)
+    }
+}
+
+impl Drop for Submission<'_> {
+    fn drop(&mut self) {
+        if self.began
+            && let Err(status) = self.queue.commands.finish()
+        {
+            // Either the device is gone, or it goes on to use memory that will be given back. Only a lost device
+            // gets no more of it.
+            let error = Error::new(ErrorKind::Lost, self.operation)
+                .on(&self.core.info)
+                .with_driver(i64::from(status), crate::error::name(status))
+                .with_detail("a queue cannot be drained after a failure");
+            self.core.lose(error);
+            std::mem::forget(std::mem::take(&mut self.keep));
+        }
+    }
+}
+
+/// Scratch memory while a submission uses it.
+pub(crate) struct ScratchMemory {
+    pub memory: Memory,
+    bytes: u64,
+    which: Scratch,
+}
+
+impl Queue {
+    /// Whether work up to a value is done.
+    pub fn poll(&self, value: u64) -> Result<Progress> {
+        self.track.poll(value)
+    }
+}

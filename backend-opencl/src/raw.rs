@@ -1,0 +1,553 @@
+//! Owners of OpenCL objects. They release on drop and ignore, but log, what the driver says to that.
+
+use std::ffi::{CString, c_char, c_void};
+use std::ptr;
+
+use opencl3::error_codes::CL_SUCCESS;
+use opencl3::event::CL_EVENT_COMMAND_EXECUTION_STATUS;
+use opencl3::memory::{CL_MAP_READ, CL_MAP_WRITE};
+use opencl3::program::{CL_PROGRAM_BINARIES, CL_PROGRAM_BINARY_SIZES, CL_PROGRAM_BUILD_LOG};
+use opencl3::types::{
+    CL_BLOCKING, CL_NON_BLOCKING, cl_command_queue, cl_context, cl_context_properties, cl_device_id,
+    cl_event, cl_int, cl_kernel, cl_mem, cl_mem_flags, cl_platform_id, cl_program,
+};
+
+use crate::sys::{CreateBufferNv, EventCallback, Sys};
+
+/// Not passed on by `opencl3`: the property that names the platform of a context.
+const CL_CONTEXT_PLATFORM: cl_context_properties = 0x1084;
+
+/// Of the extension `cl_nv_create_buffer`: the buffer lies in memory of the host; the memory is page-locked.
+const CL_MEM_LOCATION_HOST_NV: u64 = 1 << 0;
+const CL_MEM_PINNED_NV: u64 = 1 << 1;
+
+/// A driver's answer.
+pub(crate) type Status<T> = Result<T, cl_int>;
+
+fn check(status: cl_int) -> Status<()> {
+    if status == CL_SUCCESS { Ok(()) } else { Err(status) }
+}
+
+/// An object if the driver says success and really gives one.
+fn object(handle: *mut c_void, status: cl_int) -> Status<*mut c_void> {
+    check(status)?;
+    // A null handle with success would be a driver's bug; it must not get further.
+    if handle.is_null() { Err(opencl3::error_codes::CL_INVALID_VALUE) } else { Ok(handle) }
+}
+
+macro_rules! owner {
+    ($(#[$doc:meta])* $name:ident($handle:ty) released by $release:ident) => {
+        $(#[$doc])*
+        pub(crate) struct $name {
+            sys: &'static Sys,
+            handle: $handle,
+        }
+
+        // SAFETY: OpenCL objects can be used from any thread (kernels: while nobody else sets arguments, which
+        // `Kernel` ensures by needing `&mut self`).
+        unsafe impl Send for $name {}
+        // SAFETY: as above.
+        unsafe impl Sync for $name {}
+
+        impl std::fmt::Debug for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "{}({:p})", stringify!($name), self.handle)
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                // SAFETY: the handle is valid and this owner holds one reference to it.
+                let status = unsafe { (self.sys.$release)(self.handle) };
+                if status != CL_SUCCESS {
+                    tracing::debug!(status, object = stringify!($name), "a driver refused a release");
+                }
+            }
+        }
+    };
+}
+
+owner! {
+    /// A context of one device.
+    Context(cl_context) released by clReleaseContext
+}
+owner! {
+    /// An in-order command queue.
+    CommandQueue(cl_command_queue) released by clReleaseCommandQueue
+}
+owner! {
+    /// A buffer. The driver keeps it beyond the release until commands that use it are done.
+    Memory(cl_mem) released by clReleaseMemObject
+}
+owner! {
+    /// The completion of one command.
+    Event(cl_event) released by clReleaseEvent
+}
+owner! {
+    /// A built program.
+    Program(cl_program) released by clReleaseProgram
+}
+owner! {
+    /// One kernel with its arguments.
+    Kernel(cl_kernel) released by clReleaseKernel
+}
+
+impl Context {
+    pub fn new(sys: &'static Sys, platform: cl_platform_id, device: cl_device_id) -> Status<Self> {
+        let properties: [cl_context_properties; 3] =
+            [CL_CONTEXT_PLATFORM, platform as cl_context_properties, 0];
+        let mut status = CL_SUCCESS;
+        // SAFETY: the property list ends with 0; `device` is a device of `platform`.
+        let handle = unsafe {
+            (sys.clCreateContext)(properties.as_ptr(), 1, &device, None, ptr::null_mut(), &mut status)
+        };
+        Ok(Self { sys, handle: object(handle, status)? })
+    }
+
+    pub fn sys(&self) -> &'static Sys {
+        self.sys
+    }
+
+    pub fn handle(&self) -> cl_context {
+        self.handle
+    }
+
+    pub fn queue(&self, device: cl_device_id) -> Status<CommandQueue> {
+        let mut status = CL_SUCCESS;
+        // The function is deprecated since 2.0 and present everywhere; its successor is missing from 1.2.
+        // SAFETY: the device belongs to the context.
+        let handle = unsafe { (self.sys.clCreateCommandQueue)(self.handle, device, 0, &mut status) };
+        Ok(CommandQueue { sys: self.sys, handle: object(handle, status)? })
+    }
+
+    /// A buffer of `bytes` > 0 bytes; without host pointer.
+    pub fn buffer(&self, flags: cl_mem_flags, bytes: usize) -> Status<Memory> {
+        let mut status = CL_SUCCESS;
+        // SAFETY: no flag that we pass makes the driver read the host pointer.
+        let handle =
+            unsafe { (self.sys.clCreateBuffer)(self.handle, flags, bytes, ptr::null_mut(), &mut status) };
+        Ok(Memory { sys: self.sys, handle: object(handle, status)? })
+    }
+
+    /// A buffer of `bytes` > 0 bytes in page-locked memory of the host; only NVIDIA's driver has the function.
+    pub fn host_buffer_nv(
+        &self,
+        platform: cl_platform_id,
+        flags: cl_mem_flags,
+        bytes: usize,
+    ) -> Status<Memory> {
+        const ABSENT: cl_int = opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE;
+        let find = self.sys.clGetExtensionFunctionAddressForPlatform.ok_or(ABSENT)?;
+        // SAFETY: the name ends with a zero byte.
+        let function = unsafe { find(platform, c"clCreateBufferNV".as_ptr()) };
+        if function.is_null() {
+            return Err(ABSENT);
+        }
+        // SAFETY: the driver gave this address for a function of this name, whose signature the extension states.
+        let create = unsafe { std::mem::transmute::<*mut c_void, CreateBufferNv>(function) };
+        let mut status = CL_SUCCESS;
+        let place = CL_MEM_LOCATION_HOST_NV | CL_MEM_PINNED_NV;
+        // SAFETY: no flag that we pass makes the driver read the host pointer.
+        let handle = unsafe { create(self.handle, flags, place, bytes, ptr::null_mut(), &mut status) };
+        Ok(Memory { sys: self.sys, handle: object(handle, status)? })
+    }
+
+    /// An unbuilt program from source texts.
+    pub fn program_from_source(&self, sources: &[&str]) -> Status<Program> {
+        let pointers: Vec<*const c_char> = sources.iter().map(|s| s.as_ptr().cast()).collect();
+        let lengths: Vec<usize> = sources.iter().map(|s| s.len()).collect();
+        let mut status = CL_SUCCESS;
+        // SAFETY: both lists have `count` entries, and each pointer as many bytes as its length says.
+        let handle = unsafe {
+            (self.sys.clCreateProgramWithSource)(
+                self.handle,
+                sources.len() as u32,
+                pointers.as_ptr(),
+                lengths.as_ptr(),
+                &mut status,
+            )
+        };
+        Ok(Program { sys: self.sys, handle: object(handle, status)? })
+    }
+
+    /// An unbuilt program from what [`Program::binary`] gave.
+    pub fn program_from_binary(&self, device: cl_device_id, binary: &[u8]) -> Status<Program> {
+        let (mut binary_status, mut status) = (CL_SUCCESS, CL_SUCCESS);
+        // SAFETY: one device, one length, one binary of that length.
+        let handle = unsafe {
+            (self.sys.clCreateProgramWithBinary)(
+                self.handle,
+                1,
+                &device,
+                &binary.len(),
+                &binary.as_ptr(),
+                &mut binary_status,
+                &mut status,
+            )
+        };
+        let program = Program { sys: self.sys, handle: object(handle, status)? };
+        check(binary_status)?;
+        Ok(program)
+    }
+}
+
+/// Whether the completion of one command is of interest.
+#[derive(Default)]
+pub(crate) struct Order<'a> {
+    /// Where to put the event, if there is to be one.
+    pub event: Option<&'a mut Option<Event>>,
+}
+
+impl Order<'_> {
+    /// Calls `enqueue` with a place for the event handle, or null.
+    fn run(self, sys: &'static Sys, enqueue: impl FnOnce(*mut cl_event) -> cl_int) -> Status<()> {
+        match self.event {
+            None => check(enqueue(ptr::null_mut())),
+            Some(slot) => {
+                let mut handle: cl_event = ptr::null_mut();
+                check(enqueue(&mut handle))?;
+                *slot = Some(Event { sys, handle: object(handle, CL_SUCCESS)? });
+                Ok(())
+            }
+        }
+    }
+}
+
+impl CommandQueue {
+    pub fn flush(&self) -> Status<()> {
+        // SAFETY: the queue is valid.
+        check(unsafe { (self.sys.clFlush)(self.handle) })
+    }
+
+    pub fn finish(&self) -> Status<()> {
+        // SAFETY: the queue is valid.
+        check(unsafe { (self.sys.clFinish)(self.handle) })
+    }
+
+    /// Starts to copy from a buffer to host memory.
+    ///
+    /// # Safety
+    /// The range lies in the buffer. `to` is writable for `bytes` bytes until the command is done.
+    pub unsafe fn read(
+        &self,
+        from: &Memory,
+        offset: u64,
+        to: *mut u8,
+        bytes: usize,
+        order: Order<'_>,
+    ) -> Status<()> {
+        order.run(self.sys, |event| {
+            // SAFETY: passed on.
+            unsafe {
+                (self.sys.clEnqueueReadBuffer)(
+                    self.handle,
+                    from.handle,
+                    CL_NON_BLOCKING,
+                    offset as usize,
+                    bytes,
+                    to.cast(),
+                    0,
+                    ptr::null(),
+                    event,
+                )
+            }
+        })
+    }
+
+    /// Starts to copy from host memory to a buffer.
+    ///
+    /// # Safety
+    /// The range lies in the buffer. `from` is readable for `bytes` bytes until the command is done.
+    pub unsafe fn write(
+        &self,
+        from: *const u8,
+        to: &Memory,
+        offset: u64,
+        bytes: usize,
+        order: Order<'_>,
+    ) -> Status<()> {
+        order.run(self.sys, |event| {
+            // SAFETY: passed on.
+            unsafe {
+                (self.sys.clEnqueueWriteBuffer)(
+                    self.handle,
+                    to.handle,
+                    CL_NON_BLOCKING,
+                    offset as usize,
+                    bytes,
+                    from.cast(),
+                    0,
+                    ptr::null(),
+                    event,
+                )
+            }
+        })
+    }
+
+    /// Starts to copy between buffers. The ranges lie in their buffers, or the driver refuses.
+    pub fn copy(
+        &self,
+        from: (&Memory, u64),
+        to: (&Memory, u64),
+        bytes: usize,
+        order: Order<'_>,
+    ) -> Status<()> {
+        order.run(self.sys, |event| {
+            // SAFETY: queue and buffers are valid and of one context.
+            unsafe {
+                (self.sys.clEnqueueCopyBuffer)(
+                    self.handle,
+                    from.0.handle,
+                    to.0.handle,
+                    from.1 as usize,
+                    to.1 as usize,
+                    bytes,
+                    0,
+                    ptr::null(),
+                    event,
+                )
+            }
+        })
+    }
+
+    /// Starts a kernel over `groups` groups of `group` items.
+    ///
+    /// # Safety
+    /// The kernel, with its arguments, stays within the memory that it was given.
+    pub unsafe fn launch(
+        &self,
+        kernel: &Kernel,
+        groups: usize,
+        group: usize,
+        order: Order<'_>,
+    ) -> Status<()> {
+        order.run(self.sys, |event| {
+            // SAFETY: one dimension, one number for each list; the rest is passed on.
+            unsafe {
+                (self.sys.clEnqueueNDRangeKernel)(
+                    self.handle,
+                    kernel.handle,
+                    1,
+                    ptr::null(),
+                    &(groups * group),
+                    &group,
+                    0,
+                    ptr::null(),
+                    event,
+                )
+            }
+        })
+    }
+
+    /// An event for all commands so far.
+    pub fn marker(&self) -> Status<Event> {
+        let mut event = None;
+        Order { event: Some(&mut event) }.run(self.sys, |event| {
+            // SAFETY: an empty wait list is null.
+            unsafe { (self.sys.clEnqueueMarkerWithWaitList)(self.handle, 0, ptr::null(), event) }
+        })?;
+        event.ok_or(opencl3::error_codes::CL_INVALID_EVENT)
+    }
+
+    /// Commands from now on wait for `event`.
+    pub fn barrier(&self, event: &Event) -> Status<()> {
+        // SAFETY: one valid event.
+        check(unsafe {
+            (self.sys.clEnqueueBarrierWithWaitList)(self.handle, 1, &event.handle, ptr::null_mut())
+        })
+    }
+
+    /// Maps a whole buffer for good; blocks.
+    pub fn map(&self, memory: &Memory, bytes: usize) -> Status<*mut u8> {
+        let mut status = CL_SUCCESS;
+        // SAFETY: the buffer is `bytes` long; no wait list; no event.
+        let address = unsafe {
+            (self.sys.clEnqueueMapBuffer)(
+                self.handle,
+                memory.handle,
+                CL_BLOCKING,
+                CL_MAP_READ | CL_MAP_WRITE,
+                0,
+                bytes,
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+                &mut status,
+            )
+        };
+        object(address, status).map(|address| address.cast())
+    }
+
+    /// # Safety
+    /// Nobody uses what [`map`](Self::map) gave any more.
+    pub unsafe fn unmap(&self, memory: &Memory, address: *mut u8) -> Status<()> {
+        // SAFETY: passed on.
+        check(unsafe {
+            (self.sys.clEnqueueUnmapMemObject)(
+                self.handle,
+                memory.handle,
+                address.cast(),
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+            )
+        })
+    }
+}
+
+impl Event {
+    /// Positive: not done yet. 0: done. Negative: failed.
+    pub fn status(&self) -> Status<cl_int> {
+        let mut value: cl_int = 0;
+        // SAFETY: this information is one `cl_int`.
+        check(unsafe {
+            (self.sys.clGetEventInfo)(
+                self.handle,
+                CL_EVENT_COMMAND_EXECUTION_STATUS,
+                size_of::<cl_int>(),
+                (&raw mut value).cast(),
+                ptr::null_mut(),
+            )
+        })?;
+        Ok(value)
+    }
+
+    pub fn wait(&self) -> Status<()> {
+        // SAFETY: one valid event.
+        check(unsafe { (self.sys.clWaitForEvents)(1, &self.handle) })
+    }
+
+    /// Has `callback` called once with `data`, when the command is done or has failed.
+    ///
+    /// # Safety
+    /// `callback` may be called from any thread, at any time from now on, and must find `data` valid then.
+    pub unsafe fn on_completion(&self, callback: EventCallback, data: *mut c_void) -> Status<()> {
+        // SAFETY: passed on.
+        check(unsafe {
+            (self.sys.clSetEventCallback)(self.handle, opencl3::event::CL_COMPLETE, Some(callback), data)
+        })
+    }
+}
+
+impl Program {
+    pub fn build(&self, device: cl_device_id, options: &str) -> Status<()> {
+        let options = CString::new(options).map_err(|_| opencl3::error_codes::CL_INVALID_BUILD_OPTIONS)?;
+        // SAFETY: one device; the options end with a zero byte.
+        check(unsafe {
+            (self.sys.clBuildProgram)(self.handle, 1, &device, options.as_ptr(), None, ptr::null_mut())
+        })
+    }
+
+    /// What the compiler said; may be empty.
+    pub fn build_log(&self, device: cl_device_id) -> String {
+        let mut bytes = 0;
+        // SAFETY: asks for the length alone.
+        let status = unsafe {
+            (self.sys.clGetProgramBuildInfo)(
+                self.handle,
+                device,
+                CL_PROGRAM_BUILD_LOG,
+                0,
+                ptr::null_mut(),
+                &mut bytes,
+            )
+        };
+        if status != CL_SUCCESS {
+            return String::new();
+        }
+        let mut log = vec![0_u8; bytes];
+        // SAFETY: `log` is as long as told.
+        let status = unsafe {
+            (self.sys.clGetProgramBuildInfo)(
+                self.handle,
+                device,
+                CL_PROGRAM_BUILD_LOG,
+                bytes,
+                log.as_mut_ptr().cast(),
+                ptr::null_mut(),
+            )
+        };
+        if status != CL_SUCCESS {
+            return String::new();
+        }
+        String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned()
+    }
+
+    /// The built program, as its driver can load it again.
+    pub fn binary(&self) -> Status<Vec<u8>> {
+        let mut bytes = 0_usize;
+        // SAFETY: the context has one device, so this information is one `usize`.
+        check(unsafe {
+            (self.sys.clGetProgramInfo)(
+                self.handle,
+                CL_PROGRAM_BINARY_SIZES,
+                size_of::<usize>(),
+                (&raw mut bytes).cast(),
+                ptr::null_mut(),
+            )
+        })?;
+        let mut binary = vec![0_u8; bytes];
+        let mut pointer = binary.as_mut_ptr();
+        // SAFETY: one pointer, to as many bytes as the driver asked for.
+        check(unsafe {
+            (self.sys.clGetProgramInfo)(
+                self.handle,
+                CL_PROGRAM_BINARIES,
+                size_of::<*mut u8>(),
+                (&raw mut pointer).cast(),
+                ptr::null_mut(),
+            )
+        })?;
+        Ok(binary)
+    }
+
+    pub fn kernel(&self, name: &str) -> Status<Kernel> {
+        let name = CString::new(name).map_err(|_| opencl3::error_codes::CL_INVALID_KERNEL_NAME)?;
+        let mut status = CL_SUCCESS;
+        // SAFETY: the program is valid and the name ends with a zero byte.
+        let handle = unsafe { (self.sys.clCreateKernel)(self.handle, name.as_ptr(), &mut status) };
+        Ok(Kernel { sys: self.sys, handle: object(handle, status)? })
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy)]
+pub(crate) enum Argument<'a> {
+    Buffer(&'a Memory),
+    U32(u32),
+    U64(u64),
+    /// Sixteen bytes, a `uint4` of the kernel.
+    Vector([u32; 4]),
+    /// An address in fine-grained shared memory.
+    Shared(*const c_void),
+}
+
+impl Kernel {
+    /// Sets all arguments. Their number and types are checked by the driver only in part.
+    pub fn set(&mut self, arguments: &[Argument<'_>]) -> Status<()> {
+        let set = |index: usize, value: *const c_void, bytes: usize| {
+            // SAFETY: `value` points to `bytes` bytes, which the driver copies before it returns. `&mut self` keeps
+            // others away.
+            check(unsafe { (self.sys.clSetKernelArg)(self.handle, index as u32, bytes, value) })
+        };
+        for (index, argument) in arguments.iter().enumerate() {
+            match argument {
+                Argument::Buffer(memory) => {
+                    set(index, (&raw const memory.handle).cast(), size_of::<cl_mem>())?
+                }
+                Argument::U32(value) => set(index, ptr::from_ref(value).cast(), 4)?,
+                Argument::U64(value) => set(index, ptr::from_ref(value).cast(), 8)?,
+                Argument::Vector(value) => set(index, value.as_ptr().cast(), 16)?,
+                Argument::Shared(address) => {
+                    let function = self
+                        .sys
+                        .clSetKernelArgSVMPointer
+                        .ok_or(opencl3::error_codes::DLOPEN_FUNCTION_NOT_AVAILABLE)?;
+                    // SAFETY: the address was given by `clSVMAlloc` for this context.
+                    check(unsafe { function(self.handle, index as u32, *address) })?;
+                }
+            }
+        }
+        Ok(())
+    }
+}

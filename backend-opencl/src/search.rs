@@ -1,0 +1,439 @@
+//! Searching: cutting the elements into segments and chunks, and getting the answer to the host.
+
+use std::sync::Arc;
+
+use backend_api::{Elements, Result};
+
+use crate::host::HostPiece;
+use crate::memory::Buffer;
+use crate::program::Kernels;
+use crate::queue::{Scratch, Submission};
+use crate::raw::{Argument, Memory};
+
+/// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.
+const LISTED_UNSEEN: u64 = 512 << 10;
+/// How many indices (32 MiB) are fetched at a time where there may be more.
+const LISTED_AT_ONCE: u64 = 4 << 20;
+/// The chunks of a search that may stop early: small, so that it does stop early.
+const CHUNK_BYTES_EARLY: u64 = 64 << 10;
+/// The chunks of a search that goes over everything.
+const CHUNK_BYTES: std::ops::RangeInclusive<u64> = (32 << 10)..=(512 << 10);
+/// Fields that lie across two pieces are copied together, at multiples of this.
+const STRADDLER_STRIDE: u64 = backend_api::Search::VALUE_MAX_BYTES as u64;
+
+/// Elements whose fields lie in one buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Segment {
+    /// The piece, or `None` for the buffer of straddling fields.
+    piece: Option<usize>,
+    /// Where the first field begins.
+    field: u64,
+    /// How many elements, and the index of the first one.
+    count: u64,
+    before: u64,
+    /// How it is cut: elements before the first whole vector, elements of a chunk, chunks.
+    head: u32,
+    per_chunk: u32,
+    chunks: u32,
+    /// The chunks of segments before this one.
+    chunks_before: u32,
+}
+
+/// The segments of a search, in ascending order of elements. Only a field that itself lies across two pieces needs
+/// care; where the rest of its element lies does not matter.
+fn segments(first_field: u64, count: u64, stride: u64, length: u64, shift: u32) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    let (mut index, mut straddlers) = (0, 0);
+    while index < count {
+        let field = first_field + index * stride;
+        let end = ((field >> shift) + 1) << shift;
+        let mut segment = Segment {
+            piece: Some((field >> shift) as usize),
+            field: field & ((1 << shift) - 1),
+            count: 1,
+            before: index,
+            head: 0,
+            per_chunk: 1,
+            chunks: 1,
+            chunks_before: 0,
+        };
+        if field + length <= end {
+            segment.count = ((end - length - field) / stride + 1).min(count - index);
+        } else {
+            segment.piece = None;
+            segment.field = straddlers * STRADDLER_STRIDE;
+            straddlers += 1;
+        }
+        index += segment.count;
+        segments.push(segment);
+    }
+    segments
+}
+
+/// How a search reads its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    /// Elements that are nothing but the field, in whole vectors; so many bytes each.
+    Packed(u64),
+    /// Words of so many bytes.
+    Spread(u64),
+}
+
+impl Access {
+    /// The best one for fields of `length` bytes, the first of which begins at `field`.
+    fn new(field: u64, stride: u64, length: u64) -> Self {
+        let aligned = |width: u64| (field | stride | length).is_multiple_of(width);
+        if stride == length && matches!(length, 1 | 2 | 4 | 8 | 16) && aligned(length) {
+            return Self::Packed(length);
+        }
+        Self::Spread([8, 4, 2].into_iter().find(|&width| aligned(width)).unwrap_or(1))
+    }
+
+    fn count_kernel(self) -> &'static str {
+        match self {
+            Self::Packed(1) => "search_count_packed_1",
+            Self::Packed(2) => "search_count_packed_2",
+            Self::Packed(4) => "search_count_packed_4",
+            Self::Packed(8) => "search_count_packed_8",
+            Self::Packed(_) => "search_count_packed_16",
+            Self::Spread(8) => "search_count_spread_8",
+            Self::Spread(4) => "search_count_spread_4",
+            Self::Spread(2) => "search_count_spread_2",
+            Self::Spread(_) => "search_count_spread_1",
+        }
+    }
+
+    /// The width of a listing's words, and its kernel.
+    fn list_kernel(self) -> (u64, &'static str) {
+        match self {
+            Self::Packed(8 | 16) | Self::Spread(8) => (8, "search_list_8"),
+            Self::Packed(4) | Self::Spread(4) => (4, "search_list_4"),
+            Self::Packed(2) | Self::Spread(2) => (2, "search_list_2"),
+            _ => (1, "search_list_1"),
+        }
+    }
+
+    fn cut(self, segment: &mut Segment, stride: u64, group: u64, chunk_bytes: u64) {
+        let per_chunk = (chunk_bytes / stride).max(1);
+        let multiple = match self {
+            Self::Packed(width) => {
+                let head = (segment.field.next_multiple_of(16) - segment.field) / width;
+                segment.head = head as u32;
+                group * 16 / width
+            }
+            Self::Spread(_) => group,
+        };
+        let per_chunk = per_chunk.next_multiple_of(multiple);
+        segment.per_chunk = per_chunk as u32;
+        // Chunk 0 has the head in addition, and exists even if there is nothing behind the head.
+        let body = segment.count.saturating_sub(segment.head.into());
+        segment.chunks = body.div_ceil(per_chunk).max(1) as u32;
+    }
+}
+
+/// What a search looks for.
+pub(crate) struct Wanted<'a> {
+    pub elements: Elements,
+    pub field_offset: u64,
+    pub value: &'a [u8],
+    pub limit: u64,
+    pub count_all: bool,
+}
+
+/// The first so many bytes of a value as a number.
+fn word(value: &[u8], bytes: u64) -> u64 {
+    let mut word = [0; 8];
+    let bytes = (bytes as usize).min(value.len());
+    word[..bytes].copy_from_slice(&value[..bytes]);
+    u64::from_ne_bytes(word)
+}
+
+/// The value again and again, in 16 bytes.
+fn vector(value: &[u8]) -> [u32; 4] {
+    let byte = |i: usize| value[i % value.len()];
+    std::array::from_fn(|i| u32::from_ne_bytes(std::array::from_fn(|j| byte(4 * i + j))))
+}
+
+/// Everything about one search that its launches share.
+struct Plan<'a> {
+    buffer: &'a Buffer,
+    straddlers: Option<&'a Memory>,
+    segments: Vec<Segment>,
+    access: Access,
+    stride: u64,
+    value: &'a [u8],
+    value_memory: &'a Memory,
+}
+
+impl Plan<'_> {
+    fn segment_arguments(&self, segment: &Segment) -> [Argument<'_>; 7] {
+        let memory = match (segment.piece, self.straddlers) {
+            (None, Some(straddlers)) => straddlers,
+            (piece, _) => &self.buffer.pieces[piece.unwrap_or(0)],
+        };
+        [
+            Argument::Buffer(memory),
+            Argument::U64(segment.field),
+            Argument::U64(segment.count),
+            Argument::U64(self.stride),
+            Argument::U32(segment.head),
+            Argument::U32(segment.per_chunk),
+            Argument::U32(segment.chunks),
+        ]
+    }
+
+    /// Writes the indices of the matches number `lowest` to `highest` to `list`.
+    fn list(
+        &self,
+        submission: &mut Submission<'_>,
+        counts: &SubBuffers<'_>,
+        (lowest, highest): (u64, u64),
+        list: &Memory,
+        list_start: u64,
+    ) -> Result<()> {
+        let (width, kernel) = self.access.list_kernel();
+        for segment in &self.segments {
+            let mut arguments = self.segment_arguments(segment).to_vec();
+            arguments.extend([
+                Argument::U64(word(self.value, width)),
+                Argument::Buffer(self.value_memory),
+                Argument::U32(self.value.len() as u32),
+                Argument::Buffer(counts.counts),
+                Argument::Buffer(counts.offsets),
+                Argument::U32(segment.chunks_before),
+                Argument::U64(lowest),
+                Argument::U64(highest),
+                Argument::U64(segment.before),
+                Argument::Buffer(list),
+                Argument::U64(list_start),
+            ]);
+            let groups = (segment.chunks as usize).min(submission.core.kernels.groups);
+            // SAFETY: the segment lies in its buffer; counts and offsets have a place for each of its chunks; at most
+            // `highest - lowest` indices are written, for which the caller made room.
+            unsafe { submission.launch(kernel, groups, &arguments)? };
+        }
+        Ok(())
+    }
+}
+
+struct SubBuffers<'a> {
+    counts: &'a Memory,
+    offsets: &'a Memory,
+}
+
+/// Searches checked elements.
+pub(crate) fn search(
+    submission: &mut Submission<'_>,
+    buffer: &Arc<Buffer>,
+    wanted: &Wanted<'_>,
+    answer: (&HostPiece, u64),
+) -> Result<()> {
+    let core = submission.core;
+    let kernels: &Kernels = &core.kernels;
+    let Elements { start, count, stride } = wanted.elements;
+    let length = wanted.value.len() as u64;
+    let limit = wanted.limit.min(count);
+    let first_field = start.offset + wanted.field_offset;
+    // With no limit to reach there is nothing to stop at. The kernels know 32 bits of a limit.
+    let early = !wanted.count_all && limit > 0 && limit < 1 << 31;
+    let stop_at = if early { limit as u32 } else { 0 };
+
+    // All pieces begin at multiples of any width, and so do straddling fields in their buffer.
+    let mut access = Access::new(first_field, stride, length);
+    let mut segments = segments(first_field, count, stride, length, buffer.shift);
+    if segments.iter().any(|segment| segment.piece.is_none()) && matches!(access, Access::Packed(_)) {
+        // Aligned fields never straddle; kept as a fence around the kernels' assumption.
+        access = Access::Spread(1);
+    }
+    let span = count.saturating_mul(stride);
+    let chunk_bytes = if early {
+        CHUNK_BYTES_EARLY
+    } else {
+        (span / (kernels.groups as u64 * 8)).clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end())
+    };
+    let mut chunks = 0_u32;
+    for segment in &mut segments {
+        access.cut(segment, stride, kernels.group as u64, chunk_bytes);
+        segment.chunks_before = chunks;
+        chunks = chunks.saturating_add(segment.chunks);
+    }
+
+    let straddling = segments.iter().filter(|segment| segment.piece.is_none()).count() as u64;
+    let straddlers = match straddling {
+        0 => None,
+        some => Some(submission.scratch(Scratch::Straddlers, some * STRADDLER_STRIDE)?),
+    };
+    if let Some(straddlers) = &straddlers {
+        for segment in segments.iter().filter(|segment| segment.piece.is_none()) {
+            for part in buffer.parts(first_field + segment.before * stride, length) {
+                let to = (&straddlers.memory, segment.field + part.before);
+                submission.copy((&buffer.pieces[part.piece], part.offset), to, part.bytes, false)?;
+            }
+        }
+    }
+
+    let parameters = submission.scratch(Scratch::Parameters, length)?;
+    let counts = submission.scratch(Scratch::Counts, u64::from(chunks) * 4)?;
+    let offsets = submission.scratch(Scratch::Offsets, u64::from(chunks) * 8)?;
+    let states = 1 + segments.len() as u32;
+    let state = submission.scratch(Scratch::State, u64::from(states) * 4)?;
+    let unseen = limit <= LISTED_UNSEEN;
+    let room = if unseen { limit } else { LISTED_AT_ONCE.min(limit) };
+    let list = submission.scratch(Scratch::Answer, 16 + room * 8)?;
+
+    // Packed fields are compared with an argument; all others need the value's bytes.
+    if matches!(access, Access::Spread(_)) || length > 8 {
+        submission.upload(wanted.value.to_vec(), &parameters.memory)?;
+    }
+    let plan = Plan {
+        buffer,
+        straddlers: straddlers.as_ref().map(|scratch| &scratch.memory),
+        segments,
+        access,
+        stride,
+        value: wanted.value,
+        value_memory: &parameters.memory,
+    };
+    if early {
+        let arguments = [
+            Argument::Buffer(&counts.memory),
+            Argument::U32(chunks),
+            Argument::Buffer(&state.memory),
+            Argument::U32(states),
+        ];
+        // SAFETY: both buffers have as many entries as told.
+        unsafe {
+            submission.launch("search_begin", kernels.groups_for(chunks.max(states).into()), &arguments)?
+        };
+    }
+    for (number, segment) in plan.segments.iter().enumerate() {
+        let mut arguments = plan.segment_arguments(segment).to_vec();
+        match access {
+            Access::Packed(_) => arguments.push(Argument::Vector(vector(wanted.value))),
+            Access::Spread(width) => arguments.extend([
+                Argument::U64(word(wanted.value, width)),
+                Argument::Buffer(plan.value_memory),
+                Argument::U32(length as u32),
+            ]),
+        }
+        arguments.extend([
+            Argument::U32(stop_at),
+            Argument::Buffer(&state.memory),
+            Argument::U32(number as u32),
+            Argument::Buffer(&counts.memory),
+            Argument::U32(segment.chunks_before),
+        ]);
+        let groups = (segment.chunks as usize).min(kernels.groups);
+        // SAFETY: the segment lies in its buffer, its chunks in `counts`, its number in `state`.
+        unsafe { submission.launch(access.count_kernel(), groups, &arguments)? };
+    }
+    let arguments = [
+        Argument::U32(chunks),
+        Argument::U64(limit),
+        Argument::Buffer(&counts.memory),
+        Argument::Buffer(&offsets.memory),
+        Argument::Buffer(&list.memory),
+    ];
+    // SAFETY: `counts` and `offsets` have an entry for each chunk, and the list a header of 16 bytes.
+    unsafe { submission.launch("search_scan", 1, &arguments)? };
+
+    let sub = SubBuffers { counts: &counts.memory, offsets: &offsets.memory };
+    let (host, at) = answer;
+    if unseen {
+        if limit > 0 {
+            plan.list(submission, &sub, (0, limit), &list.memory, 2)?;
+        }
+        // SAFETY: the answer was checked to have room for `limit` indices, as has the list.
+        unsafe { submission.read(&list.memory, 0, host.at(at), 16 + limit * 8, true)? };
+    } else {
+        // Fetching all that could be listed might move far more than there is: look first. The caller waits for the
+        // counting meanwhile.
+        // SAFETY: an answer has a header.
+        unsafe { submission.read(&list.memory, 0, host.at(at), 16, false)? };
+        submission.drain()?;
+        let mut header = [0_u8; 16];
+        // SAFETY: as above; the device is done with it.
+        unsafe { backend_api::racy::copy(host.at(at), header.as_mut_ptr(), 16) };
+        let mut listed = [0_u8; 8];
+        listed.copy_from_slice(&header[8..]);
+        let listed = u64::from_ne_bytes(listed).min(limit);
+        let mut lowest = 0;
+        while lowest < listed {
+            let highest = listed.min(lowest + LISTED_AT_ONCE);
+            plan.list(submission, &sub, (lowest, highest), &list.memory, 2)?;
+            let (to, bytes) = (host.at(at + 16 + lowest * 8), (highest - lowest) * 8);
+            // SAFETY: as above.
+            unsafe { submission.read(&list.memory, 16, to, bytes, highest == listed)? };
+            lowest = highest;
+        }
+    }
+    for scratch in [parameters, counts, offsets, state, list].into_iter().chain(straddlers) {
+        submission.put_scratch(scratch);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_hold_every_field_once_and_in_order() {
+        for (first, count, stride, length) in [
+            (0, 10_000, 4, 4),
+            (3, 999, 13, 5),
+            (4090, 100, 4096, 4096),
+            (17, 300, 44, 44),
+            (5, 4, 100_000, 9),
+        ] {
+            let mut next = 0;
+            for segment in segments(first, count, stride, length, 12) {
+                assert_eq!(segment.before, next);
+                next += segment.count;
+                let begin = first + segment.before * stride;
+                let end = begin + (segment.count - 1) * stride + length;
+                match segment.piece {
+                    Some(piece) => {
+                        let piece = piece as u64;
+                        assert_eq!(begin, piece * 4096 + segment.field);
+                        assert!(end <= (piece + 1) * 4096);
+                    }
+                    None => {
+                        assert_eq!(segment.count, 1);
+                        assert_ne!(begin >> 12, (end - 1) >> 12);
+                    }
+                }
+            }
+            assert_eq!(next, count);
+        }
+    }
+
+    #[test]
+    fn aligned_fields_never_straddle() {
+        assert!(segments(8, 10_000, 8, 8, 12).iter().all(|segment| segment.piece.is_some()));
+    }
+
+    #[test]
+    fn the_widest_access_that_fits_is_taken() {
+        assert_eq!(Access::new(8, 4, 4), Access::Packed(4));
+        assert_eq!(Access::new(2, 4, 4), Access::Spread(2));
+        assert_eq!(Access::new(0, 44, 4), Access::Spread(4));
+        assert_eq!(Access::new(8, 24, 16), Access::Spread(8));
+        assert_eq!(Access::new(1, 3, 3), Access::Spread(1));
+    }
+
+    #[test]
+    fn chunks_cover_the_segment() {
+        for (field, count, stride) in
+            [(4_u64, 1_u64, 4_u64), (4, 2, 4), (12, 100_000, 4), (0, 70_000, 1), (16, 5, 16)]
+        {
+            let mut segment = segments(field, count, stride, stride, ONE)[0];
+            Access::new(field, stride, stride).cut(&mut segment, stride, 64, 1 << 14);
+            let covered = u64::from(segment.head) + u64::from(segment.chunks) * u64::from(segment.per_chunk);
+            assert!(covered >= count);
+            assert_eq!((field + u64::from(segment.head) * stride) % 16, 0);
+        }
+    }
+
+    const ONE: u32 = crate::memory::ONE_PIECE;
+}

@@ -1,0 +1,144 @@
+//! The entry points of libOpenCL that this crate calls on its data path, loaded at run time.
+//!
+//! `opencl3` is used for discovery, types, constants and names. Its wrappers are not used on the data path for three
+//! reasons: every enqueue makes an event, which costs as much as the command; owners panic in `Drop` when a driver
+//! refuses; and the function pointers behind them are declared with Rust's calling convention instead of C's.
+
+use std::ffi::c_char;
+use std::os::raw::c_void;
+use std::sync::OnceLock;
+
+use libloading::Library;
+use opencl3::error_codes::{DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED};
+use opencl3::types::{
+    cl_bool, cl_command_queue, cl_command_queue_properties, cl_context, cl_context_properties, cl_device_id,
+    cl_device_info, cl_event, cl_event_info, cl_int, cl_kernel, cl_map_flags, cl_mem, cl_mem_flags,
+    cl_platform_id, cl_program, cl_program_build_info, cl_program_info, cl_svm_mem_flags, cl_uint,
+};
+
+/// What an event calls back.
+pub(crate) type EventCallback = extern "C" fn(cl_event, cl_int, *mut c_void);
+
+/// `clCreateBufferNV` of the extension `cl_nv_create_buffer`: the third argument says where the buffer is to lie.
+pub(crate) type CreateBufferNv =
+    unsafe extern "C" fn(cl_context, cl_mem_flags, u64, usize, *mut c_void, *mut cl_int) -> cl_mem;
+
+macro_rules! entry_points {
+    (
+        required { $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $(-> $result:ty)?;)* }
+        optional { $(fn $optional:ident($($optional_argument:ident: $optional_type:ty),* $(,)?) $(-> $optional_result:ty)?;)* }
+    ) => {
+        /// The table of entry points.
+        #[allow(non_snake_case)]
+        pub(crate) struct Sys {
+            $(pub $name: unsafe extern "C" fn($($argument: $type),*) $(-> $result)?,)*
+            $(pub $optional: Option<unsafe extern "C" fn($($optional_argument: $optional_type),*) $(-> $optional_result)?>,)*
+            _library: Library,
+        }
+
+        impl Sys {
+            fn from_library(library: Library) -> Result<Self, cl_int> {
+                // SAFETY: the signatures below are those of the OpenCL 1.2 (optional: 2.0) headers. The pointers live
+                // as long as the library, which the table keeps.
+                unsafe {
+                    Ok(Self {
+                        $($name: *library
+                            .get(concat!(stringify!($name), "\0").as_bytes())
+                            .map_err(|_| DLOPEN_FUNCTION_NOT_AVAILABLE)?,)*
+                        $($optional: library
+                            .get(concat!(stringify!($optional), "\0").as_bytes())
+                            .ok()
+                            .map(|symbol| *symbol),)*
+                        _library: library,
+                    })
+                }
+            }
+        }
+    };
+}
+
+entry_points! {
+    required {
+        fn clGetDeviceInfo(device: cl_device_id, name: cl_device_info, size: usize, value: *mut c_void, written: *mut usize) -> cl_int;
+        fn clCreateContext(
+            properties: *const cl_context_properties,
+            count: cl_uint,
+            devices: *const cl_device_id,
+            notify: Option<unsafe extern "C" fn(*const c_char, *const c_void, usize, *mut c_void)>,
+            data: *mut c_void,
+            status: *mut cl_int,
+        ) -> cl_context;
+        fn clReleaseContext(context: cl_context) -> cl_int;
+        fn clCreateCommandQueue(context: cl_context, device: cl_device_id, properties: cl_command_queue_properties, status: *mut cl_int) -> cl_command_queue;
+        fn clReleaseCommandQueue(queue: cl_command_queue) -> cl_int;
+        fn clFlush(queue: cl_command_queue) -> cl_int;
+        fn clFinish(queue: cl_command_queue) -> cl_int;
+        fn clCreateBuffer(context: cl_context, flags: cl_mem_flags, bytes: usize, host: *mut c_void, status: *mut cl_int) -> cl_mem;
+        fn clReleaseMemObject(memory: cl_mem) -> cl_int;
+        fn clEnqueueReadBuffer(queue: cl_command_queue, buffer: cl_mem, blocking: cl_bool, offset: usize, bytes: usize, to: *mut c_void, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
+        fn clEnqueueWriteBuffer(queue: cl_command_queue, buffer: cl_mem, blocking: cl_bool, offset: usize, bytes: usize, from: *const c_void, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
+        fn clEnqueueCopyBuffer(queue: cl_command_queue, from: cl_mem, to: cl_mem, from_offset: usize, to_offset: usize, bytes: usize, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
+        fn clEnqueueMapBuffer(queue: cl_command_queue, buffer: cl_mem, blocking: cl_bool, flags: cl_map_flags, offset: usize, bytes: usize, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event, status: *mut cl_int) -> *mut c_void;
+        fn clEnqueueUnmapMemObject(queue: cl_command_queue, memory: cl_mem, address: *mut c_void, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
+        fn clEnqueueNDRangeKernel(queue: cl_command_queue, kernel: cl_kernel, dimensions: cl_uint, offset: *const usize, global: *const usize, local: *const usize, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
+        fn clEnqueueMarkerWithWaitList(queue: cl_command_queue, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
+        fn clEnqueueBarrierWithWaitList(queue: cl_command_queue, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
+        fn clWaitForEvents(count: cl_uint, events: *const cl_event) -> cl_int;
+        fn clGetEventInfo(event: cl_event, name: cl_event_info, size: usize, value: *mut c_void, written: *mut usize) -> cl_int;
+        fn clReleaseEvent(event: cl_event) -> cl_int;
+        fn clSetEventCallback(event: cl_event, status: cl_int, notify: Option<EventCallback>, data: *mut c_void) -> cl_int;
+        fn clCreateProgramWithSource(context: cl_context, count: cl_uint, sources: *const *const c_char, lengths: *const usize, status: *mut cl_int) -> cl_program;
+        fn clCreateProgramWithBinary(context: cl_context, count: cl_uint, devices: *const cl_device_id, lengths: *const usize, binaries: *const *const u8, binary_status: *mut cl_int, status: *mut cl_int) -> cl_program;
+        fn clBuildProgram(
+            program: cl_program,
+            count: cl_uint,
+            devices: *const cl_device_id,
+            options: *const c_char,
+            notify: Option<unsafe extern "C" fn(cl_program, *mut c_void)>,
+            data: *mut c_void,
+        ) -> cl_int;
+        fn clGetProgramInfo(program: cl_program, name: cl_program_info, size: usize, value: *mut c_void, written: *mut usize) -> cl_int;
+        fn clGetProgramBuildInfo(program: cl_program, device: cl_device_id, name: cl_program_build_info, size: usize, value: *mut c_void, written: *mut usize) -> cl_int;
+        fn clReleaseProgram(program: cl_program) -> cl_int;
+        fn clCreateKernel(program: cl_program, name: *const c_char, status: *mut cl_int) -> cl_kernel;
+        fn clReleaseKernel(kernel: cl_kernel) -> cl_int;
+        fn clSetKernelArg(kernel: cl_kernel, index: cl_uint, size: usize, value: *const c_void) -> cl_int;
+    }
+    optional {
+        fn clGetExtensionFunctionAddressForPlatform(platform: cl_platform_id, name: *const c_char) -> *mut c_void;
+        fn clSVMAlloc(context: cl_context, flags: cl_svm_mem_flags, bytes: usize, alignment: cl_uint) -> *mut c_void;
+        fn clSVMFree(context: cl_context, address: *mut c_void);
+        fn clSetKernelArgSVMPointer(kernel: cl_kernel, index: cl_uint, address: *const c_void) -> cl_int;
+    }
+}
+
+/// The table, loaded at the first call.
+///
+/// The library is looked for as `opencl3` does: in the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then under its
+/// usual name.
+///
+/// # Errors
+/// The code for "no library" or "a function is missing".
+pub(crate) fn sys() -> Result<&'static Sys, cl_int> {
+    static SYS: OnceLock<Result<Sys, cl_int>> = OnceLock::new();
+    const NAME: &str = if cfg!(target_os = "windows") {
+        "OpenCL.dll"
+    } else if cfg!(target_os = "macos") {
+        "/System/Library/Frameworks/OpenCL.framework/OpenCL"
+    } else {
+        "libOpenCL.so.1"
+    };
+    let load = || {
+        let paths = std::env::var("OPENCL_DYLIB_PATH").unwrap_or_default();
+        let named = paths.split(';').filter(|path| !path.is_empty());
+        for path in named.chain([NAME]) {
+            // SAFETY: loading a library runs its initialisers; the user, or the system's maintainer, vouches for what
+            // is installed as libOpenCL.
+            if let Ok(library) = unsafe { Library::new(path) } {
+                return Sys::from_library(library);
+            }
+        }
+        Err(DLOPEN_RUNTIME_LOAD_FAILED)
+    };
+    SYS.get_or_init(load).as_ref().map_err(|&code| code)
+}

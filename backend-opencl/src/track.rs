@@ -1,0 +1,328 @@
+//! What is done of a queue's work.
+//!
+//! Each submission leaves a [`Mark`]: its number and the event of its last command. Nobody watches the events by
+//! default: whoever polls or waits asks the driver about the one event that matters, and then moves everything that is
+//! done from the list of marks to the [`Timeline`]. Only a ticket that a waker waits for costs a driver's callback.
+//!
+//! Wakers are foreign code that may call the device. They are kept here and not in the timeline, and run where no lock
+//! is held and no driver waits for them to return: in whichever thread polls or waits, or in the device's [`Courier`].
+//! What a submission waits for while it holds its queue, it waits for by [`Track::settle`], which runs none.
+//!
+//! Order of moving: a mark is taken off the list only after the timeline knows its outcome, and marks are looked at
+//! from the oldest on. So several threads that do this at once repeat each other's work at worst, and no failure
+//! is overtaken by a later success.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
+
+use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Timeline};
+use opencl3::types::{cl_event, cl_int};
+use parking_lot::Mutex;
+
+use crate::core::Core;
+use crate::courier::{Errand, wake_all};
+use crate::raw::Event;
+
+/// Any positive status: queued, submitted, running.
+const PENDING: cl_int = 1;
+
+/// Something that has to live until a submission is done.
+pub(crate) type Keep = Box<dyn Send + Sync>;
+
+/// Looked at when the commands are done: whether a kernel found fault with its input.
+pub(crate) type Verdict = Box<dyn Fn() -> Option<Error> + Send + Sync>;
+
+/// One submission.
+pub(crate) struct Mark {
+    pub value: u64,
+    event: Event,
+    /// The final status once anybody knows it.
+    status: AtomicI32,
+    called_back: AtomicBool,
+    operation: &'static str,
+    kind: ErrorKind,
+    verdict: Option<Verdict>,
+    /// What the verdict said, once the commands were done.
+    judged: OnceLock<Option<Error>>,
+    _keep: Vec<Keep>,
+}
+
+impl fmt::Debug for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mark({} of {})", self.value, self.operation)
+    }
+}
+
+impl Mark {
+    /// A mark whose failure, if the driver reports one, is of this kind.
+    pub fn new(
+        value: u64,
+        event: Event,
+        operation: &'static str,
+        kind: ErrorKind,
+        verdict: Option<Verdict>,
+        keep: Vec<Keep>,
+    ) -> Self {
+        let (status, called_back) = (AtomicI32::new(PENDING), AtomicBool::new(false));
+        let judged = OnceLock::new();
+        Self { value, event, status, called_back, operation, kind, verdict, judged, _keep: keep }
+    }
+
+    pub fn event(&self) -> &Event {
+        &self.event
+    }
+
+    /// What is known without asking the driver: positive while pending.
+    pub fn known(&self) -> cl_int {
+        self.status.load(Ordering::Acquire)
+    }
+
+    /// Asks the driver: positive while pending, 0 when done, negative after a failure.
+    pub fn status(&self) -> cl_int {
+        let known = self.known();
+        if known <= 0 {
+            return known;
+        }
+        // An event that cannot be asked is as good as failed: it must not look pending for ever.
+        let status = self.event.status().unwrap_or_else(|refusal| refusal.min(-1));
+        if status <= 0 {
+            self.settle(status);
+        }
+        status
+    }
+
+    /// The first final status stays.
+    fn settle(&self, status: cl_int) {
+        // A failed exchange means that somebody was faster.
+        let _ = self.status.compare_exchange(PENDING, status, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// What a kernel found wrong, of commands that are done. Looked at once, so that its place can then be used again.
+    fn judge(&self) -> Option<Error> {
+        self.judged.get_or_init(|| self.verdict.as_ref().and_then(|verdict| verdict())).clone()
+    }
+
+    /// Sleeps in the driver.
+    pub fn sleep(&self) {
+        if let Err(refusal) = self.event.wait()
+            && self.status() > 0
+        {
+            self.settle(refusal.min(-1));
+        }
+    }
+}
+
+/// The history of one queue.
+#[derive(Debug)]
+pub(crate) struct Track {
+    core: Arc<Core>,
+    pub timeline: Timeline,
+    pending: Mutex<VecDeque<Arc<Mark>>>,
+    wakers: Mutex<Vec<(u64, Waker)>>,
+}
+
+impl Track {
+    pub fn new(core: &Arc<Core>, queue: QueueId) -> Arc<Self> {
+        let track = Arc::new(Self {
+            core: Arc::clone(core),
+            timeline: Timeline::new(queue),
+            pending: Mutex::default(),
+            wakers: Mutex::default(),
+        });
+        core.watch(&track);
+        track
+    }
+
+    /// Adds a submission. Its ticket is to be given by the timeline right after this, under the same lock of the
+    /// queue, so that whoever knows the ticket finds the mark.
+    pub fn push(&self, mark: Mark) {
+        self.pending.lock().push_back(Arc::new(mark));
+    }
+
+    /// How many submissions are not known to be done.
+    pub fn backlog(&self) -> usize {
+        self.pending.lock().len()
+    }
+
+    /// The mark of a value; `None` if it is known to be done.
+    pub fn find(&self, value: u64) -> Option<Arc<Mark>> {
+        let pending = self.pending.lock();
+        let first = pending.front()?.value;
+        // Values are consecutive.
+        let at = usize::try_from(value.checked_sub(first)?).ok()?;
+        pending.get(at).cloned()
+    }
+
+    /// Moves what is done, up to `value`, to the timeline. Blocks for a moment if something failed. Runs no waker.
+    fn collect(&self, value: u64) {
+        loop {
+            let front = self.pending.lock().front().cloned();
+            let Some(mark) = front else { return };
+            if mark.value > value {
+                return;
+            }
+            let outcome = match mark.status() {
+                status if status > 0 => return,
+                0 => match mark.judge() {
+                    None => Ok(()),
+                    Some(error) => Err(error.on(&self.core.info)),
+                },
+                status => Err(self.core.fail(mark.operation, mark.kind, status)),
+            };
+            self.timeline.complete(mark.value, outcome);
+            let mut pending = self.pending.lock();
+            let taken = if pending.front().is_some_and(|front| front.value == mark.value) {
+                pending.pop_front()
+            } else {
+                None
+            };
+            drop(pending);
+            drop(taken);
+        }
+    }
+
+    /// Those wakers whose tickets are done, have failed or are lost.
+    pub fn due(&self) -> Vec<Waker> {
+        let mut wakers = self.wakers.lock();
+        let pending = |value| matches!(self.timeline.poll(value), Ok(Progress::Pending));
+        wakers.extract_if(.., |(value, _)| !pending(*value)).map(|(_, waker)| waker).collect()
+    }
+
+    /// Moves whatever is done, up to `value`, to the timeline and wakes those who wait for it. Not to be called under a
+    /// lock.
+    fn advance(&self, value: u64) {
+        self.collect(value);
+        wake_all(self.due());
+    }
+
+    /// Moves whatever is done to the timeline. Not to be called under a lock.
+    pub fn tidy(&self) {
+        self.advance(u64::MAX);
+    }
+
+    /// Not to be called under a lock.
+    pub fn poll(&self, value: u64) -> Result<Progress> {
+        if self.timeline.poll(value)? == Progress::Done {
+            return Ok(Progress::Done);
+        }
+        match self.find(value) {
+            Some(mark) if mark.status() > 0 => Ok(Progress::Pending),
+            _ => {
+                self.advance(value);
+                self.timeline.poll(value)
+            }
+        }
+    }
+
+    /// Not to be called under a lock.
+    pub fn wait(&self, value: u64) -> Result<()> {
+        let outcome = self.wait_for_outcome(value);
+        wake_all(self.due());
+        outcome
+    }
+
+    /// Blocks until everything up to `value` is done and in the timeline. Runs no waker.
+    pub fn wait_for_outcome(&self, value: u64) -> Result<()> {
+        if self.timeline.poll(value)? == Progress::Done {
+            return Ok(());
+        }
+        if let Some(mark) = self.find(value) {
+            self.core.waiters.wait(&mark);
+        }
+        loop {
+            self.collect(value);
+            if self.timeline.poll(value)? == Progress::Done {
+                return Ok(());
+            }
+            // A driver that reports an earlier command later than a later one.
+            let front = self.pending.lock().front().cloned();
+            match front {
+                Some(mark) => mark.sleep(),
+                None => std::thread::yield_now(),
+            }
+        }
+    }
+
+    /// Blocks until the commands of one submission are done and its verdict is known. Unknown values are done. Runs no
+    /// waker and judges no failure, so that it can be called under any lock.
+    pub fn settle(&self, value: u64) {
+        let Some(mark) = self.find(value) else { return };
+        self.core.waiters.wait(&mark);
+        if mark.known() == 0 {
+            mark.judge();
+        }
+    }
+
+    pub fn wake(self: &Arc<Self>, value: u64, waker: Waker) {
+        if !matches!(self.poll(value), Ok(Progress::Pending)) {
+            return waker.wake();
+        }
+        self.wakers.lock().push((value, waker));
+        let Some(mark) = self.find(value) else { return self.tidy() };
+        // Lost meanwhile: whoever declared that may have looked for wakers too early.
+        if !matches!(self.timeline.poll(value), Ok(Progress::Pending)) {
+            return wake_all(self.due());
+        }
+        if mark.called_back.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let counter = Arc::clone(&self.core.callbacks);
+        counter.fetch_add(1, Ordering::AcqRel);
+        let call = Box::into_raw(Box::new(Call { track: Arc::clone(self), mark: Arc::clone(&mark) }));
+        // SAFETY: `on_event` takes the box back; the driver calls it once.
+        if let Err(status) = unsafe { mark.event.on_completion(on_event, call.cast()) } {
+            tracing::debug!(status, "a driver refused a callback");
+            // SAFETY: the driver did not take it.
+            drop(unsafe { Box::from_raw(call) });
+            let track = Arc::clone(self);
+            elsewhere(counter, move || {
+                drop(track.wait_for_outcome(value));
+                track.due()
+            });
+        }
+    }
+}
+
+/// What a driver's callback is about.
+struct Call {
+    track: Arc<Track>,
+    mark: Arc<Mark>,
+}
+
+/// Called by a thread of the driver, in which the device must not be asked anything that takes time: the courier gets
+/// the news.
+extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
+    // SAFETY: `wake` passed this box, and the driver calls once.
+    let call = unsafe { Box::from_raw(data.cast::<Call>()) };
+    // A panic must not unwind into the driver.
+    let result = catch_unwind(AssertUnwindSafe(move || {
+        let Call { track, mark } = *call;
+        mark.settle(status.min(0));
+        // The device waits for the callbacks that it is owed, so this is never the last owner.
+        let core = Arc::clone(&track.core);
+        core.courier.send(Errand { track, done: Some(mark) });
+    }));
+    if result.is_err() {
+        tracing::error!("a panic in a driver's callback");
+    }
+}
+
+/// Waits in a thread of its own and wakes; for drivers that refuse callbacks. Counts down once nothing of the device is
+/// held.
+fn elsewhere(counter: Arc<AtomicUsize>, wait: impl FnOnce() -> Vec<Waker> + Send + 'static) {
+    let done = Arc::clone(&counter);
+    let work = move || {
+        let due = wait();
+        done.fetch_sub(1, Ordering::AcqRel);
+        wake_all(due);
+    };
+    if let Err(error) = std::thread::Builder::new().name("opencl-wake".into()).spawn(work) {
+        tracing::error!(%error, "no thread to wake a waiter; it is woken when anybody polls");
+        counter.fetch_sub(1, Ordering::AcqRel);
+    }
+}

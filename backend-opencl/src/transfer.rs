@@ -1,0 +1,333 @@
+//! Batches of copies.
+//!
+//! Copies that follow each other on both sides become one. A driver takes some microseconds for each of the rest, so
+//! many small ones go through a kernel: straight between device memory and host memory where kernels see
+//! that, else, if the host side is one range, through scratch memory and one long copy.
+
+use std::sync::Arc;
+
+use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Transfer};
+
+use crate::host::HostPiece;
+use crate::indexed::piece_arguments;
+use crate::memory::Buffer;
+use crate::queue::{Scratch, Submission};
+use crate::raw::Argument;
+
+/// From so many copies on a kernel is worth its preparation: a small upload and a launch.
+const KERNEL_COPIES: usize = 8;
+/// Up to so many bytes a copy, on average: longer ones are bound by the bus, not by the driver (a card on PCIe 5 x16
+/// moves single copies of 256 KiB at two thirds of its bandwidth).
+const KERNEL_COPY_BYTES: u64 = 256 << 10;
+/// The same for a processor, whose kernels copy slower than its `memcpy` (PoCL 3.1: 4 KiB gain a fifth, 64 KiB lose).
+const KERNEL_COPY_BYTES_CPU: u64 = 8 << 10;
+/// The most bytes that go through scratch memory at once.
+const PACKED_BYTES: u64 = 32 << 20;
+/// How many pieces the kernel sees.
+const KERNEL_PIECES: usize = 8;
+
+/// The copies of one call: names looked up, neighbours joined.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    copies: Vec<Resolved>,
+}
+
+/// One copy between known memory.
+#[derive(Debug)]
+enum Resolved {
+    Upload { from: (Arc<HostPiece>, u64), to: (Arc<Buffer>, u64), bytes: u64 },
+    Download { from: (Arc<Buffer>, u64), to: (Arc<HostPiece>, u64), bytes: u64 },
+    Internal { from: (Arc<Buffer>, u64), to: (Arc<Buffer>, u64), bytes: u64 },
+}
+
+/// Looks up names that were checked before.
+pub(crate) trait Lookup {
+    fn buffer(&self, at: DeviceSpan) -> Result<Arc<Buffer>>;
+    fn host(&self, at: HostSpan) -> Result<Arc<HostPiece>>;
+}
+
+impl Batch {
+    pub fn clear(&mut self) {
+        self.copies.clear();
+    }
+
+    /// Whether all memory of both sides goes on where the last copy ended.
+    fn joins(last: &mut Resolved, next: &Resolved) -> bool {
+        match (last, next) {
+            (
+                Resolved::Upload { from: (host, at), to: (buffer, offset), bytes },
+                Resolved::Upload { from: (next_host, next_at), to: (next_buffer, next_offset), bytes: more },
+            )
+            | (
+                Resolved::Download { from: (buffer, offset), to: (host, at), bytes },
+                Resolved::Download {
+                    from: (next_buffer, next_offset),
+                    to: (next_host, next_at),
+                    bytes: more,
+                },
+            ) => {
+                let joined = Arc::ptr_eq(host, next_host)
+                    && Arc::ptr_eq(buffer, next_buffer)
+                    && *at + *bytes == *next_at
+                    && *offset + *bytes == *next_offset;
+                *bytes += if joined { *more } else { 0 };
+                joined
+            }
+            (
+                Resolved::Internal { from: (source, at), to: (target, offset), bytes },
+                Resolved::Internal {
+                    from: (next_source, next_at),
+                    to: (next_target, next_offset),
+                    bytes: more,
+                },
+            ) => {
+                // Joined copies within one buffer might overlap where the single ones do not.
+                let joined = Arc::ptr_eq(source, next_source)
+                    && Arc::ptr_eq(target, next_target)
+                    && !Arc::ptr_eq(source, target)
+                    && *at + *bytes == *next_at
+                    && *offset + *bytes == *next_offset;
+                *bytes += if joined { *more } else { 0 };
+                joined
+            }
+            _ => false,
+        }
+    }
+
+    /// Adds a checked copy, and notes that the submission uses its memory.
+    pub fn add(
+        &mut self,
+        memory: &impl Lookup,
+        transfer: &Transfer,
+        submission: &Submission<'_>,
+    ) -> Result<()> {
+        if transfer.bytes() == 0 {
+            return Ok(());
+        }
+        let (queue, value) = (submission.queue(), submission.value());
+        let next = match *transfer {
+            Transfer::Upload { from, to, bytes } => Resolved::Upload {
+                from: (memory.host(from)?, from.offset),
+                to: (memory.buffer(to)?, to.offset),
+                bytes,
+            },
+            Transfer::Download { from, to, bytes } => Resolved::Download {
+                from: (memory.buffer(from)?, from.offset),
+                to: (memory.host(to)?, to.offset),
+                bytes,
+            },
+            Transfer::Internal { from, to, bytes } => Resolved::Internal {
+                from: (memory.buffer(from)?, from.offset),
+                to: (memory.buffer(to)?, to.offset),
+                bytes,
+            },
+        };
+        if let Some(last) = self.copies.last_mut()
+            && Self::joins(last, &next)
+        {
+            return Ok(());
+        }
+        match &next {
+            Resolved::Upload { from: (host, _), to: (buffer, _), .. }
+            | Resolved::Download { from: (buffer, _), to: (host, _), .. } => {
+                host.uses.note(queue, value);
+                buffer.uses.note(queue, value);
+            }
+            Resolved::Internal { from: (source, _), to: (target, _), .. } => {
+                source.uses.note(queue, value);
+                target.uses.note(queue, value);
+            }
+        }
+        self.copies.push(next);
+        Ok(())
+    }
+
+    /// Puts all copies into the queue; if the last one is a single copy, it carries the submission's event.
+    pub fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {
+        for copy in &self.copies {
+            match copy.ends() {
+                Some((true, _, host, (_, at, bytes))) => host.await_writes(at, bytes),
+                Some((false, _, host, (_, at, bytes))) => {
+                    host.will_be_written(submission.queue(), submission.value(), at, bytes);
+                }
+                None => {}
+            }
+        }
+        let mut copies = self.copies.as_slice();
+        while !copies.is_empty() {
+            let run = Run::new(copies);
+            let (now, rest) = copies.split_at(run.as_ref().map_or(1, |run| run.copies.len()));
+            match run.filter(|run| run.suits_a_kernel(submission.core.info.kind)) {
+                Some(run) => run.enqueue(submission)?,
+                None => {
+                    for (at, copy) in now.iter().enumerate() {
+                        enqueue_one(copy, submission, rest.is_empty() && at + 1 == now.len())?;
+                    }
+                }
+            }
+            copies = rest;
+        }
+        Ok(())
+    }
+}
+
+/// Copies in one direction between one buffer and one piece of host memory.
+struct Run<'a> {
+    copies: &'a [Resolved],
+    buffer: &'a Buffer,
+    host: &'a HostPiece,
+    to_device: bool,
+    bytes: u64,
+    /// Whether the host side is one range.
+    packed: bool,
+}
+
+/// Device offset, host offset, length.
+type Ends = (u64, u64, u64);
+
+impl Resolved {
+    fn ends(&self) -> Option<(bool, &Arc<Buffer>, &Arc<HostPiece>, Ends)> {
+        match self {
+            Self::Upload { from: (host, at), to: (buffer, offset), bytes } => {
+                Some((true, buffer, host, (*offset, *at, *bytes)))
+            }
+            Self::Download { from: (buffer, offset), to: (host, at), bytes } => {
+                Some((false, buffer, host, (*offset, *at, *bytes)))
+            }
+            Self::Internal { .. } => None,
+        }
+    }
+}
+
+impl<'a> Run<'a> {
+    /// The longest run that the first copies form and that can go through one kernel.
+    fn new(copies: &'a [Resolved]) -> Option<Self> {
+        let (to_device, buffer, host, (_, start, _)) = copies.first()?.ends()?;
+        let (mut bytes, mut length, mut packed) = (0, 0, true);
+        let in_place = host.for_kernels().is_some();
+        for (direction, its_buffer, its_host, (_, at, its_bytes)) in copies.iter().map_while(Resolved::ends) {
+            let same =
+                direction == to_device && Arc::ptr_eq(buffer, its_buffer) && Arc::ptr_eq(host, its_host);
+            let follows = at == start + bytes;
+            // The first one is always in, however long: it then stays alone.
+            let fits = length == 0 || in_place || (follows && bytes + its_bytes <= PACKED_BYTES);
+            if !same || !fits {
+                break;
+            }
+            packed &= follows;
+            bytes += its_bytes;
+            length += 1;
+        }
+        Some(Self { copies: &copies[..length], buffer, host, to_device, bytes, packed })
+    }
+
+    fn suits_a_kernel(&self, kind: DeviceKind) -> bool {
+        let count = self.copies.len();
+        let most = if kind == DeviceKind::Cpu { KERNEL_COPY_BYTES_CPU } else { KERNEL_COPY_BYTES };
+        count >= KERNEL_COPIES
+            && self.bytes / count as u64 <= most
+            && self.buffer.pieces.len() <= KERNEL_PIECES
+            && u32::try_from(count).is_ok()
+    }
+
+    fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {
+        let ends = || self.copies.iter().filter_map(|copy| copy.ends().map(|(.., ends)| ends));
+        let start = ends().next().map_or(0, |(_, at, _)| at);
+        // In place, offsets count from the start of what the kernel sees; in scratch memory from that of the run.
+        let in_place = self.host.for_kernels();
+        let place = |at: u64| match in_place {
+            Some((_, from)) => from + at,
+            None => at - start,
+        };
+        let (mut description, mut alignment, mut longest) =
+            (Vec::with_capacity(self.copies.len() * 24), 16, 0);
+        for (offset, at, bytes) in ends() {
+            alignment |= offset | place(at) | bytes;
+            longest = longest.max(bytes);
+            for number in [offset, place(at), bytes] {
+                description.extend_from_slice(&number.to_ne_bytes());
+            }
+        }
+        let (width, kernel) = match alignment.trailing_zeros() {
+            4.. => (16, "copy_16"),
+            2 | 3 => (4, "copy_4"),
+            _ => (1, "copy_1"),
+        };
+        let group = submission.core.kernels.group as u64;
+        // Eight words an item, so that a long copy does not hang on one group.
+        let split = (longest / (group * width * 8)).clamp(1, 64);
+        let groups = (self.copies.len() as u64 * split).min(submission.core.kernels.groups as u64);
+
+        let copies = submission.scratch(Scratch::Copies, description.len() as u64)?;
+        submission.upload(description, &copies.memory)?;
+        let scratch = match in_place {
+            Some(_) => None,
+            None => Some(submission.scratch(Scratch::Values, self.bytes)?),
+        };
+        let other = match (&in_place, &scratch) {
+            (Some((memory, _)), _) => *memory,
+            (None, Some(scratch)) => Argument::Buffer(&scratch.memory),
+            (None, None) => return Ok(()),
+        };
+        let mut arguments = piece_arguments(self.buffer, 0).to_vec();
+        arguments.extend([
+            other,
+            Argument::Buffer(&copies.memory),
+            Argument::U32(self.copies.len() as u32),
+            Argument::U32(split as u32),
+            Argument::U32(self.to_device.into()),
+        ]);
+        let address = self.host.at(start);
+        if let (Some(scratch), true) = (&scratch, self.to_device) {
+            // SAFETY: the ranges were checked and follow each other; the host memory noted this submission and
+            // lives until it is done.
+            unsafe { submission.write(address, &scratch.memory, 0, self.bytes, false)? };
+        }
+        // SAFETY: the ranges were checked, the kernel has all pieces, and scratch memory has room for all copies.
+        unsafe { submission.launch(kernel, groups as usize, &arguments)? };
+        if let (Some(scratch), false) = (&scratch, self.to_device) {
+            debug_assert!(self.packed, "only a packed run goes through scratch memory");
+            // SAFETY: as for writing.
+            unsafe { submission.read(&scratch.memory, 0, address, self.bytes, false)? };
+        }
+        submission.put_scratch(copies);
+        if let Some(scratch) = scratch {
+            submission.put_scratch(scratch);
+        }
+        Ok(())
+    }
+}
+
+fn enqueue_one(copy: &Resolved, submission: &mut Submission<'_>, last: bool) -> Result<()> {
+    match copy {
+        Resolved::Upload { from: (host, at), to: (buffer, offset), bytes } => {
+            for part in buffer.parts(*offset, *bytes) {
+                let last = last && part.before + part.bytes == *bytes;
+                let memory = &buffer.pieces[part.piece];
+                // SAFETY: the ranges were checked; both pieces of memory noted this submission and live until it
+                // is done.
+                unsafe {
+                    submission.write(host.at(at + part.before), memory, part.offset, part.bytes, last)?
+                };
+            }
+        }
+        Resolved::Download { from: (buffer, offset), to: (host, at), bytes } => {
+            for part in buffer.parts(*offset, *bytes) {
+                let last = last && part.before + part.bytes == *bytes;
+                let memory = &buffer.pieces[part.piece];
+                // SAFETY: as above.
+                unsafe { submission.read(memory, part.offset, host.at(at + part.before), part.bytes, last)? };
+            }
+        }
+        Resolved::Internal { from: (source, at), to: (target, offset), bytes } => {
+            for outer in source.parts(*at, *bytes) {
+                for inner in target.parts(offset + outer.before, outer.bytes) {
+                    let last = last && outer.before + inner.before + inner.bytes == *bytes;
+                    let from = (&source.pieces[outer.piece], outer.offset + inner.before);
+                    submission.copy(from, (&target.pieces[inner.piece], inner.offset), inner.bytes, last)?;
+                }
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! The contract's suite, on every OpenCL device of the machine.
+//!
+//! `VMARRAY_OPENCL_DEVICE` picks devices by index or by a part of the name, identity or platform; without it, all
+//! are tested. `VMARRAY_TEST_BYTES` is how much memory a check may use (default 32 MiB). Where there is no device
+//! the tests say so and pass; with `VMARRAY_REQUIRE_DEVICE` set they fail.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use backend_api::Device;
+use backend_api::conformance::{Limits, Outcome, checks, run_all};
+use backend_opencl::{Discovered, OpenClDevice, Options, PinnedAccess, Waiting, devices_matching};
+
+fn chosen() -> Vec<Discovered> {
+    let filter = std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default();
+    let found = devices_matching(&filter);
+    if found.is_empty() {
+        println!("no OpenCL device (filter {filter:?}): skipped");
+        assert!(std::env::var_os("VMARRAY_REQUIRE_DEVICE").is_none(), "no OpenCL device");
+    }
+    found
+}
+
+fn limits() -> Limits {
+    let bytes = std::env::var("VMARRAY_TEST_BYTES").ok().and_then(|text| text.parse().ok());
+    bytes.map_or_else(Limits::default, |bytes| Limits::default().with_bytes(bytes))
+}
+
+/// The first device, opened once.
+fn first() -> Option<Arc<OpenClDevice>> {
+    static DEVICE: OnceLock<Option<Arc<OpenClDevice>>> = OnceLock::new();
+    let open = || {
+        let found = chosen().into_iter().next()?;
+        Some(Arc::new(OpenClDevice::open(&found, &Options::new()).expect("a device that is listed opens")))
+    };
+    DEVICE.get_or_init(open).clone()
+}
+
+mod the_first_device {
+    use super::*;
+    backend_api::conformance_tests!(first(), limits());
+}
+
+#[test]
+fn every_other_device_passes() {
+    for found in chosen().iter().skip(1) {
+        let device =
+            Arc::new(OpenClDevice::open(found, &Options::new()).expect("a device that is listed opens"));
+        run_all(&device, &limits()).assert_passed();
+    }
+}
+
+/// Memory of many small pieces: nearly everything lies across a boundary. Pinned memory that kernels do not see, or see
+/// by another way. Other ways to wait.
+#[test]
+fn every_device_passes_with_other_options() {
+    let patience = Duration::from_micros(30);
+    let hidden = Options::new().with_shared_host_memory(false);
+    let variants = [
+        (4096, hidden.clone()),
+        (16384, Options::new().with_waiting(Waiting::BackOff, patience)),
+        (100_000, hidden.clone().with_waiting(Waiting::Together, patience)),
+        (1 << 30, hidden.clone().with_waiting(Waiting::Spin, patience)),
+        (50_000, hidden.clone().with_pinned_access(PinnedAccess::Kernels)),
+        (1 << 30, hidden.with_pinned_access(PinnedAccess::NvidiaKernels)),
+    ];
+    for found in chosen() {
+        for (largest, options) in &variants {
+            let (largest, options) = (*largest, options.clone().with_largest_allocation_bytes(*largest));
+            let device =
+                Arc::new(OpenClDevice::open(&found, &options).expect("a device that is listed opens"));
+            assert_eq!(
+                device.info().largest_allocation_bytes,
+                largest.min(found.info().largest_allocation_bytes)
+            );
+            let limits = limits().with_bytes(Limits::LEAST_BYTES);
+            for check in checks::<OpenClDevice>() {
+                if let Outcome::Failed(why) = check.run(&device, &limits) {
+                    panic!("{} with {options:?}: {}: {why}", device.info(), check.name);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Threads that share one device: memory and queues come and go while others copy, search and move elements.
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Wake};
+
+use backend_api::{
+    Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress, Queue, Result,
+    Search, Ticket, Transfer,
+};
+use backend_opencl::{OpenClDevice, Options, devices_matching};
+
+/// Sleeps until the ticket's waker is called, and no longer.
+fn wait_by_waker(device: &OpenClDevice, ticket: Ticket) -> Result<()> {
+    struct Unpark(std::thread::Thread);
+    impl Wake for Unpark {
+        fn wake(self: Arc<Self>) {
+            self.0.unpark();
+        }
+    }
+    let waker = Arc::new(Unpark(std::thread::current())).into();
+    let mut done = pin!(poll_fn(|cx| match device.poll(ticket) {
+        Ok(Progress::Done) => Poll::Ready(Ok(())),
+        Err(error) => Poll::Ready(Err(error)),
+        Ok(Progress::Pending) => {
+            device.wake(ticket, cx.waker().clone());
+            Poll::Pending
+        }
+    }));
+    loop {
+        match done.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Ready(outcome) => return outcome,
+            Poll::Pending => std::thread::park(),
+        }
+    }
+}
+
+fn worker(
+    device: &Arc<OpenClDevice>,
+    shared: &DeviceBuffer<OpenClDevice>,
+    thread: u64,
+    rounds: u64,
+) -> Result<()> {
+    const PAGE: u64 = 1200;
+    const PAGES: u64 = 40;
+    let mine = thread * PAGE * PAGES;
+    let first = Queue::new(device)?;
+    for round in 0..rounds {
+        let second = Queue::new(device)?;
+        let kind = if round % 3 == 0 { HostMemory::Pageable } else { HostMemory::Pinned };
+        let frames = HostBuffer::new(device, (2 * PAGE * PAGES) as usize, kind)?;
+        let bytes: Vec<u8> =
+            (0..PAGE * PAGES).map(|i| (i / PAGE * 3 + i % 200 + thread + round) as u8).collect();
+        frames.write(0, &bytes);
+        let slot = |i: u64| shared.at(mine + (i * 7 + round) % PAGES * PAGE);
+        let up: Vec<_> = (0..PAGES)
+            .map(|i| Transfer::Upload { from: frames.at(i * PAGE), to: slot(i), bytes: PAGE })
+            .collect();
+        let there = first.submit(&up)?;
+        second.order_after(there)?;
+        // A piece of memory of its own, given back while it is in use.
+        let scratch = DeviceBuffer::new(device, PAGE * PAGES, Commit::Lazy)?;
+        let aside = Transfer::Internal { from: shared.at(mine), to: scratch.at(0), bytes: PAGE * PAGES };
+        second.submit(&[aside])?;
+        let back = HostBuffer::new(device, (PAGE * PAGES + 4096) as usize, kind)?;
+        let indices: Vec<u8> = (0..PAGES).flat_map(|i| ((i * 7 + round) % PAGES).to_ne_bytes()).collect();
+        back.write((PAGE * PAGES) as usize, &indices);
+        let elements = Elements { start: scratch.at(0), count: PAGES, stride: PAGE };
+        let gather = Gather { elements, indices: back.at(PAGE * PAGES), count: PAGES, values: back.at(0) };
+        let gathered = second.gather(&gather)?;
+        let answer = frames.at((PAGE * PAGES).next_multiple_of(8));
+        let search = Search {
+            elements: Elements { stride: 1, count: PAGE * PAGES, ..elements },
+            field_offset: 0,
+            value: &bytes[..1],
+            limit: 3,
+            count_all: true,
+            answer,
+        };
+        let searched = second.search(&search)?;
+        let filled = second.fill(&Fill { to: scratch.at(0), bytes: PAGE * PAGES, pattern: b"gone" })?;
+        drop(scratch);
+        if round % 2 == 0 {
+            wait_by_waker(device, searched)?;
+        } else {
+            device.wait(searched)?;
+        }
+        device.wait(gathered)?;
+        let mut found = vec![0; bytes.len()];
+        back.read(0, &mut found);
+        assert_eq!(found, bytes, "thread {thread}, round {round}");
+        let mut total = [0; 8];
+        frames.read(answer.offset as usize, &mut total);
+        let expected = bytes.iter().filter(|&&byte| byte == bytes[0]).count() as u64;
+        assert_eq!(u64::from_ne_bytes(total), expected, "thread {thread}, round {round}");
+        drop(second);
+        assert_eq!(device.poll(filled)?, Progress::Done);
+    }
+    Ok(())
+}
+
+#[test]
+fn threads_with_several_queues_each_share_a_device() {
+    const THREADS: u64 = 6;
+    const BUDGET: u64 = 64 << 20;
+    let found = devices_matching(&std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default());
+    if found.is_empty() {
+        println!("no OpenCL device: skipped");
+    }
+    for found in &found {
+        for options in [
+            Options::new(),
+            Options::new().with_shared_host_memory(false),
+            Options::new().with_largest_allocation_bytes(50_000).with_shared_host_memory(false),
+        ] {
+            let device = Arc::new(
+                OpenClDevice::open(found, &options.with_budget_bytes(BUDGET))
+                    .expect("a device that is listed opens"),
+            );
+            let shared = DeviceBuffer::new(&device, THREADS * 48_000, Commit::Proven).expect("little memory");
+            std::thread::scope(|scope| {
+                let threads: Vec<_> = (0..THREADS)
+                    .map(|thread| {
+                        scope.spawn({
+                            let (device, shared) = (&device, &shared);
+                            move || worker(device, shared, thread, 40)
+                        })
+                    })
+                    .collect();
+                for thread in threads {
+                    thread.join().expect("no panic").expect("no error");
+                }
+            });
+            drop(shared);
+            assert_eq!(device.memory().expect("a status").usable_bytes, BUDGET);
+        }
+    }
+}

@@ -1,0 +1,131 @@
+//! Wakers that use the device: they run where no lock is held and no driver waits, so nothing can block for ever.
+
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex};
+use std::task::{Wake, Waker};
+
+use backend_api::{
+    Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Progress, Queue, Transfer,
+};
+use backend_opencl::{OpenClDevice, Options, devices_matching};
+
+const BYTES: u64 = 16 << 20;
+
+fn open_all() -> Vec<Arc<OpenClDevice>> {
+    let found = devices_matching(&std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default());
+    if found.is_empty() {
+        println!("no OpenCL device: skipped");
+    }
+    let open = |found| OpenClDevice::open(found, &Options::new()).expect("a device that is listed opens");
+    found.iter().map(open).map(Arc::new).collect()
+}
+
+/// Runs a closure when it is woken, and says when that has ended.
+struct Run<F>(Mutex<Option<F>>, Sender<()>);
+
+impl<F: FnOnce() + Send + 'static> Wake for Run<F> {
+    fn wake(self: Arc<Self>) {
+        let work = self.0.lock().expect("no panic").take().expect("woken once");
+        work();
+        self.1.send(()).unwrap_or_default();
+    }
+}
+
+fn waker(work: impl FnOnce() + Send + 'static) -> (Waker, Receiver<()>) {
+    let (done, ended) = channel();
+    (Arc::new(Run(Mutex::new(Some(work)), done)).into(), ended)
+}
+
+#[test]
+fn a_waker_can_submit_and_wait_in_the_same_queue() {
+    for device in open_all() {
+        let queue = Arc::new(Queue::new(&device).unwrap());
+        let memory = Arc::new(DeviceBuffer::new(&device, BYTES, Commit::Lazy).unwrap());
+        let fill = |pattern| Fill { to: memory.at(0), bytes: BYTES, pattern };
+        let first = queue.fill(&fill(&[1])).unwrap();
+        let (waker, ended) = waker({
+            let (device, queue, memory) = (Arc::clone(&device), Arc::clone(&queue), Arc::clone(&memory));
+            move || {
+                assert_eq!(device.poll(first), Ok(Progress::Done));
+                let again = queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[2] }).unwrap();
+                device.wait(again).unwrap();
+                assert_eq!(device.memory().unwrap().total_bytes, device.info().total_bytes);
+            }
+        });
+        device.wake(first, waker);
+        // Meanwhile others work and wait in the same queue.
+        for _ in 0..20 {
+            device.wait(queue.fill(&fill(&[3])).unwrap()).unwrap();
+        }
+        ended.recv().expect("the waker ran to its end");
+    }
+}
+
+#[test]
+fn a_waker_can_give_back_what_the_work_used() {
+    for device in open_all() {
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, BYTES, Commit::Lazy).unwrap();
+        let host = HostBuffer::new(&device, BYTES as usize, HostMemory::Pinned).unwrap();
+        let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
+        let first = queue.submit(&[copy]).unwrap();
+        // Work behind the ticket still uses all of them when the waker runs.
+        for _ in 0..10 {
+            queue.submit(&[copy]).unwrap();
+        }
+        let (waker, ended) = waker(move || drop((memory, host, queue)));
+        device.wake(first, waker);
+        ended.recv().expect("the waker ran to its end");
+        assert_eq!(device.poll(first), Ok(Progress::Done));
+    }
+}
+
+#[test]
+fn a_waker_can_drop_the_device() {
+    for device in open_all() {
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, BYTES, Commit::Lazy).unwrap();
+        let first = queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[1] }).unwrap();
+        let (other, other_ended) = waker(|| ());
+        let last = queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[2] }).unwrap();
+        let (waker, ended) = waker({
+            let device = Arc::clone(&device);
+            move || drop((memory, queue, device))
+        });
+        let registered = Arc::downgrade(&device);
+        device.wake(last, other);
+        device.wake(first, waker);
+        drop(device);
+        ended.recv().expect("the waker ran to its end");
+        other_ended.recv().expect("other wakers are woken all the same");
+        assert_eq!(registered.strong_count(), 0);
+    }
+}
+
+/// Long runs of gathers wait, while they hold the queue, for places where old ones have left their verdicts.
+#[test]
+fn a_waker_that_submits_does_not_stop_a_submission_that_waits() {
+    const COUNT: u64 = 64;
+    for device in open_all() {
+        let queue = Arc::new(Queue::new(&device).unwrap());
+        let memory = DeviceBuffer::new(&device, COUNT * 8, Commit::Proven).unwrap();
+        let host = HostBuffer::new(&device, (COUNT * 16) as usize, HostMemory::Pinned).unwrap();
+        let elements = Elements { start: memory.at(0), count: COUNT, stride: 8 };
+        let gather = Gather { elements, indices: host.at(0), count: COUNT, values: host.at(COUNT * 8) };
+        let mut ends = Vec::new();
+        for round in 0..700 {
+            let ticket = queue.gather(&gather).unwrap();
+            if round % 50 == 0 {
+                let (waker, ended) = waker({
+                    let (device, queue) = (Arc::clone(&device), Arc::clone(&queue));
+                    move || device.wait(queue.submit(&[]).unwrap()).unwrap()
+                });
+                device.wake(ticket, waker);
+                ends.push(ended);
+            }
+        }
+        for ended in ends {
+            ended.recv().expect("the waker ran to its end");
+        }
+    }
+}

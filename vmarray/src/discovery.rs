@@ -1,0 +1,419 @@
+//! Which devices of the machine an application gets.
+
+use std::fmt;
+use std::sync::Arc;
+
+use backend_api::{DeviceInfo, DeviceKind};
+
+use crate::any::AnyDevice;
+use crate::error::{ErrorKind, Result};
+
+/// The environment variable that overrides the choice of [`devices`].
+const VARIABLE: &str = "VMARRAY_DEVICES";
+
+/// The devices of the machine: every discrete GPU once, host RAM if there is none, or what the environment variable
+/// `VMARRAY_DEVICES` asks for in the form of [`Discovery::select`].
+///
+/// The first call loads the drivers, which can take a second.
+///
+/// # Errors
+/// As [`Discovery::open`].
+///
+/// ```
+/// use vmarray::Device;
+/// for device in vmarray::devices()? {
+///     println!("{}", device.info());
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
+    Discovery::from_env()?.open()
+}
+
+/// Looks for devices and chooses among them.
+///
+/// By default: every discrete GPU once (one that shows up in CUDA and in OpenCL is used through CUDA), and host RAM if
+/// there is none. Integrated GPUs and CPUs, which share the RAM that is to be spared, only if asked for.
+///
+/// ```
+/// use vmarray::Discovery;
+/// // What is there, what would be used, and why not the rest.
+/// println!("{}", Discovery::new().report());
+/// let devices = Discovery::new().select("host")?.open()?;
+/// assert_eq!(devices.len(), 1);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Discovery {
+    terms: Vec<Term>,
+    duplicates: bool,
+}
+
+/// One wish.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Term {
+    All,
+    Kind(DeviceKind),
+    /// The discrete GPUs of a backend; all that a backend without any has.
+    Backend(String),
+    /// One device of a backend.
+    Number(String, usize),
+    /// All devices, of a backend or of any, whose name, vendor or identity contains this.
+    Text(Option<String>, String),
+}
+
+const BACKENDS: [&str; 3] = ["cuda", "opencl", "host"];
+
+impl Term {
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().to_lowercase();
+        let (backend, rest) = match text.split_once(':') {
+            Some((backend, rest)) if BACKENDS.contains(&backend) => (Some(backend.to_owned()), rest),
+            _ => (None, &*text),
+        };
+        Some(match (backend, rest) {
+            (_, "") => return None,
+            (None, "all") => Self::All,
+            (None, "gpu") => Self::Kind(DeviceKind::DiscreteGpu),
+            (None, "integrated") => Self::Kind(DeviceKind::IntegratedGpu),
+            (None, "cpu") => Self::Kind(DeviceKind::Cpu),
+            (None, name) if BACKENDS.contains(&name) => Self::Backend(name.to_owned()),
+            (Some(backend), rest) => match rest.parse() {
+                Ok(number) => Self::Number(backend, number),
+                Err(_) => Self::Text(Some(backend), rest.to_owned()),
+            },
+            (None, rest) => Self::Text(None, rest.to_owned()),
+        })
+    }
+
+    /// Whether a device is meant, which is number `number` of its backend.
+    fn matches(&self, info: &DeviceInfo, number: usize) -> bool {
+        match self {
+            Self::All => true,
+            Self::Kind(kind) => info.kind == *kind,
+            Self::Backend(backend) => {
+                info.backend == *backend
+                    && matches!(info.kind, DeviceKind::DiscreteGpu | DeviceKind::HostMemory)
+            }
+            Self::Number(backend, wanted) => info.backend == *backend && number == *wanted,
+            Self::Text(backend, text) => {
+                let holds = |field: &str| field.to_lowercase().contains(text);
+                backend.as_ref().is_none_or(|backend| info.backend == *backend)
+                    && (holds(&info.name) || holds(&info.vendor) || holds(&info.identity))
+            }
+        }
+    }
+}
+
+/// What was found, and what becomes of it.
+#[derive(Clone, Debug)]
+pub struct DiscoveryReport {
+    rows: Vec<(DeviceInfo, Choice)>,
+}
+
+/// Whether a device is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Choice {
+    /// It is.
+    Used,
+    /// It is not, for this reason.
+    LeftOut(String),
+}
+
+impl DiscoveryReport {
+    /// All devices that were found, and what becomes of each.
+    pub fn devices(&self) -> impl Iterator<Item = (&DeviceInfo, &Choice)> {
+        self.rows.iter().map(|(info, choice)| (info, choice))
+    }
+}
+
+impl fmt::Display for DiscoveryReport {
+    /// A table for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = ["backend", "device", "kind", "memory", "identity", "used"].map(String::from);
+        let row = |(info, choice): &(DeviceInfo, Choice)| {
+            let used = match choice {
+                Choice::Used => "yes".to_owned(),
+                Choice::LeftOut(reason) => format!("no: {reason}"),
+            };
+            let memory = format!("{:.1} GiB", info.total_bytes as f64 / f64::from(1 << 30));
+            [
+                info.backend.clone(),
+                info.name.clone(),
+                info.kind.to_string(),
+                memory,
+                info.identity.clone(),
+                used,
+            ]
+        };
+        let rows: Vec<[String; 6]> = std::iter::once(header).chain(self.rows.iter().map(row)).collect();
+        for row in &rows {
+            for (column, text) in row.iter().enumerate() {
+                let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+                if column + 1 == row.len() { writeln!(f, "{text}")? } else { write!(f, "{text:width$}  ")? }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A device that was found and can be opened.
+struct Candidate {
+    info: DeviceInfo,
+    open: Box<dyn Fn() -> Result<AnyDevice, backend_api::Error>>,
+}
+
+impl Discovery {
+    /// The default choice.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The choice that the environment variable `VMARRAY_DEVICES` states, else the default.
+    ///
+    /// # Errors
+    /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable cannot be understood.
+    ///
+    /// ```
+    /// let discovery = vmarray::Discovery::from_env()?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        match std::env::var(VARIABLE) {
+            Ok(text) if !text.trim().is_empty() => Self::new().select(&text),
+            _ => Ok(Self::new()),
+        }
+    }
+
+    /// Chooses by a list of wishes, separated by commas; a device is used if any of them means it.
+    ///
+    /// | wish | means |
+    /// |---|---|
+    /// | `cuda`, `opencl`, `host` | the discrete GPUs of a backend; host RAM |
+    /// | `cuda:0` | the first device of a backend |
+    /// | `opencl:radeon`, `nvidia` | devices whose name, vendor or identity contains the text, in any case |
+    /// | `gpu`, `integrated`, `cpu` | devices of a kind |
+    /// | `all` | everything |
+    ///
+    /// # Errors
+    /// [`DeviceFilter`](ErrorKind::DeviceFilter) for an empty wish.
+    ///
+    /// ```
+    /// let discovery = vmarray::Discovery::new().select("cuda:0, cpu, host")?;
+    /// assert!(vmarray::Discovery::new().select("cuda,,host").is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn select(mut self, wishes: &str) -> Result<Self> {
+        for wish in wishes.split(',') {
+            let term =
+                Term::parse(wish).ok_or_else(|| ErrorKind::DeviceFilter { wish: wish.trim().to_owned() })?;
+            self.terms.push(term);
+        }
+        Ok(self)
+    }
+
+    /// Whether a card may be used through several backends at once. Its memory is then shared between them, which only
+    /// tests want.
+    #[must_use]
+    pub fn allow_duplicates(mut self, allow: bool) -> Self {
+        self.duplicates = allow;
+        self
+    }
+
+    /// Looks for devices and tells what would be used and why not the rest. Opens nothing.
+    ///
+    /// ```
+    /// let report = vmarray::Discovery::new().report();
+    /// assert!(report.devices().count() >= 1);
+    /// ```
+    #[must_use]
+    pub fn report(&self) -> DiscoveryReport {
+        let infos: Vec<DeviceInfo> = candidates().into_iter().map(|c| c.info).collect();
+        let choices = self.choose(&infos);
+        DiscoveryReport { rows: infos.into_iter().zip(choices).collect() }
+    }
+
+    /// Looks for devices and opens those that are chosen.
+    ///
+    /// # Errors
+    /// [`NoDevices`](ErrorKind::NoDevices) if nothing is found or chosen; [`Device`](ErrorKind::Device) if a device
+    /// that was asked for cannot be opened. Those that were not asked for by name are left out then.
+    ///
+    /// ```
+    /// let devices = vmarray::Discovery::new().select("host")?.open()?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
+        let candidates = candidates();
+        let infos: Vec<DeviceInfo> = candidates.iter().map(|c| c.info.clone()).collect();
+        let mut devices = Vec::new();
+        for (candidate, choice) in candidates.iter().zip(self.choose(&infos)) {
+            if choice != Choice::Used {
+                continue;
+            }
+            match (candidate.open)() {
+                Ok(device) => devices.push(Arc::new(device)),
+                Err(error) if self.terms.is_empty() => crate::trace::device_left_out(&candidate.info, &error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if devices.is_empty() && self.terms.is_empty() {
+            // All cards refused: there may still be RAM.
+            for candidate in candidates.iter().filter(|c| c.info.kind == DeviceKind::HostMemory) {
+                devices.push(Arc::new((candidate.open)()?));
+            }
+        }
+        if devices.is_empty() { Err(ErrorKind::NoDevices.into()) } else { Ok(devices) }
+    }
+
+    /// What becomes of each device, in the order of preference in which they are listed.
+    fn choose(&self, infos: &[DeviceInfo]) -> Vec<Choice> {
+        let has_gpu = infos.iter().any(|info| info.kind == DeviceKind::DiscreteGpu);
+        let mut used: Vec<&DeviceInfo> = Vec::new();
+        let mut choices = Vec::new();
+        for (at, info) in infos.iter().enumerate() {
+            let number = infos[..at].iter().filter(|other| other.backend == info.backend).count();
+            let wanted = if !self.terms.is_empty() {
+                if self.terms.iter().any(|term| term.matches(info, number)) {
+                    Ok(())
+                } else {
+                    Err("not selected".into())
+                }
+            } else {
+                match info.kind {
+                    DeviceKind::DiscreteGpu => Ok(()),
+                    DeviceKind::HostMemory if has_gpu => {
+                        Err("host RAM is used only where there is no card".into())
+                    }
+                    DeviceKind::HostMemory => Ok(()),
+                    kind => Err(format!("a device of kind {kind} is used only if asked for")),
+                }
+            };
+            let twin = used.iter().find(|other| is_same_hardware(other, info)).filter(|_| !self.duplicates);
+            choices.push(match (wanted, twin) {
+                (Err(reason), _) => Choice::LeftOut(reason),
+                (Ok(()), Some(twin)) => {
+                    Choice::LeftOut(format!("the same card is used through {}", twin.backend))
+                }
+                (Ok(()), None) => {
+                    used.push(info);
+                    Choice::Used
+                }
+            });
+        }
+        choices
+    }
+}
+
+fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
+    let names = |info: &DeviceInfo| std::iter::once(info.identity.clone()).chain(info.aliases.clone());
+    names(a).any(|name| names(b).any(|other| name == other))
+}
+
+/// All devices of all backends that are compiled in, the preferred backend first.
+fn candidates() -> Vec<Candidate> {
+    #[allow(unused_mut, reason = "depends on the features")]
+    let mut candidates: Vec<Candidate> = Vec::new();
+    #[cfg(feature = "cuda")]
+    candidates.extend(backend_cuda::devices().into_iter().map(|card| Candidate {
+        info: card.info.clone(),
+        open: Box::new(move || backend_cuda::CudaDevice::open(card.index).map(AnyDevice::from)),
+    }));
+    #[cfg(feature = "opencl")]
+    candidates.extend(backend_opencl::devices().into_iter().map(|found| Candidate {
+        info: found.info().clone(),
+        open: Box::new(move || {
+            backend_opencl::OpenClDevice::open(&found, &backend_opencl::Options::new()).map(AnyDevice::from)
+        }),
+    }));
+    #[cfg(feature = "host")]
+    candidates.extend(backend_host::devices().into_iter().map(|info| Candidate {
+        info,
+        open: Box::new(|| backend_host::HostDevice::builder().build().map(AnyDevice::from)),
+    }));
+    candidates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(backend: &str, name: &str, kind: DeviceKind, identity: &str) -> DeviceInfo {
+        DeviceInfo::new(backend, name, kind, identity)
+    }
+
+    /// Two NVIDIA cards, each in two backends, an AMD card, an integrated GPU, PoCL, and host RAM.
+    fn rig() -> Vec<DeviceInfo> {
+        let mut twin = device("opencl", "NVIDIA B", DeviceKind::DiscreteGpu, "uuid:b");
+        twin.aliases = vec!["pci:2".into()];
+        vec![
+            device("cuda", "NVIDIA A", DeviceKind::DiscreteGpu, "pci:1"),
+            device("cuda", "NVIDIA B", DeviceKind::DiscreteGpu, "pci:2"),
+            device("opencl", "NVIDIA A", DeviceKind::DiscreteGpu, "pci:1"),
+            twin,
+            device("opencl", "Radeon", DeviceKind::DiscreteGpu, "pci:3"),
+            device("opencl", "Iris", DeviceKind::IntegratedGpu, "pci:4"),
+            device("opencl", "pocl-cpu", DeviceKind::Cpu, "opencl:4"),
+            device("host", "RAM", DeviceKind::HostMemory, "host:0"),
+        ]
+    }
+
+    fn used(discovery: &Discovery, infos: &[DeviceInfo]) -> Vec<usize> {
+        let choices = discovery.choose(infos);
+        (0..infos.len()).filter(|&i| choices[i] == Choice::Used).collect()
+    }
+
+    fn selected(wishes: &str) -> Vec<usize> {
+        used(&Discovery::new().select(wishes).unwrap(), &rig())
+    }
+
+    #[test]
+    fn every_card_is_used_once_and_through_cuda_if_possible() {
+        assert_eq!(used(&Discovery::new(), &rig()), [0, 1, 4]);
+        let choices = Discovery::new().choose(&rig());
+        assert_eq!(choices[3], Choice::LeftOut("the same card is used through cuda".into()));
+        assert!(matches!(&choices[6], Choice::LeftOut(reason) if reason.contains("CPU")));
+    }
+
+    #[test]
+    fn host_ram_is_used_if_there_is_no_card() {
+        assert_eq!(used(&Discovery::new(), &rig()[5..]), [2]);
+        assert!(used(&Discovery::new(), &[]).is_empty());
+    }
+
+    #[test]
+    fn wishes_are_understood() {
+        assert_eq!(selected("cuda"), [0, 1]);
+        assert_eq!(selected("cuda:1"), [1]);
+        assert_eq!(selected("opencl"), [2, 3, 4]);
+        assert_eq!(selected("opencl:4, host"), [6, 7]);
+        assert_eq!(selected("Radeon"), [4]);
+        assert_eq!(selected("opencl:nvidia"), [2, 3]);
+        assert_eq!(selected("nvidia"), [0, 1]);
+        assert_eq!(selected("cpu,integrated"), [5, 6]);
+        assert_eq!(selected("all"), [0, 1, 4, 5, 6, 7]);
+        assert_eq!(selected("pci:3"), [4]);
+        assert!(selected("nothing").is_empty());
+        let both = Discovery::new().select("nvidia").unwrap().allow_duplicates(true);
+        assert_eq!(used(&both, &rig()), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn an_empty_wish_is_an_error() {
+        for wishes in ["", "cuda,", " , host"] {
+            let error = Discovery::new().select(wishes).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::DeviceFilter { .. }), "{wishes}");
+        }
+    }
+
+    #[test]
+    fn the_report_is_a_table() {
+        let discovery = Discovery::new();
+        let rows = rig().into_iter().zip(discovery.choose(&rig())).collect();
+        let text = DiscoveryReport { rows }.to_string();
+        assert_eq!(text.lines().count(), 9);
+        assert!(text.lines().nth(3).unwrap().ends_with("no: the same card is used through cuda"), "{text}");
+    }
+}

@@ -1,0 +1,86 @@
+//! `cargo xtask demo` and `cargo xtask devices`: the commands that open devices.
+//!
+//! They are part of xtask only with its feature `array`. Without it they start xtask again, optimised and with it.
+
+use anyhow::Result;
+use std::path::PathBuf;
+
+/// The genome store, then the Mandelbrot picture.
+#[derive(clap::Args, Debug)]
+pub struct DemoArgs {
+    /// A FASTA file, plain or compressed with gzip. Default: the genome of Escherichia coli 536 in xtask/data.
+    #[arg(long, value_name = "FILE")]
+    pub fasta: Option<PathBuf>,
+    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default: every card,
+    /// else host RAM.
+    #[arg(long, value_name = "LIST")]
+    pub devices: Option<String>,
+    /// The folder that the picture is written to. Default: target/demo in the workspace.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Threads that use the array. Default: one a core.
+    #[arg(long, value_name = "N")]
+    pub threads: Option<usize>,
+    /// Size of the genome store: the file is stored again and again, each time as another strain, until it is full.
+    #[arg(long, value_name = "MIB", default_value_t = 128)]
+    pub store_mib: u64,
+    /// Random subsequences that are looked up.
+    #[arg(long, value_name = "N", default_value_t = 400_000)]
+    pub lookups: u64,
+    /// What is searched, on both strands: 15 to 32 bases. Default: the primer 27F, in the 16S ribosomal RNA of
+    /// bacteria.
+    #[arg(long, value_name = "BASES", default_value = "AGAGTTTGATCATGGCTCAG")]
+    pub motif: String,
+    /// Pixels a side of the picture.
+    #[arg(long, value_name = "PIXELS", default_value_t = 4096)]
+    pub side: u32,
+}
+
+/// What is there, what is used, and why not the rest.
+#[derive(clap::Args, Debug)]
+pub struct DevicesArgs {
+    /// Which devices would be used for this list, as `demo` takes it.
+    #[arg(long, value_name = "LIST")]
+    pub devices: Option<String>,
+}
+
+/// Runs `demo`.
+#[cfg(feature = "array")]
+pub fn demo(args: DemoArgs) -> Result<()> {
+    crate::demo::run(args)
+}
+
+/// Runs `devices`.
+#[cfg(feature = "array")]
+pub fn devices(args: DevicesArgs) -> Result<()> {
+    crate::demo::devices(args)
+}
+
+/// Runs `demo` in an optimised xtask.
+#[cfg(not(feature = "array"))]
+pub fn demo(_: DemoArgs) -> Result<()> {
+    again()
+}
+
+/// Runs `devices` in an optimised xtask.
+#[cfg(not(feature = "array"))]
+pub fn devices(_: DevicesArgs) -> Result<()> {
+    again()
+}
+
+#[cfg(not(feature = "array"))]
+fn again() -> Result<()> {
+    let sh = crate::project::shell()?;
+    // The shell runs in the root; paths among the arguments are meant from where the user stands.
+    sh.change_dir(std::env::current_dir()?);
+    let manifest = crate::project::root().join("Cargo.toml");
+    let arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    let options = ["--release", "--package", "xtask", "--features", "array", "--quiet"];
+    eprintln!("building the optimised demo …");
+    let status =
+        xshell::cmd!(sh, "cargo run --manifest-path {manifest} {options...} -- {arguments...}").quiet().run();
+    if status.is_err() {
+        std::process::exit(1); // The command has said why.
+    }
+    Ok(())
+}

@@ -1,0 +1,96 @@
+//! The nucleotide letters of IUPAC in four bits: one bit for each base that the letter may stand for.
+//!
+//! A is 1, C 2, G 4, T 8; R (A or G) is 5, N is 15, a gap 0. So all sixteen letters fit, and every code is a letter.
+//! Lower case (soft masking) reads as upper case, U as T, `.` as a gap: those three differences are not kept.
+
+/// One nucleotide, 0..16.
+pub type Code = u8;
+
+/// The letter of every code.
+const LETTERS: [u8; 16] = *b"-ACMGRSVTWYHKDBN";
+/// What no code is.
+const NONE: u8 = 0xff;
+const CODES: [u8; 256] = codes();
+
+const fn codes() -> [u8; 256] {
+    let mut codes = [NONE; 256];
+    let mut code = 0;
+    while code < 16 {
+        let letter = LETTERS[code];
+        codes[letter as usize] = code as u8;
+        codes[letter.to_ascii_lowercase() as usize] = code as u8;
+        code += 1;
+    }
+    codes[b'U' as usize] = 8;
+    codes[b'u' as usize] = 8;
+    codes[b'.' as usize] = 0;
+    codes
+}
+
+/// The code of a letter; `None` for what is no nucleotide letter.
+#[inline]
+pub fn code(letter: u8) -> Option<Code> {
+    let code = CODES[letter as usize];
+    (code != NONE).then_some(code)
+}
+
+/// The letter of a code, upper case.
+#[inline]
+pub fn letter(code: Code) -> u8 {
+    LETTERS[(code & 15) as usize]
+}
+
+/// The code of the base on the opposite strand: A and T change places, and so do C and G.
+#[inline]
+pub fn complement(code: Code) -> Code {
+    (code & 15).reverse_bits() >> 4
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_code_has_its_letter_in_both_cases() {
+        for c in 0..16 {
+            assert_eq!(code(letter(c)), Some(c));
+            assert_eq!(code(letter(c).to_ascii_lowercase()), Some(c));
+        }
+        assert_eq!((code(b'U'), code(b'u'), code(b'.')), (code(b'T'), code(b'T'), code(b'-')));
+    }
+
+    #[test]
+    fn codes_are_sets_of_bases() {
+        let set = |letters: &[u8]| letters.iter().map(|l| code(*l).unwrap()).fold(0, |set, one| set | one);
+        for (ambiguous, bases) in
+            [(b'R', &b"AG"[..]), (b'Y', b"CT"), (b'S', b"CG"), (b'W', b"AT"), (b'K', b"GT"), (b'M', b"AC")]
+        {
+            assert_eq!(code(ambiguous), Some(set(bases)));
+        }
+        for (ambiguous, bases) in
+            [(b'B', &b"CGT"[..]), (b'D', b"AGT"), (b'H', b"ACT"), (b'V', b"ACG"), (b'N', b"ACGT")]
+        {
+            assert_eq!(code(ambiguous), Some(set(bases)));
+        }
+    }
+
+    #[test]
+    fn other_bytes_are_no_letters() {
+        let known = (0..=255).filter(|byte| code(*byte).is_some()).count();
+        assert_eq!(known, 15 * 2 + 2 + 2);
+        for byte in [b'E', b'*', b' ', b'\r', b'\n', b'>', b'1', 0, 0xff] {
+            assert_eq!(code(byte), None);
+        }
+    }
+
+    #[test]
+    fn complements_pair_up() {
+        for (one, other) in
+            [(b'A', b'T'), (b'C', b'G'), (b'R', b'Y'), (b'K', b'M'), (b'B', b'V'), (b'S', b'S'), (b'N', b'N')]
+        {
+            assert_eq!(complement(code(one).unwrap()), code(other).unwrap());
+            assert_eq!(complement(code(other).unwrap()), code(one).unwrap());
+        }
+        assert_eq!(complement(0), 0);
+    }
+}

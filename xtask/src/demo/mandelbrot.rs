@@ -1,0 +1,170 @@
+//! The Mandelbrot set: how many steps a pixel takes to escape, in tiles, and the colour of that number.
+//!
+//! Only additions and multiplications of `f64`, none fused: every machine computes the same numbers.
+
+/// Steps after which a pixel counts as inside.
+pub const STEPS_MAX: u32 = 1000;
+/// Pixels a side of a tile.
+pub const TILE: u32 = 64;
+
+/// A picture of a square part of the plane.
+#[derive(Clone, Copy, Debug)]
+pub struct Picture {
+    /// Pixels a side.
+    pub side: u32,
+    /// The middle, as real and imaginary part.
+    pub centre: (f64, f64),
+    /// How much of the plane a side shows.
+    pub extent: f64,
+}
+
+/// Part of a picture: pixels from (x, y), `width` by `height`; less than a full tile at the right and lower edge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tile {
+    /// First column.
+    pub x: u32,
+    /// First row.
+    pub y: u32,
+    /// Columns.
+    pub width: u32,
+    /// Rows.
+    pub height: u32,
+}
+
+impl Picture {
+    /// The whole set.
+    pub fn whole(side: u32) -> Self {
+        Self { side, centre: (-0.65, 0.0), extent: 2.6 }
+    }
+
+    /// Number of pixels.
+    pub fn pixels(&self) -> u64 {
+        u64::from(self.side) * u64::from(self.side)
+    }
+
+    /// Number of tiles.
+    pub fn tiles(&self) -> u64 {
+        u64::from(self.side.div_ceil(TILE)).pow(2)
+    }
+
+    /// A tile, below `tiles()`, counted row by row.
+    pub fn tile(&self, number: u64) -> Tile {
+        let columns = u64::from(self.side.div_ceil(TILE));
+        let (x, y) = ((number % columns) as u32 * TILE, (number / columns) as u32 * TILE);
+        Tile { x, y, width: TILE.min(self.side - x), height: TILE.min(self.side - y) }
+    }
+
+    /// Steps until the pixel in column `x` and row `y` escapes; `STEPS_MAX` if it does not.
+    pub fn steps(&self, x: u32, y: u32) -> u32 {
+        let pixel = self.extent / f64::from(self.side);
+        let middle = f64::from(self.side) * 0.5 - 0.5;
+        let re = self.centre.0 + (f64::from(x) - middle) * pixel;
+        let im = self.centre.1 - (f64::from(y) - middle) * pixel;
+        steps(re, im)
+    }
+}
+
+/// Steps until the point escapes from the circle of radius 2 under z → z² + c; `STEPS_MAX` if it does not.
+pub fn steps(re: f64, im: f64) -> u32 {
+    // The two largest parts of the set have closed forms; points in them would take the most steps.
+    let square = im * im;
+    let shifted = re - 0.25;
+    let q = shifted * shifted + square;
+    if q * (q + shifted) <= 0.25 * square || (re + 1.0) * (re + 1.0) + square <= 0.0625 {
+        return STEPS_MAX;
+    }
+    let (mut a, mut b) = (0.0, 0.0);
+    for step in 0..STEPS_MAX {
+        let (aa, bb) = (a * a, b * b);
+        if aa + bb > 4.0 {
+            return step;
+        }
+        b = 2.0 * a * b + im;
+        a = aa - bb + re;
+    }
+    STEPS_MAX
+}
+
+/// Red, green and blue for a number of steps: black inside, else along a path from blue over white to brown and back.
+pub fn colour(steps: u32) -> [u8; 3] {
+    const STOPS: [[u32; 3]; 5] = [[0, 7, 100], [32, 107, 203], [237, 255, 255], [255, 170, 0], [60, 20, 0]];
+    const SPAN: u32 = 24;
+    if steps >= STEPS_MAX {
+        return [0, 0, 0];
+    }
+    let cycle = STOPS.len() as u32;
+    let (stop, part) = (steps / SPAN % cycle, steps % SPAN);
+    let (from, to) = (STOPS[stop as usize], STOPS[((stop + 1) % cycle) as usize]);
+    std::array::from_fn(|i| ((from[i] * (SPAN - part) + to[i] * part) / SPAN) as u8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_points() {
+        for (re, im) in
+            [(0.0, 0.0), (-1.0, 0.0), (0.25, 0.0), (-2.0, 0.0), (0.0, 1.0), (-0.1, 0.8), (-1.3, 0.0)]
+        {
+            assert_eq!(steps(re, im), STEPS_MAX, "{re} {im}");
+        }
+        assert_eq!(steps(3.0, 0.0), 1);
+        assert_eq!(steps(1.0, 0.0), 3); // 0, 1, 2, 5: the first beyond 2 is the third.
+        assert_eq!(steps(0.0, 3.0), 1);
+    }
+
+    #[test]
+    fn closed_forms_agree_with_iteration() {
+        let slow = |re: f64, im: f64| {
+            let (mut a, mut b) = (0.0_f64, 0.0_f64);
+            (0..STEPS_MAX)
+                .find(|_| {
+                    let escaped = a * a + b * b > 4.0;
+                    (a, b) = (a * a - b * b + re, 2.0 * a * b + im);
+                    escaped
+                })
+                .unwrap_or(STEPS_MAX)
+        };
+        for i in 0..200 {
+            for j in 0..200 {
+                let (re, im) = (-2.2 + 0.016 * f64::from(i), -1.6 + 0.016 * f64::from(j));
+                assert_eq!(steps(re, im), slow(re, im), "{re} {im}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_picture_is_symmetric() {
+        let picture = Picture::whole(101);
+        for y in 0..50 {
+            for x in 0..101 {
+                assert_eq!(picture.steps(x, y), picture.steps(x, 100 - y));
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_cover_every_pixel_once() {
+        for side in [1, 63, 64, 65, 200] {
+            let picture = Picture::whole(side);
+            let mut seen = vec![0; picture.pixels() as usize];
+            for number in 0..picture.tiles() {
+                let tile = picture.tile(number);
+                for y in tile.y..tile.y + tile.height {
+                    for x in tile.x..tile.x + tile.width {
+                        seen[(y * side + x) as usize] += 1;
+                    }
+                }
+            }
+            assert!(seen.iter().all(|times| *times == 1), "side {side}");
+        }
+    }
+
+    #[test]
+    fn inside_is_black_and_outside_is_not() {
+        assert_eq!(colour(STEPS_MAX), [0, 0, 0]);
+        assert!((0..STEPS_MAX).all(|steps| colour(steps) != [0, 0, 0]));
+        assert_eq!(colour(0), colour(120));
+    }
+}

@@ -1,0 +1,177 @@
+//! A short sequence that is looked for on both strands.
+//!
+//! A search on the devices compares whole words. Wherever a motif of at least 15 bases lies, it covers one whole word
+//! of eight bases: which eight depends only on where in a word the motif begins. So eight searches a strand meet every
+//! place, and a look at the neighbouring words settles each candidate.
+
+use super::letters::{self, Code};
+use super::pack::{self, BASES};
+use anyhow::{Result, bail};
+use std::fmt;
+
+/// The fewest bases: wherever the motif begins, a whole word is covered.
+const LEN_MIN: usize = 2 * BASES - 1;
+/// The most bases: their codes fit into 128 bits.
+const LEN_MAX: usize = 32;
+
+/// A motif and its reverse complement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Motif {
+    /// As given, then, unless it is the same, the other strand's.
+    strands: Vec<Vec<Code>>,
+}
+
+/// The strand of a hit: true for the one in the file.
+pub type Forward = bool;
+
+/// How the words of the store look where a motif begins at one of the eight places in a word.
+#[derive(Debug)]
+pub struct Placement {
+    /// Of which strand.
+    pub strand: Forward,
+    /// The place in the first word.
+    pub skip: u64,
+    /// For every word that the motif touches: which bits belong to it, and what they are.
+    pub words: Vec<(u32, u32)>,
+    /// Which of these words belongs to the motif whole; it is the one to search for.
+    pub seed: usize,
+}
+
+impl Motif {
+    /// A motif of 15 to 32 letters A, C, G and T.
+    pub fn new(text: &str) -> Result<Self> {
+        let forward: Option<Vec<Code>> = text.bytes().map(letters::code).collect();
+        let Some(forward) = forward.filter(|codes| codes.iter().all(|code| code.count_ones() == 1)) else {
+            bail!("the motif `{text}` has letters other than A, C, G and T");
+        };
+        if !(LEN_MIN..=LEN_MAX).contains(&forward.len()) {
+            bail!("the motif `{text}` has {} bases, not {LEN_MIN} to {LEN_MAX}", forward.len());
+        }
+        let backward: Vec<Code> = forward.iter().rev().map(|code| letters::complement(*code)).collect();
+        let strands = if forward == backward { vec![forward] } else { vec![forward, backward] };
+        Ok(Self { strands })
+    }
+
+    /// Number of bases.
+    pub fn len(&self) -> usize {
+        self.strands[0].len()
+    }
+
+    /// All ways to lie in words, on both strands.
+    pub fn placements(&self) -> Vec<Placement> {
+        let one = |strand: usize, skip: usize| {
+            let codes = &self.strands[strand];
+            let mut values = vec![0; skip];
+            values.extend_from_slice(codes);
+            let mut bits = vec![0; skip];
+            bits.resize(values.len(), 15);
+            let words =
+                bits.chunks(BASES).map(pack::word).zip(values.chunks(BASES).map(pack::word)).collect();
+            // The first word is whole if nothing is skipped, else the second one, for the motif is long enough.
+            Placement { strand: strand == 0, skip: skip as u64, words, seed: usize::from(skip > 0) }
+        };
+        (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()
+    }
+
+    /// A matcher over a stream of bases: an independent way, base by base, to the same hits.
+    pub fn matcher(&self) -> Matcher {
+        let value = |codes: &Vec<Code>| codes.iter().fold(0, |value, code| value << 4 | u128::from(*code));
+        Matcher {
+            wanted: self.strands.iter().map(value).collect(),
+            mask: u128::MAX >> (128 - 4 * self.len()),
+            recent: 0,
+        }
+    }
+}
+
+impl fmt::Display for Motif {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        self.strands[0].iter().try_for_each(|code| write!(f, "{}", char::from(letters::letter(*code))))
+    }
+}
+
+/// The last bases of a stream, compared with both strands after each one.
+#[derive(Clone)]
+pub struct Matcher {
+    wanted: Vec<u128>,
+    mask: u128,
+    recent: u128,
+}
+
+impl Matcher {
+    /// Forgets what came before: no motif crosses a record's end.
+    pub fn restart(&mut self) {
+        self.recent = 0;
+    }
+
+    /// Adds a base; the strand of the motif that ends with it, if one does.
+    #[inline]
+    pub fn push(&mut self, code: Code) -> Option<Forward> {
+        self.recent = (self.recent << 4 | u128::from(code)) & self.mask;
+        self.wanted.iter().position(|wanted| *wanted == self.recent).map(|strand| strand == 0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn codes(text: &str) -> Vec<Code> {
+        text.bytes().map(|letter| letters::code(letter).unwrap()).collect()
+    }
+
+    #[test]
+    fn unsuitable_motifs_are_refused() {
+        for text in ["", "ACGTACGTACGTAC", "ACGTACGTACGTACGTN", "ACGTACGTACGTACGTX", &"A".repeat(33)] {
+            assert!(Motif::new(text).is_err(), "{text}");
+        }
+        assert_eq!(Motif::new(&"A".repeat(32)).unwrap().len(), 32);
+        assert_eq!(Motif::new("ACGTACGTACGTACGT").unwrap().strands.len(), 1);
+    }
+
+    #[test]
+    fn the_other_strand_is_read_backwards() {
+        let motif = Motif::new("AAACCCGGGTTTACA").unwrap();
+        assert_eq!(motif.strands, [codes("AAACCCGGGTTTACA"), codes("TGTAAACCCGGGTTT")]);
+        assert_eq!(motif.to_string(), "AAACCCGGGTTTACA");
+    }
+
+    #[test]
+    fn placements_meet_every_place_at_every_length() {
+        let text = "AGAGTTTGATCATGGCTCAGATTGAACGCTGG";
+        for len in [15, 16, 17, 20, 23, 24, 32] {
+            let motif = Motif::new(&text[..len]).unwrap();
+            let placements = motif.placements();
+            assert!(placements.iter().all(|placement| placement.words[placement.seed].0 == u32::MAX));
+            for (strand, bases) in motif.strands.iter().enumerate() {
+                for start in 0..40 {
+                    let words = pack::words(&[&vec![15; start], bases.as_slice(), &[15; 9]].concat());
+                    let mut hits = Vec::new();
+                    for placement in &placements {
+                        for first in 0..words.len().saturating_sub(placement.words.len() - 1) {
+                            let mut pairs = placement.words.iter().zip(&words[first..]);
+                            if pairs.all(|((mask, value), word)| word & mask == *value) {
+                                hits.push((first * BASES + placement.skip as usize, placement.strand));
+                            }
+                        }
+                    }
+                    assert_eq!(hits, [(start, strand == 0)], "length {len}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn the_matcher_sees_both_strands_and_starts_anew() {
+        let motif = Motif::new("AAACCCGGGTTTACA").unwrap();
+        let mut matcher = motif.matcher();
+        let hits = |matcher: &mut Matcher, text: &str| -> Vec<(usize, Forward)> {
+            codes(text).iter().enumerate().filter_map(|(at, code)| Some((at, matcher.push(*code)?))).collect()
+        };
+        assert_eq!(hits(&mut matcher, "GAAACCCGGGTTTACAC"), [(15, true)]);
+        assert_eq!(hits(&mut matcher, "TGTAAACCCGGGTTTGAAACCC"), [(14, false)]);
+        assert_eq!(hits(&mut matcher.clone(), "GGGTTTACA"), [(8, true)]);
+        matcher.restart();
+        assert_eq!(hits(&mut matcher, "GGGTTTACA"), []);
+    }
+}

@@ -1,0 +1,67 @@
+//! Eight bases of four bits in a word; the first base is in the lowest bits.
+
+use super::letters::Code;
+
+/// Bases in a word.
+pub const BASES: usize = 8;
+
+/// How many words hold `bases` bases.
+pub fn words_for(bases: u64) -> u64 {
+    bases.div_ceil(BASES as u64)
+}
+
+/// The base at `index` of packed words.
+#[cfg(test)]
+pub fn base(words: &[u32], index: usize) -> Code {
+    ((words[index / BASES] >> (index % BASES * 4)) & 15) as Code
+}
+
+/// `bases` bases of packed words, from the base `skip` of the first word on (0 to 7), as words that begin with it; the
+/// last one is filled up with gaps. The words have to hold that many.
+pub fn realigned(words: &[u32], skip: usize, bases: usize) -> impl Iterator<Item = u32> {
+    (0..bases.div_ceil(BASES)).map(move |index| {
+        let both = u64::from(words[index]) | u64::from(words.get(index + 1).copied().unwrap_or(0)) << 32;
+        let left = bases - index * BASES;
+        let mask = if left < BASES { (1 << (left * 4)) - 1 } else { u32::MAX };
+        (both >> (skip * 4)) as u32 & mask
+    })
+}
+
+/// Packs codes into a word; what is missing of eight is gaps.
+pub fn word(codes: &[Code]) -> u32 {
+    codes.iter().rev().fold(0, |word, code| word << 4 | u32::from(*code))
+}
+
+/// Packs codes into words; the last word is filled up with gaps.
+#[cfg(test)]
+pub fn words(codes: &[Code]) -> Vec<u32> {
+    codes.chunks(BASES).map(word).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_base_comes_back() {
+        let codes: Vec<Code> = (0..997_u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 28) as Code).collect();
+        let words = words(&codes);
+        assert_eq!(words.len() as u64, words_for(997));
+        assert!((0..997).all(|index| base(&words, index) == codes[index]));
+        assert!((997..1000).all(|index| base(&words, index) == 0));
+        assert_eq!(word(&[1, 2, 15]), 0xf21);
+    }
+
+    #[test]
+    fn words_begin_where_they_are_wanted() {
+        let codes: Vec<Code> = (0..64).map(|i| i % 15 + 1).collect();
+        let packed = words(&codes);
+        for skip in 0..BASES {
+            for len in 0..=64 - skip {
+                let wanted = words(&codes[skip..skip + len]);
+                let held = &packed[..(skip + len).div_ceil(BASES)];
+                assert_eq!(realigned(held, skip, len).collect::<Vec<_>>(), wanted, "{len} from {skip}");
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The counts of a test run, from the report that nextest leaves.
+
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+
+/// How many tests ran and how many of them failed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub run: usize,
+    pub failed: usize,
+}
+
+impl Counts {
+    /// Reads the first element of a JUnit file.
+    pub fn read(file: &Path) -> Result<Self> {
+        let text =
+            std::fs::read_to_string(file).with_context(|| format!("no report at {}", file.display()))?;
+        parse(&text).with_context(|| format!("no counts in {}", file.display()))
+    }
+}
+
+/// Where nextest leaves the report of a profile: in its own store, whatever the target folder.
+pub fn report(profile: &str) -> PathBuf {
+    crate::project::root().join("target/nextest").join(profile).join("junit.xml")
+}
+
+fn parse(text: &str) -> Option<Counts> {
+    let from = text.find("<testsuites")?;
+    let element = &text[from..from + text[from..].find('>')?];
+    let number = |name: &str| -> Option<usize> {
+        let key = format!(" {name}=\"");
+        let value = &element[element.find(&key)? + key.len()..];
+        value[..value.find('"')?].parse().ok()
+    };
+    Some(Counts { run: number("tests")?, failed: number("failures")? + number("errors").unwrap_or(0) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_come_from_the_outer_element() {
+        let text = r#"<?xml version="1.0"?>
+<testsuites name="nextest-run" tests="12" failures="2" errors="1" time="0.5">
+  <testsuite name="inner" tests="7" failures="0"/></testsuites>"#;
+        assert_eq!(parse(text), Some(Counts { run: 12, failed: 3 }));
+        assert_eq!(parse("<testsuite tests=\"1\"/>"), None);
+    }
+}

@@ -1,0 +1,56 @@
+//! The test suites under AddressSanitizer.
+
+use crate::junit::{self, Counts};
+use crate::project::Metadata;
+use crate::steps::Outcome;
+use crate::test_host::flags;
+use crate::tools::{self, AddressSanitizer, SANITIZER_TARGET};
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+/// Builds the tests of all crates but xtask with the sanitizer, in a folder of their own, and runs them.
+///
+/// `portable_copy` is set, since the sanitizer does not see into copies that are written as inline assembly.
+/// Answers with the counts of the tests run.
+pub fn run(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
+    }
+    let toolchain = match tools::address_sanitizer(sh) {
+        Ok(toolchain) => toolchain,
+        Err(reason) => return Ok(Outcome::Skipped(format!("{reason:#}"))),
+    };
+    tools::need_nextest(sh)?;
+    let folder = Metadata::members(sh)?.target_directory.join("asan");
+    let report = junit::report("sanitizer");
+    let _ = sh.remove_path(&report);
+    let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
+    let _flags = sh.push_env("RUSTFLAGS", flags("-Zsanitizer=address --cfg portable_copy"));
+    // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap in their stead; and memory that
+    // is refused is an error to our callers, not the end.
+    let _options =
+        sh.push_env("ASAN_OPTIONS", merged("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1"));
+    let options = ["--profile", "sanitizer", "--workspace", "--exclude", "xtask", "--all-features"];
+    // Unstable flags on the stable compiler need this; nightly does not mind it, but it is not set there.
+    let (channel, _bootstrap) = match toolchain {
+        AddressSanitizer::Nightly => (Some("+nightly"), None),
+        AddressSanitizer::Current => (None, Some(sh.push_env("RUSTC_BOOTSTRAP", "1"))),
+    };
+    let ran =
+        cmd!(sh, "cargo {channel...} nextest run --target {SANITIZER_TARGET} --tests {options...}").run();
+    *counts = Counts::read(&report).unwrap_or_default();
+    ran?;
+    let name = match toolchain {
+        AddressSanitizer::Nightly => "nightly",
+        AddressSanitizer::Current => "current toolchain",
+    };
+    Ok(Outcome::Passed(format!("{} tests; {name}", counts.run)))
+}
+
+/// The options of a sanitizer from the environment, then ours.
+fn merged(variable: &str, ours: &str) -> String {
+    match std::env::var(variable) {
+        Ok(theirs) if !theirs.is_empty() => format!("{theirs}:{ours}"),
+        _ => ours.to_string(),
+    }
+}

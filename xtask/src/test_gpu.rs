@@ -1,0 +1,61 @@
+//! `cargo xtask test-gpu`: every test, on a machine with cards.
+
+use crate::project::{self, Metadata};
+use crate::steps::{Outcome, Steps};
+use crate::tools;
+use anyhow::{Result, bail};
+use xshell::{Shell, cmd};
+
+/// Runs conformance on the cards and the ignored stress tests. A machine without a card fails, it does not pass.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Names of tests, or any arguments of `cargo nextest run`.
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    filter: Vec<String>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let sh = project::shell()?;
+    eprintln!("{}", cards(&sh)?);
+    tools::need_nextest(&sh)?;
+    let metadata = Metadata::members(&sh)?;
+    let packages: Vec<&str> = metadata
+        .workspace()
+        .filter(|package| package.is_published())
+        .flat_map(|package| ["-p", package.name.as_str()])
+        .collect();
+    let filter = &args.filter;
+    let mut steps = Steps::default();
+    steps.run("tests on the cards", || {
+        // What is there must not pass by finding nothing.
+        let _cuda = has_nvidia(&sh).then(|| sh.push_env("VMARRAY_REQUIRE", "cuda"));
+        let _opencl = tools::opencl().is_ok().then(|| sh.push_env("VMARRAY_REQUIRE_DEVICE", "1"));
+        let options = ["--profile", "gpu", "--all-features", "--run-ignored", "all"];
+        cmd!(sh, "cargo nextest run {options...} {packages...} {filter...}").run()?;
+        Ok(Outcome::passed())
+    });
+    steps.finish()
+}
+
+fn has_nvidia(sh: &Shell) -> bool {
+    cmd!(sh, "nvidia-smi -L").quiet().ignore_stderr().read().is_ok_and(|list| !list.trim().is_empty())
+}
+
+/// The cards of this machine in words, from the drivers' own listing; an error where there is none.
+fn cards(sh: &Shell) -> Result<String> {
+    if has_nvidia(sh) {
+        return Ok(cmd!(sh, "nvidia-smi -L").quiet().ignore_stderr().read()?);
+    }
+    let render = std::fs::read_dir("/dev/dri")
+        .map(|nodes| {
+            nodes.flatten().filter(|node| node.file_name().to_string_lossy().starts_with("renderD")).count()
+        })
+        .unwrap_or(0);
+    match tools::opencl() {
+        Ok(drivers) if render > 0 => Ok(format!("{render} cards; OpenCL: {drivers}")),
+        _ => bail!(
+            "no card here: `nvidia-smi -L` lists none, and there is no render node with an OpenCL driver"
+        ),
+    }
+}

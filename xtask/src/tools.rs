@@ -1,0 +1,86 @@
+//! Programs that may or may not be on this machine.
+
+use anyhow::{Result, bail};
+use std::path::{Path, PathBuf};
+use xshell::{Shell, cmd};
+
+/// The full path of a program, if `PATH` has it.
+pub fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let name = format!("{program}{}", std::env::consts::EXE_SUFFIX);
+    std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file())
+}
+
+/// Makes sure of cargo-nextest: takes some minutes where it has to be built first.
+pub fn need_nextest(sh: &Shell) -> Result<()> {
+    if cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok() {
+        return Ok(());
+    }
+    eprintln!(
+        "cargo-nextest is missing; `cargo install cargo-nextest --locked` builds it once, in some minutes"
+    );
+    if cmd!(sh, "cargo install cargo-nextest --locked").run().is_err() {
+        bail!("cargo-nextest could not be installed");
+    }
+    Ok(())
+}
+
+/// A toolchain whose AddressSanitizer can be used.
+pub enum AddressSanitizer {
+    /// `cargo +nightly`.
+    Nightly,
+    /// The toolchain in use, which carries the run-time library too and is told to take unstable flags.
+    Current,
+}
+
+/// Looks for a toolchain with AddressSanitizer: nightly, nightly after installing it, else the one in use.
+///
+/// The error says all that was tried.
+pub fn address_sanitizer(sh: &Shell) -> Result<AddressSanitizer> {
+    let nightly =
+        || cmd!(sh, "cargo +nightly --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
+    let mut tried = "no rustup to install nightly with".to_string();
+    if find("rustup").is_some() {
+        if nightly() {
+            return Ok(AddressSanitizer::Nightly);
+        }
+        if cmd!(sh, "rustup toolchain install nightly --profile minimal").run().is_ok() && nightly() {
+            return Ok(AddressSanitizer::Nightly);
+        }
+        tried = "rustup could not install nightly".to_string();
+    }
+    let sysroot = cmd!(sh, "rustc --print sysroot").quiet().read()?;
+    let folder = Path::new(&sysroot).join("lib/rustlib").join(SANITIZER_TARGET).join("lib");
+    let has_runtime = folder.read_dir().is_ok_and(|files| {
+        files.flatten().any(|file| file.file_name().to_string_lossy().ends_with("_rt.asan.a"))
+    });
+    if has_runtime {
+        eprintln!(
+            "{tried}: the toolchain in use has AddressSanitizer's run-time library, so it is used instead"
+        );
+        return Ok(AddressSanitizer::Current);
+    }
+    bail!("{tried}, and the toolchain in use has no run-time library of AddressSanitizer");
+}
+
+/// The target that the sanitizer builds for; naming one keeps procedural macros free of the sanitizer.
+pub const SANITIZER_TARGET: &str = "x86_64-unknown-linux-gnu";
+
+/// What is registered for OpenCL here, in words: the names of the drivers' files, or why there is none.
+pub fn opencl() -> Result<String, String> {
+    let folder = std::env::var_os("OCL_ICD_VENDORS")
+        .map_or_else(|| PathBuf::from("/etc/OpenCL/vendors"), PathBuf::from);
+    let mut drivers: Vec<String> = folder
+        .read_dir()
+        .map(|files| files.flatten().map(|file| file.file_name().to_string_lossy().into_owned()).collect())
+        .unwrap_or_default();
+    drivers.retain(|name| name.ends_with(".icd"));
+    drivers.sort();
+    if drivers.is_empty() {
+        return Err(format!(
+            "no OpenCL driver in {} (on Debian: apt-get install pocl-opencl-icd)",
+            folder.display()
+        ));
+    }
+    Ok(drivers.join(", "))
+}
