@@ -46,6 +46,7 @@ unsafe impl Sync for HostAllocation {}
 
 /// How sure the memory of an allocation has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Commit {
     /// As the driver likes it: many hand out memory that they look for at first use.
     Lazy,
@@ -86,7 +87,8 @@ macro_rules! define_device_trait {
 
             /// Ends a queue. Blocks until its work is done or the device is lost. An unknown queue is ignored.
             ///
-            /// Tickets of an ended queue stay askable: those of work that failed are then reported as done.
+            /// Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported as
+            /// done. Whoever cares for an outcome asks before ending the queue.
             fn release_queue(&self, queue: ::backend_api::QueueId);
 
             /// Device memory of `bytes` bytes, with unspecified contents. More than the driver gives in one piece
@@ -199,7 +201,8 @@ macro_rules! define_device_trait {
             /// Whether the work up to a ticket is done. Never blocks.
             ///
             /// # Errors
-            /// The error of the very call that gave the ticket, however often it is asked for and by however many;
+            /// The error of the very call that gave the ticket, however often it is asked for and by however many, as
+            /// long as its queue is not [ended](Self::release_queue);
             /// [`Lost`](::backend_api::ErrorKind::Lost) for all work that was pending when the device was lost;
             /// [`UnknownHandle`](::backend_api::ErrorKind::UnknownHandle) for a ticket that was never given.
             fn poll(

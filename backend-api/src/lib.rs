@@ -37,8 +37,8 @@
 //! doing so through its address is unsafe code with this duty: no *reference* into a range may exist while work in
 //! flight writes to it, and no `&mut` while work in flight reads it. Reading a range through atomics while work in
 //! flight writes to it is allowed, and gives bytes of unspecified value: a page cache does so when an optimistic read
-//! loses its race, and throws the bytes away. A backend that copies with the processor must therefore use
-//! [`racy::copy`] towards host memory that others see, never an ordinary `memcpy`.
+//! loses its race, and throws the bytes away. A backend that copies with the processor must therefore use the functions
+//! of [`racy`] towards host memory that others see, never an ordinary `memcpy`.
 //!
 //! **Contents.** New device memory holds anything, possibly data of another program. New host memory is zeroed.
 //!

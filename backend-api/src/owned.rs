@@ -211,7 +211,7 @@ impl<D: Device> HostBuffer<D> {
         let from = self.checked(offset, into.len());
         // SAFETY: `checked` proved that the range is inside; a `&mut` elsewhere cannot overlap memory that is only
         // reached through this address.
-        unsafe { racy::copy(from, into.as_mut_ptr(), into.len()) }
+        unsafe { racy::read(from, into) }
     }
 
     /// Copies bytes in, tolerating work in flight that reads or writes them.
@@ -221,7 +221,7 @@ impl<D: Device> HostBuffer<D> {
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         let to = self.checked(offset, bytes.len());
         // SAFETY: as in `read`.
-        unsafe { racy::copy(bytes.as_ptr(), to, bytes.len()) }
+        unsafe { racy::write(to, bytes) }
     }
 
     fn checked(&self, offset: usize, bytes: usize) -> *mut u8 {

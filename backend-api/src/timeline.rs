@@ -11,6 +11,8 @@ use crate::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
 /// How often a waiter looks again before it gives its time slice away, and then before it sleeps.
 const SPINS: u32 = 200;
 const YIELDS: u32 = 20;
+/// How many runs of failures are told apart. They take some 4 MiB, and nobody leaves so many unasked for.
+const FAILURES_MAX: usize = 1 << 14;
 
 /// Counts what was submitted to a queue and what is done of it; remembers failures; wakes those who wait.
 ///
@@ -18,7 +20,9 @@ const YIELDS: u32 = 20;
 /// submitting and the completing side. Completion goes in order of submission.
 ///
 /// A failure is remembered as long as the timeline lives. Failures that follow each other with the same error share one
-/// entry, so that a device which fails everything does not fill the memory.
+/// entry, so that a device which fails everything does not fill the memory. Nor does one that fails now and then for
+/// ever: of more than 16384 entries the two oldest are joined, with all tickets between them. Whoever asks as late as
+/// that may hear of a failure that was not his ticket's, but never misses one.
 ///
 /// ```
 /// use backend_api::{Progress, QueueId, Timeline};
@@ -213,6 +217,12 @@ impl State {
             return;
         }
         self.failures.insert(first, (last, error));
+        if self.failures.len() > FAILURES_MAX
+            && let Some((oldest, (_, error))) = self.failures.pop_first()
+            && let Some((_, (last, _))) = self.failures.pop_first()
+        {
+            self.failures.insert(oldest, (last, error));
+        }
     }
 }
 
@@ -254,6 +264,23 @@ mod tests {
         }
         assert_eq!(t.state.lock().failures.len(), 1);
         assert!(t.poll(500).is_err());
+    }
+
+    #[test]
+    fn failures_now_and_then_are_bounded_and_none_is_missed() {
+        let t = Timeline::new(QueueId::unique());
+        let newest = 2 * FAILURES_MAX as u64 + 1000;
+        for value in 1..=newest {
+            t.begin().unwrap();
+            let outcome =
+                if value % 2 == 0 { Err(Error::new(ErrorKind::CopyFailed, "fill")) } else { Ok(()) };
+            t.complete(value, outcome);
+        }
+        assert_eq!(t.state.lock().failures.len(), FAILURES_MAX);
+        assert!((2..=newest).step_by(2).all(|value| t.poll(value).is_err()));
+        // Only the oldest have lost their good neighbours.
+        assert!((1003..=newest).step_by(2).all(|value| t.poll(value).is_ok()));
+        assert!(t.poll(1).is_ok() && t.poll(501).is_err());
     }
 
     #[test]

@@ -258,7 +258,11 @@ fn driver() -> &'static Driver {
         module_load_data: module_load,
         ..Table::inert()
     };
-    Box::leak(Box::new(Driver::with(table)))
+    // Lives as long as the process, and is reachable, so that it is no leak.
+    static TABLES: Mutex<Vec<&'static Driver>> = Mutex::new(Vec::new());
+    let driver: &'static Driver = Box::leak(Box::new(Driver::with(table)));
+    TABLES.lock().push(driver);
+    driver
 }
 
 /// A device on a driver of its own.

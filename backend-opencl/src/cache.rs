@@ -1,8 +1,9 @@
 //! Built kernels on disk.
 //!
 //! A file holds everything that decides whether it fits (device, driver, source, build options) word for word, and a
-//! checksum. Whatever does not match in full is ignored and replaced. Files appear by renaming, so that a reader never
-//! sees half of one. Nothing that goes wrong here is an error: kernels are then built as if there were no cache.
+//! checksum. Whatever does not match in full is ignored and replaced. Files appear by renaming, so that a reader
+//! never sees half of one. Nothing that goes wrong here is an error: kernels are then built as if there were no
+//! cache.
 
 use std::fs;
 use std::io::Write;

@@ -12,12 +12,12 @@ use parking_lot::Mutex;
 use crate::courier::{Courier, Errand};
 use crate::discovery::{Discovered, Handles, Traits};
 use crate::error::{self, Severity};
-use crate::options::{Options, PinnedAccess};
+use crate::options::Options;
 use crate::program::Kernels;
 use crate::raw::{CommandQueue, Context, Memory, Order, Status};
 use crate::sys::sys;
 use crate::track::Track;
-use crate::waiters::Waiters;
+use crate::zero_copy;
 
 /// One opened device. Fields go in this order: the context last.
 #[derive(Debug)]
@@ -34,10 +34,9 @@ pub(crate) struct Core {
     tracks: Mutex<Vec<Weak<Track>>>,
     /// How many callbacks the driver still owes us, and errands the courier.
     pub callbacks: Arc<AtomicUsize>,
-    /// How pinned memory is made; copies alone if kernels were found not to reach it.
-    pub pinned_access: Mutex<PinnedAccess>,
+    /// Whether pinned memory is made of NVIDIA's host buffers, which kernels were seen to reach.
+    pub host_buffers_nv: bool,
     pub courier: Courier,
-    pub waiters: Waiters,
 }
 
 impl Core {
@@ -56,17 +55,18 @@ impl Core {
         let kernels =
             Kernels::new(&context, found, &options.kernel_cache).map_err(|error| error.on(&info))?;
         let mut traits = found.traits;
-        traits.shares_fine_grained &= options.share_host_memory;
+        traits.shares_fine_grained &= options.zero_copy;
+        // Kernels reach shared memory anyway.
+        let host_buffers_nv = options.zero_copy
+            && traits.has_host_buffers_nv
+            && !traits.shares_fine_grained
+            && zero_copy::works(&context, handles, &service, &kernels);
         let callbacks = Arc::default();
         let courier = Courier::new(&callbacks).map_err(|error| {
             Error::new(ErrorKind::Driver, OPERATION)
                 .with_detail(format!("no thread for wakers: {error}"))
                 .on(&info)
         })?;
-        // Kernels reach shared memory anyway.
-        let pinned_access =
-            if traits.shares_fine_grained { PinnedAccess::Copies } else { options.pinned_access };
-        let waiters = Waiters::new(options, info.kind);
         Ok(Arc::new(Self {
             handles,
             traits,
@@ -78,9 +78,8 @@ impl Core {
             lost: OnceLock::new(),
             tracks: Mutex::default(),
             callbacks,
-            pinned_access: Mutex::new(pinned_access),
+            host_buffers_nv,
             courier,
-            waiters,
         }))
     }
 

@@ -9,7 +9,7 @@ use std::task::Waker;
 use backend_api::{
     BufferId, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill, Gather,
     HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search,
-    Ticket, Transfer, racy,
+    Ticket, Transfer,
 };
 use parking_lot::RwLock;
 
@@ -19,11 +19,11 @@ use crate::fill;
 use crate::host::HostPiece;
 use crate::indexed::{Direction, indexed};
 use crate::memory::{Account, Buffer};
-use crate::options::{Options, PinnedAccess};
+use crate::options::Options;
 use crate::queue::{Queue, Statistics, unknown_queue};
 use crate::search::{Wanted, search};
 use crate::track::Mark;
-use crate::transfer::{Batch, Lookup};
+use crate::transfer::Lookup;
 
 /// A device that is reached through OpenCL 1.2.
 ///
@@ -139,79 +139,29 @@ impl OpenClDevice {
     pub fn open(found: &Discovered, options: &Options) -> Result<Self> {
         let core = Core::open(found, options)?;
         let service = Queue::new(&core).map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
-        let device = Self {
+        Ok(Self {
             account: Account::new(&core, options.budget_bytes),
             queues: RwLock::default(),
             memory: RwLock::default(),
             service,
             core,
-        };
-        if device.kernels_reach_pinned_memory() && !device.try_kernels_on_pinned_memory() {
-            tracing::info!(device = %device.core.info, "kernels do not reach pinned memory: copies alone");
-            *device.core.pinned_access.lock() = PinnedAccess::Copies;
-        }
-        Ok(device)
+        })
     }
 
-    /// Whether kernels copy pages straight from and to pinned memory although it is not shared memory, as
-    /// [`Options::pinned_access`] may ask.
+    /// Whether kernels work on pinned memory in place, as [`Options::zero_copy`] asks: it is shared memory, or a trial
+    /// of NVIDIA's host buffers has succeeded when the device was opened.
     ///
     /// ```
     /// use backend_opencl::{OpenClDevice, Options, devices};
     /// if let Some(found) = devices().first() {
-    ///     assert!(!OpenClDevice::open(found, &Options::new())?.kernels_reach_pinned_memory());
+    ///     let device = OpenClDevice::open(found, &Options::new().with_zero_copy(false))?;
+    ///     assert!(!device.kernels_reach_pinned_memory());
     /// }
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
     pub fn kernels_reach_pinned_memory(&self) -> bool {
-        *self.core.pinned_access.lock() != PinnedAccess::Copies
-    }
-
-    /// Sends pages there and back through kernels, several times with other bytes in the same memory.
-    fn try_kernels_on_pinned_memory(&self) -> bool {
-        const PAGE: u64 = 4096;
-        const PAGES: u64 = 64;
-        const ROUNDS: u8 = 3;
-        let bytes = (PAGES * PAGE) as usize;
-        let trial = || -> Result<bool> {
-            let buffer = Arc::new(Buffer::new(&self.core, &self.account, 2 * PAGES * PAGE)?);
-            let host = Arc::new(HostPiece::allocate(&self.core, 2 * bytes, HostMemory::Pinned)?);
-            let (buffer_id, host_id) = (BufferId::unique(), HostId::unique());
-            let mut pieces = Pieces::default();
-            pieces.buffers.insert(buffer_id, buffer);
-            pieces.hosts.insert(host_id, Arc::clone(&host));
-            let run = |list: &[Transfer]| -> Result<()> {
-                let mut submission = self.service.begin("open", ErrorKind::Driver)?;
-                let mut batch = Batch::default();
-                list.iter().try_for_each(|transfer| batch.add(&pieces, transfer, &submission))?;
-                batch.enqueue(&mut submission)?;
-                let ticket = submission.finish()?;
-                self.service.track.wait(ticket.value)
-            };
-            let slot = |i: u64| DeviceSpan::new(buffer_id, (PAGES - 1 - i) * 2 * PAGE);
-            let frame = |i: u64| HostSpan::new(host_id, i * PAGE);
-            for round in 0..ROUNDS {
-                let sent: Vec<u8> = (0..bytes).map(|i| (i / 4096 * 7 + i % 251) as u8 ^ round).collect();
-                // SAFETY: the first half of the piece, which no work in flight touches.
-                unsafe { racy::copy(sent.as_ptr(), host.at(0), bytes) };
-                let up = |i| Transfer::Upload { from: frame(i), to: slot(i), bytes: PAGE };
-                let down = |i| Transfer::Download { from: slot(i), to: frame(PAGES + i), bytes: PAGE };
-                run(&(0..PAGES).map(up).collect::<Vec<_>>())?;
-                run(&(0..PAGES).map(down).collect::<Vec<_>>())?;
-                let mut back = vec![0; bytes];
-                // SAFETY: the second half of the piece; the work that wrote to it is done.
-                unsafe { racy::copy(host.at(PAGES * PAGE), back.as_mut_ptr(), bytes) };
-                if back != sent {
-                    return Ok(false);
-                }
-            }
-            Ok(true)
-        };
-        trial().unwrap_or_else(|error| {
-            tracing::debug!(%error, "kernels cannot be tried on pinned memory");
-            false
-        })
+        self.core.traits.shares_fine_grained || self.core.host_buffers_nv
     }
 
     /// Whether the kernels came from the disk and were not built anew.

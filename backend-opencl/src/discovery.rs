@@ -54,6 +54,8 @@ pub(crate) struct Traits {
     pub max_group: usize,
     /// Kernels can work on host memory that the program reads at the same time.
     pub shares_fine_grained: bool,
+    /// Whether the driver has NVIDIA's `cl_nv_create_buffer`.
+    pub has_host_buffers_nv: bool,
     /// Whether the device says how much memory is free.
     pub tells_free_memory: bool,
 }
@@ -191,6 +193,7 @@ fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Option<Disco
             compute_units: device.max_compute_units().unwrap_or(1).max(1),
             max_group: device.max_work_group_size().unwrap_or(1).max(1),
             shares_fine_grained: shares_memory && shared & CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
+            has_host_buffers_nv: has("cl_nv_create_buffer"),
             tells_free_memory: amd,
         },
     })

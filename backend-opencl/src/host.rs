@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 
 use crate::core::Core;
 use crate::memory::Uses;
-use crate::options::PinnedAccess;
 use crate::queue::Queue;
 use crate::raw::{Argument, Memory};
 
@@ -31,7 +30,8 @@ pub(crate) struct HostPiece {
     backing: Backing,
 }
 
-// SAFETY: the address is only used in copies, whose validity the device checks and the contract's rules on races cover.
+// SAFETY: the address is only used in copies, whose validity the device checks and the contract's rules on races
+// cover.
 unsafe impl Send for HostPiece {}
 // SAFETY: as above.
 unsafe impl Sync for HostPiece {}
@@ -103,7 +103,7 @@ impl Writes {
 /// A buffer in page-locked memory, mapped for good.
 ///
 /// It is the way to get such memory, whose address copies then name: while a buffer is mapped, that is the use of it
-/// that all drivers allow. Kernels see the buffer only where that was tried out.
+/// that all drivers allow. Kernels use the buffer only where that was tried out.
 #[derive(Debug)]
 struct Mapping {
     core: Arc<Core>,
@@ -215,17 +215,21 @@ impl HostPiece {
                 .with_driver(i64::from(status), crate::error::name(status))
                 .on(&core.info)
         };
-        let access = *core.pinned_access.lock();
-        let memory = match access {
-            PinnedAccess::NvidiaKernels => {
-                core.context.host_buffer_nv(core.handles.platform, CL_MEM_READ_WRITE, padded)
-            }
-            _ => core.context.buffer(CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, padded),
+        let map = |memory: Memory| core.service.map(&memory, padded).map(|start| (memory, start));
+        let in_place = || {
+            let memory = core.context.host_buffer_nv(core.handles.platform, CL_MEM_READ_WRITE, padded);
+            memory.and_then(map).ok()
         };
-        let memory = memory.map_err(refused)?;
-        let start = core.service.map(&memory, padded).map_err(refused)?;
-        let kernels_from =
-            (access != PinnedAccess::Copies).then(|| start.align_offset(ALIGNMENT_BYTES) as u64);
+        // Memory that copies alone reach is better than none.
+        let (memory, start, for_kernels) = match core.host_buffers_nv.then(in_place).flatten() {
+            Some((memory, start)) => (memory, start, true),
+            None => {
+                let memory = core.context.buffer(CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR, padded);
+                let (memory, start) = memory.and_then(map).map_err(refused)?;
+                (memory, start, false)
+            }
+        };
+        let kernels_from = for_kernels.then(|| start.align_offset(ALIGNMENT_BYTES) as u64);
         let mapping = Mapping { core: Arc::clone(core), memory, address: start, kernels_from };
         let backing = Backing::Mapped { mapping };
         Ok(Self::aligned(start, bytes, backing))

@@ -1,5 +1,5 @@
-//! Gather and scatter: indices and values go through scratch memory of the device, a round at a time; or are worked on
-//! in place where the device can.
+//! Gather and scatter: indices and values go through scratch memory of the device, a round at a time; or are worked
+//! on in place where the device can.
 
 use std::sync::Arc;
 

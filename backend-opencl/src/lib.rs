@@ -16,30 +16,38 @@
 //!
 //! **Pinned memory** is a buffer that the driver allocated in host memory and that stays mapped for good; copies name
 //! its address. Where device and host share memory, it is fine-grained shared memory, on which kernels work in place.
-//! OpenCL cannot lock memory of the program: importing it as pinned is unsupported.
+//! On NVIDIA's cards it is made with the extension `cl_nv_create_buffer`, which puts it where kernels reach it; the
+//! standard does not promise that, so it is tried out when the device is opened, and without success copies do
+//! ([`Options::zero_copy`]). OpenCL cannot lock memory of the program: importing it as pinned is unsupported.
+//!
+//! **Pageable memory** is read by some drivers when a copy is enqueued, whatever the queue has still to do (NVIDIA's
+//! driver does so). A copy from it is therefore only enqueued once earlier work that writes there is done; `submit`
+//! blocks until then. Pinned memory never makes a call block.
 //!
 //! **Completion.** The last command of a submission carries an event, no other does. Events are looked at by those
-//! who ask; a driver's callback is only asked for where a [`Waker`](std::task::Waker) waits. When a driver answers with
-//! an error that may mean anything, the device is asked for something trivial: if that fails as well, it is lost.
+//! who ask; a driver's callback is only asked for where a [`Waker`](std::task::Waker) waits. Wakers run in a thread
+//! of the device or in whichever thread polls or waits, never in the driver's and never under a lock: they may use
+//! the device, wait, give memory back or drop the device. When a driver answers with an error that may mean
+//! anything, the device is asked for something trivial: if that fails as well, it is lost.
 //!
-//! **Kernels** are plain OpenCL C 1.2 without any extension, 64-bit atomics included. They are built when the device is
-//! opened and kept on disk ([`KernelCache`]).
+//! **Kernels** are plain OpenCL C 1.2 without any extension, 64-bit atomics included. They are built when the device
+//! is opened and kept on disk ([`KernelCache`]).
 //!
-//! **Searching** counts in one pass at the speed of memory; only chunks that have matches are read again, to list them
-//! in order. No match costs that one pass. A limit above 512 Ki indices makes the call wait for the counting, so as to
-//! fetch no more than there is.
+//! **Searching** counts in one pass at the speed of memory; only chunks that have matches are read again, to list
+//! them in order. No match costs that one pass. A limit above 512 Ki indices makes the call wait for the counting,
+//! so as to fetch no more than there is.
 //!
-//! **Many small copies** in one call go through a kernel where that helps: in place on shared memory, else, where the
-//! host side is one range, by way of scratch memory on the device and one long copy. All others are single copies under
-//! one flush.
+//! **Many small copies** in one call go through a kernel where that helps: in place where kernels reach the host
+//! memory, else, where the host side is one range, by way of scratch memory on the device and one long copy. All
+//! others are single copies under one flush.
 //!
 //! # Which devices the tests use
 //!
 //! All that are found, or those that `VMARRAY_OPENCL_DEVICE` names, by index or by a part of their name, identity or
-//! platform. `VMARRAY_TEST_BYTES` sets how much memory a check of the contract may use; with `VMARRAY_REQUIRE_DEVICE` a
-//! machine without a device fails. Where NVIDIA's driver is installed but not registered, put the path of
-//! `libnvidia-opencl.so.1` into a file `nvidia.icd` in a folder of your own, and name the folder in `OCL_ICD_VENDORS`.
-//! The example `opencl_check` lists and measures devices.
+//! platform. `VMARRAY_TEST_BYTES` sets how much memory a check of the contract may use; with
+//! `VMARRAY_REQUIRE_DEVICE` a machine without a device fails. Where NVIDIA's driver is installed but not registered,
+//! put the path of `libnvidia-opencl.so.1` into a file `nvidia.icd` in a folder of your own, and name the folder in
+//! `OCL_ICD_VENDORS`. The example `opencl_check` lists and measures devices.
 
 mod cache;
 mod core;
@@ -59,9 +67,9 @@ mod search;
 mod sys;
 mod track;
 mod transfer;
-mod waiters;
+mod zero_copy;
 
 pub use device::OpenClDevice;
 pub use discovery::{Discovered, devices, devices_matching};
-pub use options::{KernelCache, Options, PinnedAccess, Waiting};
+pub use options::{KernelCache, Options};
 pub use queue::Statistics;

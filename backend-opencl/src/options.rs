@@ -1,7 +1,6 @@
 //! How a device is opened.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 /// Where built kernels are kept between runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -15,38 +14,6 @@ pub enum KernelCache {
     Folder(PathBuf),
     /// Nowhere: kernels are built each time a device is opened.
     Off,
-}
-
-/// How a thread that waits for a ticket asks the driver, before it sleeps in it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Waiting {
-    /// Again and again: the shortest reaction.
-    #[default]
-    Spin,
-    /// With growing pauses: fewer calls, which take turns in most drivers.
-    BackOff,
-    /// One of the waiting threads asks for all of them.
-    Together,
-}
-
-/// What may touch pinned host memory of a device that shares no memory with the host.
-///
-/// Such memory is a buffer that stays mapped, and the standard leaves open what a kernel sees in one. Where a driver
-/// makes both the same memory, a kernel moves many small pages far faster than single copies do. Other than
-/// [`Copies`](Self::Copies) is tried out when the device is opened, and not used where bytes do not arrive:
-/// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory) tells.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PinnedAccess {
-    /// Copies alone, as the standard has it.
-    #[default]
-    Copies,
-    /// Copies, and kernels that copy pages.
-    Kernels,
-    /// The same with buffers of NVIDIA's extension `cl_nv_create_buffer`, which asks for memory of the host in so many
-    /// words.
-    NvidiaKernels,
 }
 
 /// How a device is opened.
@@ -67,17 +34,12 @@ pub struct Options {
     pub largest_allocation_bytes: Option<u64>,
     /// Where built kernels are kept between runs.
     pub kernel_cache: KernelCache,
-    /// Whether kernels work on pinned host memory in place, where the device shares fine-grained memory with the host
-    /// (processors and integrated GPUs). On by default; off, everything goes through copies, as on a card.
-    pub share_host_memory: bool,
-    /// What may touch pinned host memory, where it is not shared anyway.
-    pub pinned_access: PinnedAccess,
-    /// How a thread that waits asks the driver.
-    pub waiting: Waiting,
-    /// How long it asks before it sleeps in the driver, which frees the core but takes longer to wake up. `None`: 20
-    /// microseconds, a little more than the fastest round trips; not at all if the device is a processor, which needs
-    /// the core.
-    pub patience: Option<Duration>,
+    /// Whether kernels work on pinned host memory in place where they can: where the device shares fine-grained memory
+    /// with the host (processors and integrated GPUs), and on NVIDIA's cards, where small pages then move more
+    /// than ten times as fast. On by default; off, everything goes through copies.
+    /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory) tells whether
+    /// they can.
+    pub zero_copy: bool,
 }
 
 impl Default for Options {
@@ -86,10 +48,7 @@ impl Default for Options {
             budget_bytes: None,
             largest_allocation_bytes: None,
             kernel_cache: KernelCache::default(),
-            share_host_memory: true,
-            pinned_access: PinnedAccess::default(),
-            waiting: Waiting::default(),
-            patience: None,
+            zero_copy: true,
         }
     }
 }
@@ -124,22 +83,8 @@ impl Options {
 
     /// The same with or without kernels that work on host memory in place.
     #[must_use]
-    pub fn with_shared_host_memory(mut self, share: bool) -> Self {
-        self.share_host_memory = share;
-        self
-    }
-
-    /// The same with other users of pinned host memory.
-    #[must_use]
-    pub fn with_pinned_access(mut self, access: PinnedAccess) -> Self {
-        self.pinned_access = access;
-        self
-    }
-
-    /// The same with another way to wait, for so long before sleeping in the driver.
-    #[must_use]
-    pub fn with_waiting(mut self, waiting: Waiting, patience: Duration) -> Self {
-        (self.waiting, self.patience) = (waiting, Some(patience));
+    pub fn with_zero_copy(mut self, zero_copy: bool) -> Self {
+        self.zero_copy = zero_copy;
         self
     }
 }

@@ -175,7 +175,8 @@ impl Queue {
 
     /// Blocks until done, failed or lost.
     fn wait_quietly(&self, value: u64) {
-        // Every outcome but "pending" will do. After the loss of a device even that: the contract lets memory go then.
+        // Every outcome but "pending" will do. After the loss of a device even that: the contract lets memory go
+        // then.
         if value > 0 && !self.core.is_lost() {
             drop(self.track.wait(value));
         }

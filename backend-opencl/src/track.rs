@@ -1,12 +1,14 @@
 //! What is done of a queue's work.
 //!
 //! Each submission leaves a [`Mark`]: its number and the event of its last command. Nobody watches the events by
-//! default: whoever polls or waits asks the driver about the one event that matters, and then moves everything that is
-//! done from the list of marks to the [`Timeline`]. Only a ticket that a waker waits for costs a driver's callback.
+//! default: whoever polls or waits asks the driver about the one event that matters, and then moves everything that
+//! is done from the list of marks to the [`Timeline`]. Only a ticket that a waker waits for costs a driver's
+//! callback.
 //!
-//! Wakers are foreign code that may call the device. They are kept here and not in the timeline, and run where no lock
-//! is held and no driver waits for them to return: in whichever thread polls or waits, or in the device's [`Courier`].
-//! What a submission waits for while it holds its queue, it waits for by [`Track::settle`], which runs none.
+//! Wakers are foreign code that may call the device. They are kept here and not in the timeline, and run where no
+//! lock is held and no driver waits for them to return: in whichever thread polls or waits, or in the device's
+//! [courier](crate::courier). What a submission waits for while it holds its queue, it waits for by
+//! [`Track::settle`], which runs none.
 //!
 //! Order of moving: a mark is taken off the list only after the timeline knows its outcome, and marks are looked at
 //! from the oldest on. So several threads that do this at once repeat each other's work at worst, and no failure
@@ -102,17 +104,26 @@ impl Mark {
         let _ = self.status.compare_exchange(PENDING, status, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// What a kernel found wrong, of commands that are done. Looked at once, so that its place can then be used again.
+    /// What a kernel found wrong, of commands that are done. Looked at once, so that its place can then be used
+    /// again.
     fn judge(&self) -> Option<Error> {
         self.judged.get_or_init(|| self.verdict.as_ref().and_then(|verdict| verdict())).clone()
     }
 
-    /// Sleeps in the driver.
-    pub fn sleep(&self) {
-        if let Err(refusal) = self.event.wait()
-            && self.status() > 0
-        {
-            self.settle(refusal.min(-1));
+    /// Blocks until the commands are done or have failed. How it waits is the driver's choice: asking it again and
+    /// again was not faster, and takes turns with those who submit.
+    pub fn wait(&self) {
+        if self.known() <= 0 {
+            return;
+        }
+        match self.event.wait() {
+            // A driver reports the failure of what it waited for.
+            Ok(()) => self.settle(0),
+            Err(refusal) => {
+                if self.status() > 0 {
+                    self.settle(refusal.min(-1));
+                }
+            }
         }
     }
 }
@@ -193,8 +204,8 @@ impl Track {
         wakers.extract_if(.., |(value, _)| !pending(*value)).map(|(_, waker)| waker).collect()
     }
 
-    /// Moves whatever is done, up to `value`, to the timeline and wakes those who wait for it. Not to be called under a
-    /// lock.
+    /// Moves whatever is done, up to `value`, to the timeline and wakes those who wait for it. Not to be called
+    /// under a lock.
     fn advance(&self, value: u64) {
         self.collect(value);
         wake_all(self.due());
@@ -232,7 +243,7 @@ impl Track {
             return Ok(());
         }
         if let Some(mark) = self.find(value) {
-            self.core.waiters.wait(&mark);
+            mark.wait();
         }
         loop {
             self.collect(value);
@@ -242,17 +253,17 @@ impl Track {
             // A driver that reports an earlier command later than a later one.
             let front = self.pending.lock().front().cloned();
             match front {
-                Some(mark) => mark.sleep(),
+                Some(mark) => mark.wait(),
                 None => std::thread::yield_now(),
             }
         }
     }
 
-    /// Blocks until the commands of one submission are done and its verdict is known. Unknown values are done. Runs no
-    /// waker and judges no failure, so that it can be called under any lock.
+    /// Blocks until the commands of one submission are done and its verdict is known. Unknown values are done. Runs
+    /// no waker and judges no failure, so that it can be called under any lock.
     pub fn settle(&self, value: u64) {
         let Some(mark) = self.find(value) else { return };
-        self.core.waiters.wait(&mark);
+        mark.wait();
         if mark.known() == 0 {
             mark.judge();
         }
@@ -312,8 +323,8 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     }
 }
 
-/// Waits in a thread of its own and wakes; for drivers that refuse callbacks. Counts down once nothing of the device is
-/// held.
+/// Waits in a thread of its own and wakes; for drivers that refuse callbacks. Counts down once nothing of the device
+/// is held.
 fn elsewhere(counter: Arc<AtomicUsize>, wait: impl FnOnce() -> Vec<Waker> + Send + 'static) {
     let done = Arc::clone(&counter);
     let work = move || {

@@ -111,8 +111,8 @@ fn threads_with_several_queues_each_share_a_device() {
     for found in &found {
         for options in [
             Options::new(),
-            Options::new().with_shared_host_memory(false),
-            Options::new().with_largest_allocation_bytes(50_000).with_shared_host_memory(false),
+            Options::new().with_zero_copy(false),
+            Options::new().with_largest_allocation_bytes(50_000).with_zero_copy(false),
         ] {
             let device = Arc::new(
                 OpenClDevice::open(found, &options.with_budget_bytes(BUDGET))

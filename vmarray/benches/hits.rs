@@ -17,7 +17,7 @@ type Array<T> = VirtualArray<T, HostDevice>;
 
 /// 8 MiB of `u32`: more than the second-level cache of most processors.
 const LEN: usize = 2 << 20;
-const STEPS: usize = 1 << 16;
+const STEPS: usize = 1 << 20;
 
 fn resident<T: vmarray::Element>(len: usize, value: T) -> Array<T> {
     let device = Arc::new(HostDevice::new(4 << 30).expect("a device of host RAM"));
@@ -32,15 +32,14 @@ fn resident<T: vmarray::Element>(len: usize, value: T) -> Array<T> {
     array
 }
 
-/// Well spread, cheap to compute, the same for all.
-fn indices(len: usize, seed: u64) -> Vec<u32> {
+/// Runs an access at [`STEPS`] places, well spread over all of the array; the same for all.
+#[inline(always)]
+fn at_random(len: usize, seed: u64, mut access: impl FnMut(usize)) {
     let mut state = seed;
-    (0..STEPS)
-        .map(|_| {
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            ((state >> 33) as usize % len) as u32
-        })
-        .collect()
+    for _ in 0..STEPS {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        access(((u128::from(state) * len as u128) >> 64) as usize);
+    }
 }
 
 /// The obvious way to write a page cache: a lock, a map from pages to frames, a list for the order of use.
@@ -81,31 +80,32 @@ fn group<'a>(c: &'a mut Criterion, name: &str, elements: usize) -> BenchmarkGrou
     group
 }
 
+/// Sums what is read, so that the reads are needed.
+fn sum(seed: u64, len: usize, mut read: impl FnMut(usize) -> u32) -> u32 {
+    let mut sum = 0_u32;
+    at_random(len, seed, |i| sum = sum.wrapping_add(read(i)));
+    sum
+}
+
 fn random(c: &mut Criterion) {
-    let (vec, array, locked) = (vec![1_u32; LEN], resident(LEN, 1_u32), LockedCache::new(LEN, 16384, 4));
-    let places = indices(LEN, 1);
+    let (mut vec, array, locked) = (vec![1_u32; LEN], resident(LEN, 1_u32), LockedCache::new(LEN, 16384, 4));
     let mut get = group(c, "random get u32", STEPS);
     get.bench_function("vec", |b| {
-        b.iter(|| places.iter().fold(0_u32, |sum, &i| sum.wrapping_add(black_box(&vec)[i as usize])));
+        let vec = &black_box(&vec)[..];
+        b.iter(|| sum(1, LEN, |i| vec[i]));
     });
-    get.bench_function("array", |b| {
-        b.iter(|| places.iter().fold(0_u32, |sum, &i| sum.wrapping_add(array.get(i as usize).unwrap())));
-    });
-    get.bench_function("mutex and hash map", |b| {
-        b.iter(|| places.iter().fold(0_u32, |sum, &i| sum.wrapping_add(locked.with(i as usize, |x| *x))));
-    });
+    get.bench_function("array", |b| b.iter(|| sum(1, LEN, |i| array.get(i).unwrap())));
+    get.bench_function("mutex and hash map", |b| b.iter(|| sum(1, LEN, |i| locked.with(i, |x| *x))));
     get.finish();
 
-    let mut vec = vec;
     let mut set = group(c, "random set u32", STEPS);
     set.bench_function("vec", |b| {
-        b.iter(|| places.iter().for_each(|&i| black_box(&mut vec)[i as usize] = i));
+        let vec = &mut black_box(&mut vec)[..];
+        b.iter(|| at_random(LEN, 1, |i| vec[i] = i as u32));
     });
-    set.bench_function("array", |b| {
-        b.iter(|| places.iter().for_each(|&i| array.set(i as usize, i).unwrap()))
-    });
+    set.bench_function("array", |b| b.iter(|| at_random(LEN, 1, |i| array.set(i, i as u32).unwrap())));
     set.bench_function("mutex and hash map", |b| {
-        b.iter(|| places.iter().for_each(|&i| locked.with(i as usize, |x| *x = i)));
+        b.iter(|| at_random(LEN, 1, |i| locked.with(i, |x| *x = i as u32)));
     });
     set.finish();
 }
@@ -166,32 +166,17 @@ fn sequential(c: &mut Criterion) {
 
 fn records(c: &mut Criterion) {
     let len = LEN / 11;
-    let (vec, array) = (vec![[1_u32; 11]; len], resident(len, [1_u32; 11]));
-    let places = indices(len, 2);
+    let (mut vec, array) = (vec![[1_u32; 11]; len], resident(len, [1_u32; 11]));
     let mut get = group(c, "random get 44 bytes", STEPS);
-    get.bench_function("vec", |b| {
-        b.iter(|| {
-            places.iter().for_each(|&i| {
-                black_box(black_box(&vec)[i as usize]);
-            })
-        });
-    });
-    get.bench_function("array", |b| {
-        b.iter(|| {
-            places.iter().for_each(|&i| {
-                black_box(array.get(i as usize).unwrap());
-            })
-        });
-    });
+    get.bench_function("vec", |b| b.iter(|| sum(2, len, |i| black_box(vec[i])[5])));
+    get.bench_function("array", |b| b.iter(|| sum(2, len, |i| black_box(array.get(i).unwrap())[5])));
     get.finish();
-    let mut vec = vec;
     let mut set = group(c, "random set 44 bytes", STEPS);
     set.bench_function("vec", |b| {
-        b.iter(|| places.iter().for_each(|&i| black_box(&mut vec)[i as usize] = [i; 11]));
+        let vec = &mut black_box(&mut vec)[..];
+        b.iter(|| at_random(len, 2, |i| vec[i] = [i as u32; 11]));
     });
-    set.bench_function("array", |b| {
-        b.iter(|| places.iter().for_each(|&i| array.set(i as usize, [i; 11]).unwrap()));
-    });
+    set.bench_function("array", |b| b.iter(|| at_random(len, 2, |i| array.set(i, [i as u32; 11]).unwrap())));
     set.finish();
 }
 
@@ -204,14 +189,10 @@ fn threads(c: &mut Criterion) {
             b.iter_custom(|rounds| {
                 let barrier = std::sync::Barrier::new(threads);
                 let work = |seed: u64| {
-                    let places = indices(LEN, seed);
                     barrier.wait();
                     let start = Instant::now();
                     for _ in 0..rounds {
-                        let sum = places
-                            .iter()
-                            .fold(0_u32, |sum, &i| sum.wrapping_add(array.get(i as usize).unwrap()));
-                        black_box(sum);
+                        black_box(sum(seed, LEN, |i| array.get(i).unwrap()));
                     }
                     start.elapsed()
                 };

@@ -11,7 +11,7 @@ use crate::any::AnyDevice;
 use crate::builder::Builder;
 use crate::element::{self, Element, Layout};
 use crate::error::{Error, ErrorKind, Result, index_outside};
-use crate::page::state::{DIRTY, RESIDENT};
+use crate::page::state::{AHEAD, DIRTY, RESIDENT};
 use crate::page::{
     Entry, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
 };
@@ -41,19 +41,28 @@ use crate::stats::Stats;
 /// through a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory as acquire loads and
 /// release stores do, so an element can hand over other data. Operations on ranges are atomic by page, not as a whole.
 ///
+/// # Lifetime
+///
+/// The contents live as long as the array. Dropping it waits for copies in flight, writes nothing back and gives all
+/// memory back: on a device that outlives the array, such as a file, elements written last may never have arrived.
+/// [`flush`](Self::flush) first what is to be found there.
+///
 /// # Cost
 ///
-/// A hit takes no lock and, for elements of 1, 2, 4 or 8 bytes, writes nothing that another thread reads. A miss copies
-/// one page, and a second one if it has to evict a page that was written to. Threads that miss different pages do not
-/// wait for each other.
+/// A hit takes no lock and, for elements of 1, 2, 4 or 8 bytes, writes nothing that another thread reads; except under
+/// [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru), which notes every access under a lock. A miss copies one page,
+/// and a second one if it has to evict a page that was written to. Threads that miss different pages do not wait for
+/// each other. Single accesses and slices taking turns on one page cost a barrier on all cores, some microseconds, each
+/// time.
 ///
 /// # Locks
 ///
 /// [Page guards](crate::PageRef), cursors and iterators hold pages; while they do, other threads that want to write to
 /// such a page (or, of a [`PageMut`](crate::PageMut), to read it) wait. A thread that holds guards itself never waits
 /// for something that might wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
-/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. No other operation holds anything while code of the
-/// caller runs.
+/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. Guarded pages are ordered by the age of their arrays,
+/// then by number: a thread that takes guards in ascending order may wait for other guards. A leaked guard counts as
+/// held by its thread as long as its array lives. No other operation holds anything while code of the caller runs.
 ///
 /// # Example
 ///
@@ -195,7 +204,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Reads an element.
     ///
-    /// A hit takes no lock; a miss copies one page from its device and blocks until it is there.
+    /// A hit takes no lock (but see [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru)); a miss copies one page from its
+    /// device and blocks until it is there.
     ///
     /// # Errors
     /// [`IndexOutside`](crate::ErrorKind::IndexOutside); on a miss also [`Device`](crate::ErrorKind::Device) and, for
@@ -220,14 +230,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: the frame is one of pages of `T`, aligned to more than a word, and `at` is within its page. While
             // the gate is open all access is atomic.
-            let found = read_lock_free(entry, self.counter, |frame| unsafe {
-                element::load(frame.cast::<T>().add(at))
+            let found = read_lock_free(entry, self.counter, at, |frame| unsafe {
+                Some(element::load(frame.cast::<T>().add(at)))
             });
             if let Some(value) = found {
                 return Ok(value);
             }
         // SAFETY: as above; what a racing writer made of the value is found out by the version.
-        } else if let Some(Some(value)) = read_lock_free(entry, self.counter, |frame| unsafe {
+        } else if let Some(value) = read_lock_free(entry, self.counter, at, |frame| unsafe {
             read_validated(entry, frame.cast::<T>().add(at))
         }) {
             return Ok(value);
@@ -249,7 +259,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 read_validated(entry, element)
             }
         });
-        if let Some(Some(value)) = found {
+        if let Some(value) = found {
             return Ok(value);
         }
         let held = self.pager.share(page as u64, Holder::Pin)?;
@@ -290,18 +300,23 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let entry = unsafe { self.entry(page) };
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: as in `get`; the write gate is open to atomic writes.
-            let done = write_lock_free(entry, self.counter, |frame| unsafe {
+            let done = write_lock_free(entry, self.counter, at, |frame| unsafe {
                 element::store(frame.cast::<T>().add(at), value);
             });
             if done.is_some() {
                 return Ok(());
             }
-        } else if self.recency && entry.try_exclusive(Holder::Pin).is_ok() {
+        } else if self.recency
+            && let Ok(before) = entry.try_exclusive(Holder::Pin)
+        {
             // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
             unsafe { element::write_racy(entry.address().cast::<T>().add(at), &value) };
             count_hit(self.counter);
             if entry.release_exclusive(Holder::Pin, DIRTY) {
                 unpark(entry);
+            }
+            if before.any(AHEAD) {
+                self.pager.advance(page as u64);
             }
             return Ok(());
         }
@@ -313,7 +328,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     fn set_slowly(&self, page: usize, at: usize, value: T) -> Result<()> {
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: as in `set`.
-            self.write_word(page, at, |element| unsafe { element::store(element, value) })
+            self.write_word(page, at, |element| unsafe { element::store(element, value) }, |()| true)
         } else {
             self.latched(page, |held| {
                 // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
@@ -323,21 +338,32 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Runs an atomic write on a single-word element.
+    /// Runs an atomic write on a single-word element; `wrote` tells from its result whether it changed anything.
     #[inline]
-    fn write_word<R>(&self, page: usize, at: usize, write: impl Fn(*mut T) -> R) -> Result<R> {
+    fn write_word<R>(
+        &self,
+        page: usize,
+        at: usize,
+        write: impl Fn(*mut T) -> R,
+        wrote: impl Fn(&R) -> bool,
+    ) -> Result<R> {
         // SAFETY: the caller checked the index.
         let entry = unsafe { self.entry(page) };
         // SAFETY: `at` is within the page.
         let access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
-        if let Some(result) = write_lock_free(entry, self.counter, access) {
+        if let Some(result) = write_lock_free(entry, self.counter, at, access) {
             return Ok(result);
         }
-        self.write_word_slowly(page, access)
+        self.write_word_slowly(page, access, wrote)
     }
 
     #[cold]
-    fn write_word_slowly<R>(&self, page: usize, access: impl Fn(*mut u8) -> R) -> Result<R> {
+    fn write_word_slowly<R>(
+        &self,
+        page: usize,
+        access: impl Fn(*mut u8) -> R,
+        wrote: impl Fn(&R) -> bool,
+    ) -> Result<R> {
         // SAFETY: the caller checked the index.
         let entry = unsafe { self.entry(page) };
         if let Some(result) = write_fenced(entry, self.counter, &access) {
@@ -346,7 +372,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let mut result = None;
         self.latched(page, |held| {
             // Lock-free accesses may go on: this one is atomic as well.
-            result = Some(access(held.address));
+            let outcome = result.insert(access(held.address));
+            if !wrote(outcome) {
+                return 0;
+            }
             if self.recency {
                 entry.open_writes();
             }
@@ -382,7 +411,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: a single word, aligned, reached only atomically.
-            return self.write_word(page, at, |element| unsafe { element::swap(element, value) });
+            return self.write_word(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
         }
         let mut old = None;
         self.latched(page, |held| {
@@ -415,8 +444,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: a single word, aligned, reached only atomically.
-            return self
-                .write_word(page, at, |element| unsafe { element::compare_exchange(element, current, new) });
+            let write = |element| unsafe { element::compare_exchange(element, current, new) };
+            return self.write_word(page, at, write, Result::is_ok);
         }
         let mut outcome = None;
         self.latched(page, |held| {

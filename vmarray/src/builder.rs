@@ -20,8 +20,7 @@ const PAGE_BYTES: usize = 64 << 10;
 const CACHE_BYTES: usize = 256 << 20;
 /// Frames are aligned to cache lines, so that neither copies nor threads meet in one.
 const FRAME_ALIGN: usize = 64;
-/// Channel numbers, and what the eviction policies count, stay below these.
-const CHANNELS_MAX: usize = 1 << 16;
+/// What the eviction policies count stays below this.
 const FRAMES_MAX: usize = 1 << 30;
 
 #[derive(Clone, Copy, Debug)]
@@ -199,7 +198,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             .collect::<Result<Vec<u64>, backend_api::Error>>()?;
         let mut turns = take_turns(&self.placement.channels(&usable)?);
         // A channel without a page would be of no use.
-        turns.truncate(usize::try_from(pages).unwrap_or(CHANNELS_MAX).clamp(1, CHANNELS_MAX));
+        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
         let channels = turns.len() as u64;
         let slots = |channel: u64| (pages + channels - 1 - channel) / channels;
         for (number, device) in devices.iter().enumerate() {
@@ -229,6 +228,7 @@ impl<T: Element, D: Device> Builder<T, D> {
                     channels: turns.len() as u32,
                     slots: slots(index),
                     page_bytes,
+                    element_bytes: Layout::<T>::BYTES,
                     frame_stride,
                     frames_max: frames.clamp(1, most) as u32,
                     policy: self.eviction,
@@ -254,8 +254,9 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
     /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices), [`NoChannels`](ErrorKind::NoChannels),
-    /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`DoesNotFit`](ErrorKind::DoesNotFit),
-    /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
+    /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
+    /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
+    /// [`Device`](ErrorKind::Device) for refused memory.
     ///
     /// ```
     /// use vmarray::{ErrorKind, VirtualArray};

@@ -6,17 +6,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Progress, Queue,
-    Ticket, Transfer as Copy,
+    QueueId, Ticket, Transfer as Copy,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::error::{ErrorKind, Result};
 use crate::evict::{EvictionPolicy, Evictor, Verdict};
 use crate::guards;
-use crate::page::state::{AHEAD, DIRTY};
+use crate::page::state::{AHEAD, DIRTY, USED};
 use crate::page::{
     Access, Entry, Holder, PageTable, State, Sweep, barrier_all, drain_all, quiesce_by, unpark,
 };
@@ -27,6 +28,8 @@ use crate::stats::Counters;
 const ROUND_FRAMES_MAX: usize = 32;
 /// A round takes at most this share of the frames, so that small caches keep what they hold.
 const ROUND_SHARE: usize = 8;
+/// How many dirty pages beyond a full batch a sweep passes over, at least, in search of clean ones.
+const DIRTY_PATIENCE: usize = 64;
 /// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
 
@@ -56,7 +59,7 @@ pub(crate) enum Then {
 #[derive(Debug)]
 enum Work {
     Load { page: u64, frame: u32, then: Then },
-    WriteBack(Vec<u64>),
+    WriteBack { pages: Vec<u64>, evicting: bool },
 }
 
 #[derive(Debug)]
@@ -69,7 +72,7 @@ impl Transfer {
     fn concerns(&self, wanted: u64) -> bool {
         match &self.work {
             Work::Load { page, .. } => *page == wanted,
-            Work::WriteBack(pages) => pages.contains(&wanted),
+            Work::WriteBack { pages, .. } => pages.contains(&wanted),
         }
     }
 }
@@ -98,6 +101,7 @@ pub(crate) struct ChannelPlan<D> {
     pub(crate) channels: u32,
     pub(crate) slots: u64,
     pub(crate) page_bytes: usize,
+    pub(crate) element_bytes: usize,
     pub(crate) frame_stride: usize,
     pub(crate) frames_max: u32,
     pub(crate) policy: EvictionPolicy,
@@ -121,6 +125,8 @@ pub(crate) struct Channel<D: Device> {
     index: u32,
     channels: u32,
     page_bytes: usize,
+    /// The length of what is copied for single elements.
+    cell_bytes: usize,
     frame_stride: usize,
     frames_max: u32,
     recency: bool,
@@ -139,6 +145,12 @@ struct Shard<D: Device> {
     /// Frames of pages, for an exact order only.
     frame_of: HashMap<u64, u32>,
     transfers: Vec<Transfer>,
+    /// Loads that failed, until whoever asked for them has been told.
+    failed_loads: Vec<(Ticket, u64, backend_api::Error)>,
+    /// The first failure of a write-back that nobody has been told of.
+    write_error: Option<backend_api::Error>,
+    /// Pages that an eviction had written back: the next victims, unless they were used since.
+    cleaned: Vec<u64>,
     growing: bool,
     /// Set when the system gave no more memory: the cache stays as large as it is.
     full: bool,
@@ -159,10 +171,16 @@ unsafe impl<D: Device> Send for Bounce<D> {}
 /// Whether a frame is worth waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Yes, for this kind of holder. A guard has been admitted already.
-    Wait(Holder),
-    /// No.
+    Wait,
     Try,
+}
+
+/// Why pages are written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To take their frames next.
+    Evict,
+    Flush,
 }
 
 impl<D: Device> Channel<D> {
@@ -186,6 +204,9 @@ impl<D: Device> Channel<D> {
                 pages: Vec::new(),
                 frame_of: HashMap::new(),
                 transfers: Vec::new(),
+                failed_loads: Vec::new(),
+                write_error: None,
+                cleaned: Vec::new(),
                 growing: false,
                 full: false,
                 memory: plan.memory,
@@ -198,6 +219,7 @@ impl<D: Device> Channel<D> {
             index: plan.index,
             channels: plan.channels,
             page_bytes: plan.page_bytes,
+            cell_bytes: plan.element_bytes.next_multiple_of(64),
             frame_stride: plan.frame_stride,
             frames_max: plan.frames_max,
             recency,
@@ -228,20 +250,16 @@ impl<D: Device> Channel<D> {
         self.slots.bytes()
     }
 
-    /// The page whose home is a slot of this channel.
-    pub(crate) fn page_of_slot(&self, slot: u64) -> u64 {
-        slot * u64::from(self.channels) + u64::from(self.index)
-    }
-
     pub(crate) fn frames_max(&self) -> u32 {
         self.frames_max
     }
 
     /// Bytes of RAM that the frames take now, and may take, and what kind of memory new ones are made of.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
+        let cells: usize = self.bounce.lock().chunks.iter().map(HostBuffer::bytes).sum();
         let shard = self.shard.lock();
-        let bytes = shard.chunks.iter().map(HostBuffer::bytes).sum();
-        (bytes, self.frames_max as usize * self.frame_stride, shard.memory)
+        let frames: usize = shard.chunks.iter().map(HostBuffer::bytes).sum();
+        (frames + cells, self.frames_max as usize * self.frame_stride + cells, shard.memory)
     }
 
     /// Takes one more chunk of host memory for frames.
@@ -297,7 +315,7 @@ impl<D: Device> Channel<D> {
         result
     }
 
-    /// Gets a frame that nobody uses, for this kind of holder. `None` only to the impatient.
+    /// Gets a frame that nobody uses. `None` only to the impatient.
     pub(crate) fn take_frame(&self, table: &PageTable, patience: Patience) -> Result<Option<Frame>> {
         let mut turns = 0_u32;
         loop {
@@ -316,41 +334,53 @@ impl<D: Device> Channel<D> {
             let victims = self.choose_victims(&mut shard, table);
             drop(shard);
             let frame = self.free_clean(table, &victims.clean);
-            let started = self.write_back(table, &victims.dirty);
+            let started = self.write_back(table, &victims.dirty, Purpose::Evict);
             if frame.is_some() {
+                // The next flush tells of a failure.
                 return Ok(frame);
             }
-            started?;
-            let Patience::Wait(holder) = patience else { return Ok(None) };
+            if let Err(error) = started {
+                self.shard.lock().write_error = None;
+                return Err(error);
+            }
+            if patience == Patience::Try {
+                return Ok(None);
+            }
             turns += 1;
-            self.await_frame(table, holder, turns)?;
+            self.await_frame(table, turns)?;
         }
     }
 
     /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
-    fn await_frame(&self, table: &PageTable, holder: Holder, turns: u32) -> Result<()> {
+    fn await_frame(&self, table: &PageTable, turns: u32) -> Result<()> {
         let mut shard = self.shard.lock();
         if !shard.free.is_empty() {
             return Ok(());
         }
-        let oldest =
-            shard.transfers.iter().find(|t| matches!(t.work, Work::WriteBack(_))).or(shard.transfers.first());
-        if let Some(ticket) = oldest.map(|t| t.ticket) {
-            let write_back = oldest.is_some_and(|t| matches!(t.work, Work::WriteBack(_)));
+        let is_write_back = |t: &&Transfer| matches!(t.work, Work::WriteBack { .. });
+        let oldest = shard.transfers.iter().find(is_write_back).or(shard.transfers.first());
+        if let Some((ticket, write_back)) = oldest.map(|t| (t.ticket, is_write_back(&t))) {
             drop(shard);
             self.counters.waits.add(1);
             let outcome = self.finish(table, ticket);
-            return if write_back { outcome } else { Ok(()) };
+            if write_back && outcome.is_err() {
+                // Told to whoever needs the frame.
+                self.shard.lock().write_error = None;
+                return outcome;
+            }
+            return Ok(());
         }
-        let frames = shard.frames.len() as u32;
-        let others = shard.guards - u32::from(holder == Holder::Guard);
-        if others >= frames && frames > 0 {
+        // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
+        let is_guarded =
+            |page: &&u64| **page != NO_PAGE && table.entry(**page).state(Ordering::Acquire).guards() > 0;
+        let guarded = shard.pages.iter().filter(is_guarded).count();
+        if guarded > 0 && guarded == shard.frames.len() {
             if guards::held() {
-                return Err(
-                    ErrorKind::TooManyGuards { channel: self.index, frames: u64::from(frames) }.into()
-                );
+                let frames = shard.frames.len() as u64;
+                return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
             }
             self.counters.waits.add(1);
+            // Every guard that goes takes the lock and notifies after it has let go of its page.
             self.freed.wait(&mut shard);
             return Ok(());
         }
@@ -416,12 +446,33 @@ impl<D: Device> Channel<D> {
     fn choose_victims(&self, shard: &mut Shard<D>, table: &PageTable) -> Victims {
         let want = self.round_frames();
         let mut victims = Victims::default();
-        let Shard { evictor, pages, frames, frame_of, .. } = shard;
-        evictor.victims(want, &mut |frame| {
+        let Shard { evictor, pages, frames, frame_of, cleaned, chunks, .. } = shard;
+        if self.recency {
+            // Under an exact order they come first anyway.
+            for page in std::mem::take(cleaned) {
+                if victims.clean.len() == want {
+                    cleaned.push(page);
+                } else if let Sweep::Claimed(before) = table.entry(page).sweep(true, false) {
+                    let frame = frames[frame_number(chunks, self.frame_stride, table.entry(page).address())];
+                    evictor.removed(frame.index);
+                    pages[frame.index as usize] = NO_PAGE;
+                    victims.clean.push(Victim { page, frame, before });
+                }
+            }
+        } else {
+            cleaned.clear();
+        }
+        let still_wanted = want - victims.clean.len();
+        // Clean pages are looked for behind dirty ones, but not through all of a large cache.
+        let mut patience = DIRTY_PATIENCE.max(4 * want);
+        evictor.victims(still_wanted, &mut |frame| {
             let page = pages[frame as usize];
-            match table.entry(page).sweep(self.recency) {
+            match table.entry(page).sweep(self.recency, victims.dirty.len() < want) {
                 Sweep::SecondChance => Verdict::Referenced,
-                Sweep::Busy => Verdict::Skip,
+                Sweep::Busy => {
+                    patience -= usize::from(victims.dirty.len() >= want);
+                    if patience == 0 { Verdict::Stop } else { Verdict::Skip }
+                }
                 Sweep::Claimed(before) => {
                     victims.clean.push(Victim { page, frame: frames[frame as usize], before });
                     pages[frame as usize] = NO_PAGE;
@@ -430,7 +481,7 @@ impl<D: Device> Channel<D> {
                 }
                 Sweep::WriteBack(before) => {
                     victims.dirty.push(Victim { page, frame: frames[frame as usize], before });
-                    if victims.dirty.len() >= want { Verdict::Stop } else { Verdict::Skip }
+                    Verdict::Skip
                 }
             }
         });
@@ -458,7 +509,12 @@ impl<D: Device> Channel<D> {
     /// Starts to write pages back that [`Sweep::WriteBack`] or `try_write_back` gave to the caller.
     ///
     /// On an error the pages are dirty as before and free for others.
-    pub(crate) fn write_back(&self, table: &PageTable, dirty: &[Victim]) -> Result<Option<Ticket>> {
+    pub(crate) fn write_back(
+        &self,
+        table: &PageTable,
+        dirty: &[Victim],
+        purpose: Purpose,
+    ) -> Result<Option<Ticket>> {
         if dirty.is_empty() {
             return Ok(None);
         }
@@ -475,7 +531,8 @@ impl<D: Device> Channel<D> {
                 self.counters.bytes_to_device.add(bytes * dirty.len() as u64);
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let mut shard = self.shard.lock();
-                shard.transfers.push(Transfer { ticket, work: Work::WriteBack(pages) });
+                let work = Work::WriteBack { pages, evicting: purpose == Purpose::Evict };
+                shard.transfers.push(Transfer { ticket, work });
                 // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
                 // to help now.
                 for victim in dirty {
@@ -488,6 +545,7 @@ impl<D: Device> Channel<D> {
             }
             Err(error) => {
                 self.counters.failed_write_backs.add(dirty.len() as u64);
+                self.shard.lock().write_error.get_or_insert_with(|| error.clone());
                 for victim in dirty {
                     let entry = table.entry(victim.page);
                     if entry.end_write_back(false) {
@@ -542,20 +600,43 @@ impl<D: Device> Channel<D> {
     pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
         let outcome = self.device.wait(ticket);
         let mut shard = self.shard.lock();
-        self.complete(&mut shard, table, ticket, outcome.is_ok());
+        self.complete(&mut shard, table, ticket, outcome.as_ref().err());
         drop(shard);
         outcome.map_err(Into::into)
     }
 
+    /// As [`finish`](Self::finish), for whoever asked for the load of a page. The outcome is that which the load was finished
+    /// with, by whomever.
+    pub(crate) fn finish_load(&self, table: &PageTable, ticket: Ticket, page: u64) -> Result<()> {
+        let outcome = self.device.wait(ticket);
+        let mut shard = self.shard.lock();
+        self.complete(&mut shard, table, ticket, outcome.as_ref().err());
+        match shard.failed_loads.iter().position(|(of, failed, _)| (*of, *failed) == (ticket, page)) {
+            Some(at) => Err(shard.failed_loads.swap_remove(at).2.into()),
+            None => Ok(()),
+        }
+    }
+
     /// Finishes what is done already, without waiting.
     fn reap(&self, shard: &mut MutexGuard<'_, Shard<D>>, table: &PageTable) {
+        // Queues are in order: behind the first pending ticket of a queue nothing is done.
+        let mut pending: [Option<QueueId>; 2] = [None; 2];
         let mut last = None;
         let mut tickets: Vec<Ticket> = shard.transfers.iter().map(|t| t.ticket).collect();
+        tickets.sort_unstable_by_key(|t| t.value);
         tickets.retain(|t| last.replace(*t) != Some(*t));
         for ticket in tickets {
+            if pending.contains(&Some(ticket.queue)) {
+                continue;
+            }
             match self.device.poll(ticket) {
-                Ok(Progress::Pending) => {}
-                outcome => self.complete(shard, table, ticket, outcome.is_ok()),
+                Ok(Progress::Pending) => {
+                    let free = pending.iter_mut().find(|queue| queue.is_none());
+                    if let Some(queue) = free {
+                        *queue = Some(ticket.queue);
+                    }
+                }
+                outcome => self.complete(shard, table, ticket, outcome.as_ref().err()),
             }
         }
     }
@@ -565,7 +646,7 @@ impl<D: Device> Channel<D> {
         shard: &mut MutexGuard<'_, Shard<D>>,
         table: &PageTable,
         ticket: Ticket,
-        success: bool,
+        error: Option<&backend_api::Error>,
     ) {
         let mut freed = false;
         let mut i = 0;
@@ -577,37 +658,44 @@ impl<D: Device> Channel<D> {
             match shard.transfers.swap_remove(i).work {
                 Work::Load { page, frame, then } => {
                     let entry = table.entry(page);
-                    if success {
-                        entry.install(shard.frames[frame as usize].address);
-                        shard.adopt(page, frame, self.recency);
-                        let wake = match then {
-                            Then::Share(holder) => entry.downgrade(holder),
-                            Then::Exclusive(holder) => {
-                                entry.hold_exclusive(holder);
-                                false
-                            }
-                            Then::Release => entry.release_exclusive(Holder::Pin, AHEAD),
-                        };
-                        if wake {
-                            unpark(entry);
+                    let wake = if let Some(error) = error {
+                        if then != Then::Release {
+                            shard.failed_loads.push((ticket, page, error.clone()));
                         }
-                    } else {
                         shard.release_frame(frame);
                         freed = true;
-                        if entry.vacate(false) {
+                        entry.vacate(false)
+                    } else {
+                        entry.install(shard.frames[frame as usize].address);
+                        shard.adopt(page, frame, self.recency);
+                        match then {
+                            Then::Share(holder) => entry.downgrade(holder),
+                            Then::Exclusive(holder) => entry.hold_exclusive(holder),
+                            // Its first lap through the cache is free.
+                            Then::Release => entry.release_exclusive(Holder::Pin, AHEAD | USED),
+                        }
+                    };
+                    if wake {
+                        unpark(entry);
+                    }
+                }
+                Work::WriteBack { pages, evicting } => {
+                    let count = pages.len() as u64;
+                    match error {
+                        None => self.counters.write_backs.add(count),
+                        Some(error) => {
+                            self.counters.failed_write_backs.add(count);
+                            shard.write_error.get_or_insert_with(|| error.clone());
+                        }
+                    }
+                    for page in &pages {
+                        let entry = table.entry(*page);
+                        if entry.end_write_back(error.is_none()) {
                             unpark(entry);
                         }
                     }
-                }
-                Work::WriteBack(pages) => {
-                    let counter =
-                        if success { &self.counters.write_backs } else { &self.counters.failed_write_backs };
-                    counter.add(pages.len() as u64);
-                    for page in pages {
-                        let entry = table.entry(page);
-                        if entry.end_write_back(success) {
-                            unpark(entry);
-                        }
+                    if evicting && error.is_none() {
+                        shard.cleaned.extend(pages);
                     }
                 }
             }
@@ -617,12 +705,18 @@ impl<D: Device> Channel<D> {
         }
     }
 
+    /// A failure of a write-back that nobody has been told of.
+    pub(crate) fn take_write_error(&self) -> Option<backend_api::Error> {
+        self.shard.lock().write_error.take()
+    }
+
     /// Waits for the transfer of a page that is in flight. Its outcome is told to whoever asked for it.
     pub(crate) fn help(&self, table: &PageTable, page: u64) {
         let ticket = self.shard.lock().transfers.iter().find(|t| t.concerns(page)).map(|t| t.ticket);
         match ticket {
             Some(ticket) => {
                 self.counters.waits.add(1);
+                // Kept for whoever asked for it.
                 let _ = self.finish(table, ticket);
             }
             // Its owner is about to put it on record, or somebody finished it just now.
@@ -643,7 +737,7 @@ impl<D: Device> Channel<D> {
             let page = *page;
             page != NO_PAGE
                 && range.contains(&page)
-                && (!only_dirty || table.entry(page).state(std::sync::atomic::Ordering::Acquire).any(DIRTY))
+                && (!only_dirty || table.entry(page).state(Ordering::Acquire).any(DIRTY))
         };
         let mut pages: Vec<u64> = shard.pages.iter().copied().filter(wanted).collect();
         drop(shard);
@@ -687,6 +781,7 @@ impl<D: Device> Channel<D> {
         let order = self.write_order.lock();
         let ticket = self.writes.fill(&fill);
         drop(order);
+        self.counters.submissions.add(1);
         Ok(self.device.wait(ticket?)?)
     }
 
@@ -698,6 +793,7 @@ impl<D: Device> Channel<D> {
         let _order = self.write_order.lock();
         let last_write = self.writes.submit(&[])?;
         self.fetches.order_after(last_write)?;
+        self.counters.submissions.add(1);
         let ticket = submit(&self.fetches)?;
         self.writes.order_after(ticket)?;
         Ok(ticket)
@@ -708,9 +804,10 @@ impl<D: Device> Channel<D> {
         let (host, address) = self.bounce_cell()?;
         let from = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
         let copy = Copy::Download { from, to: host, bytes: into.len() as u64 };
+        self.counters.submissions.add(1);
         let result = self.fetches.submit(&[copy]).and_then(|ticket| self.device.wait(ticket));
         if result.is_ok() {
-            // SAFETY: the cell is as long as a page and this thread's alone; the copy into it is done.
+            // SAFETY: the cell is as long as an element and this thread's alone; the copy into it is done.
             unsafe { address.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
             self.counters.bytes_from_device.add(into.len() as u64);
         }
@@ -721,13 +818,14 @@ impl<D: Device> Channel<D> {
     /// Writes bytes at an offset of a page's home slot, which the caller has for itself.
     pub(crate) fn write_home(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
         let (host, address) = self.bounce_cell()?;
-        // SAFETY: the cell is as long as a page and this thread's alone.
+        // SAFETY: the cell is as long as an element and this thread's alone.
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(address, bytes.len()) };
         let to = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
         let copy = Copy::Upload { from: host, to, bytes: bytes.len() as u64 };
         let order = self.write_order.lock();
         let ticket = self.writes.submit(&[copy]);
         drop(order);
+        self.counters.submissions.add(1);
         let result = ticket.and_then(|ticket| self.device.wait(ticket));
         if result.is_ok() {
             self.counters.bytes_to_device.add(bytes.len() as u64);
@@ -738,21 +836,26 @@ impl<D: Device> Channel<D> {
 
     fn bounce_cell(&self) -> Result<(HostSpan, *mut u8)> {
         const CELLS: usize = 16;
-        let mut bounce = self.bounce.lock();
-        if let Some(cell) = bounce.free.pop() {
+        if let Some(cell) = self.bounce.lock().free.pop() {
             return Ok(cell);
         }
         let kind = self.shard.lock().memory;
-        let stride = self.frame_stride;
-        let chunk = HostBuffer::new(&self.device, CELLS * stride, kind)
-            .or_else(|_| HostBuffer::new(&self.device, CELLS * stride, HostMemory::Pageable))?;
-        for i in 0..CELLS {
+        let stride = self.cell_bytes;
+        let chunk = HostBuffer::new(&self.device, CELLS * stride, kind);
+        let chunk = match chunk {
+            Err(_) if self.fall_back => HostBuffer::new(&self.device, CELLS * stride, HostMemory::Pageable)?,
+            chunk => chunk?,
+        };
+        let cell = |i: usize| {
             // SAFETY: the chunk is `CELLS * stride` bytes long.
             let address = unsafe { chunk.address().as_ptr().add(i * stride) };
-            bounce.free.push((chunk.at((i * stride) as u64), address));
-        }
+            (chunk.at((i * stride) as u64), address)
+        };
+        let mut bounce = self.bounce.lock();
+        bounce.free.extend((1..CELLS).map(cell));
+        let first = cell(0);
         bounce.chunks.push(chunk);
-        Ok(bounce.free.pop().expect("cells were added above"))
+        Ok(first)
     }
 }
 
@@ -766,21 +869,26 @@ impl<D: Device> Shard<D> {
     }
 
     fn frame_at(&self, address: *mut u8, stride: usize) -> Frame {
-        let mut first = 0;
-        for chunk in &self.chunks {
-            let offset = address.addr().wrapping_sub(chunk.address().addr().get());
-            if offset < chunk.bytes() {
-                return self.frames[first + offset / stride];
-            }
-            first += chunk.bytes() / stride;
-        }
-        unreachable!("entries name frames of their own channel only")
+        self.frames[frame_number(&self.chunks, stride, address)]
     }
 
     fn release_frame(&mut self, frame: u32) {
         self.pages[frame as usize] = NO_PAGE;
         self.free.push(frame);
     }
+}
+
+/// The number of the frame at an address that an entry names.
+fn frame_number<D: Device>(chunks: &[HostBuffer<D>], stride: usize, address: *mut u8) -> usize {
+    let mut first = 0;
+    for chunk in chunks {
+        let offset = address.addr().wrapping_sub(chunk.address().addr().get());
+        if offset < chunk.bytes() {
+            return first + offset / stride;
+        }
+        first += chunk.bytes() / stride;
+    }
+    unreachable!("entries name frames of their own channel only")
 }
 
 /// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller holds the

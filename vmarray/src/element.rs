@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::mem::{MaybeUninit, transmute_copy};
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fence};
 
-use backend_api::racy;
+use backend_api::{Search, racy};
 use bytemuck::{NoUninit, Pod};
 
 /// What can be an element: plain data without padding, any bit pattern of which is valid, and which any thread may use.
@@ -128,19 +128,40 @@ pub(crate) unsafe fn compare_exchange<T: Element>(at: *mut T, current: T, new: T
     by_word!(T, compare_exchange)
 }
 
+/// The unsigned integer of a word that elements of this size and alignment can be copied by; bytes for all others.
+macro_rules! by_aligned_words {
+    ($T:ty, $words:ident, $bytes:expr) => {
+        match align_of::<$T>() {
+            8.. if size_of::<$T>() <= 256 => $words!(AtomicU64, u64),
+            4 if size_of::<$T>() <= 128 => $words!(AtomicU32, u32),
+            _ => $bytes,
+        }
+    };
+}
+
 /// Copies an element of any size out, word by word if it can be aligned. What it holds may be a mixture if others
 /// write.
 ///
 /// # Safety
-/// `at` is readable and only touched atomically meanwhile.
+/// `at` is readable, aligned for `T`, and only touched atomically meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: source vouched for by the caller; all bit patterns of `T` are valid, so every mixture is a value.
-    unsafe {
-        copy_small(at.cast(), value.as_mut_ptr().cast(), size_of::<T>(), align_of::<T>());
-        value.assume_init()
+    let to = value.as_mut_ptr();
+    macro_rules! words {
+        ($Atomic:ty, $word:ty) => {
+            for i in 0..size_of::<T>() / size_of::<$word>() {
+                // SAFETY: the source is vouched for by the caller; `i` words are inside of both sides, and aligned.
+                unsafe {
+                    to.cast::<$word>().add(i).write((*at.cast::<$Atomic>().add(i)).load(Ordering::Relaxed));
+                }
+            }
+        };
     }
+    // SAFETY: as above.
+    by_aligned_words!(T, words, unsafe { racy::copy(at.cast(), to.cast(), size_of::<T>()) });
+    // SAFETY: written whole; all bit patterns of `T` are valid, so every mixture is a value.
+    unsafe { value.assume_init() }
 }
 
 /// Copies an element of any size in, so that a racing [`read_racy`] finds out by the page's version.
@@ -150,34 +171,41 @@ pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
 #[inline(always)]
 pub(crate) unsafe fn write_racy<T: Element>(at: *mut T, value: &T) {
     fence(Ordering::Release);
-    // SAFETY: vouched for by the caller.
-    unsafe { copy_small(std::ptr::from_ref(value).cast(), at.cast(), size_of::<T>(), align_of::<T>()) }
-}
-
-/// # Safety
-/// As [`racy::copy`]; both sides are aligned to `align`.
-#[inline(always)]
-unsafe fn copy_small(from: *const u8, to: *mut u8, bytes: usize, align: usize) {
+    let from = std::ptr::from_ref(value);
     macro_rules! words {
-        ($Atomic:ty) => {
-            for i in 0..bytes / size_of::<$Atomic>() {
-                // SAFETY: `i` words are inside, and aligned since `align` is a multiple of a word's.
+        ($Atomic:ty, $word:ty) => {
+            for i in 0..size_of::<T>() / size_of::<$word>() {
+                // SAFETY: the target is vouched for by the caller; `i` words are inside of both sides, and aligned.
+                // The source is read plainly: atomic accesses through a shared reference to plain data are not allowed.
                 unsafe {
-                    let word = (*from.cast::<$Atomic>().add(i)).load(Ordering::Relaxed);
-                    (*to.cast::<$Atomic>().add(i)).store(word, Ordering::Relaxed);
+                    (*at.cast::<$Atomic>().add(i)).store(*from.cast::<$word>().add(i), Ordering::Relaxed);
                 }
             }
         };
     }
-    match align {
-        8.. if bytes <= 256 => words!(AtomicU64),
-        4 if bytes <= 128 => words!(AtomicU32),
-        // SAFETY: passed on.
-        _ => unsafe { racy::copy(from, to, bytes) },
-    }
+    // SAFETY: as above.
+    by_aligned_words!(T, words, unsafe { racy::write(at.cast(), bytemuck::bytes_of(value)) });
+}
+
+/// Checked at compile time for every field type that is used.
+const fn assert_searchable(bytes: usize) {
+    assert!(bytes > 0, "a field must have at least one byte");
+    assert!(bytes <= Search::VALUE_MAX_BYTES, "a field that is searched for must have at most 4096 bytes");
 }
 
 /// A field of an element, named in a type-checked way by [`field!`](crate::field).
+///
+/// It has 1 to 4096 bytes, which is what devices can search for.
+///
+/// ```
+/// let longest = vmarray::Field::<[u8; 4096], _>::whole();
+/// ```
+///
+/// Others do not compile:
+///
+/// ```compile_fail
+/// let too_long = vmarray::Field::<[u8; 8192], _>::whole();
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<T, F> {
     offset: usize,
@@ -196,6 +224,7 @@ impl<T: Element> Field<T, T> {
     /// ```
     #[must_use]
     pub const fn whole() -> Self {
+        const { assert_searchable(size_of::<T>()) };
         Self { offset: 0, marker: PhantomData }
     }
 }
@@ -203,8 +232,8 @@ impl<T: Element> Field<T, T> {
 impl<T: Element, F: NoUninit> Field<T, F> {
     /// Used by [`field!`](crate::field), which finds offset and type.
     #[doc(hidden)]
-    pub const fn at(offset: usize, _: fn(&T) -> &F) -> Self {
-        assert!(size_of::<F>() > 0, "a field must have at least one byte");
+    pub const fn at(offset: usize, _: fn(&T) -> *const F) -> Self {
+        const { assert_searchable(size_of::<F>()) };
         assert!(offset + size_of::<F>() <= size_of::<T>(), "a field must lie inside of its element");
         Self { offset, marker: PhantomData }
     }
@@ -217,7 +246,7 @@ impl<T: Element, F: NoUninit> Field<T, F> {
 }
 
 /// Names a field of an element type, for [`find`](crate::VirtualArray::find): `field!(Type, name)`, also
-/// `field!(Type, outer.inner)`. A name that does not exist does not compile.
+/// `field!(Type, outer.inner)`. A name that does not exist does not compile. Fields of packed types can be named, too.
 ///
 /// ```
 /// use bytemuck::{Pod, Zeroable};
@@ -235,6 +264,61 @@ impl<T: Element, F: NoUninit> Field<T, F> {
 #[macro_export]
 macro_rules! field {
     ($T:ty, $($name:tt).+) => {
-        $crate::Field::at(::core::mem::offset_of!($T, $($name).+), |element: &$T| &element.$($name).+)
+        $crate::Field::at(::core::mem::offset_of!($T, $($name).+), |element: &$T| &raw const element.$($name).+)
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn there_and_back<T: Element + PartialEq + std::fmt::Debug>(value: T) {
+        let mut place = [T::zeroed(); 3];
+        let at = &raw mut place[1];
+        // SAFETY: the place is this function's own.
+        let back = unsafe {
+            write_racy(at, &value);
+            read_racy(at)
+        };
+        assert_eq!(back, value);
+        assert_eq!(place, [T::zeroed(), value, T::zeroed()]);
+    }
+
+    #[test]
+    fn elements_of_all_sizes_and_alignments_are_copied_whole() {
+        there_and_back(0x1234_u16);
+        there_and_back([1_u8, 2, 3]);
+        there_and_back([1_u32, 2, 3]);
+        there_and_back([1_u64, 2, 3]);
+        there_and_back([1_u128, u128::MAX]);
+        // Beyond what is copied word by word.
+        there_and_back(std::array::from_fn::<u32, 64, _>(|i| i as u32));
+        there_and_back(std::array::from_fn::<u64, 64, _>(|i| i as u64));
+        there_and_back(std::array::from_fn::<u8, 1024, _>(|i| i as u8));
+    }
+
+    #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+    #[repr(C, packed)]
+    struct Packed {
+        tag: u8,
+        key: u64,
+        inner: Inner,
+    }
+
+    #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
+    #[repr(C, packed(2))]
+    struct Inner {
+        half: u16,
+        word: u32,
+    }
+
+    #[test]
+    fn fields_of_packed_types_are_named() {
+        const KEY: Field<Packed, u64> = crate::field!(Packed, key);
+        assert_eq!(KEY.offset(), 1);
+        assert_eq!(crate::field!(Packed, tag).offset(), 0);
+        assert_eq!(crate::field!(Packed, inner.half).offset(), 9);
+        let word: Field<Packed, u32> = crate::field!(Packed, inner.word);
+        assert_eq!(word.offset(), 11);
+    }
 }

@@ -79,6 +79,14 @@ pub enum ErrorKind {
         /// How many devices were named.
         devices: usize,
     },
+    /// More channels are asked for than an array can have.
+    #[error("{channels} channels are asked for, at most {most} are possible")]
+    TooManyChannels {
+        /// How many are asked for, in lowest terms.
+        channels: u64,
+        /// How many an array can have.
+        most: u64,
+    },
     /// More shares were given than there are devices, or fewer.
     #[error("{shares} shares were given for {devices} devices")]
     SharesMismatch {
@@ -104,6 +112,12 @@ pub enum ErrorKind {
     NoTableMemory {
         /// How many pages the array would have.
         pages: u64,
+    },
+    /// There is no memory for a buffer.
+    #[error("no memory for a buffer of {bytes} bytes")]
+    NoMemory {
+        /// How long it would be.
+        bytes: usize,
     },
     /// All frames that may be guarded are guarded, and the calling thread holds guards itself, so that waiting might
     /// never end.

@@ -33,6 +33,7 @@ mod two_queue;
 /// assert_eq!(policy, EvictionPolicy::TwoQueue);
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum EvictionPolicy {
     /// CLOCK: a hand goes round the frames and gives every page referenced since its last visit one more turn.
@@ -44,12 +45,17 @@ pub enum EvictionPolicy {
     #[default]
     Clock,
 
-    /// Exact least recently used: always evicts the page whose last access is longest ago.
+    /// Least recently used, by the exact order of accesses: pages are considered from the one whose last access is
+    /// longest ago.
     ///
-    /// For few frames, for code that counts on the exact order, and for comparison. Every hit is reported
-    /// under the shard's lock, so threads that share a shard wait for each other even if all their pages are
-    /// resident. The state is eight bytes a frame; up to eight frames are one small array, and with a single frame,
-    /// or repeated hits of one page, a report is one comparison.
+    /// The order is exact; what leaves is the first in that order that can leave at once. A page that is held by
+    /// somebody, or was written to and is not yet on its device again, is passed over while there are others, and a
+    /// channel with many frames gives up several of the oldest pages at a time.
+    ///
+    /// For few frames, for code that counts on the order, and for comparison. Every hit takes the page and is reported
+    /// under the shard's lock: there are no lock-free hits, and threads that share a shard wait for each other even if
+    /// all their pages are resident. The state is eight bytes a frame; up to eight frames are one small array, and with
+    /// a single frame, or repeated hits of one page, a report is one comparison.
     ///
     /// Source: L. A. Belady, "A Study of Replacement Algorithms for a Virtual-Storage Computer", 1966, and folklore.
     Lru,

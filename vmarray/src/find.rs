@@ -233,7 +233,7 @@ impl<'a, D: Device> Question<'a, D> {
         };
         let (total, listed) = (number(0), number(1));
         let header = Search::HEADER_BYTES as usize;
-        let mut indices = vec![0_u64; listed as usize];
+        let mut indices = crate::memory::zeroed_vec::<u64>(listed as usize)?;
         self.answer.read(header, bytemuck::cast_slice_mut(&mut indices));
         self.channel.counters.bytes_from_device.add((header + indices.len() * 8) as u64);
         for index in &mut indices {

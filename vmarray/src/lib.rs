@@ -26,7 +26,7 @@
 //! | `opencl` | yes | cards of all vendors through OpenCL |
 //! | `host` | yes | host RAM, or a file, as a device |
 //! | `rayon` | no | parallel forms of the iterators |
-//! | `serde` | no | statistics and placements can be serialised |
+//! | `serde` | no | statistics and settings can be serialised |
 //! | `tracing` | no | warnings and events go to `tracing` |
 //!
 //! No feature needs a toolkit or SDK to build; drivers are loaded at run time.
@@ -66,6 +66,8 @@ mod guards;
 mod iter;
 #[cfg(not(loom))]
 mod map;
+#[cfg(not(loom))]
+mod memory;
 #[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host", loom)))]
 mod no_device;
 #[cfg(not(loom))]

@@ -3,10 +3,12 @@
 use std::ops::{Range, RangeBounds};
 
 use backend_api::{Device, HostBuffer, HostMemory};
+use bytemuck::Zeroable;
 
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
+use crate::memory::zeroed_vec;
 
 /// What becomes of the contents of a mapped range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,8 +20,9 @@ pub enum MapMode {
     Write,
     /// The slice holds the elements, and is written to the range.
     ReadWrite,
-    /// The slice holds zeroes or, in a buffer of the caller's, anything, and is dropped: room to work in.
-    Discard,
+    /// The slice holds zeroes or, in a buffer of the caller's, anything, and is dropped: room to work in that is as
+    /// long as the range. The array is neither read nor written.
+    Scratch,
 }
 
 impl MapMode {
@@ -35,7 +38,7 @@ impl MapMode {
 /// Where the slice of a mapped range lies.
 #[derive(Debug)]
 pub enum MapBuffer<'a, T> {
-    /// In new memory, aligned to 64 bytes at least.
+    /// In new memory, aligned to 64 bytes at least. [`NoMemory`](ErrorKind::NoMemory) if there is not enough.
     New,
     /// In new page-locked memory of the array's first device, aligned to 4096 bytes; in pageable memory where
     /// page-locking is refused. For closures that hand the slice to a card.
@@ -52,8 +55,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// the range between the two is overwritten in the modes that write.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), what
-    /// [`read`](Self::read) and [`write`](Self::write) report. The closure's own result is the value.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
+    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](Self::read) and
+    /// [`write`](Self::write) report. The closure's own result is the value.
     ///
     /// ```
     /// use vmarray::{MapMode, VirtualArray};
@@ -101,7 +105,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let range = self.checked_range(range)?;
         match buffer {
             MapBuffer::New => {
-                self.run_mapped(range.clone(), mode, AlignedVec::zeroed(range.len()).slice(), run)
+                self.run_mapped(range.clone(), mode, AlignedVec::zeroed(range.len())?.slice(), run)
             }
             MapBuffer::Borrowed(slice) => {
                 let got = slice.len();
@@ -152,16 +156,16 @@ struct AlignedVec<T> {
     marker: std::marker::PhantomData<T>,
 }
 
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Zeroable)]
 #[repr(C, align(64))]
 struct Line([u8; 64]);
 
 impl<T: Element> AlignedVec<T> {
-    fn zeroed(len: usize) -> Self {
+    fn zeroed(len: usize) -> Result<Self> {
         // Types of stricter alignment get room to move up.
         let slack = align_of::<T>().saturating_sub(64);
         let lines = (len * size_of::<T>() + slack).div_ceil(64);
-        Self { lines: vec![Line([0; 64]); lines], len, marker: std::marker::PhantomData }
+        Ok(Self { lines: zeroed_vec(lines)?, len, marker: std::marker::PhantomData })
     }
 
     fn slice(&mut self) -> &mut [T] {

@@ -10,10 +10,8 @@ use crate::any::AnyDevice;
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
-use crate::guards;
 use crate::page::Holder;
-use crate::page::state::DIRTY;
-use crate::pager::Fetch;
+use crate::pager::{Fetch, Stream};
 
 /// A page's elements, shared: a slice in the page's frame.
 ///
@@ -73,7 +71,7 @@ impl<'a, T: Element, D: Device> Place<'a, T, D> {
         array.pager().admit_guard(page as u64)?;
         match hold() {
             Ok(address) => {
-                guards::push(array.pager().entry(page as u64));
+                array.pager().identity().hold(page as u64);
                 Ok(Self { array, page, address: address.cast(), not_send: PhantomData })
             }
             Err(error) => {
@@ -84,7 +82,7 @@ impl<'a, T: Element, D: Device> Place<'a, T, D> {
     }
 
     fn leave(&self) {
-        guards::pop(self.array.pager().entry(self.page as u64));
+        self.array.pager().identity().let_go(self.page as u64);
         self.array.pager().dismiss_guard(self.page as u64);
     }
 }
@@ -129,7 +127,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn page(&self, page: usize) -> Result<PageRef<'_, T, D>> {
-        let hold = || self.pager().share_steady(page as u64, Holder::Guard).map(|held| held.address);
+        let hold =
+            || self.pager().share_steady(page as u64, Holder::Guard, Stream::Follow).map(|held| held.address);
         Place::take(self, page, hold).map(|place| PageRef { place })
     }
 
@@ -145,7 +144,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn page_mut(&self, page: usize) -> Result<PageMut<'_, T, D>> {
-        let hold = || self.pager().take(page as u64, Holder::Guard, Fetch::Contents).map(|held| held.address);
+        let hold = || {
+            self.pager()
+                .take(page as u64, Holder::Guard, Fetch::Contents, Stream::Follow)
+                .map(|held| held.address)
+        };
         Place::take(self, page, hold).map(|place| PageMut { place, written: false })
     }
 }
@@ -198,14 +201,22 @@ impl<T: Element, D: Device> PageRef<'_, T, D> {
 impl<T: Element, D: Device> PageMut<'_, T, D> {
     /// As for [`PageRef`]; declares the page written to.
     pub(crate) fn address_mut(&mut self) -> *mut T {
-        self.written = true;
+        self.soil();
         self.place.address
+    }
+
+    /// Declares the page dirty, so that whoever flushes or searches meanwhile finds that it cannot be had.
+    fn soil(&mut self) {
+        if !self.written {
+            self.written = true;
+            self.place.array.pager().entry(self.place.page as u64).soil();
+        }
     }
 }
 
 impl<T: Element, D: Device> DerefMut for PageMut<'_, T, D> {
     fn deref_mut(&mut self) -> &mut [T] {
-        self.written = true;
+        self.soil();
         // SAFETY: as in `deref`; the guard is exclusive, and so is the borrow of the guard.
         unsafe { std::slice::from_raw_parts_mut(self.place.address, self.place.range().len()) }
     }
@@ -220,8 +231,7 @@ impl<T: Element, D: Device> Drop for PageRef<'_, T, D> {
 
 impl<T: Element, D: Device> Drop for PageMut<'_, T, D> {
     fn drop(&mut self) {
-        let add = if self.written { DIRTY } else { 0 };
-        self.place.array.pager().release(self.place.page as u64, Holder::Guard, add);
+        self.place.array.pager().release(self.place.page as u64, Holder::Guard, 0);
         self.place.leave();
     }
 }

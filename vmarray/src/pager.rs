@@ -1,14 +1,14 @@
 //! Pages of bytes: getting hold of them, letting go, and moving many of them at once. Elements are unknown here.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use backend_api::{Device, racy};
 
-use crate::channel::{Channel, Patience, Then, Victim, quiesce};
+use crate::channel::{Channel, Patience, Purpose, Then, Victim, quiesce};
 use crate::error::{ErrorKind, Result};
-use crate::guards;
-use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE, HOME, IN_FLIGHT};
+use crate::guards::{self, Identity};
+use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WANTED, ZEROED};
 use crate::page::{Access, Entry, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark};
 use crate::read_ahead::{self, Streams};
 use crate::stats::Stats;
@@ -22,6 +22,14 @@ pub(crate) enum Fetch {
     Overwrite,
 }
 
+/// Whether an access is part of a stream that read-ahead should follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Follow,
+    /// It belongs to an operation that looks ahead by itself.
+    Ignore,
+}
+
 /// A page that the caller holds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
@@ -29,6 +37,21 @@ pub(crate) struct Held {
     pub(crate) address: *mut u8,
     /// Its state before it was taken, which tells what lock-free accesses may be under way.
     pub(crate) before: State,
+}
+
+/// What came of an attempt to hold a page without contents.
+#[derive(Clone, Copy, Debug)]
+enum Homeless {
+    /// It is absent and held exclusively.
+    Claimed,
+    /// It is resident, all zeroes, and held shared.
+    Shared,
+    /// It has contents, or its slot has the zeroes already.
+    Not,
+    /// It was written to.
+    Dirty,
+    /// Somebody is in the way.
+    Busy(State),
 }
 
 /// All pages of one array.
@@ -43,8 +66,8 @@ pub(crate) struct Pager<D: Device> {
     /// What the statistics were when they were last reset.
     baseline: parking_lot::Mutex<Stats>,
     read_ahead: bool,
-    /// Distinguishes arrays in the threads' records of their streams.
-    identity: u64,
+    /// Names the array to what threads remember.
+    identity: Identity,
 }
 
 impl<D: Device> Pager<D> {
@@ -54,7 +77,6 @@ impl<D: Device> Pager<D> {
         page_bytes: usize,
         read_ahead: bool,
     ) -> Self {
-        static IDENTITIES: AtomicU64 = AtomicU64::new(1);
         let counter = counter::acquire();
         let pager = Self {
             channels,
@@ -63,7 +85,7 @@ impl<D: Device> Pager<D> {
             counter,
             baseline: parking_lot::Mutex::new(Stats::default()),
             read_ahead,
-            identity: IDENTITIES.fetch_add(1, Ordering::Relaxed),
+            identity: Identity::new(),
         };
         pager.reset_stats();
         pager
@@ -72,6 +94,10 @@ impl<D: Device> Pager<D> {
     #[inline(always)]
     pub(crate) fn table(&self) -> &PageTable {
         &self.table
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
     }
 
     pub(crate) fn counter(&self) -> u32 {
@@ -91,26 +117,26 @@ impl<D: Device> Pager<D> {
         self.channels.first().is_none_or(Channel::recency)
     }
 
-    /// Shares a page; its latched writers are kept out. Lock-free ones only after [`steady`](Self::steady).
+    /// Shares a page; its latched writers are kept out. Lock-free ones go on.
     pub(crate) fn share(&self, page: u64, holder: Holder) -> Result<Held> {
-        self.acquire(page, Then::Share(holder), Fetch::Contents)
+        self.acquire(page, Then::Share(holder), Fetch::Contents, Stream::Follow)
     }
 
     /// Shares a page whose bytes stay as they are until it is let go.
-    pub(crate) fn share_steady(&self, page: u64, holder: Holder) -> Result<Held> {
-        let held = self.share(page, holder)?;
+    pub(crate) fn share_steady(&self, page: u64, holder: Holder, stream: Stream) -> Result<Held> {
+        let held = self.acquire(page, Then::Share(holder), Fetch::Contents, stream)?;
         quiesce(self.table.entry(page), held.before, Access::Writes);
         Ok(held)
     }
 
     /// Takes a page for the calling thread; lock-free accesses may go on.
     pub(crate) fn latch(&self, page: u64, holder: Holder, fetch: Fetch) -> Result<Held> {
-        self.acquire(page, Then::Exclusive(holder), fetch)
+        self.acquire(page, Then::Exclusive(holder), fetch, Stream::Follow)
     }
 
     /// Takes a page for the calling thread so that nobody else reads or writes its bytes.
-    pub(crate) fn take(&self, page: u64, holder: Holder, fetch: Fetch) -> Result<Held> {
-        let held = self.latch(page, holder, fetch)?;
+    pub(crate) fn take(&self, page: u64, holder: Holder, fetch: Fetch, stream: Stream) -> Result<Held> {
+        let held = self.acquire(page, Then::Exclusive(holder), fetch, stream)?;
         quiesce(self.table.entry(page), held.before, Access::All);
         Ok(held)
     }
@@ -131,30 +157,41 @@ impl<D: Device> Pager<D> {
         }
     }
 
-    fn acquire(&self, page: u64, then: Then, fetch: Fetch) -> Result<Held> {
+    fn acquire(&self, page: u64, then: Then, fetch: Fetch, stream: Stream) -> Result<Held> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         let exclusive = matches!(then, Then::Exclusive(_));
         loop {
             let attempt = match then {
-                Then::Share(holder) => entry.try_share(holder),
+                Then::Share(holder) => match entry.try_share(holder, false) {
+                    // Behind somebody who wants it: whoever holds guards must not queue up.
+                    Err(Refusal::Busy(s)) if s.any(WANTED) && !s.any(EXCLUSIVE) && guards::held() => {
+                        entry.try_share(holder, true)
+                    }
+                    attempt => attempt,
+                },
                 Then::Exclusive(holder) => entry.try_exclusive(holder),
                 Then::Release => unreachable!("prefetches do not hold pages"),
             };
             match attempt {
                 Ok(before) => {
+                    if before.any(WAITED)
+                        && matches!(then, Then::Share(Holder::Guard) | Then::Exclusive(Holder::Guard))
+                    {
+                        unpark(entry);
+                    }
                     count_hit(self.counter);
                     if !channel.recency() {
                         channel.touched(page);
                     }
-                    if before.any(AHEAD) {
+                    if before.any(AHEAD) && stream == Stream::Follow {
                         self.advance(page);
                     }
                     return Ok(Held { address: entry.address(), before });
                 }
                 Err(Refusal::Busy(state)) => self.await_page(page, state, exclusive)?,
                 Err(Refusal::Absent) => {
-                    if let Some(held) = self.load(page, then, fetch)? {
+                    if let Some(held) = self.load(page, then, fetch, stream)? {
                         return Ok(held);
                     }
                 }
@@ -163,23 +200,34 @@ impl<D: Device> Pager<D> {
     }
 
     /// Gets an absent page its frame and its contents. `None` if somebody else was faster.
-    fn load(&self, page: u64, then: Then, fetch: Fetch) -> Result<Option<Held>> {
+    fn load(&self, page: u64, then: Then, fetch: Fetch, stream: Stream) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything.
-        let (Then::Share(holder) | Then::Exclusive(holder)) = then else { return Ok(None) };
-        let Some(frame) = channel.take_frame(&self.table, Patience::Wait(holder))? else { return Ok(None) };
-        let Ok(has_home) = entry.try_claim_absent(true) else {
-            channel.put_back(frame);
-            return Ok(None);
+        let Some(frame) = channel.take_frame(&self.table, Patience::Wait)? else { return Ok(None) };
+        // Readers of the home slot may stay while the page is only shared: it cannot be written back before they are gone.
+        let exclusive = matches!(then, Then::Exclusive(_));
+        let home = match entry.try_claim_absent(!exclusive) {
+            Ok(before) => before,
+            Err(refusal) => {
+                channel.put_back(frame);
+                if let Refusal::Busy(state) = refusal
+                    && !state.any(RESIDENT)
+                {
+                    self.await_page(page, state, exclusive)?;
+                }
+                return Ok(None);
+            }
         };
         channel.counters.misses.add(1);
         let held = Held { address: frame.address, before: State(0) };
-        if has_home && fetch == Fetch::Contents {
+        if home.has(HOME) && fetch == Fetch::Contents {
             let ticket = channel.start_loads(&self.table, &[(page, frame, then)])?;
-            self.advance(page);
+            if stream == Stream::Follow {
+                self.advance(page);
+            }
             channel.counters.waits.add(1);
-            channel.finish(&self.table, ticket)?;
+            channel.finish_load(&self.table, ticket, page)?;
             return Ok(Some(held));
         }
         if fetch == Fetch::Contents {
@@ -188,14 +236,13 @@ impl<D: Device> Pager<D> {
         }
         entry.install(frame.address);
         channel.adopt(page, frame);
-        match then {
-            Then::Share(holder) => {
-                if entry.downgrade(holder) {
-                    unpark(entry);
-                }
-            }
+        let wake = match then {
+            Then::Share(holder) => entry.downgrade(holder),
             Then::Exclusive(holder) => entry.hold_exclusive(holder),
             Then::Release => unreachable!("prefetches do not come here"),
+        };
+        if wake {
+            unpark(entry);
         }
         Ok(Some(held))
     }
@@ -208,75 +255,102 @@ impl<D: Device> Pager<D> {
             channel.help(&self.table, page);
             return Ok(());
         }
-        if state.guards() > 0 && !guards::may_wait_for(entry) {
+        // Asked again whenever somebody becomes the page's guard: they wake who sleeps.
+        let forbidden = |s: State| s.guards() > 0 && !self.identity.may_wait_for(page);
+        if forbidden(state) {
             return Err(ErrorKind::WouldDeadlock { page }.into());
         }
         channel.counters.waits.add(1);
+        if exclusive {
+            entry.want();
+        }
         park(entry, |s| {
-            !s.any(IN_FLIGHT) && (s.any(EXCLUSIVE) || !s.has_room() || (exclusive && s.shared()))
+            let busy = s.any(EXCLUSIVE) || !s.has_room() || (s.shared() && (exclusive || s.any(WANTED)));
+            busy && !s.any(IN_FLIGHT) && !forbidden(s)
         });
         Ok(())
     }
 
     /// Tells the read-ahead of a miss, or of the first use of a page that was read ahead.
-    fn advance(&self, page: u64) {
+    pub(crate) fn advance(&self, page: u64) {
         if !self.read_ahead {
             return;
         }
         let frames: u64 = self.channels.iter().map(|c| u64::from(c.frames_max())).sum();
-        if let Some(ahead) =
-            read_ahead::advance(Streams { array: self.identity, pages: self.table.len(), frames }, page)
-            && let Err(error) = self.prefetch(ahead)
-        {
-            trace::read_ahead_failed(&error);
+        let array = Streams { array: self.identity.number(), pages: self.table.len(), frames };
+        let Some(ahead) = read_ahead::advance(array, page) else { return };
+        match self.prefetch(ahead.clone()) {
+            Ok(reached) if reached < ahead.end => read_ahead::retract(array, page, reached),
+            Ok(_) => {}
+            Err(error) => {
+                read_ahead::retract(array, page, ahead.start);
+                trace::read_ahead_failed(&error);
+            }
         }
     }
 
     /// Starts to fetch the pages of a range that are neither resident nor empty, as far as there are frames to be
-    /// had without waiting; then returns.
-    pub(crate) fn prefetch(&self, pages: Range<u64>) -> Result<()> {
-        let count = self.channels.len() as u64;
+    /// had without waiting; then returns the first page that was left out, or the end.
+    pub(crate) fn prefetch(&self, pages: Range<u64>) -> Result<u64> {
+        let mut reached = pages.end;
+        let mut outcome = Ok(());
         for (index, channel) in (0..).zip(&self.channels) {
             let mut loads = Vec::new();
-            let first = pages.start + (index + count - pages.start % count) % count;
-            let mut result = Ok(());
             // More than half of the frames would push out what was just fetched.
             let most = (channel.frames_max() as usize / 2).max(1);
-            for page in (first..pages.end).step_by(count as usize) {
+            for page in self.of_channel(index, &pages) {
                 let entry = self.table.entry(page);
                 let state = entry.state(Ordering::Relaxed);
-                if state.any(EXCLUSIVE) || state.has(crate::page::state::RESIDENT) || !state.has(HOME) {
+                if state.any(EXCLUSIVE | RESIDENT) || !state.has(HOME) {
                     continue;
                 }
-                if loads.len() >= most {
-                    break;
-                }
-                match channel.take_frame(&self.table, Patience::Try) {
+                let frame = if loads.len() < most {
+                    channel.take_frame(&self.table, Patience::Try)
+                } else {
+                    Ok(None)
+                };
+                match frame {
                     Ok(Some(frame)) => match entry.try_claim_absent(true) {
+                        Ok(before) if before.has(HOME) => loads.push((page, frame, Then::Release)),
                         // It lost its contents between the two looks: there is nothing to fetch.
-                        Ok(false) => {
+                        Ok(_) => {
                             channel.put_back(frame);
                             if entry.vacate(false) {
                                 unpark(entry);
                             }
                         }
-                        Ok(true) => loads.push((page, frame, Then::Release)),
                         Err(_) => channel.put_back(frame),
                     },
-                    Ok(None) => break,
+                    Ok(None) => {
+                        reached = reached.min(page);
+                        break;
+                    }
                     Err(error) => {
-                        result = Err(error);
+                        reached = reached.min(page);
+                        outcome = outcome.and(Err(error));
                         break;
                     }
                 }
             }
             if !loads.is_empty() {
-                channel.counters.prefetches.add(loads.len() as u64);
-                channel.start_loads(&self.table, &loads)?;
+                let first = loads[0].0;
+                match channel.start_loads(&self.table, &loads) {
+                    Ok(_) => channel.counters.prefetches.add(loads.len() as u64),
+                    Err(error) => {
+                        reached = reached.min(first);
+                        outcome = outcome.and(Err(error));
+                    }
+                }
             }
-            result?;
         }
-        Ok(())
+        outcome.map(|()| reached)
+    }
+
+    /// The pages of a range that are homed in a channel.
+    fn of_channel(&self, index: u64, pages: &Range<u64>) -> impl Iterator<Item = u64> + use<D> {
+        let count = self.channels.len() as u64;
+        let first = pages.start + (index + count - pages.start % count) % count;
+        (first..pages.end).step_by(count as usize)
     }
 
     /// Writes the dirty pages of a range back and waits until that is done.
@@ -293,45 +367,50 @@ impl<D: Device> Pager<D> {
         // All channels work at once: each gets its batches before anybody waits.
         let mut tickets = Vec::new();
         for channel in &self.channels {
-            let mut batch = Vec::new();
+            let mut batch: Vec<Victim> = Vec::new();
+            let mut submit = |batch: &mut Vec<Victim>, keep: &mut dyn FnMut(Result<()>)| {
+                match channel.write_back(&self.table, batch, Purpose::Flush) {
+                    Ok(ticket) => tickets.extend(ticket.map(|ticket| (channel, ticket))),
+                    Err(error) => keep(Err(error)),
+                }
+                batch.clear();
+            };
             for page in channel.resident_pages(&self.table, pages, true) {
-                if let Some(before) = self.claim_dirty(page, &mut keep) {
-                    // Looked up now that it is pinned: the page may have moved since it was listed.
-                    let frame = channel.frame_at(self.table.entry(page).address());
-                    batch.push(Victim { page, frame, before });
+                loop {
+                    match self.table.entry(page).try_write_back() {
+                        Ok(before) => {
+                            // Looked up now that it is pinned: the page may have moved since it was listed.
+                            let frame = channel.frame_at(self.table.entry(page).address());
+                            batch.push(Victim { page, frame, before });
+                            break;
+                        }
+                        Err(Refusal::Absent) => break,
+                        Err(Refusal::Busy(state)) => {
+                            // Whoever has the page may wait for those of the batch.
+                            submit(&mut batch, &mut keep);
+                            if let Err(error) = self.await_page(page, state, false) {
+                                keep(Err(error));
+                                break;
+                            }
+                        }
+                    }
                 }
                 if batch.len() == BATCH {
-                    keep(
-                        channel
-                            .write_back(&self.table, &batch)
-                            .map(|t| tickets.extend(t.map(|t| (channel, t)))),
-                    );
-                    batch.clear();
+                    submit(&mut batch, &mut keep);
                 }
             }
-            keep(channel.write_back(&self.table, &batch).map(|t| tickets.extend(t.map(|t| (channel, t)))));
+            submit(&mut batch, &mut keep);
         }
         for (channel, ticket) in tickets {
             keep(channel.finish(&self.table, ticket));
         }
-        first_error
-    }
-
-    /// Claims a dirty page for write-back, waiting for whoever writes to it.
-    fn claim_dirty(&self, page: u64, keep: &mut impl FnMut(Result<()>)) -> Option<State> {
-        let entry = self.table.entry(page);
-        loop {
-            match entry.try_write_back() {
-                Ok(before) => return Some(before),
-                Err(Refusal::Absent) => return None,
-                Err(Refusal::Busy(state)) => {
-                    if let Err(error) = self.await_page(page, state, false) {
-                        keep(Err(error));
-                        return None;
-                    }
-                }
+        // Also what failed before, in the course of evictions, and was told to nobody.
+        for channel in &self.channels {
+            if let Some(error) = channel.take_write_error() {
+                keep(Err(error.into()));
             }
         }
+        first_error
     }
 
     /// Takes their frames from the pages of a range. What is dirty is written back first.
@@ -397,12 +476,12 @@ impl<D: Device> Pager<D> {
     pub(crate) fn read_uncached(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
         let entry = self.table.entry(page);
         loop {
-            match entry.try_share(Holder::Pin) {
+            match entry.try_share(Holder::Pin, guards::held()) {
                 Ok(before) => {
                     count_hit(self.counter);
                     quiesce(entry, before, Access::Writes);
                     // SAFETY: the page is shared, so it stays resident and nobody writes; the range is inside of it.
-                    unsafe { racy::copy(entry.address().add(offset), into.as_mut_ptr(), into.len()) };
+                    unsafe { racy::read(entry.address().add(offset), into) };
                     self.unshare(page, Holder::Pin);
                     return Ok(());
                 }
@@ -418,7 +497,7 @@ impl<D: Device> Pager<D> {
                         self.unshare(page, Holder::Pin);
                         return result;
                     }
-                    Err(Refusal::Busy(state)) if !state.has(crate::page::state::RESIDENT) => {
+                    Err(Refusal::Busy(state)) if !state.has(RESIDENT) => {
                         self.await_page(page, state, false)?;
                     }
                     Err(_) => {}
@@ -436,23 +515,25 @@ impl<D: Device> Pager<D> {
                     count_hit(self.counter);
                     quiesce(entry, before, Access::All);
                     // SAFETY: the page is this thread's alone; the range is inside of it.
-                    unsafe { racy::copy(bytes.as_ptr(), entry.address().add(offset), bytes.len()) };
+                    unsafe { racy::write(entry.address().add(offset), bytes) };
                     self.release(page, Holder::Pin, DIRTY);
                     return Ok(());
                 }
                 Err(Refusal::Busy(state)) => self.await_page(page, state, true)?,
                 Err(Refusal::Absent) => match entry.try_claim_absent(false) {
-                    Ok(has_home) => {
+                    Ok(before) => {
                         let channel = self.channel(page);
                         let slot = page / self.channels.len() as u64;
+                        entry.home_is_unknown();
+                        let is_ready = before.any(HOME | ZEROED);
                         let prepared =
-                            if has_home { Ok(()) } else { channel.fill_slots(slot..slot + 1, &[0]) };
+                            if is_ready { Ok(()) } else { channel.fill_slots(slot..slot + 1, &[0]) };
                         let result = prepared.and_then(|()| channel.write_home(page, offset, bytes));
                         // Without a home, nobody looks at what the slot holds now.
                         self.release(page, Holder::Pin, if result.is_ok() { HOME } else { 0 });
                         return result;
                     }
-                    Err(Refusal::Busy(state)) if !state.has(crate::page::state::RESIDENT) => {
+                    Err(Refusal::Busy(state)) if !state.has(RESIDENT) => {
                         self.await_page(page, state, true)?;
                     }
                     Err(_) => {}
@@ -467,55 +548,50 @@ impl<D: Device> Pager<D> {
     /// What a device fails to fill, which leaves it unspecified, is filled in frames after all. On an error of that the
     /// pages hold anything.
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
-        let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
-            let first = pages.start + (index + count - pages.start % count) % count;
             // Claimed and absent, in neighbouring slots.
-            let mut run: Range<u64> = 0..0;
-            for page in (first..pages.end).step_by(count as usize) {
-                let slot = page / count;
-                if self.claim_absent_now(page) {
-                    if run.end == slot && !run.is_empty() {
-                        run.end += 1;
-                    } else {
-                        let done = std::mem::replace(&mut run, slot..slot + 1);
-                        if self.fill_run(channel, done.clone(), pattern).is_err() {
-                            // In frames then, but to wait for them while holding a claim could wait for ever.
-                            self.release(page, Holder::Pin, 0);
-                            run = 0..0;
-                            done.map(|slot| channel.page_of_slot(slot))
-                                .chain([page])
-                                .try_for_each(|page| self.fill_in_frame(page, pattern))?;
-                        }
-                    }
+            let mut run = Vec::new();
+            for page in self.of_channel(index, &pages) {
+                if run.len() == self.run_pages() {
+                    self.fill_somewhere(channel, &mut run, pattern)?;
+                }
+                if self.table.entry(page).try_claim_absent(false).is_ok() {
+                    run.push(page);
                     continue;
                 }
                 // To wait while holding claims could wait for ever.
-                self.fill_somewhere(channel, std::mem::take(&mut run), pattern)?;
+                self.fill_somewhere(channel, &mut run, pattern)?;
                 self.fill_in_frame(page, pattern)?;
             }
-            self.fill_somewhere(channel, run, pattern)?;
+            self.fill_somewhere(channel, &mut run, pattern)?;
         }
         Ok(())
     }
 
-    fn claim_absent_now(&self, page: u64) -> bool {
-        self.table.entry(page).try_claim_absent(false).is_ok()
+    /// How many pages are held at once while their slots are filled.
+    fn run_pages(&self) -> usize {
+        const RUN_BYTES: usize = 64 << 20;
+        (RUN_BYTES / self.page_bytes).max(1)
     }
 
-    fn fill_run(&self, channel: &Channel<D>, run: Range<u64>, pattern: &[u8]) -> Result<()> {
-        if run.is_empty() {
-            return Ok(());
-        }
-        let result = channel.fill_slots(run.clone(), pattern);
-        for slot in run {
-            self.release(channel.page_of_slot(slot), Holder::Pin, if result.is_ok() { HOME } else { 0 });
-        }
-        result
+    /// The home slots of pages that follow one another in their channel.
+    fn slots_of(&self, first: u64, last: u64) -> Range<u64> {
+        let count = self.channels.len() as u64;
+        first / count..last / count + 1
+    }
+
+    /// Fills claimed pages on their device and releases them; if that fails, fills them in frames.
+    fn fill_somewhere(&self, channel: &Channel<D>, run: &mut Vec<u64>, pattern: &[u8]) -> Result<()> {
+        let pages = std::mem::take(run);
+        let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
+        pages.iter().for_each(|page| self.table.entry(*page).home_is_unknown());
+        let filled = channel.fill_slots(self.slots_of(*first, *last), pattern).is_ok();
+        pages.iter().for_each(|page| self.release(*page, Holder::Pin, if filled { HOME } else { 0 }));
+        if filled { Ok(()) } else { pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern)) }
     }
 
     fn fill_in_frame(&self, page: u64, pattern: &[u8]) -> Result<()> {
-        let held = self.take(page, Holder::Pin, Fetch::Overwrite)?;
+        let held = self.take(page, Holder::Pin, Fetch::Overwrite, Stream::Ignore)?;
         // SAFETY: the page is this thread's alone.
         let frame = unsafe { std::slice::from_raw_parts_mut(held.address, self.page_bytes) };
         repeat(frame, pattern);
@@ -523,89 +599,81 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
-    /// Fills claimed pages on their device, else in frames.
-    fn fill_somewhere(&self, channel: &Channel<D>, run: Range<u64>, pattern: &[u8]) -> Result<()> {
-        if self.fill_run(channel, run.clone(), pattern).is_ok() {
-            return Ok(());
-        }
-        run.map(|slot| channel.page_of_slot(slot)).try_for_each(|page| self.fill_in_frame(page, pattern))
-    }
-
-    /// Brings the home slots of a range of pages up to date, and writes zeroes to those that never had contents, so
-    /// that a device can work on all of them.
+    /// Brings the home slots of a range of pages up to date, and writes zeroes to those of pages without contents, so that
+    /// a device can work on all of them. The latter stay pages without contents: nothing is fetched for them later.
     pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
-            let first = pages.start + (index + count - pages.start % count) % count;
-            let mut run: Range<u64> = 0..0;
-            for page in (first..pages.end).step_by(count as usize) {
-                let slot = page / count;
-                let entry = self.table.entry(page);
-                let state = entry.state(Ordering::Acquire);
-                // A page without a home but with a frame is dirty by now or reads as zeroes; if somebody holds it, they
-                // are about to write, which may come after.
-                if state.has(HOME) {
-                    continue;
-                }
-                if self.claim_homeless(page) {
-                    if run.end == slot && !run.is_empty() {
-                        run.end += 1;
-                    } else {
-                        let done = std::mem::replace(&mut run, slot..slot + 1);
-                        if let Err(error) = self.zero_run(channel, done) {
-                            self.release(page, Holder::Pin, 0);
-                            return Err(error);
+            // Held, in neighbouring slots.
+            let mut run: Vec<(u64, Homeless)> = Vec::new();
+            for page in self.of_channel(index, pages) {
+                while !self.table.entry(page).state(Ordering::Acquire).any(HOME | ZEROED) {
+                    let follows = run.last().is_none_or(|(last, _)| last + count == page);
+                    if !follows || run.len() == self.run_pages() {
+                        self.zero(channel, &mut run)?;
+                    }
+                    match self.hold_homeless(page) {
+                        Homeless::Not => break,
+                        Homeless::Dirty => {
+                            self.zero(channel, &mut run)?;
+                            self.flush(&(page..page + 1))?;
+                        }
+                        Homeless::Busy(state) => {
+                            // Whoever has the page may wait for those of the run.
+                            self.zero(channel, &mut run)?;
+                            self.await_page(page, state, false)?;
+                        }
+                        held => {
+                            run.push((page, held));
+                            break;
                         }
                     }
-                } else {
-                    self.zero_run(channel, std::mem::take(&mut run))?;
-                    self.settle_busy(page)?;
                 }
             }
-            self.zero_run(channel, run)?;
+            self.zero(channel, &mut run)?;
         }
         Ok(())
     }
 
-    fn zero_run(&self, channel: &Channel<D>, run: Range<u64>) -> Result<()> {
-        self.fill_run(channel, run, &[0])
-    }
-
-    /// Takes a page without a home, so that zeroes can be written to its slot.
-    fn claim_homeless(&self, page: u64) -> bool {
-        match self.table.entry(page).try_claim_absent(false) {
-            Ok(false) => true,
-            Ok(true) => {
-                self.release(page, Holder::Pin, 0);
-                false
-            }
-            Err(_) => false,
-        }
-    }
-
-    /// Sees to it that a page which others hold, or which is resident and clean but homeless, gets its home.
-    fn settle_busy(&self, page: u64) -> Result<()> {
+    /// Holds a page without contents, absent or resident, so that zeroes can be written to its slot.
+    fn hold_homeless(&self, page: u64) -> Homeless {
         let entry = self.table.entry(page);
-        loop {
-            let state = entry.state(Ordering::Acquire);
-            if state.has(HOME) {
-                return Ok(());
+        match entry.try_claim_absent(false) {
+            Ok(before) if before.any(HOME | ZEROED) => {
+                self.release(page, Holder::Pin, 0);
+                Homeless::Not
             }
-            match entry.try_exclusive(Holder::Pin) {
-                Ok(_) => {
-                    // Clean and homeless: all zeroes. Declared dirty, it is written like any other.
-                    self.release(page, Holder::Pin, DIRTY);
-                    return self.flush(&(page..page + 1));
+            Ok(_) => Homeless::Claimed,
+            Err(Refusal::Busy(state)) if state.any(RESIDENT) => match entry.try_share(Holder::Pin, true) {
+                Ok(before) if !before.any(HOME | ZEROED | DIRTY) => Homeless::Shared,
+                Ok(before) => {
+                    self.unshare(page, Holder::Pin);
+                    if before.any(HOME | ZEROED) { Homeless::Not } else { Homeless::Dirty }
                 }
-                Err(Refusal::Absent) if self.claim_homeless(page) => {
-                    let slot = page / self.channels.len() as u64;
-                    return self.zero_run(self.channel(page), slot..slot + 1);
-                }
-                Err(Refusal::Absent) => {}
-                Err(Refusal::Busy(state)) => self.await_page(page, state, true)?,
+                Err(Refusal::Busy(state)) => Homeless::Busy(state),
+                Err(Refusal::Absent) => Homeless::Busy(entry.state(Ordering::Acquire)),
+            },
+            Err(Refusal::Busy(state)) => Homeless::Busy(state),
+            Err(Refusal::Absent) => Homeless::Busy(entry.state(Ordering::Acquire)),
+        }
+    }
+
+    /// Writes zeroes to the slots of held pages, and lets them go.
+    fn zero(&self, channel: &Channel<D>, run: &mut Vec<(u64, Homeless)>) -> Result<()> {
+        let pages = std::mem::take(run);
+        let (Some((first, _)), Some((last, _))) = (pages.first(), pages.last()) else { return Ok(()) };
+        let result = channel.fill_slots(self.slots_of(*first, *last), &[0]);
+        for (page, held) in pages {
+            if result.is_ok() {
+                self.table.entry(page).home_is_zeroed();
+            }
+            match held {
+                Homeless::Shared => self.unshare(page, Holder::Pin),
+                _ => self.release(page, Holder::Pin, 0),
             }
         }
+        result
     }
 
     pub(crate) fn stats(&self) -> Stats {

@@ -8,6 +8,9 @@ use crate::error::{ErrorKind, Result};
 /// which take turns, so that a device with twice the channels has twice the pages, and any run of pages is spread
 /// evenly.
 ///
+/// An array with fewer pages than channels has a channel for each page, the first of the turns: then shares are as near
+/// as that allows, and a device whose turn does not come gets nothing.
+///
 /// ```
 /// use vmarray::{Placement, VirtualArray};
 /// let array = VirtualArray::<u32>::builder(1 << 20).placement(Placement::Ratios(vec![3])).build()?;
@@ -22,15 +25,26 @@ pub enum Placement {
     #[default]
     Equal,
     /// As many channels as stated, by device. Zero switches a device off.
+    ///
+    /// An array can have 65536 channels, and a few for each device are enough. Numbers that come to more, such as sizes
+    /// in bytes, are brought to lowest terms; [`TooManyChannels`](crate::ErrorKind::TooManyChannels) if they are still
+    /// too many.
     Ratios(Vec<u32>),
     /// Channels in proportion to the memory that each device can give, for the longest arrays.
+    ///
+    /// Shares are rounded down to whole channels, of which there are about 32, or 8 for each device if that is more. A
+    /// device with less memory than one channel's part gets nothing: with a whole channel it would be full first, and
+    /// the array the shorter for it.
     Capacity,
 }
 
 /// Channels of a device that gets an equal share: enough that threads rarely meet in one shard of the cache.
 const EQUAL_CHANNELS: u32 = 4;
-/// Channels of all devices together when shares follow their memory.
-const CAPACITY_CHANNELS: u32 = 32;
+/// Channels of all devices together when shares follow their memory, and for each device if that is more.
+const CAPACITY_CHANNELS: usize = 32;
+const CAPACITY_CHANNELS_EACH: usize = 8;
+/// Channel numbers stay below this.
+const CHANNELS_MAX: u64 = 1 << 16;
 
 impl Placement {
     /// Channels by device, given what each can hold, in bytes.
@@ -44,22 +58,47 @@ impl Placement {
             Self::Ratios(ratios) if ratios.len() != devices => {
                 return Err(ErrorKind::SharesMismatch { shares: ratios.len(), devices }.into());
             }
-            Self::Ratios(ratios) => ratios.clone(),
+            Self::Ratios(ratios) => in_lowest_terms(ratios.clone()),
             Self::Capacity => by_capacity(usable_bytes),
         };
         if channels.iter().all(|&n| n == 0) {
             return Err(ErrorKind::NoChannels { devices }.into());
         }
-        Ok(channels)
+        match total(&channels) {
+            0..=CHANNELS_MAX => Ok(channels),
+            channels => Err(ErrorKind::TooManyChannels { channels, most: CHANNELS_MAX }.into()),
+        }
     }
+}
+
+fn total(channels: &[u32]) -> u64 {
+    channels.iter().map(|&n| u64::from(n)).sum()
+}
+
+/// Divides all by their greatest common divisor if there are too many.
+fn in_lowest_terms(mut channels: Vec<u32>) -> Vec<u32> {
+    if total(&channels) > CHANNELS_MAX {
+        let divisor = channels.iter().copied().fold(0, greatest_common_divisor);
+        for n in &mut channels {
+            *n /= divisor;
+        }
+    }
+    channels
+}
+
+fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
 }
 
 /// Rounds down, so that no device gets more than its part; the largest gets one at least.
 fn by_capacity(usable_bytes: &[u64]) -> Vec<u32> {
     let all: u128 = usable_bytes.iter().map(|&b| u128::from(b)).sum();
     let largest = usable_bytes.iter().copied().max().unwrap_or(0);
-    let share =
-        |bytes: u64| (u128::from(bytes) * u128::from(CAPACITY_CHANNELS)).checked_div(all).unwrap_or(0) as u32;
+    let channels = CAPACITY_CHANNELS.max(CAPACITY_CHANNELS_EACH * usable_bytes.len()) as u128;
+    let share = |bytes: u64| (u128::from(bytes) * channels).checked_div(all).unwrap_or(0) as u32;
     usable_bytes.iter().map(|&bytes| share(bytes).max(u32::from(bytes == largest))).collect()
 }
 
@@ -105,6 +144,27 @@ mod tests {
         assert_eq!(by_capacity(&[11 << 30, 8 << 30, 2 << 30]), [16, 12, 3]);
         assert_eq!(by_capacity(&[1 << 40, 1]), [31, 0]);
         assert_eq!(by_capacity(&[0, 0]), [1, 1]);
+        let mut many = vec![8 << 30; 40];
+        many[7] += 1 << 20;
+        assert!(by_capacity(&many).iter().all(|&n| n == 7 || n == 8), "many devices all have their part");
+    }
+
+    #[test]
+    fn large_ratios_are_reduced_or_refused() {
+        let channels = |ratios: &[u32]| {
+            Placement::Ratios(ratios.to_vec())
+                .channels(&vec![1; ratios.len()])
+                .map_err(|error| error.kind().clone())
+        };
+        assert_eq!(channels(&[4, 2]), Ok(vec![4, 2]), "small ones are as stated");
+        assert_eq!(channels(&[1 << 16]), Ok(vec![1 << 16]));
+        assert_eq!(channels(&[(1 << 16) + 1]), Ok(vec![1]));
+        assert_eq!(channels(&[u32::MAX]), Ok(vec![1]));
+        assert_eq!(channels(&[3 << 30, 0, 2 << 30]), Ok(vec![3, 0, 2]));
+        assert_eq!(
+            channels(&[u32::MAX, u32::MAX - 1]),
+            Err(ErrorKind::TooManyChannels { channels: 2 * u64::from(u32::MAX) - 1, most: 1 << 16 })
+        );
     }
 
     #[test]

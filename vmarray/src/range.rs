@@ -7,9 +7,10 @@ use backend_api::{Device, racy};
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
+use crate::memory::zeroed_vec;
 use crate::page::Holder;
 use crate::page::state::DIRTY;
-use crate::pager::Fetch;
+use crate::pager::{Fetch, Stream};
 
 /// How far ahead of a range operation its pages are fetched, in pages a channel.
 const LOOKAHEAD: u64 = 8;
@@ -25,18 +26,12 @@ pub(crate) struct Part {
 }
 
 /// Cuts a range at the borders of pages.
-pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl Iterator<Item = Part> {
-    let mut at = range.start;
-    std::iter::from_fn(move || {
-        if at >= range.end {
-            return None;
-        }
-        let page = at / page_len;
-        let first = at % page_len;
-        let count = (page_len - first).min(range.end - at);
-        let start = at - range.start;
-        at += count;
-        Some(Part { page, within: first..first + count, of_range: start..start + count })
+pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIterator<Item = Part> {
+    let pages = if range.is_empty() { 0..0 } else { range.start / page_len..range.end.div_ceil(page_len) };
+    pages.map(move |page| {
+        let first = page * page_len;
+        let (start, end) = (range.start.max(first), range.end.min(first.saturating_add(page_len)));
+        Part { page, within: start - first..end - first, of_range: start - range.start..end - range.start }
     })
 }
 
@@ -62,12 +57,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.read_ahead_of(&range);
         for part in parts(range.clone(), self.page_len()) {
             self.keep_ahead(&range, part.page);
-            let held = self.pager().share_steady(part.page as u64, Holder::Pin)?;
+            let held = self.pager().share_steady(part.page as u64, Holder::Pin, Stream::Ignore)?;
             let into = &mut into[part.of_range];
             // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody writes.
             unsafe {
                 let from = held.address.cast::<T>().add(part.within.start);
-                racy::copy(from.cast(), into.as_mut_ptr().cast(), size_of_val(into));
+                racy::read(from.cast(), bytemuck::cast_slice_mut(into));
             }
             self.pager().unshare(part.page as u64, Holder::Pin);
         }
@@ -95,7 +90,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             let from = &from[part.of_range.clone()];
             self.overwrite(&part, |to| {
                 // SAFETY: the slice has as many elements as the part, whose place is this thread's alone.
-                unsafe { racy::copy(from.as_ptr().cast(), to.cast(), size_of_val(from)) }
+                unsafe { racy::write(to.cast(), bytemuck::cast_slice(from)) }
             })?;
         }
         Ok(())
@@ -106,7 +101,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     fn overwrite(&self, part: &Part, write: impl FnOnce(*mut T)) -> Result<()> {
         let whole = part.within.len() == self.page_range(part.page).len();
         let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
-        let held = self.pager().take(part.page as u64, Holder::Pin, fetch)?;
+        let held = self.pager().take(part.page as u64, Holder::Pin, fetch, Stream::Ignore)?;
         // SAFETY: the part lies inside of the page.
         write(unsafe { held.address.cast::<T>().add(part.within.start) });
         self.pager().release(part.page as u64, Holder::Pin, DIRTY);
@@ -116,8 +111,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Copies a range into a new vector.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and what
-    /// [`read`](Self::read) reports.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
+    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](Self::read) reports.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -127,7 +122,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<T>> {
         let range = self.checked_range(range)?;
-        let mut values = vec![T::zeroed(); range.len()];
+        let mut values = zeroed_vec(range.len())?;
         self.read(range.start, &mut values)?;
         Ok(values)
     }
@@ -173,8 +168,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Moves by at most a page at a time. Nothing is held between two of them, so others may see the copy half done.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and what
-    /// [`read`](Self::read) and [`write`](Self::write) report.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
+    /// [`NoMemory`](ErrorKind::NoMemory) if a page does not fit into RAM once more, and what [`read`](Self::read) and
+    /// [`write`](Self::write) report.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -191,21 +187,26 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ) -> Result<()> {
         let from = source.checked_range(range)?;
         let to = self.range_at(start, from.len())?;
-        let mut parts: Vec<Part> = parts(to, self.page_len()).collect();
-        if start > from.start {
-            // As memmove does: from the end, so that nothing is overwritten before it was read.
-            parts.reverse();
-        }
-        let mut buffer = vec![T::zeroed(); self.page_len().min(from.len())];
-        for part in parts {
+        let mut buffer = zeroed_vec(self.page_len().min(from.len()))?;
+        let mut copy = |part: Part| {
             let buffer = &mut buffer[..part.of_range.len()];
             source.read(from.start + part.of_range.start, buffer)?;
-            self.write(start + part.of_range.start, buffer)?;
+            self.write(start + part.of_range.start, buffer)
+        };
+        let is_same = std::ptr::from_ref(self).addr() == std::ptr::from_ref(source).addr();
+        let mut parts = parts(to, self.page_len());
+        if is_same && from.contains(&start) {
+            // As memmove does: from the end, so that nothing is overwritten before it was read.
+            parts.rev().try_for_each(copy)
+        } else {
+            parts.try_for_each(&mut copy)
         }
-        Ok(())
     }
 
-    /// Starts to fetch the pages of a range into the cache, and returns at once.
+    /// Starts to fetch the pages of a range into the cache, and returns without waiting for them.
+    ///
+    /// Waits for no copy, page or frame, but is not free: while the cache still grows it may lock memory, pages that
+    /// leave the cache are taken from other threads, and the driver takes its time to start copies.
     ///
     /// Pages that are resident or were never written cost nothing. At most half of the cache is used; what does not fit
     /// there, or would have to wait for a frame, is left out.
@@ -221,7 +222,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn prefetch(&self, range: impl RangeBounds<usize>) -> Result<()> {
         let range = self.checked_range(range)?;
-        self.pager().prefetch(self.touched_pages(&range))
+        self.pager().prefetch(self.touched_pages(&range)).map(drop)
     }
 
     /// Copies what was written in a range of elements to the devices, and waits until that is done. Afterwards the
@@ -321,8 +322,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Starts to fetch the first pages of a range that takes more than one.
     fn read_ahead_of(&self, range: &Range<usize>) {
         let pages = self.touched_pages(range);
-        if pages.end - pages.start > 1 {
-            let window = self.window();
+        let window = self.window();
+        if window > 1 && pages.end - pages.start > 1 {
             self.try_prefetch(pages.start..pages.end.min(pages.start + window));
         }
     }
@@ -332,7 +333,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let pages = self.touched_pages(range);
         let (page, window) = (page as u64, self.window());
         let step = (window / 2).max(1);
-        if page > pages.start && (page - pages.start).is_multiple_of(step) && page + window - step < pages.end
+        if window > 1
+            && page > pages.start
+            && (page - pages.start).is_multiple_of(step)
+            && page + window - step < pages.end
         {
             self.try_prefetch(page + window - step..pages.end.min(page + window));
         }
@@ -344,7 +348,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// How many pages of a range operation are fetched ahead: a quarter of the frames at most.
+    /// How many pages of a range operation are under way, with the one in use: a quarter of the frames at most. Below
+    /// two, none is fetched ahead.
     fn window(&self) -> u64 {
         let frames: u64 = self.pager().channels().iter().map(|c| u64::from(c.frames_max())).sum();
         (LOOKAHEAD * self.pager().channels().len() as u64).min(frames / 4)

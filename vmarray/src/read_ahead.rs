@@ -48,6 +48,16 @@ pub(crate) fn advance(array: Streams, page: u64) -> Option<Range<u64>> {
     STATE.try_with(|state| step(&mut state.borrow_mut(), array, page)).ok().flatten()
 }
 
+/// Notes that of the pages that [`advance`] gave for this page only those before `reached` are being fetched.
+pub(crate) fn retract(array: Streams, page: u64, reached: u64) {
+    let _ = STATE.try_with(|state| {
+        let (_, streams) = &mut *state.borrow_mut();
+        for stream in streams.iter_mut().filter(|s| s.array == array.array && s.last == page) {
+            stream.end = stream.end.min(reached.max(page + 1));
+        }
+    });
+}
+
 fn step(state: &mut (u64, [Stream; STREAMS]), array: Streams, page: u64) -> Option<Range<u64>> {
     let (clock, streams) = state;
     *clock += 1;

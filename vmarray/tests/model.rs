@@ -255,7 +255,7 @@ fn run<T: Sample, D: Device>(array: &VirtualArray<T, D>, ops: &[Op]) {
             Op::Map(a, b, kind, n) => {
                 let range = between(a, b);
                 let mode =
-                    [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Discard][kind as usize % 4];
+                    [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Scratch][kind as usize % 4];
                 let mut own = vec![T::sample(5); range.len() + 3];
                 let buffer = match kind / 4 {
                     0 => MapBuffer::New,

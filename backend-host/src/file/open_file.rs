@@ -324,7 +324,7 @@ impl Positioned {
         file.seek(io::SeekFrom::Start(offset))?;
         let count = file.read(&mut detour[..bytes.min(Self::DETOUR_BYTES)])?;
         // SAFETY: the caller vouches for the target; `count` is at most `bytes`.
-        unsafe { backend_api::racy::copy(detour.as_ptr(), to, count) };
+        unsafe { backend_api::racy::write(to, &detour[..count]) };
         Ok(count)
     }
 

@@ -253,9 +253,9 @@ impl<M: Medium> SearchJob<M> {
         // SAFETY: the answer with all indices up to the limit was checked to be inside of its memory; no more than
         // that many are listed.
         unsafe {
-            racy::copy(header.as_ptr().cast(), to, size_of_val(&header));
+            racy::write(to, bytemuck::cast_slice(&header));
             let indices = to.add(size_of_val(&header));
-            racy::copy(found.listed.as_ptr().cast(), indices, size_of_val(&found.listed[..]));
+            racy::write(indices, bytemuck::cast_slice(&found.listed));
         }
     }
 }

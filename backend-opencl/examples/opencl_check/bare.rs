@@ -4,7 +4,7 @@
 use std::ffi::{c_char, c_void};
 use std::ptr;
 use std::sync::Barrier;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use backend_opencl::Discovered;
 use opencl3::command_queue::CommandQueue;
@@ -86,8 +86,7 @@ pub fn all(found: &Discovered) -> Outcome<()> {
     if let Err(error) = kernels_on_pinned(&device) {
         println!("kernels on pinned memory: {error}");
     }
-    threads(&device)?;
-    several_queues(&device)
+    threads(&device)
 }
 
 fn kernels_on_pinned(device: &Device) -> Outcome<()> {
@@ -252,58 +251,4 @@ fn threads(device: &Device) -> Outcome<()> {
         println!("  {threads:>2} threads {:30.1} {:15.1} {:32.1}", rates[0], rates[1], rates[2]);
     }
     Ok(())
-}
-
-/// What scattered pages gain when they are dealt out to several queues, by one thread or by one for each.
-fn several_queues(device: &Device) -> Outcome<()> {
-    let context = Context::from_device(device)?;
-    let queues: Vec<_> = (0..4).map(|_| queue(&context)).collect::<Result<_, _>>()?;
-    let pinned = Pinned::plain(&context, &queues[0], BYTES)?;
-    // SAFETY: no host pointer.
-    let memory = unsafe { Buffer::<u8>::create(&context, CL_MEM_READ_WRITE, BYTES, ptr::null_mut())? };
-    println!(
-        "single reads of scattered pages, GB/s     1 queue  2 queues  4 queues  2, a thread each  4, a thread each"
-    );
-    for (page, count) in [(4 << 10, 1024), (64 << 10, 256), (256 << 10, 64)] {
-        let places = BYTES / page;
-        let deal = |queue: &CommandQueue, first: usize, step: usize| -> Outcome<()> {
-            for i in (first..count).step_by(step) {
-                let (from, to) = (i * 7919 % places * page, i * 2 % places * page);
-                // SAFETY: finished before the memory is used otherwise.
-                let here = unsafe { pinned.part(to, page) };
-                // SAFETY: as above.
-                unsafe { queue.enqueue_read_buffer(&memory, CL_NON_BLOCKING, from, here, &[])? };
-            }
-            Ok(queue.flush()?)
-        };
-        let one_thread = |number: usize| -> Outcome<Duration> {
-            best(|| {
-                for (first, queue) in queues[..number].iter().enumerate() {
-                    deal(queue, first, number)?;
-                }
-                queues[..number].iter().try_for_each(|queue| Ok(queue.finish()?))
-            })
-        };
-        let many_threads = |number: usize| -> Outcome<Duration> {
-            best(|| {
-                let failed = std::thread::scope(|scope| {
-                    let deal = &deal;
-                    let running: Vec<_> = queues[..number]
-                        .iter()
-                        .enumerate()
-                        .map(|(first, queue)| {
-                            scope
-                                .spawn(move || deal(queue, first, number).is_err() || queue.finish().is_err())
-                        })
-                        .collect();
-                    running.into_iter().any(|thread| thread.join().unwrap_or(true))
-                });
-                if failed { Err("a copy failed".into()) } else { Ok(()) }
-            })
-        };
-        let times = [one_thread(1)?, one_thread(2)?, one_thread(4)?, many_threads(2)?, many_threads(4)?];
-        let rates = times.map(|time| format!("{:9.2}", rate((page * count) as u64, time)));
-        println!("  {:>8} x {count:<5}                     {}", size(page as u64), rates.join(" "));
-    }
-    pinned.unmap(&queues[0])
 }

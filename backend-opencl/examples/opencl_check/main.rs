@@ -1,11 +1,10 @@
 //! Lists the OpenCL devices and measures what copies and kernels cost, next to bare OpenCL calls.
 //!
-//! `cargo run --release --example opencl_check -- [DEVICE] [quick] [variants]`, where DEVICE is an index or a part of a
-//! name, identity or platform. `quick` takes little memory; `variants` measures other options and the bare driver
-//! instead.
+//! `cargo run --release --example opencl_check -- [DEVICE] [quick] [copies] [bare]`, where DEVICE is an index or a part
+//! of a name, identity or platform. `quick` takes little memory; `copies` keeps kernels from pinned memory; `bare`
+//! measures the driver alone instead.
 
 mod bare;
-mod variants;
 
 use std::error::Error;
 use std::ptr;
@@ -27,8 +26,7 @@ type Outcome<T> = Result<T, Box<dyn Error>>;
 fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| arguments.iter().any(|argument| argument == word);
-    let (quick, other) = (has("quick"), has("variants"));
-    let is_word = |argument: &&String| ["quick", "variants"].contains(&argument.as_str());
+    let is_word = |argument: &&String| ["quick", "copies", "bare"].contains(&argument.as_str());
     let filter = arguments.iter().find(|argument| !is_word(argument)).cloned().unwrap_or_default();
     let found = devices_matching(&filter);
     println!("{} OpenCL device(s)", found.len());
@@ -37,12 +35,11 @@ fn main() -> Outcome<()> {
     }
     for device in &found {
         println!("\n=== {}", device.info());
-        let quick = quick || device.info().kind == DeviceKind::Cpu;
-        if other {
+        if has("bare") {
             bare::all(device)?;
-            variants::all(device, if quick { 32 << 20 } else { 1 << 30 })?;
         } else {
-            measure(device, quick)?;
+            let quick = has("quick") || device.info().kind == DeviceKind::Cpu;
+            measure(device, &Options::new().with_zero_copy(!has("copies")), quick)?;
         }
     }
     Ok(())
@@ -91,15 +88,16 @@ struct Rig {
     bytes: u64,
 }
 
-fn measure(found: &Discovered, quick: bool) -> Outcome<()> {
+fn measure(found: &Discovered, options: &Options, quick: bool) -> Outcome<()> {
     let start = Instant::now();
-    let device = Arc::new(OpenClDevice::open(found, &Options::new())?);
+    let device = Arc::new(OpenClDevice::open(found, options)?);
     println!(
         "opened in {:?}, kernels {}",
         start.elapsed(),
         if device.kernels_were_cached() { "from disk" } else { "built" }
     );
     println!("memory {:?}", device.memory()?);
+    println!("kernels reach pinned memory: {}", device.kernels_reach_pinned_memory());
     let bytes: u64 = if quick { 32 << 20 } else { 1 << 30 };
     let start = Instant::now();
     let frames = HostBuffer::new(&device, bytes as usize, HostMemory::Pinned)?;

@@ -10,7 +10,7 @@
 
 use super::state::{
     AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, USED, VERSION, WAITED,
-    WRITERS,
+    WANTED, WRITERS, ZEROED,
 };
 use super::sync::{AtomicPtr, AtomicU64, Ordering};
 
@@ -114,13 +114,23 @@ impl Entry {
         }
     }
 
-    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has `WRITERS`,
-    /// lock-free writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look at the hazard slots.
-    pub(crate) fn try_share(&self, holder: Holder) -> Result<State, Refusal> {
+    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has `WRITERS`, lock-free
+    /// writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look at the hazard slots; if it has `WAITED` and
+    /// the holder is a guard, sleepers are to be woken, since they may not be allowed to wait for guards.
+    ///
+    /// Sharers queue up behind somebody who wants the page exclusively, unless they are `hasty`: those who hold guards
+    /// must not wait for somebody who might wait for them.
+    pub(crate) fn try_share(&self, holder: Holder, hasty: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),
             s if !s.has(RESIDENT) => Err(Refusal::Absent),
-            s => Ok(((s.0 | USED) & !AHEAD) + holder.unit()),
+            s if s.any(WANTED) && s.shared() && !hasty => Err(Refusal::Busy(s)),
+            s => {
+                let next = (s.0 | USED) & !AHEAD;
+                // The first sharer takes the mark away: whoever wants the page puts it there again, or has given up.
+                let next = if s.shared() { next } else { next & !WANTED };
+                Ok((if holder == Holder::Guard { next & !WAITED } else { next }) + holder.unit())
+            }
         })
     }
 
@@ -138,30 +148,36 @@ impl Entry {
     pub(crate) fn unshare(&self, holder: Holder) -> bool {
         let unit = holder.unit();
         let last = |s: State| !State(s.0 - unit).shared();
-        let before = self.change(|s| if last(s) { (s.0 - unit) & !WAITED } else { s.0 - unit });
-        before.any(WAITED) && last(before)
+        // The last to go wakes those who want the page exclusively; one who made room, those who want to share.
+        let wakes = |s: State| last(s) || !s.has_room();
+        let before = self.change(|s| if wakes(s) { (s.0 - unit) & !WAITED } else { s.0 - unit });
+        before.any(WAITED) && wakes(before)
     }
 
     /// Takes a resident page for one thread alone: no other holder, no latched write. What its earlier state, which is
-    /// returned, has of `READERS` and `WRITERS` may go on until the gates are shut and drained.
+    /// returned, has of `READERS` and `WRITERS` may go on until the gates are shut and drained. As for
+    /// [`try_share`](Self::try_share), a guard wakes sleepers.
     #[inline]
     pub(crate) fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE) || s.shared() => Err(Refusal::Busy(s)),
             s if !s.has(RESIDENT) => Err(Refusal::Absent),
-            s => Ok(((s.0 | USED | EXCLUSIVE) & !AHEAD) + if holder == Holder::Guard { GUARD } else { 0 }),
+            s => {
+                let next = (s.0 | USED | EXCLUSIVE) & !(AHEAD | WANTED);
+                Ok(if holder == Holder::Guard { (next & !WAITED) + GUARD } else { next })
+            }
         })
     }
 
-    /// Takes an absent page for one thread or transfer alone. `Ok` tells whether the home slot has contents.
+    /// Takes an absent page for one thread or transfer alone. The state before, which tells what the home slot holds.
     ///
-    /// `readers_stay` allows it while others read the home slot: right for loading, wrong for writing to the slot.
-    pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<bool, Refusal> {
+    /// `readers_stay` allows it while others read the home slot: right for loading what will be shared at first, wrong for
+    /// writing to the slot, and for loading what will be written to and may then be written back.
+    pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || (!readers_stay && s.shared()) => Err(Refusal::Busy(s)),
             s => Ok(s.0 | EXCLUSIVE),
         })
-        .map(|s| s.has(HOME))
     }
 
     /// Marks a page that the caller holds as subject of a transfer that others can find and finish. Tells whether
@@ -177,14 +193,33 @@ impl Entry {
         self.change(|s| (s.0 | RESIDENT) & !IN_FLIGHT);
     }
 
-    /// Hands an exclusive hold over to a guard, or does nothing.
-    pub(crate) fn hold_exclusive(&self, holder: Holder) {
-        if holder == Holder::Guard {
-            self.change(|s| s.0 + GUARD);
-        }
+    /// Hands an exclusive hold over to a guard, or does nothing. Tells whether sleepers are to be woken.
+    #[must_use]
+    pub(crate) fn hold_exclusive(&self, holder: Holder) -> bool {
+        holder == Holder::Guard && self.change(|s| (s.0 & !WAITED) + GUARD).any(WAITED)
     }
 
-    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`). Tells whether sleepers are to be woken.
+    /// Declares a page dirty that the caller holds exclusively.
+    pub(crate) fn soil(&self) {
+        self.change(|s| s.0 | DIRTY);
+    }
+
+    /// Notes that the home slot of a page that the caller holds has zeroes.
+    pub(crate) fn home_is_zeroed(&self) {
+        self.change(|s| s.0 | ZEROED);
+    }
+
+    /// Notes that the home slot of a page that the caller holds exclusively may have anything, before it is written to.
+    pub(crate) fn home_is_unknown(&self) {
+        self.change(|s| s.0 & !ZEROED);
+    }
+
+    /// Asks sharers to wait.
+    pub(crate) fn want(&self) {
+        self.change(|s| s.0 | WANTED);
+    }
+
+    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Tells whether sleepers are to be woken.
     #[must_use]
     #[inline]
     pub(crate) fn release_exclusive(&self, holder: Holder, add: u64) -> bool {
@@ -210,7 +245,7 @@ impl Entry {
     #[must_use]
     pub(crate) fn vacate(&self, forget: bool) -> bool {
         let clear = RESIDENT | USED | READERS | WRITERS | DIRTY | EXCLUSIVE | IN_FLIGHT | WAITED | AHEAD;
-        let clear = if forget { clear | HOME } else { clear };
+        let clear = if forget { clear | HOME | ZEROED } else { clear };
         self.change(|s| {
             debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
             (s.0 & !clear).wrapping_add(VERSION)
@@ -248,8 +283,9 @@ impl Entry {
         self.change(|s| s.0 & !bits);
     }
 
-    /// One step of the search for victims. `recency` says whether use counts (not so for an exact order).
-    pub(crate) fn sweep(&self, recency: bool) -> Sweep {
+    /// One step of the search for victims. `recency` says whether use counts (not so for an exact order), `write_back`
+    /// whether dirty pages are wanted, too.
+    pub(crate) fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
         let used = |s: State| s.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null();
         let mut found = Sweep::Busy;
         let _ = self.transition(|s| {
@@ -261,9 +297,12 @@ impl Entry {
                 found = Sweep::SecondChance;
                 return Ok(s.0 & !USED);
             }
+            if s.has(DIRTY) && !write_back {
+                return Err(());
+            }
             if s.has(DIRTY) {
                 found = Sweep::WriteBack(s);
-                return Ok((s.0 | IN_FLIGHT) + PIN);
+                return Ok(((s.0 | IN_FLIGHT) & !ZEROED) + PIN);
             }
             found = Sweep::Claimed(s);
             Ok(s.0 | EXCLUSIVE)
@@ -279,7 +318,7 @@ impl Entry {
         self.transition(|s| match s {
             s if !s.has(RESIDENT | DIRTY) && !s.has(EXCLUSIVE) => Err(Refusal::Absent),
             s if s.any(EXCLUSIVE | IN_FLIGHT) || !s.has_room() => Err(Refusal::Busy(s)),
-            s => Ok((s.0 | IN_FLIGHT) + PIN),
+            s => Ok(((s.0 | IN_FLIGHT) & !ZEROED) + PIN),
         })
     }
 

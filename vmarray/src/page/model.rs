@@ -11,10 +11,10 @@ use loom::sync::atomic::{AtomicU64, Ordering};
 use loom::thread;
 
 use super::barrier;
-use super::entry::{Entry, Holder};
+use super::entry::{Entry, Holder, Sweep};
 use super::hazard::{Access, Slot, drain};
 use super::quiesce::quiesce_by;
-use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State};
+use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED};
 
 /// A page with a frame, of which loom watches every access, and one thread's slot.
 struct Page {
@@ -31,7 +31,7 @@ fn address() -> *mut u8 {
 impl Page {
     fn resident() -> Self {
         let page = Self { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) };
-        assert_eq!(page.entry.try_claim_absent(true), Ok(false));
+        page.entry.try_claim_absent(true).unwrap();
         page.entry.install(address());
         let _ = page.entry.release_exclusive(Holder::Pin, 0);
         page
@@ -39,7 +39,7 @@ impl Page {
 
     fn open_for_reads() -> Self {
         let page = Self::resident();
-        page.entry.try_share(Holder::Pin).unwrap();
+        page.entry.try_share(Holder::Pin, false).unwrap();
         page.entry.open_reads();
         let _ = page.entry.unshare(Holder::Pin);
         page
@@ -102,7 +102,7 @@ fn a_slice_is_not_lent_under_a_lock_free_writer() {
             let page = page.clone();
             move || page.write(5)
         });
-        let before = page.entry.try_share(Holder::Guard).unwrap();
+        let before = page.entry.try_share(Holder::Guard, false).unwrap();
         page.quiesce(before, Access::Writes);
         let seen = page.frame.with(|at| unsafe { *at });
         let _ = page.entry.unshare(Holder::Guard);
@@ -120,7 +120,7 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
     model.check(|| {
         let page = Arc::new(Page::open_for_writes());
         let share = |page: &Page| {
-            let before = page.entry.try_share(Holder::Pin).unwrap();
+            let before = page.entry.try_share(Holder::Pin, false).unwrap();
             page.quiesce(before, Access::Writes);
             let seen = page.frame.with(|at| unsafe { *at });
             let _ = page.entry.unshare(Holder::Pin);
@@ -207,7 +207,7 @@ fn an_exclusive_page_stays_shut() {
         let opener = thread::spawn({
             let page = page.clone();
             move || {
-                if page.entry.try_share(Holder::Pin).is_ok() {
+                if page.entry.try_share(Holder::Pin, false).is_ok() {
                     page.entry.open_reads();
                     let _ = page.entry.unshare(Holder::Pin);
                 }
@@ -248,5 +248,94 @@ fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
         assert!(entry.state(Ordering::Acquire).has(RESIDENT));
         assert!(!asked || other_woke, "a sleeper was forgotten");
         assert!(!other_asked || woke, "a sleeper was forgotten");
+    });
+}
+
+/// Nobody writes to a home slot while somebody reads it: neither directly, nor by loading the page, writing to it and writing
+/// it back. The frame stands for the slot here.
+#[test]
+fn a_home_slot_is_not_written_under_its_reader() {
+    loom::model(|| {
+        let page = Arc::new(Page { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) });
+        let reader = thread::spawn({
+            let page = page.clone();
+            move || {
+                if page.entry.try_share_home().is_ok() {
+                    page.frame.with(|at| unsafe { *at });
+                    let _ = page.entry.unshare(Holder::Pin);
+                }
+            }
+        });
+        if page.entry.try_claim_absent(false).is_ok() {
+            page.entry.install(address());
+            let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+            if page.entry.try_write_back().is_ok() {
+                page.frame.with_mut(|at| unsafe { *at = 3 });
+                let _ = page.entry.end_write_back(true);
+            }
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// As above, for a page that is loaded to be shared while its home is read, and written to afterwards.
+#[test]
+fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
+    loom::model(|| {
+        let page = Arc::new(Page { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) });
+        let reader = thread::spawn({
+            let page = page.clone();
+            move || {
+                if page.entry.try_share_home().is_ok() {
+                    page.frame.with(|at| unsafe { *at });
+                    let _ = page.entry.unshare(Holder::Pin);
+                }
+            }
+        });
+        page.entry.try_claim_absent(true).unwrap();
+        page.entry.install(address());
+        let _ = page.entry.downgrade(Holder::Pin);
+        let _ = page.entry.unshare(Holder::Pin);
+        if page.entry.try_exclusive(Holder::Pin).is_ok() {
+            page.frame.with_mut(|at| unsafe { *at = 3 });
+            let _ = page.entry.release_exclusive(Holder::Pin, DIRTY);
+        }
+        reader.join().unwrap();
+    });
+}
+
+/// Whoever sleeps for a page learns that it has become guarded, since that may be something not to wait for.
+#[test]
+fn a_new_guard_wakes_sleepers() {
+    loom::model(|| {
+        let page = Arc::new(Page::resident());
+        page.entry.try_share(Holder::Pin, false).unwrap();
+        let guard = thread::spawn({
+            let page = page.clone();
+            move || page.entry.try_share(Holder::Guard, false).unwrap().any(WAITED)
+        });
+        let asked = page.entry.ask_to_wake(|s| s.shared() && s.guards() == 0);
+        let woken = guard.join().unwrap();
+        assert!(!asked || woken, "a sleeper was forgotten");
+    });
+}
+
+/// A sweep may shut gates at any time: it takes nothing from anybody but speed.
+#[test]
+fn a_sweep_takes_no_page_in_use() {
+    loom::model(|| {
+        let page = Arc::new(Page::open_for_reads());
+        let reader = thread::spawn({
+            let page = page.clone();
+            move || page.read()
+        });
+        for _ in 0..2 {
+            if let Sweep::Claimed(before) = page.entry.sweep(true, false) {
+                page.quiesce(before, Access::All);
+                page.frame.with_mut(|at| unsafe { *at = 9 });
+                let _ = page.entry.vacate(false);
+            }
+        }
+        assert!(matches!(reader.join().unwrap(), None | Some(0)));
     });
 }

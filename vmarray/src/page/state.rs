@@ -12,9 +12,11 @@
 //! | 7 | `WAITED` | somebody sleeps until the page is released |
 //! | 8 | `HOME` | the home slot has contents; without it the page reads as zeroes and is never fetched |
 //! | 9 | `AHEAD` | loaded ahead of need and not used yet |
-//! | 10..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
-//! | 21..32 | guards | holders that are in the program's hands. With `EXCLUSIVE`, the one holder is a guard |
-//! | 32..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write |
+//! | 10 | `WANTED` | somebody waits to have the page exclusively: new sharers wait behind those there are |
+//! | 11..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
+//! | 21..31 | guards | holders that are in the program's hands. With `EXCLUSIVE`, the one holder is a guard |
+//! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
+//! | 32..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write. It would have to sleep through exactly 2^32 of them not to |
 //!
 //! Whoever holds a pin or a guard without `EXCLUSIVE` shares the page: it stays resident and no latched write happens.
 //! `EXCLUSIVE` keeps all other holders out; it can be gained while pins are held only for loading an absent page,
@@ -35,10 +37,12 @@ pub(crate) const IN_FLIGHT: u64 = 1 << 6;
 pub(crate) const WAITED: u64 = 1 << 7;
 pub(crate) const HOME: u64 = 1 << 8;
 pub(crate) const AHEAD: u64 = 1 << 9;
+pub(crate) const WANTED: u64 = 1 << 10;
+pub(crate) const ZEROED: u64 = 1 << 31;
 
-const COUNT_BITS: u32 = 11;
+const COUNT_BITS: u32 = 10;
 const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
-const PIN_SHIFT: u32 = 10;
+const PIN_SHIFT: u32 = 11;
 const GUARD_SHIFT: u32 = PIN_SHIFT + COUNT_BITS;
 const VERSION_SHIFT: u32 = 32;
 
@@ -98,7 +102,7 @@ impl State {
 
 impl fmt::Debug for State {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NAMES: [&str; 10] = [
+        const NAMES: [&str; 11] = [
             "resident",
             "used",
             "readers",
@@ -109,6 +113,7 @@ impl fmt::Debug for State {
             "waited",
             "home",
             "ahead",
+            "wanted",
         ];
         f.write_str("State(")?;
         for (bit, name) in NAMES.iter().enumerate().filter(|(bit, _)| self.any(1 << bit)) {

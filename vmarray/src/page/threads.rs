@@ -15,6 +15,9 @@ use super::hazard::{self, Access, Slot};
 
 /// How many arrays at once have hit counters of their own.
 const COUNTERS: usize = 64;
+/// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses in a row do not
+/// wait for each other's additions to pass through the store buffer.
+const LANES: usize = 8;
 
 /// Addresses below this mean "shut" to a registered thread: all but null are open.
 const REGISTERED: usize = 1;
@@ -28,7 +31,7 @@ struct Local {
     /// A gate is open to this thread if its address is not below this; so one comparison tests both.
     threshold: Cell<usize>,
     /// Hits by number of the array, written by the owning thread only.
-    hits: [AtomicU64; COUNTERS],
+    hits: [[AtomicU64; LANES]; COUNTERS],
 }
 
 thread_local! {
@@ -36,7 +39,7 @@ thread_local! {
         Local {
             slot: Slot::new(),
             threshold: Cell::new(UNREGISTERED),
-            hits: [const { AtomicU64::new(0) }; COUNTERS],
+            hits: [const { [const { AtomicU64::new(0) }; LANES] }; COUNTERS],
         }
     };
     static LEASE: Lease = Lease::new();
@@ -87,18 +90,19 @@ fn delist() {
         let mut registry = REGISTRY.write();
         registry.locals.retain(|known| !ptr::eq(*known, local));
         for (past, hits) in registry.past_hits.iter_mut().zip(&local.hits) {
-            *past += hits.swap(0, Ordering::Relaxed);
+            *past += hits.iter().map(|lane| lane.swap(0, Ordering::Relaxed)).sum::<u64>();
         }
     });
 }
 
-/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit. `access` must neither panic nor
-/// touch other pages. `None` without having run it: take the slow path.
+/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this place, if it
+/// succeeds. `access` must neither panic nor touch other pages. `None`: take the slow path.
 #[inline(always)]
 pub(crate) fn read_lock_free<R>(
     entry: &Entry,
     counter: u32,
-    access: impl FnOnce(*const u8) -> R,
+    place: usize,
+    access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
     LOCAL.with(|local| {
         local.slot.enter_read(entry);
@@ -110,8 +114,10 @@ pub(crate) fn read_lock_free<R>(
         let result = access(frame);
         compiler_fence(Ordering::SeqCst);
         local.slot.leave_read();
-        local.count_hit(counter);
-        Some(result)
+        if result.is_some() {
+            local.count_hit(counter, place);
+        }
+        result
     })
 }
 
@@ -120,6 +126,7 @@ pub(crate) fn read_lock_free<R>(
 pub(crate) fn write_lock_free<R>(
     entry: &Entry,
     counter: u32,
+    place: usize,
     access: impl FnOnce(*mut u8) -> R,
 ) -> Option<R> {
     LOCAL.with(|local| {
@@ -132,34 +139,38 @@ pub(crate) fn write_lock_free<R>(
         let result = access(frame);
         compiler_fence(Ordering::SeqCst);
         local.slot.leave_write();
-        local.count_hit(counter);
+        local.count_hit(counter, place);
         Some(result)
     })
 }
 
 impl Local {
     #[inline(always)]
-    fn count_hit(&self, counter: u32) {
-        let hits = &self.hits[counter as usize % COUNTERS];
+    fn count_hit(&self, counter: u32, place: usize) {
+        let hits = &self.hits[counter as usize % COUNTERS][place % LANES];
         hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
 /// Counts a hit of a slow path. Registers the thread, so that its count is found.
 pub(crate) fn count_hit(counter: u32) {
-    let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter)));
+    let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
 /// The slow form of [`read_lock_free`]: registers the thread, and issues a full fence.
 #[cold]
-pub(crate) fn read_fenced<R>(entry: &Entry, counter: u32, access: impl FnOnce(*const u8) -> R) -> Option<R> {
+pub(crate) fn read_fenced<R>(
+    entry: &Entry,
+    counter: u32,
+    access: impl FnOnce(*const u8) -> Option<R>,
+) -> Option<R> {
     fenced(|local| {
         local.slot.enter_read(entry);
         fence(Ordering::SeqCst);
         let frame = entry.read_gate();
-        let result = (!frame.is_null()).then(|| access(frame));
+        let result = if frame.is_null() { None } else { access(frame) };
         local.slot.leave_read();
-        result.inspect(|_| local.count_hit(counter))
+        result.inspect(|_| local.count_hit(counter, 0))
     })
 }
 
@@ -172,7 +183,7 @@ pub(crate) fn write_fenced<R>(entry: &Entry, counter: u32, access: impl FnOnce(*
         let frame = entry.write_gate();
         let result = (!frame.is_null()).then(|| access(frame));
         local.slot.leave_write();
-        result.inspect(|_| local.count_hit(counter))
+        result.inspect(|_| local.count_hit(counter, 0))
     })
 }
 
@@ -217,7 +228,8 @@ pub(crate) fn hits(counter: u32) -> u64 {
         .locals
         .iter()
         // SAFETY: as in `drain_all`.
-        .map(|local| unsafe { &(**local).hits[number] }.load(Ordering::Relaxed))
+        .flat_map(|local| unsafe { &(**local).hits[number] })
+        .map(|lane| lane.load(Ordering::Relaxed))
         .sum();
     registry.past_hits[number].wrapping_add(now)
 }

@@ -145,13 +145,13 @@ impl State {
     fn read(&self, from: HostSpan, bytes: u64) -> Vec<u8> {
         let mut copy = vec![0; bytes as usize];
         // SAFETY: `host` proved the range; the vector is new. Others may touch the range meanwhile as `racy` allows.
-        unsafe { racy::copy(self.host(from, copy.len()), copy.as_mut_ptr(), copy.len()) };
+        unsafe { racy::read(self.host(from, copy.len()), &mut copy) };
         copy
     }
 
     fn write(&self, to: HostSpan, bytes: &[u8]) {
         // SAFETY: as in `read`; `bytes` is a copy made by this device and cannot overlap.
-        unsafe { racy::copy(bytes.as_ptr(), self.host(to, bytes.len()), bytes.len()) };
+        unsafe { racy::write(self.host(to, bytes.len()), bytes) };
     }
 
     fn indices(&self, at: HostSpan, count: u64) -> Vec<u64> {

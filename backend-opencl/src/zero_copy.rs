@@ -1,0 +1,132 @@
+//! Whether kernels find pinned memory of a card where the program sees it.
+//!
+//! The standard leaves open what a kernel sees in a buffer that is mapped, and drivers differ: NVIDIA's keeps a copy of
+//! its own on the card for `CL_MEM_ALLOC_HOST_PTR`, but not for buffers of its extension `cl_nv_create_buffer` that
+//! are to lie in host memory. So nothing is believed that was not seen when the device was opened.
+
+use opencl3::memory::CL_MEM_READ_WRITE;
+
+use crate::discovery::Handles;
+use crate::memory::ONE_PIECE;
+use crate::program::{KernelSet, Kernels};
+use crate::raw::{Argument, CommandQueue, Context, Memory, Order, Status};
+
+const PAGE: usize = 4096;
+const PAGES: usize = 64;
+/// What is sent, and as much room for what comes back.
+const BYTES: usize = 2 * PAGES * PAGE;
+/// More than one: a driver may bring a copy of its own up to date only at the first use.
+const ROUNDS: u8 = 3;
+
+/// Whether NVIDIA's host buffers are the same memory to kernels and to the program.
+pub(crate) fn works(context: &Context, handles: Handles, queue: &CommandQueue, kernels: &Kernels) -> bool {
+    let trial = || -> Status<bool> {
+        let memory = context.host_buffer_nv(handles.platform, CL_MEM_READ_WRITE, BYTES)?;
+        let address = queue.map(&memory, BYTES)?;
+        // SAFETY: all of the buffer is mapped.
+        let same = unsafe { same_memory(context, queue, kernels, &memory, address) };
+        // SAFETY: what was enqueued is done, and the address is not used any more.
+        let unmapped = unsafe { queue.unmap(&memory, address) };
+        unmapped.and_then(|()| queue.finish())?;
+        same
+    };
+    trial().unwrap_or_else(|status| {
+        tracing::debug!(status, "a driver refused buffers in host memory");
+        false
+    })
+}
+
+/// Sends pages from `address` to the device and back by kernels that use `memory`, with other bytes each time; whether
+/// all arrive. Whatever it enqueues is done when it returns.
+///
+/// # Safety
+/// `memory` has `BYTES` bytes, `address` is valid for as many, and nobody else uses either meanwhile.
+unsafe fn same_memory(
+    context: &Context,
+    queue: &CommandQueue,
+    kernels: &Kernels,
+    memory: &Memory,
+    address: *mut u8,
+) -> Status<bool> {
+    const HALF: usize = BYTES / 2;
+    let there = context.buffer(CL_MEM_READ_WRITE, HALF)?;
+    // Backwards there, and to the second half back.
+    let list = |first: usize| -> Status<Memory> {
+        let copies: Vec<u8> = (0..PAGES)
+            .flat_map(|i| [(PAGES - 1 - i) * PAGE, (first + i) * PAGE, PAGE])
+            .flat_map(|number| (number as u64).to_ne_bytes())
+            .collect();
+        let memory = context.buffer(CL_MEM_READ_WRITE, copies.len())?;
+        // SAFETY: the buffer is as long, and `finish` keeps `copies` until they were read.
+        let written = unsafe { queue.write(copies.as_ptr(), &memory, 0, copies.len(), Order::default()) };
+        let finished = queue.finish();
+        written.and(finished)?;
+        Ok(memory)
+    };
+    let lists = [(list(0)?, 1), (list(PAGES)?, 0)];
+    let mut set = KernelSet::default();
+    for round in 0..ROUNDS {
+        let sent: Vec<u8> = (0..HALF).map(|i| (i / PAGE * 7 + i % 251) as u8 ^ round).collect();
+        // SAFETY: as the caller promises; nothing is in flight.
+        unsafe { sent.as_ptr().copy_to_nonoverlapping(address, HALF) };
+        for (list, to_device) in &lists {
+            let mut arguments = vec![Argument::Buffer(&there); 8];
+            arguments.extend([
+                Argument::U32(ONE_PIECE),
+                Argument::Buffer(memory),
+                Argument::Buffer(list),
+                Argument::U32(PAGES as u32),
+                Argument::U32(1),
+                Argument::U32(*to_device),
+            ]);
+            let kernel = set.prepare(kernels, "copy_16", &arguments)?;
+            // SAFETY: both halves of `memory`, and `there`, have room for all pages.
+            let launched = unsafe { queue.launch(kernel, PAGES, kernels.group, Order::default()) };
+            let finished = queue.finish();
+            launched.and(finished)?;
+        }
+        let mut back = vec![0; HALF];
+        // SAFETY: as above.
+        unsafe { address.add(HALF).copy_to_nonoverlapping(back.as_mut_ptr(), HALF) };
+        if back != sent {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use backend_api::DeviceKind;
+    use opencl3::memory::CL_MEM_ALLOC_HOST_PTR;
+
+    use super::*;
+    use crate::options::KernelCache;
+    use crate::sys::sys;
+
+    #[test]
+    fn memory_that_is_not_the_same_is_found_out() {
+        for found in crate::devices() {
+            let handles = found.handles;
+            let context = Context::new(sys().unwrap(), handles.platform, handles.device).unwrap();
+            let queue = context.queue(handles.device).unwrap();
+            let kernels = Kernels::new(&context, &found, &KernelCache::Off).unwrap();
+            let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
+            let [one, other] = [(); 2].map(|()| context.buffer(flags, BYTES).unwrap());
+            let address = queue.map(&one, BYTES).unwrap();
+            // SAFETY: mapped, and used by nobody else.
+            let (same, not) = unsafe {
+                (
+                    same_memory(&context, &queue, &kernels, &one, address),
+                    same_memory(&context, &queue, &kernels, &other, address),
+                )
+            };
+            assert_eq!(not, Ok(false));
+            // A mapped buffer of a processor is plain memory to all; a card may keep a copy.
+            assert!(same == Ok(true) || found.info().kind != DeviceKind::Cpu, "{same:?}");
+            // SAFETY: nothing is in flight.
+            unsafe { queue.unmap(&one, address).unwrap() };
+            queue.finish().unwrap();
+        }
+    }
+}
