@@ -259,7 +259,7 @@ fn driver() -> &'static Driver {
         ..Table::inert()
     };
     // Lives as long as the process, and is reachable, so that it is no leak.
-    static TABLES: Mutex<Vec<&'static Driver>> = Mutex::new(Vec::new());
+    static TABLES: parking_lot::Mutex<Vec<&'static Driver>> = parking_lot::Mutex::new(Vec::new());
     let driver: &'static Driver = Box::leak(Box::new(Driver::with(table)));
     TABLES.lock().push(driver);
     driver

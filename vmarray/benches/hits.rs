@@ -32,14 +32,29 @@ fn resident<T: vmarray::Element>(len: usize, value: T) -> Array<T> {
     array
 }
 
-/// Runs an access at [`STEPS`] places, well spread over all of the array; the same for all.
+/// A random number (SplitMix64), of the quality that programs ask for.
+#[inline(always)]
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+/// Runs an access at [`STEPS`] random places.
 #[inline(always)]
 fn at_random(len: usize, seed: u64, mut access: impl FnMut(usize)) {
     let mut state = seed;
     for _ in 0..STEPS {
-        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        access(((u128::from(state) * len as u128) >> 64) as usize);
+        access((next(&mut state) % len as u64) as usize);
     }
+}
+
+/// [`STEPS`] random places, known beforehand.
+fn places(len: usize, seed: u64) -> Vec<u32> {
+    let mut state = seed;
+    (0..STEPS).map(|_| (next(&mut state) % len as u64) as u32).collect()
 }
 
 /// The obvious way to write a page cache: a lock, a map from pages to frames, a list for the order of use.
@@ -88,24 +103,46 @@ fn sum(seed: u64, len: usize, mut read: impl FnMut(usize) -> u32) -> u32 {
 }
 
 fn random(c: &mut Criterion) {
-    let (mut vec, array, locked) = (vec![1_u32; LEN], resident(LEN, 1_u32), LockedCache::new(LEN, 16384, 4));
+    let len = black_box(LEN);
+    let (mut vec, array, locked) = (vec![1_u32; len], resident(len, 1_u32), LockedCache::new(len, 16384, 4));
     let mut get = group(c, "random get u32", STEPS);
     get.bench_function("vec", |b| {
         let vec = &black_box(&vec)[..];
-        b.iter(|| sum(1, LEN, |i| vec[i]));
+        b.iter(|| sum(1, len, |i| vec[i]));
     });
-    get.bench_function("array", |b| b.iter(|| sum(1, LEN, |i| array.get(i).unwrap())));
-    get.bench_function("mutex and hash map", |b| b.iter(|| sum(1, LEN, |i| locked.with(i, |x| *x))));
+    get.bench_function("array", |b| b.iter(|| sum(1, len, |i| array.get(i).unwrap())));
+    get.bench_function("mutex and hash map", |b| b.iter(|| sum(1, len, |i| locked.with(i, |x| *x))));
     get.finish();
 
     let mut set = group(c, "random set u32", STEPS);
     set.bench_function("vec", |b| {
         let vec = &mut black_box(&mut vec)[..];
-        b.iter(|| at_random(LEN, 1, |i| vec[i] = i as u32));
+        b.iter(|| at_random(len, 1, |i| vec[i] = i as u32));
     });
-    set.bench_function("array", |b| b.iter(|| at_random(LEN, 1, |i| array.set(i, i as u32).unwrap())));
+    set.bench_function("array", |b| b.iter(|| at_random(len, 1, |i| array.set(i, i as u32).unwrap())));
     set.bench_function("mutex and hash map", |b| {
-        b.iter(|| at_random(LEN, 1, |i| locked.with(i, |x| *x = i as u32)));
+        b.iter(|| at_random(len, 1, |i| locked.with(i, |x| *x = i as u32)));
+    });
+    set.finish();
+
+    // Nothing to do but the accesses, so that they overlap as far as the processor can: the hardest comparison.
+    let places = places(len, 1);
+    let mut get = group(c, "get u32 by a list of places", STEPS);
+    get.bench_function("vec", |b| {
+        let vec = &black_box(&vec)[..];
+        b.iter(|| places.iter().fold(0_u32, |sum, &i| sum.wrapping_add(vec[i as usize])));
+    });
+    get.bench_function("array", |b| {
+        b.iter(|| places.iter().fold(0_u32, |sum, &i| sum.wrapping_add(array.get(i as usize).unwrap())));
+    });
+    get.finish();
+    let mut set = group(c, "set u32 by a list of places", STEPS);
+    set.bench_function("vec", |b| {
+        let vec = &mut black_box(&mut vec)[..];
+        b.iter(|| places.iter().for_each(|&i| vec[i as usize] = i));
+    });
+    set.bench_function("array", |b| {
+        b.iter(|| places.iter().for_each(|&i| array.set(i as usize, i).unwrap()))
     });
     set.finish();
 }

@@ -204,8 +204,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Reads an element.
     ///
-    /// A hit takes no lock (but see [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru)); a miss copies one page from its
-    /// device and blocks until it is there.
+    /// A hit takes no lock (but see [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru)); a miss copies one page from
+    /// its device and blocks until it is there.
     ///
     /// # Errors
     /// [`IndexOutside`](crate::ErrorKind::IndexOutside); on a miss also [`Device`](crate::ErrorKind::Device) and, for
@@ -299,6 +299,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         // SAFETY: the index is inside, so its page exists.
         let entry = unsafe { self.entry(page) };
         if Layout::<T>::SINGLE_WORD {
+            // The stores that announce the write stand in line before it, and some processors ask for the lines of only
+            // a few stores ahead. A wrong guess of the address does no harm.
+            element::prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
             // SAFETY: as in `get`; the write gate is open to atomic writes.
             let done = write_lock_free(entry, self.counter, at, |frame| unsafe {
                 element::store(frame.cast::<T>().add(at), value);

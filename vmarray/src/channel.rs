@@ -605,8 +605,8 @@ impl<D: Device> Channel<D> {
         outcome.map_err(Into::into)
     }
 
-    /// As [`finish`](Self::finish), for whoever asked for the load of a page. The outcome is that which the load was finished
-    /// with, by whomever.
+    /// As [`finish`](Self::finish), for whoever asked for the load of a page. The outcome is that which the load was
+    /// finished with, by whomever.
     pub(crate) fn finish_load(&self, table: &PageTable, ticket: Ticket, page: u64) -> Result<()> {
         let outcome = self.device.wait(ticket);
         let mut shard = self.shard.lock();

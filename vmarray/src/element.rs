@@ -83,6 +83,18 @@ pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
     by_word!(T, store);
 }
 
+/// Tells the processor that this place will be written to. Any address will do.
+#[inline(always)]
+pub(crate) fn prefetch_write<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
 /// Replaces a single-word element.
 ///
 /// # Safety

@@ -1,8 +1,8 @@
 //! Which page guards the calling thread holds, so that it never waits for something that might wait for it.
 //!
 //! The rule is that of ordered locks: a thread that holds guards may block on a guarded page only if that page comes
-//! after all that it holds. Pages are ordered by the age of their arrays, then by number. Guards cannot be sent to other
-//! threads, so the list is complete.
+//! after all that it holds. Pages are ordered by the age of their arrays, then by number. Guards cannot be sent to
+//! other threads, so the list is complete.
 //!
 //! A leaked guard stays in its thread's list, but counts only as long as its array lives.
 

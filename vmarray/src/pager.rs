@@ -205,7 +205,8 @@ impl<D: Device> Pager<D> {
         let channel = self.channel(page);
         // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything.
         let Some(frame) = channel.take_frame(&self.table, Patience::Wait)? else { return Ok(None) };
-        // Readers of the home slot may stay while the page is only shared: it cannot be written back before they are gone.
+        // Readers of the home slot may stay while the page is only shared: it cannot be written back before they are
+        // gone.
         let exclusive = matches!(then, Then::Exclusive(_));
         let home = match entry.try_claim_absent(!exclusive) {
             Ok(before) => before,
@@ -599,8 +600,9 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
-    /// Brings the home slots of a range of pages up to date, and writes zeroes to those of pages without contents, so that
-    /// a device can work on all of them. The latter stay pages without contents: nothing is fetched for them later.
+    /// Brings the home slots of a range of pages up to date, and writes zeroes to those of pages without contents, so
+    /// that a device can work on all of them. The latter stay pages without contents: nothing is fetched for them
+    /// later.
     pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
         let count = self.channels.len() as u64;

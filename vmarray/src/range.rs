@@ -54,10 +54,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn read(&self, start: usize, into: &mut [T]) -> Result<()> {
         let range = self.range_at(start, into.len())?;
+        // A short range may be one of many that follow each other; a long one looks ahead by itself.
+        let is_short = self.touched_pages(&range).count() <= 2;
+        let stream = if is_short { Stream::Follow } else { Stream::Ignore };
         self.read_ahead_of(&range);
         for part in parts(range.clone(), self.page_len()) {
             self.keep_ahead(&range, part.page);
-            let held = self.pager().share_steady(part.page as u64, Holder::Pin, Stream::Ignore)?;
+            let held = self.pager().share_steady(part.page as u64, Holder::Pin, stream)?;
             let into = &mut into[part.of_range];
             // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody writes.
             unsafe {

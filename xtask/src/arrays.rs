@@ -1,4 +1,4 @@
-//! `cargo xtask demo` and `cargo xtask devices`: the commands that open devices.
+//! `cargo xtask demo` and `cargo xtask devices`: commands that open devices, as `bench` does.
 //!
 //! They are part of xtask only with its feature `array`. Without it they start xtask again, optimised and with it.
 
@@ -59,24 +59,27 @@ pub fn devices(args: DevicesArgs) -> Result<()> {
 /// Runs `demo` in an optimised xtask.
 #[cfg(not(feature = "array"))]
 pub fn demo(_: DemoArgs) -> Result<()> {
-    again()
+    again(&[])
 }
 
 /// Runs `devices` in an optimised xtask.
 #[cfg(not(feature = "array"))]
 pub fn devices(_: DevicesArgs) -> Result<()> {
-    again()
+    again(&[])
 }
 
+/// Runs the same command in an optimised xtask that has the feature, with some arguments more.
 #[cfg(not(feature = "array"))]
-fn again() -> Result<()> {
+pub fn again(more: &[&str]) -> Result<()> {
     let sh = crate::project::shell()?;
     // The shell runs in the root; paths among the arguments are meant from where the user stands.
     sh.change_dir(std::env::current_dir()?);
     let manifest = crate::project::root().join("Cargo.toml");
-    let arguments: Vec<std::ffi::OsString> = std::env::args_os().skip(1).collect();
+    // What follows `--` is meant for others, and further options would come behind it.
+    let own = std::env::args_os().skip(1).take_while(|argument| argument != "--");
+    let arguments: Vec<std::ffi::OsString> = own.chain(more.iter().map(Into::into)).collect();
     let options = ["--release", "--package", "xtask", "--features", "array", "--quiet"];
-    eprintln!("building the optimised demo …");
+    eprintln!("building xtask, optimised …");
     let status =
         xshell::cmd!(sh, "cargo run --manifest-path {manifest} {options...} -- {arguments...}").quiet().run();
     if status.is_err() {

@@ -5,7 +5,7 @@ mod fasta;
 mod genome;
 mod jobs;
 mod letters;
-mod mandelbrot;
+pub mod mandelbrot;
 mod motif;
 mod pack;
 mod picture;

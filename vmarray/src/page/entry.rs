@@ -114,9 +114,10 @@ impl Entry {
         }
     }
 
-    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has `WRITERS`, lock-free
-    /// writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look at the hazard slots; if it has `WAITED` and
-    /// the holder is a guard, sleepers are to be woken, since they may not be allowed to wait for guards.
+    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has `WRITERS`,
+    /// lock-free writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look at the hazard slots;
+    /// if it has `WAITED` and the holder is a guard, sleepers are to be woken, since they may not be allowed to wait
+    /// for guards.
     ///
     /// Sharers queue up behind somebody who wants the page exclusively, unless they are `hasty`: those who hold guards
     /// must not wait for somebody who might wait for them.
@@ -171,8 +172,8 @@ impl Entry {
 
     /// Takes an absent page for one thread or transfer alone. The state before, which tells what the home slot holds.
     ///
-    /// `readers_stay` allows it while others read the home slot: right for loading what will be shared at first, wrong for
-    /// writing to the slot, and for loading what will be written to and may then be written back.
+    /// `readers_stay` allows it while others read the home slot: right for loading what will be shared at first, wrong
+    /// for writing to the slot, and for loading what will be written to and may then be written back.
     pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || (!readers_stay && s.shared()) => Err(Refusal::Busy(s)),

@@ -251,8 +251,8 @@ fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
     });
 }
 
-/// Nobody writes to a home slot while somebody reads it: neither directly, nor by loading the page, writing to it and writing
-/// it back. The frame stands for the slot here.
+/// Nobody writes to a home slot while somebody reads it: neither directly, nor by loading the page, writing to it and
+/// writing it back. The frame stands for the slot here.
 #[test]
 fn a_home_slot_is_not_written_under_its_reader() {
     loom::model(|| {

@@ -15,8 +15,8 @@ use super::hazard::{self, Access, Slot};
 
 /// How many arrays at once have hit counters of their own.
 const COUNTERS: usize = 64;
-/// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses in a row do not
-/// wait for each other's additions to pass through the store buffer.
+/// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses in a row do
+/// not wait for each other's additions to pass through the store buffer.
 const LANES: usize = 8;
 
 /// Addresses below this mean "shut" to a registered thread: all but null are open.
@@ -95,8 +95,8 @@ fn delist() {
     });
 }
 
-/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this place, if it
-/// succeeds. `access` must neither panic nor touch other pages. `None`: take the slow path.
+/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this place, if
+/// it succeeds. `access` must neither panic nor touch other pages. `None`: take the slow path.
 #[inline(always)]
 pub(crate) fn read_lock_free<R>(
     entry: &Entry,

@@ -1,0 +1,80 @@
+//! An alternative: a memory-mapped file that is not in RAM yet.
+
+use super::elements::Payload;
+use anyhow::{Context, Result};
+use memmap2::{MmapMut, MmapOptions};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::marker::PhantomData;
+
+/// Elements in a temporary file, mapped. Reads are slices; writes go to the page cache.
+pub struct MappedFile<T> {
+    file: File,
+    map: Option<MmapMut>,
+    len: usize,
+    marker: PhantomData<T>,
+}
+
+impl<T: Payload> MappedFile<T> {
+    /// A file of about `bytes` bytes, in the system's folder for temporary files; it has no name any more.
+    pub fn new(bytes: usize) -> Result<Self> {
+        let len = bytes / size_of::<T>();
+        let path = std::env::temp_dir().join(format!("vmarray-bench-{}", std::process::id()));
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .with_context(|| format!("{} cannot be made", path.display()))?;
+        std::fs::remove_file(&path)?;
+        let mut writer = BufWriter::with_capacity(1 << 20, &file);
+        for index in 0..len {
+            writer.write_all(bytemuck::bytes_of(&T::of(index)))?;
+        }
+        writer.flush()?;
+        drop(writer);
+        let mut file = Self { file, map: None, len, marker: PhantomData };
+        file.forget()?;
+        Ok(file)
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Writes back what was written and has the system forget what it holds of the file in RAM, as if there were no
+    /// room for it. Systems may keep it nevertheless, those whose temporary files lie in RAM above all.
+    pub fn forget(&mut self) -> Result<()> {
+        self.map = None;
+        self.file.sync_all()?;
+        #[cfg(target_os = "linux")]
+        {
+            use std::os::fd::AsRawFd;
+            // SAFETY: the descriptor is open, and the call changes no memory of the program.
+            unsafe { libc::posix_fadvise(self.file.as_raw_fd(), 0, 0, libc::POSIX_FADV_DONTNEED) };
+        }
+        // SAFETY: the file has no name, so nobody else changes or truncates it.
+        self.map = Some(unsafe { MmapOptions::new().len(self.len * size_of::<T>()).map_mut(&self.file)? });
+        Ok(())
+    }
+
+    /// The elements.
+    pub fn slice(&self) -> &[T] {
+        self.map.as_deref().map_or(&[], |bytes| bytemuck::cast_slice(bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::elements::Record;
+
+    #[test]
+    fn elements_are_in_the_file() {
+        let mut file = MappedFile::<Record>::new(100_000).unwrap();
+        assert_eq!(file.len(), 100_000 / 44);
+        file.forget().unwrap();
+        assert!(file.slice().iter().enumerate().all(|(index, record)| record.belongs_to(index)));
+    }
+}

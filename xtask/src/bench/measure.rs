@@ -1,0 +1,296 @@
+//! Measuring: threads that start together, repetitions, medians and spread.
+
+use anyhow::Result;
+use std::sync::Barrier;
+use std::time::Instant;
+
+/// One repetition: how much was done, in how long.
+#[derive(Clone, Copy, Debug)]
+pub struct Sample {
+    /// Seconds from the first thread's start to the last one's end.
+    pub wall: f64,
+    /// Seconds of processor time that the whole process took meanwhile; 0 where the system does not tell.
+    pub cpu: f64,
+    /// Bytes or operations, depending on the unit, of all threads.
+    pub amount: f64,
+    /// How many threads did it.
+    pub threads: usize,
+}
+
+/// What a number means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// 10^9 bytes a second.
+    GigabytesPerSecond,
+    /// 10^9 operations a second.
+    GigaPerSecond,
+    /// 10^6 operations a second.
+    MegaPerSecond,
+    /// 10^3 operations a second.
+    KiloPerSecond,
+    /// Nanoseconds that one operation takes one thread.
+    Nanoseconds,
+    /// Microseconds that one operation takes one thread.
+    Microseconds,
+}
+
+impl Unit {
+    /// How it is written, in reports and by peers.
+    pub fn symbol(self) -> &'static str {
+        match self {
+            Self::GigabytesPerSecond => "GB/s",
+            Self::GigaPerSecond => "G/s",
+            Self::MegaPerSecond => "M/s",
+            Self::KiloPerSecond => "k/s",
+            Self::Nanoseconds => "ns",
+            Self::Microseconds => "us",
+        }
+    }
+
+    /// Whether it is a time, so that less is better.
+    pub fn is_time(self) -> bool {
+        matches!(self, Self::Nanoseconds | Self::Microseconds)
+    }
+
+    /// A repetition's result.
+    pub fn of(self, sample: &Sample) -> f64 {
+        let Sample { wall, amount, threads, .. } = *sample;
+        match self {
+            Self::GigabytesPerSecond | Self::GigaPerSecond => amount / wall / 1e9,
+            Self::MegaPerSecond => amount / wall / 1e6,
+            Self::KiloPerSecond => amount / wall / 1e3,
+            Self::Nanoseconds => wall * threads as f64 / amount * 1e9,
+            Self::Microseconds => wall * threads as f64 / amount * 1e6,
+        }
+    }
+
+    /// How many times faster `ours` is than `other`.
+    pub fn speed_ratio(self, ours: f64, other: f64) -> f64 {
+        if self.is_time() { other / ours } else { ours / other }
+    }
+}
+
+/// The middle of several repetitions, and how far they lie apart.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Summary {
+    /// The median; of an even number, the mean of the two in the middle.
+    pub median: f64,
+    /// The lowest.
+    pub low: f64,
+    /// The highest.
+    pub high: f64,
+    /// How many there were.
+    pub runs: usize,
+}
+
+impl Summary {
+    /// Of at least one value; `None` if there is none.
+    pub fn of(values: &[f64]) -> Option<Self> {
+        let mut sorted = values.to_vec();
+        sorted.sort_by(f64::total_cmp);
+        let (low, high) = (*sorted.first()?, *sorted.last()?);
+        let middle = sorted.len() / 2;
+        let median =
+            if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 };
+        Some(Self { median, low, high, runs: sorted.len() })
+    }
+
+    /// The distance between the lowest and the highest, as a share of the median.
+    pub fn spread(&self) -> f64 {
+        if self.median == 0.0 { 0.0 } else { (self.high - self.low) / self.median }
+    }
+
+    /// The same measurement in a unit that is `factor` times smaller.
+    pub fn scaled(&self, factor: f64) -> Self {
+        Self { median: self.median * factor, low: self.low * factor, high: self.high * factor, ..*self }
+    }
+}
+
+/// How often and how long is measured.
+#[derive(Clone, Copy, Debug)]
+pub struct Effort {
+    /// Repetitions, besides one to warm up.
+    pub runs: usize,
+    /// How long a repetition takes where that can be chosen; others are done less often if they take much longer.
+    pub seconds: f64,
+}
+
+/// Repetitions of one thing.
+#[derive(Debug, Default)]
+pub struct Series {
+    /// All repetitions that count.
+    pub samples: Vec<Sample>,
+    /// What was done in all, the warm-up included.
+    pub amount: f64,
+}
+
+impl Series {
+    /// Their results.
+    pub fn summary(&self, unit: Unit) -> Option<Summary> {
+        Summary::of(&self.samples.iter().map(|sample| unit.of(sample)).collect::<Vec<_>>())
+    }
+
+    /// How many cores were busy on average.
+    pub fn cores(&self) -> f64 {
+        let sum = |value: fn(&Sample) -> f64| self.samples.iter().map(value).sum::<f64>();
+        sum(|s| s.cpu) / sum(|s| s.wall).max(1e-12)
+    }
+}
+
+/// Repeats `run`: once to warm up, then until the effort is spent, at least twice; or once if that takes very long.
+///
+/// A warm-up that takes long counts as a repetition itself.
+pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Result<Series> {
+    let mut series = Series::default();
+    let budget = effort.seconds * effort.runs as f64 * 1.5;
+    let mut spent = 0.0;
+    for turn in 0..=effort.runs {
+        let sample = run()?;
+        series.amount += sample.amount;
+        spent += sample.wall;
+        if turn > 0 || sample.wall > effort.seconds * 3.0 {
+            series.samples.push(sample);
+        }
+        let enough = match series.samples.len() {
+            0 => false,
+            1 => spent > budget * 4.0,
+            _ => spent > budget,
+        };
+        if enough {
+            break;
+        }
+    }
+    Ok(series)
+}
+
+/// Runs `work` on threads that start together; each returns how much it has done.
+pub fn on_threads(threads: usize, work: impl Fn(usize) -> Result<f64> + Sync) -> Result<Sample> {
+    let barrier = Barrier::new(threads);
+    let cpu = cpu_seconds();
+    let one = |thread: usize| -> (Instant, Result<f64>, Instant) {
+        barrier.wait();
+        let start = Instant::now();
+        let done = work(thread);
+        (start, done, Instant::now())
+    };
+    let results: Vec<(Instant, Result<f64>, Instant)> = if threads == 1 {
+        vec![one(0)]
+    } else {
+        std::thread::scope(|scope| {
+            let one = &one;
+            let all: Vec<_> = (0..threads).map(|thread| scope.spawn(move || one(thread))).collect();
+            all.into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        })
+    };
+    let cpu = cpu_seconds() - cpu;
+    let start = results.iter().map(|(start, ..)| *start).min();
+    let end = results.iter().map(|(.., end)| *end).max();
+    let wall = start.zip(end).map_or(0.0, |(start, end)| (end - start).as_secs_f64());
+    let mut amount = 0.0;
+    for (_, done, _) in results {
+        amount += done?;
+    }
+    Ok(Sample { wall: wall.max(1e-9), cpu, amount, threads })
+}
+
+/// Times work that starts its own threads; it returns how much was done.
+pub fn timed(threads: usize, work: impl FnOnce() -> Result<f64>) -> Result<Sample> {
+    let (cpu, start) = (cpu_seconds(), Instant::now());
+    let amount = work()?;
+    Ok(Sample { wall: start.elapsed().as_secs_f64().max(1e-9), cpu: cpu_seconds() - cpu, amount, threads })
+}
+
+/// Calls `step` again and again for some time, looking at the clock after each `batch` calls; how often it was called.
+#[inline]
+pub fn until(seconds: f64, batch: usize, mut step: impl FnMut() -> Result<()>) -> Result<f64> {
+    let start = Instant::now();
+    let mut calls = 0;
+    loop {
+        for _ in 0..batch {
+            step()?;
+        }
+        calls += batch;
+        if start.elapsed().as_secs_f64() >= seconds {
+            return Ok(calls as f64);
+        }
+    }
+}
+
+/// Processor time of the process so far, in seconds.
+fn cpu_seconds() -> f64 {
+    #[cfg(unix)]
+    {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the clock exists on every Unix and the pointer leads to a `timespec`.
+        if unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &raw mut time) } == 0 {
+            return time.tv_sec as f64 + time.tv_nsec as f64 * 1e-9;
+        }
+    }
+    0.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(wall: f64, amount: f64) -> Sample {
+        Sample { wall, cpu: 0.0, amount, threads: 2 }
+    }
+
+    #[test]
+    fn medians_and_spread() {
+        assert_eq!(Summary::of(&[]), None);
+        let odd = Summary::of(&[3.0, 1.0, 2.0]).unwrap();
+        assert_eq!((odd.median, odd.low, odd.high, odd.runs), (2.0, 1.0, 3.0, 3));
+        assert_eq!(odd.spread(), 1.0);
+        let even = Summary::of(&[4.0, 1.0, 2.0, 100.0]).unwrap();
+        assert_eq!((even.median, even.runs), (3.0, 4));
+        assert_eq!(Summary::of(&[0.0]).unwrap().spread(), 0.0);
+        assert_eq!(odd.scaled(10.0).median, 20.0);
+    }
+
+    #[test]
+    fn units_count_work_or_time() {
+        let s = sample(2.0, 8e9);
+        assert_eq!(Unit::GigabytesPerSecond.of(&s), 4.0);
+        assert_eq!(Unit::MegaPerSecond.of(&s), 4000.0);
+        // Two threads, two seconds each, 8e9 operations: half a nanosecond of a thread for each.
+        assert_eq!(Unit::Nanoseconds.of(&s), 0.5);
+        assert_eq!(Unit::Nanoseconds.speed_ratio(2.0, 10.0), 5.0);
+        assert_eq!(Unit::KiloPerSecond.speed_ratio(2.0, 10.0), 0.2);
+    }
+
+    #[test]
+    fn short_warm_ups_do_not_count_and_long_ones_do() {
+        let effort = Effort { runs: 3, seconds: 1.0 };
+        let mut calls = 0;
+        let series = repeat(&effort, || {
+            calls += 1;
+            Ok(sample(0.5, calls as f64))
+        });
+        let series = series.unwrap();
+        assert_eq!((calls, series.samples.len(), series.amount), (4, 3, 10.0));
+        let runs = |wall: f64| repeat(&effort, || Ok(sample(wall, 1.0))).unwrap().samples.len();
+        assert_eq!([1.0, 10.0, 20.0].map(runs), [3, 2, 1]);
+    }
+
+    #[test]
+    fn all_threads_run_and_one_failure_is_reported() {
+        let sample = on_threads(3, |thread| Ok(thread as f64)).unwrap();
+        assert_eq!((sample.amount, sample.threads), (3.0, 3));
+        let failed = on_threads(2, |thread| if thread == 1 { anyhow::bail!("no") } else { Ok(1.0) });
+        assert!(failed.is_err());
+    }
+
+    #[test]
+    fn until_counts_calls() {
+        let mut calls = 0;
+        let counted = until(0.0, 7, || {
+            calls += 1;
+            Ok(())
+        });
+        assert_eq!((counted.unwrap(), calls), (7.0, 7));
+    }
+}

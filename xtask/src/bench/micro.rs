@@ -1,0 +1,189 @@
+//! Microbenchmarks of the hit path and the paging core, by criterion, and their ratios, which hold on any machine.
+
+use crate::project::{self, Metadata, Package};
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::SystemTime;
+use xshell::cmd;
+
+/// Benchmarks whose name begins so need a card; so do all of the packages of the GPU backends.
+const GPU: &str = "gpu";
+const GPU_PACKAGES: [&str; 2] = ["backend-cuda", "backend-opencl"];
+/// What the other functions of a group are compared with.
+const BASELINE: &str = "vec";
+
+/// A bound that a ratio has to keep.
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// Bounds by group and function. Times of `vec` in the same group are 1; `mutex and hash map` is compared with `array`,
+/// and threads are compared with one thread doing all the work.
+const BOUNDS: [(&str, &str, Bound); 8] = [
+    ("random get u32", "array", Bound::AtMost(1.2)),
+    ("random get u32", "mutex and hash map", Bound::AtLeast(8.0)),
+    // Where one thread can make all others pass a barrier, a writer needs none of its own.
+    ("random set u32", "array", Bound::AtMost(if cfg!(target_os = "linux") { 1.3 } else { 2.5 })),
+    ("sequential get u32", "array", Bound::AtMost(5.0)),
+    ("sequential get u32", "cursor", Bound::AtMost(3.0)),
+    ("scan u32", "pages", Bound::AtMost(1.1)),
+    ("scan u32", "iterator", Bound::AtMost(1.1)),
+    ("random get u32 by threads", "2", Bound::AtLeast(1.8)),
+];
+
+/// A measurement that criterion has stored.
+#[derive(Deserialize)]
+struct Benchmark {
+    group_id: String,
+    function_id: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Estimates {
+    median: Estimate,
+}
+
+#[derive(Deserialize)]
+struct Estimate {
+    point_estimate: f64,
+}
+
+/// Medians in nanoseconds, by group, then function.
+type Medians = BTreeMap<String, BTreeMap<String, f64>>;
+
+/// Runs criterion benchmarks, those that need a card too unless `host` says no; their results lie in target/criterion.
+/// Prints a table of ratios; with `check`, fails where one is not within its bound.
+pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
+    let sh = project::shell()?;
+    let metadata = Metadata::members(&sh)?;
+    let start = SystemTime::now();
+    let mut ran = 0;
+    for package in metadata.workspace() {
+        for target in package.targets.iter().filter(|target| target.kind.iter().any(|kind| kind == "bench")) {
+            if host && needs_gpu(package, &target.name) {
+                continue;
+            }
+            ran += 1;
+            let (name, bench) = (&package.name, &target.name);
+            cmd!(sh, "cargo bench -p {name} --all-features --bench {bench} -- {arguments...}").run()?;
+        }
+    }
+    if ran == 0 {
+        bail!("there is no benchmark{}", if host { " that needs no GPU" } else { "" });
+    }
+    let medians = read(&metadata.target_directory.join("criterion"), start)?;
+    let (table, broken) = compare(&medians);
+    print!("\n{table}");
+    if check && broken > 0 {
+        bail!("{broken} ratios are out of bounds");
+    }
+    Ok(())
+}
+
+fn needs_gpu(package: &Package, bench: &str) -> bool {
+    let folder = package.folder().file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+    bench.starts_with(GPU) || GPU_PACKAGES.contains(&&*folder)
+}
+
+/// All measurements newer than `start` below criterion's folder.
+fn read(folder: &Path, start: SystemTime) -> Result<Medians> {
+    let mut medians = Medians::new();
+    let mut folders = vec![folder.to_path_buf()];
+    while let Some(folder) = folders.pop() {
+        for entry in
+            folder.read_dir().with_context(|| format!("{} cannot be read", folder.display()))?.flatten()
+        {
+            let path = entry.path();
+            if !path.is_dir() {
+                continue;
+            }
+            if entry.file_name() != "new" {
+                folders.push(path);
+                continue;
+            }
+            let (name, estimates) = (path.join("benchmark.json"), path.join("estimates.json"));
+            if estimates.metadata().and_then(|file| file.modified()).is_ok_and(|time| time >= start) {
+                let name: Benchmark = serde_json::from_str(&std::fs::read_to_string(name)?)?;
+                let estimates: Estimates = serde_json::from_str(&std::fs::read_to_string(estimates)?)?;
+                let group = medians.entry(name.group_id).or_default();
+                group.insert(name.function_id.unwrap_or_default(), estimates.median.point_estimate);
+            }
+        }
+    }
+    Ok(medians)
+}
+
+/// The table of ratios, and how many are out of bounds.
+fn compare(medians: &Medians) -> (String, usize) {
+    let (mut table, mut broken) = (String::new(), 0);
+    for (group, functions) in medians {
+        let by_threads = functions.keys().all(|name| name.parse::<u32>().is_ok());
+        for (function, time) in functions {
+            let baseline = match function.as_str() {
+                _ if by_threads => "1",
+                "mutex and hash map" => "array",
+                _ => BASELINE,
+            };
+            if function == baseline {
+                continue;
+            }
+            let Some(base) = functions.get(baseline) else { continue };
+            let (ratio, unit) = match function.parse::<f64>() {
+                Ok(threads) if by_threads => (threads * base / time, "the speed of 1 thread"),
+                _ => (time / base, "the time of "),
+            };
+            let unit = if by_threads { unit.to_string() } else { format!("{unit}{baseline}") };
+            let bound =
+                BOUNDS.iter().find(|(g, f, _)| g == group && f == function).map(|(_, _, bound)| bound);
+            let (kept, bound) = match bound {
+                None => (true, String::new()),
+                Some(Bound::AtMost(most)) => (ratio <= *most, format!("at most {most}")),
+                Some(Bound::AtLeast(least)) => (ratio >= *least, format!("at least {least}")),
+            };
+            broken += usize::from(!kept);
+            let verdict = if kept { "" } else { "  OUT OF BOUNDS" };
+            let line = format!("{group:26} {function:20} {ratio:6.2} x {unit:22} {bound}");
+            table.push_str(line.trim_end());
+            table.push_str(verdict);
+            table.push('\n');
+        }
+    }
+    (table, broken)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn medians(list: &[(&str, &str, f64)]) -> Medians {
+        let mut medians = Medians::new();
+        for (group, function, time) in list {
+            medians.entry(group.to_string()).or_default().insert(function.to_string(), *time);
+        }
+        medians
+    }
+
+    #[test]
+    fn ratios_and_their_bounds() {
+        let (table, broken) = compare(&medians(&[
+            ("random get u32", "vec", 10.0),
+            ("random get u32", "array", 11.0),
+            ("random get u32", "mutex and hash map", 70.0),
+            ("random get u32 by threads", "1", 10.0),
+            ("random get u32 by threads", "2", 10.5),
+            ("scan u32", "vec", 1.0),
+            ("scan u32", "pages", 1.2),
+            ("something", "alone", 1.0),
+        ]));
+        let lines: Vec<&str> = table.lines().collect();
+        assert_eq!(lines.len(), 4, "{table}");
+        assert!(lines[0].contains("1.10 x the time of vec") && !lines[0].contains("OUT"));
+        assert!(lines[1].contains("6.36 x the time of array") && lines[1].contains("OUT"));
+        assert!(lines[2].contains("1.90 x the speed of 1 thread") && !lines[2].contains("OUT"));
+        assert!(lines[3].contains("1.20 x the time of vec") && lines[3].contains("OUT"));
+        assert_eq!(broken, 2);
+    }
+}

@@ -1,0 +1,101 @@
+//! Another program of its kind, run by a command template.
+
+use super::measure::Summary;
+use super::results::{Entry, Role, Row};
+use super::setup::Setup;
+use anyhow::{Context, Result, bail};
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+/// Results by workload: the unit, and a value a repetition.
+pub type Results = BTreeMap<String, (String, Vec<f64>)>;
+
+/// Runs the command and reads what it prints. Lines that are no results are shown.
+pub fn run(template: &str, setup: &Setup) -> Result<Results> {
+    let command = fill_in(template, setup.threads, setup.peer_bytes, setup.effort.seconds);
+    println!("$ {command}");
+    let (shell, option) = if cfg!(windows) { ("cmd", "/C") } else { ("sh", "-c") };
+    let output = Command::new(shell)
+        .args([option, &command])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output()
+        .with_context(|| format!("{shell} cannot be started"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let (results, others) = parse(&text);
+    others.iter().for_each(|line| println!("{line}"));
+    if results.is_empty() {
+        bail!("`{command}` ended with {} and printed no results", output.status);
+    }
+    if !output.status.success() {
+        println!("`{command}` ended with {}; what it printed before is used", output.status);
+    }
+    Ok(results)
+}
+
+fn fill_in(template: &str, threads: usize, bytes: usize, seconds: f64) -> String {
+    template
+        .replace("{threads}", &threads.to_string())
+        .replace("{bytes}", &bytes.to_string())
+        .replace("{seconds}", &seconds.to_string())
+}
+
+/// Results, and lines that are none.
+fn parse(text: &str) -> (Results, Vec<&str>) {
+    let (mut results, mut others) = (Results::new(), Vec::new());
+    for line in text.lines() {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match (words.as_slice(), words.get(1).and_then(|value| value.parse::<f64>().ok())) {
+            ([name, _, unit], Some(value)) if value.is_finite() => {
+                let entry = results.entry(name.to_string()).or_insert_with(|| (unit.to_string(), Vec::new()));
+                entry.1.push(value);
+            }
+            _ => others.push(line),
+        }
+    }
+    (results, others)
+}
+
+/// Puts results beside ours in the rows of the same name and unit; says so where there is none.
+pub fn join(rows: &mut [Row], results: &Results) {
+    for (name, (unit, values)) in results {
+        let row = rows.iter_mut().find(|row| row.name == *name && row.unit.symbol() == unit);
+        match (row, Summary::of(values)) {
+            (Some(row), Some(summary)) => {
+                row.entries.push(Entry { name: "peer", role: Role::Alternative, summary });
+            }
+            _ => println!("{name}, in {unit}, is not among the workloads that were run"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::measure::Unit;
+    use crate::bench::results::exactly;
+
+    #[test]
+    fn lines_are_results_or_not() {
+        let text = "hello\npeer/a 1.5 GB/s\npeer/a 2.5 GB/s\npeer/b x ns\npeer/b 3 ns\npeer/c inf ns\n";
+        let (results, others) = parse(text);
+        assert_eq!(results["peer/a"], ("GB/s".into(), vec![1.5, 2.5]));
+        assert_eq!(results["peer/b"], ("ns".into(), vec![3.0]));
+        assert_eq!(others, ["hello", "peer/b x ns", "peer/c inf ns"]);
+    }
+
+    #[test]
+    fn results_go_to_rows_of_the_same_name_and_unit() {
+        let mut row = Row::new("peer/a".into(), Unit::GigabytesPerSecond);
+        row.entries.push(Entry { name: "ours", role: Role::Ours, summary: exactly(10.0) });
+        let mut rows = [row, Row::new("peer/b".into(), Unit::KiloPerSecond)];
+        join(&mut rows, &parse("peer/a 5 GB/s\npeer/b 3 ns\npeer/d 1 ns").0);
+        assert_eq!(rows[0].ratios().collect::<Vec<_>>(), [("peer", 2.0)]);
+        assert!(rows[1].entries.is_empty());
+    }
+
+    #[test]
+    fn templates_are_filled_in() {
+        assert_eq!(fill_in("p -t {threads} -b {bytes} -s {seconds}", 2, 100, 0.5), "p -t 2 -b 100 -s 0.5");
+    }
+}

@@ -1,0 +1,165 @@
+//! The same work on plain memory: loops over slices, and copies between them.
+
+use super::elements::Payload;
+use super::measure::{Sample, Summary, Unit, on_threads, repeat};
+use super::setup::{CHUNK_BYTES, Setup, part, pieces};
+use anyhow::{Context, Result};
+use std::collections::HashMap;
+use std::hint::black_box;
+
+/// Plain memory, taken when first needed, and what was measured on it.
+#[derive(Default)]
+pub struct Plain {
+    words: Vec<u32>,
+    known: HashMap<(&'static str, usize), Summary>,
+}
+
+impl Plain {
+    /// Copies into buffers of the caller of a few MiB, as bulk reads do, in GB/s.
+    pub fn memcpy(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
+        self.get(setup, "memcpy", threads, |words, threads| {
+            on_threads(threads, |thread| {
+                let mut buffer = vec![0_u32; CHUNK_BYTES / 4];
+                let part = part(words.len(), threads, thread, 1024);
+                for piece in pieces(part.clone(), buffer.len()) {
+                    buffer[..piece.len()].copy_from_slice(black_box(&words[piece]));
+                    black_box(&mut buffer);
+                }
+                Ok(part.len() as f64 * 4.0)
+            })
+        })
+    }
+
+    /// Sums all words, in GB/s.
+    pub fn scan(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
+        self.get(setup, "scan", threads, |words, threads| {
+            on_threads(threads, |thread| {
+                let part = part(words.len(), threads, thread, 1024);
+                black_box(sum(&words[part.clone()]));
+                Ok(part.len() as f64 * 4.0)
+            })
+        })
+    }
+
+    /// Writes to all words, in GB/s.
+    pub fn overwrite(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
+        self.change(setup, "overwrite", threads, |words| number(words, 7))
+    }
+
+    /// Adds to all words, in GB/s read (and as many written).
+    pub fn update(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
+        self.change(setup, "update", threads, |words| {
+            words.iter_mut().for_each(|word| *word = word.wrapping_add(1))
+        })
+    }
+
+    /// Copies a half of the memory to the other, in GB/s.
+    pub fn copy(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
+        self.get(setup, "copy", threads, |words, threads| {
+            let half = words.len() / 2;
+            let (from, to) = words.split_at_mut(half);
+            let pairs = split(to, threads);
+            let from = &*from;
+            let sample = on_slices(pairs, |start, to| to.copy_from_slice(&from[start..start + to.len()]))?;
+            Ok(sample)
+        })
+    }
+
+    fn change(
+        &mut self,
+        setup: &Setup,
+        name: &'static str,
+        threads: usize,
+        run: impl Fn(&mut [u32]) + Sync,
+    ) -> Result<Summary> {
+        self.get(setup, name, threads, |words, threads| on_slices(split(words, threads), |_, part| run(part)))
+    }
+
+    fn get(
+        &mut self,
+        setup: &Setup,
+        name: &'static str,
+        threads: usize,
+        run: impl Fn(&mut [u32], usize) -> Result<Sample>,
+    ) -> Result<Summary> {
+        if let Some(known) = self.known.get(&(name, threads)) {
+            return Ok(*known);
+        }
+        if self.words.is_empty() {
+            self.words = (0..setup.plain_bytes / 4).map(u32::of).collect();
+        }
+        let series = repeat(&setup.brief, || run(&mut self.words, threads))?;
+        let summary = series.summary(Unit::GigabytesPerSecond).context("nothing was measured")?;
+        self.known.insert((name, threads), summary);
+        Ok(summary)
+    }
+}
+
+/// A slice in parts for threads, with the index of their first element.
+fn split(words: &mut [u32], threads: usize) -> Vec<(usize, &mut [u32])> {
+    let len = words.len().div_ceil(threads).max(1);
+    words.chunks_mut(len).enumerate().map(|(thread, part)| (thread * len, part)).collect()
+}
+
+fn on_slices(parts: Vec<(usize, &mut [u32])>, run: impl Fn(usize, &mut [u32]) + Sync) -> Result<Sample> {
+    let threads = parts.len();
+    let parts: Vec<_> = parts.into_iter().map(|part| std::sync::Mutex::new(Some(part))).collect();
+    on_threads(threads, |thread| {
+        let part = parts[thread].lock().ok().and_then(|mut part| part.take());
+        let (start, part) = part.context("each part is taken once")?;
+        run(start, part);
+        black_box(&part);
+        Ok(part.len() as f64 * 4.0)
+    })
+}
+
+/// The sum of all words: what every scan computes. Four sums, so that the loop is not bound by the latency of
+/// additions.
+pub fn sum(words: &[u32]) -> u64 {
+    let mut sums = [0_u64; 4];
+    for piece in words.chunks(1 << 16) {
+        let mut part = [0_u64; 4];
+        let (fours, rest) = piece.as_chunks::<4>();
+        for four in fours {
+            for (sum, word) in part.iter_mut().zip(four) {
+                *sum += u64::from(*word);
+            }
+        }
+        part[0] += rest.iter().map(|word| u64::from(*word)).sum::<u64>();
+        for (sum, part) in sums.iter_mut().zip(part) {
+            *sum += part;
+        }
+    }
+    sums.iter().sum()
+}
+
+/// Writes `first`, `first + 1`, … : what every overwrite writes.
+pub fn number(words: &mut [u32], first: u32) {
+    let mut next = first;
+    for word in words {
+        *word = next;
+        next = next.wrapping_add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_and_numbers() {
+        let mut words = vec![0; 1003];
+        number(&mut words, 5);
+        assert_eq!((words[0], words[1002]), (5, 1007));
+        assert_eq!(sum(&words), (5..1008).sum::<u64>());
+        assert_eq!(sum(&[u32::MAX; 9]), 9 * u64::from(u32::MAX));
+    }
+
+    #[test]
+    fn parts_of_a_slice_know_where_they_start() {
+        let mut words: Vec<u32> = (0..10).collect();
+        let parts = split(&mut words, 3);
+        assert!(parts.iter().all(|(start, part)| part[0] as usize == *start));
+        assert_eq!(parts.iter().map(|(_, part)| part.len()).sum::<usize>(), 10);
+    }
+}

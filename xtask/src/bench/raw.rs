@@ -1,0 +1,203 @@
+//! What the devices allow: copies through their backends, without an array. Each is measured once, when it is first
+//! asked for.
+
+use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat, until};
+use super::setup::Setup;
+use anyhow::{Context, Result};
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+use vmarray::device::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Ticket, Transfer};
+use vmarray::{AnyDevice, Device};
+
+/// Which way bytes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Device to host.
+    Down,
+    /// Host to device.
+    Up,
+    /// Both at once; bytes of both ways count.
+    Both,
+}
+
+/// What a limit is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum What {
+    /// Copies of so many bytes, one a call, many queued.
+    Queued(Way, usize),
+    /// Copies of so many bytes between scattered places, 256 a call.
+    Batched(Way, usize),
+    /// One copy of so many bytes down and a wait, by so many threads.
+    Single(usize, usize),
+    /// Copies within the device; bytes read count.
+    Internal,
+}
+
+/// The copy length that uses all of the bus.
+const LONG: usize = 16 << 20;
+/// Copies of one call where they are batched.
+const BATCH: usize = 256;
+/// Calls in flight.
+const IN_FLIGHT: usize = 64;
+
+/// Memory and queues on one device.
+struct Card {
+    device: Arc<AnyDevice>,
+    down: Queue<AnyDevice>,
+    up: Queue<AnyDevice>,
+    memory: DeviceBuffer<AnyDevice>,
+    host: HostBuffer<AnyDevice>,
+}
+
+/// The limits, as far as they were asked for.
+pub struct Raw {
+    effort: Effort,
+    cards: Vec<Card>,
+    known: HashMap<What, Summary>,
+}
+
+impl Raw {
+    /// Takes some memory of each device.
+    pub fn new(setup: &Setup) -> Result<Self> {
+        let (device_bytes, host_bytes) =
+            if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
+        let card = |device: &Arc<AnyDevice>| -> Result<Card> {
+            let host = HostBuffer::new(device, host_bytes, HostMemory::Pinned)
+                .or_else(|_| HostBuffer::new(device, host_bytes, HostMemory::Pageable))?;
+            Ok(Card {
+                device: Arc::clone(device),
+                down: Queue::new(device)?,
+                up: Queue::new(device)?,
+                memory: DeviceBuffer::new(device, device_bytes as u64, Commit::Proven)?,
+                host,
+            })
+        };
+        let cards = setup.devices.iter().map(card).collect::<Result<_>>()?;
+        Ok(Self { effort: setup.brief, cards, known: HashMap::new() })
+    }
+
+    /// Long copies: what the bus carries, in GB/s.
+    pub fn bus(&mut self, way: Way) -> Result<Summary> {
+        self.queued(way, LONG)
+    }
+
+    /// Copies of `bytes` bytes, one a call, many queued, in GB/s.
+    pub fn queued(&mut self, way: Way, bytes: usize) -> Result<Summary> {
+        self.get(What::Queued(way, bytes))
+    }
+
+    /// Copies of `bytes` bytes between scattered places, 256 a call, in GB/s.
+    pub fn batched(&mut self, way: Way, bytes: usize) -> Result<Summary> {
+        self.get(What::Batched(way, bytes))
+    }
+
+    /// One copy from the device and a wait, again and again, by threads with a queue each, in thousands a second.
+    pub fn single(&mut self, bytes: usize, threads: usize) -> Result<Summary> {
+        self.get(What::Single(bytes, threads))
+    }
+
+    /// Copies within the devices, in GB/s read (and as many written).
+    pub fn internal(&mut self) -> Result<Summary> {
+        self.get(What::Internal)
+    }
+
+    fn get(&mut self, what: What) -> Result<Summary> {
+        if let Some(known) = self.known.get(&what) {
+            return Ok(*known);
+        }
+        let seconds = self.effort.seconds;
+        let series = repeat(&self.effort, || match what {
+            What::Queued(Way::Both, bytes) => self.stream(&[Way::Down, Way::Up], bytes, 1, seconds),
+            What::Batched(Way::Both, bytes) => self.stream(&[Way::Down, Way::Up], bytes, BATCH, seconds),
+            What::Queued(way, bytes) => self.stream(&[way], bytes, 1, seconds),
+            What::Batched(way, bytes) => self.stream(&[way], bytes, BATCH, seconds),
+            What::Single(bytes, threads) => self.one_by_one(bytes, threads, seconds),
+            What::Internal => self.within(seconds),
+        })?;
+        let unit = match what {
+            What::Single(..) => Unit::KiloPerSecond,
+            _ => Unit::GigabytesPerSecond,
+        };
+        let summary = series.summary(unit).context("nothing was measured")?;
+        self.known.insert(what, summary);
+        Ok(summary)
+    }
+
+    /// All cards at once, a thread for each way of each.
+    fn stream(&self, ways: &[Way], bytes: usize, batch: usize, seconds: f64) -> Result<Sample> {
+        on_threads(self.cards.len() * ways.len(), |thread| {
+            let card = &self.cards[thread / ways.len()];
+            let way = ways[thread % ways.len()];
+            // Each way has a half of the host memory.
+            let half = card.host.bytes() / 2;
+            let from = if way == Way::Up { half } else { 0 };
+            let (host_places, device_places) = (half / bytes, card.memory.bytes() as usize / bytes);
+            let batch = batch.min(host_places).max(1);
+            let mut next = 0;
+            let mut transfer = || {
+                next += 1;
+                let host = card.host.at((from + next % host_places.max(1) * bytes) as u64);
+                // Far from the place before, as pages in use are; and no two of a batch are the same.
+                let device = card.memory.at((next.wrapping_mul(7919) % device_places.max(1) * bytes) as u64);
+                let bytes = bytes as u64;
+                match way {
+                    Way::Up => Transfer::Upload { from: host, to: device, bytes },
+                    _ => Transfer::Download { from: device, to: host, bytes },
+                }
+            };
+            let queue = if way == Way::Up { &card.up } else { &card.down };
+            let mut in_flight: VecDeque<Ticket> = VecDeque::new();
+            let mut transfers = Vec::with_capacity(batch);
+            let calls = until(seconds, 4, || {
+                transfers.clear();
+                transfers.extend((0..batch).map(|_| transfer()));
+                in_flight.push_back(queue.submit(&transfers)?);
+                if in_flight.len() > IN_FLIGHT
+                    && let Some(ticket) = in_flight.pop_front()
+                {
+                    card.device.wait(ticket)?;
+                }
+                Ok(())
+            })?;
+            if let Some(last) = in_flight.back() {
+                card.device.wait(*last)?;
+            }
+            Ok(calls * (batch * bytes) as f64)
+        })
+    }
+
+    fn one_by_one(&self, bytes: usize, threads: usize, seconds: f64) -> Result<Sample> {
+        let queues: Vec<Queue<AnyDevice>> = (0..threads)
+            .map(|thread| Queue::new(&self.cards[thread % self.cards.len()].device))
+            .collect::<Result<_, _>>()?;
+        on_threads(threads, |thread| {
+            let card = &self.cards[thread % self.cards.len()];
+            let (places, device_places) = (card.host.bytes() / bytes, card.memory.bytes() as usize / bytes);
+            let mut next = thread * 1_000_003;
+            until(seconds, 8, || {
+                next += 7919;
+                let from = card.memory.at((next % device_places * bytes) as u64);
+                let to = card.host.at((thread % places * bytes) as u64);
+                let ticket =
+                    queues[thread].submit(&[Transfer::Download { from, to, bytes: bytes as u64 }])?;
+                Ok(card.device.wait(ticket)?)
+            })
+        })
+    }
+
+    fn within(&self, seconds: f64) -> Result<Sample> {
+        on_threads(self.cards.len(), |thread| {
+            let card = &self.cards[thread];
+            let half = card.memory.bytes() / 2;
+            let copy = Transfer::Internal { from: card.memory.at(0), to: card.memory.at(half), bytes: half };
+            let calls = until(seconds, 4, || {
+                let mut last = None;
+                for _ in 0..4 {
+                    last = Some(card.down.submit(&[copy])?);
+                }
+                last.map_or(Ok(()), |ticket| Ok(card.device.wait(ticket)?))
+            })?;
+            Ok(calls * 4.0 * half as f64)
+        })
+    }
+}

@@ -1,0 +1,151 @@
+//! What was measured: rows of contenders.
+
+use super::measure::{Effort, Sample, Series, Summary, Unit, repeat};
+use anyhow::Result;
+use vmarray::{Element, VirtualArray};
+
+/// What a contender stands for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The array.
+    Ours,
+    /// What the hardware allows.
+    Limit,
+    /// Another way to do it.
+    Alternative,
+}
+
+/// One contender's result.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its name: `ours`, `bus`, `vec`, …
+    pub name: &'static str,
+    /// What it stands for.
+    pub role: Role,
+    /// Its repetitions.
+    pub summary: Summary,
+}
+
+/// One workload.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Its name: family, what is done, sizes, threads, separated by `/`.
+    pub name: String,
+    /// The unit of all its numbers.
+    pub unit: Unit,
+    /// Those that did it, ours first if it is among them.
+    pub entries: Vec<Entry>,
+    /// Further numbers by name: copies, bytes, busy cores.
+    pub counts: Vec<(&'static str, f64)>,
+}
+
+impl Row {
+    /// A row without contenders.
+    pub fn new(name: String, unit: Unit) -> Self {
+        Self { name, unit, entries: Vec::new(), counts: Vec::new() }
+    }
+
+    /// The family's name.
+    pub fn family(&self) -> &str {
+        self.name.split('/').next().unwrap_or_default()
+    }
+
+    /// Measures a contender.
+    pub fn measure(
+        &mut self,
+        effort: &Effort,
+        name: &'static str,
+        role: Role,
+        run: impl FnMut() -> Result<Sample>,
+    ) -> Result<Series> {
+        let series = repeat(effort, run)?;
+        if let Some(summary) = series.summary(self.unit) {
+            self.entries.push(Entry { name, role, summary });
+        }
+        Ok(series)
+    }
+
+    /// Measures the array, and what it has copied for each byte, or each operation, of the work.
+    pub fn ours<T: Element>(
+        &mut self,
+        effort: &Effort,
+        array: &VirtualArray<T>,
+        run: impl FnMut() -> Result<Sample>,
+    ) -> Result<()> {
+        array.reset_stats();
+        let series = self.measure(effort, "ours", Role::Ours, run)?;
+        let (stats, amount) = (array.stats(), series.amount.max(1.0));
+        let total = stats.total();
+        self.counts.extend([
+            ("cores", series.cores()),
+            ("fetched_bytes_per_unit", total.bytes_from_device as f64 / amount),
+            ("written_bytes_per_unit", total.bytes_to_device as f64 / amount),
+            ("misses_per_unit", total.misses as f64 / amount),
+            ("submissions_per_unit", total.submissions as f64 / amount),
+            ("hit_rate", stats.hit_rate()),
+        ]);
+        Ok(())
+    }
+
+    /// Measures another way to do it.
+    pub fn other(
+        &mut self,
+        effort: &Effort,
+        name: &'static str,
+        run: impl FnMut() -> Result<Sample>,
+    ) -> Result<()> {
+        self.measure(effort, name, Role::Alternative, run).map(drop)
+    }
+
+    /// Notes a limit that was measured before, in this row's unit.
+    pub fn limit(&mut self, name: &'static str, summary: Summary) {
+        self.entries.push(Entry { name, role: Role::Limit, summary });
+    }
+
+    /// The result of a contender.
+    pub fn of(&self, name: &str) -> Option<&Summary> {
+        self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.summary)
+    }
+
+    /// The contender that others are compared with: the array.
+    pub fn base(&self) -> Option<&Entry> {
+        self.entries.iter().find(|entry| entry.role == Role::Ours)
+    }
+
+    /// How many times faster ours is than each of the others.
+    pub fn ratios(&self) -> impl Iterator<Item = (&'static str, f64)> + '_ {
+        let base = self.base().map(|entry| entry.summary.median);
+        let others = self.entries.iter().filter(|entry| entry.role != Role::Ours);
+        base.into_iter().flat_map(move |base| {
+            others.clone().map(move |entry| (entry.name, self.unit.speed_ratio(base, entry.summary.median)))
+        })
+    }
+}
+
+/// A measurement of this very value.
+#[cfg(test)]
+pub fn exactly(value: f64) -> Summary {
+    Summary { median: value, low: value, high: value, runs: 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ratios_say_how_much_faster_ours_is() {
+        let mut row = Row::new("find/u32".into(), Unit::Nanoseconds);
+        row.limit("vec", exactly(1.0));
+        row.entries.push(Entry { name: "ours", role: Role::Ours, summary: exactly(2.0) });
+        row.limit("peer", exactly(16.0));
+        assert_eq!(row.ratios().collect::<Vec<_>>(), [("vec", 0.5), ("peer", 8.0)]);
+        assert_eq!((row.family(), row.of("peer").unwrap().median), ("find", 16.0));
+    }
+
+    #[test]
+    fn without_ours_there_are_no_ratios() {
+        let mut row = Row::new("raw/x".into(), Unit::KiloPerSecond);
+        row.limit("raw", exactly(1.0));
+        assert_eq!(row.ratios().count(), 0);
+    }
+}

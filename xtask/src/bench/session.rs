@@ -1,0 +1,96 @@
+//! One run: families one after the other, a line for each workload as soon as it is done, reports at the end.
+
+use super::Args;
+use super::peer;
+use super::plain::Plain;
+use super::raw::Raw;
+use super::report::{html, json, table};
+use super::results::Row;
+use super::setup::Setup;
+use super::workloads::{Bench, FAMILIES};
+use anyhow::{Context, Result, bail};
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Instant;
+
+/// Runs the workloads that are asked for.
+pub fn run(args: Args) -> Result<()> {
+    if args.only.iter().any(|only| only == "list") {
+        for family in FAMILIES {
+            println!("{:10} {}", family.name, family.about);
+        }
+        return Ok(());
+    }
+    for only in &args.only {
+        if !FAMILIES.iter().any(|family| family.name.starts_with(only) || only.starts_with(family.name)) {
+            bail!("there is no workload whose name begins with {only:?}; `--only list` lists the families");
+        }
+    }
+    let start = Instant::now();
+    let devices = if args.host { Some("host") } else { args.devices.as_deref() };
+    let setup = Rc::new(Setup::new(devices, args.threads, args.quick)?);
+    for (name, value) in setup.describe() {
+        println!("{name:13} {value}");
+    }
+    let raw = Raw::new(&setup).context("the devices' limits cannot be measured")?;
+    let mut bench = Bench {
+        setup: Rc::clone(&setup),
+        raw,
+        plain: Plain::default(),
+        only: args.only.clone(),
+        rows: Vec::new(),
+        on_row: |row: &Row| println!("{}", table::line(row)),
+    };
+    let (mut failed, mut times) = (Vec::new(), Vec::new());
+    for family in FAMILIES {
+        if !bench.wants_any(family.name) {
+            continue;
+        }
+        println!("\n{}: {}", family.name, family.about);
+        let begin = Instant::now();
+        if let Err(error) = bench.run(family) {
+            // The others are worth having nevertheless.
+            println!("{} FAILED: {error:#}", family.name);
+            failed.push(family.name);
+        }
+        if family.name == "peer"
+            && let Some(template) = &args.peer
+        {
+            match peer::run(template, &setup) {
+                Ok(results) => peer::join(&mut bench.rows, &results),
+                Err(error) => {
+                    println!("the peer FAILED: {error:#}");
+                    failed.push("the other program");
+                }
+            }
+            for row in bench.rows.iter().filter(|row| row.family() == "peer") {
+                println!("{}", table::line(row));
+            }
+        }
+        times.push((family.name, begin.elapsed().as_secs_f64()));
+        // Also what comes before a run that is cut off is worth having.
+        write_reports(&args, &setup, &bench.rows)?;
+    }
+    if bench.rows.is_empty() && failed.is_empty() {
+        bail!("there is no workload of that name");
+    }
+    println!(
+        "\nSeconds: {}",
+        times.iter().map(|(name, time)| format!("{name} {time:.1}")).collect::<Vec<_>>().join(", ")
+    );
+    println!("{} workloads in {:.1} s", bench.rows.len(), start.elapsed().as_secs_f64());
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+fn write_reports(args: &Args, setup: &Setup, rows: &[Row]) -> Result<()> {
+    let write = |path: &Path, text: String| {
+        std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
+    };
+    if let Some(path) = &args.json {
+        write(path, json::text(rows)?)?;
+    }
+    if let Some(path) = &args.html {
+        write(path, html::page(&setup.describe(), FAMILIES, rows))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,191 @@
+//! What is measured on, and how large.
+
+use super::elements::Payload;
+use super::measure::{Effort, on_threads};
+use anyhow::{Context, Result};
+use std::ops::Range;
+use std::sync::Arc;
+use vmarray::device::DeviceKind;
+use vmarray::{AnyDevice, Device, Discovery, VirtualArray};
+
+/// Devices, threads, sizes and effort; the same for all workloads.
+pub struct Setup {
+    /// Where arrays lie.
+    pub devices: Vec<Arc<AnyDevice>>,
+    /// Threads of the workloads that use many.
+    pub threads: usize,
+    /// Whether everything is made small and short.
+    pub quick: bool,
+    /// How often and how long is measured.
+    pub effort: Effort,
+    /// The same for what there is much of, or what takes little to be steady.
+    pub brief: Effort,
+    /// Bytes of the one large array, for streams.
+    pub large_bytes: usize,
+    /// Bytes of other arrays.
+    pub medium_bytes: usize,
+    /// Bytes of the arrays that a peer has too.
+    pub peer_bytes: usize,
+    /// Bytes of plain memory that stands for "far larger than all caches of the processor".
+    pub plain_bytes: usize,
+    /// Bytes of memory-mapped files.
+    pub file_bytes: usize,
+}
+
+/// The most that a range operation moves in one call, in bytes.
+pub const CHUNK_BYTES: usize = 4 << 20;
+
+impl Setup {
+    /// Opens devices and decides sizes: by what the devices have, or by free RAM if they are made of it.
+    pub fn new(devices: Option<&str>, threads: Option<usize>, quick: bool) -> Result<Self> {
+        let discovery = match devices {
+            Some(list) => Discovery::new().select(list)?,
+            None => Discovery::from_env()?,
+        };
+        let devices = discovery.open().context("there is nothing to measure on")?;
+        let threads = threads.unwrap_or(std::thread::available_parallelism()?.get()).max(1);
+        let mut usable = usize::MAX;
+        for device in &devices {
+            usable = usable.min(device.memory()?.usable_bytes as usize);
+        }
+        let usable = usable.saturating_mul(devices.len());
+        let in_ram = devices.iter().any(|device| device.info().kind != DeviceKind::DiscreteGpu);
+        let at_most = |quick_bytes: usize, full_bytes: usize, share: usize| {
+            (usable / share).min(if quick { quick_bytes } else { full_bytes }).max(16 << 20) >> 20 << 20
+        };
+        let effort = if quick { Effort { runs: 3, seconds: 0.06 } } else { Effort { runs: 5, seconds: 0.2 } };
+        let brief = Effort { runs: 3, seconds: effort.seconds / 2.0 };
+        Ok(if in_ram {
+            Self {
+                large_bytes: at_most(128 << 20, 2 << 30, 5),
+                medium_bytes: at_most(64 << 20, 1 << 30, 10),
+                peer_bytes: at_most(64 << 20, 1 << 30, 10),
+                plain_bytes: at_most(128 << 20, 1 << 30, 10),
+                file_bytes: at_most(32 << 20, 256 << 20, 20),
+                devices,
+                threads,
+                quick,
+                effort,
+                brief,
+            }
+        } else {
+            Self {
+                large_bytes: at_most(8 << 30, 64 << 30, 2),
+                medium_bytes: at_most(1 << 30, 4 << 30, 8),
+                peer_bytes: at_most(1 << 30, 3520 << 20, 8),
+                plain_bytes: 1 << 30,
+                file_bytes: if quick { 64 << 20 } else { 256 << 20 },
+                devices,
+                threads,
+                quick,
+                effort,
+                brief,
+            }
+        })
+    }
+
+    /// 1 and all threads; where the numbers between them matter, and there is time, also powers of two.
+    pub fn thread_counts(&self, all: bool) -> Vec<usize> {
+        let mut counts = vec![1];
+        if all && !self.quick {
+            counts.extend((1..).map(|power| 1 << power).take_while(|count| *count < self.threads));
+        }
+        if self.threads > 1 {
+            counts.push(self.threads);
+        }
+        counts
+    }
+
+    /// What the setup is, in words: name and value.
+    pub fn describe(&self) -> Vec<(&'static str, String)> {
+        let devices: Vec<String> = self.devices.iter().map(|device| device.info().to_string()).collect();
+        let drivers: Vec<&str> = self.devices.iter().map(|device| &*device.info().driver).collect();
+        let mib = |bytes: usize| format!("{} MiB", bytes >> 20);
+        let all = vec![
+            ("devices", devices.join(", ")),
+            ("driver", drivers.join(", ")),
+            ("processor", processor()),
+            ("threads", self.threads.to_string()),
+            ("large array", mib(self.large_bytes)),
+            ("other arrays", mib(self.medium_bytes)),
+            ("repetitions", format!("{} of {} s", self.effort.runs, self.effort.seconds)),
+        ];
+        all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
+    }
+
+    /// An array with all elements made from their indices, and nothing in its cache.
+    pub fn filled<T: Payload>(
+        &self,
+        bytes: usize,
+        page_len: Option<usize>,
+        cache_bytes: usize,
+    ) -> Result<VirtualArray<T>> {
+        let mut builder = VirtualArray::<T>::builder(bytes / size_of::<T>())
+            .devices(self.devices.iter().cloned())
+            .cache_bytes(cache_bytes);
+        if let Some(page_len) = page_len {
+            builder = builder.page_len(page_len);
+        }
+        let array = builder.build()?;
+        self.fill(&array)?;
+        Ok(array)
+    }
+
+    /// Makes all elements from their indices, and empties the cache.
+    pub fn fill<T: Payload>(&self, array: &VirtualArray<T>) -> Result<()> {
+        let chunk = (CHUNK_BYTES / size_of::<T>()).next_multiple_of(array.page_len());
+        on_threads(self.threads, |thread| {
+            let mut buffer = Vec::with_capacity(chunk);
+            for part in pieces(part(array.len(), self.threads, thread, array.page_len()), chunk) {
+                buffer.clear();
+                buffer.extend(part.clone().map(T::of));
+                array.write(part.start, &buffer)?;
+            }
+            Ok(0.0)
+        })?;
+        array.evict(..)?;
+        Ok(())
+    }
+}
+
+/// The share of a thread in `len` elements: all of the same length but the last ones, in multiples of `unit`.
+pub fn part(len: usize, threads: usize, thread: usize, unit: usize) -> Range<usize> {
+    let units = len.div_ceil(unit);
+    let at = |thread: usize| (units * thread / threads * unit).min(len);
+    at(thread)..at(thread + 1)
+}
+
+/// A range in pieces of at most `len`.
+pub fn pieces(range: Range<usize>, len: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(len.max(1)).map(move |start| start..(start + len).min(end))
+}
+
+/// The processor's name, where the system tells.
+fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    name.map_or_else(|| "unknown".into(), |(_, name)| name.trim().into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_cover_everything_once() {
+        for (len, threads, unit) in [(100, 3, 7), (5, 4, 10), (64, 4, 16), (1, 1, 1)] {
+            let parts: Vec<Range<usize>> =
+                (0..threads).map(|thread| part(len, threads, thread, unit)).collect();
+            assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
+            assert!(parts.iter().all(|part| part.start % unit == 0 || part.is_empty()));
+        }
+    }
+
+    #[test]
+    fn pieces_cover_a_range_once() {
+        let all: Vec<usize> = pieces(3..20, 6).flatten().collect();
+        assert_eq!(all, (3..20).collect::<Vec<_>>());
+        assert_eq!(pieces(5..5, 6).count(), 0);
+    }
+}

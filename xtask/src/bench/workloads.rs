@@ -1,0 +1,105 @@
+//! The workloads, by family. A further family is a file here and a line in [`FAMILIES`].
+
+mod blur;
+mod bulk;
+mod cached;
+mod copy;
+mod find;
+mod in_place;
+mod limits;
+mod many;
+mod mixed;
+mod nbody;
+mod peer;
+mod random;
+mod serial;
+
+use super::measure::Unit;
+use super::plain::Plain;
+use super::raw::Raw;
+use super::results::Row;
+use super::setup::Setup;
+use anyhow::Result;
+use std::rc::Rc;
+
+/// A group of workloads about one subject.
+pub struct Family {
+    /// The first part of its workloads' names.
+    pub name: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    run: fn(&mut Bench) -> Result<()>,
+}
+
+/// All families, in the order in which they run.
+pub const FAMILIES: &[Family] = &[
+    Family { name: "limits", about: "What the hardware allows, without an array", run: limits::run },
+    Family { name: "in-place", about: "Page slices in place: no copy in RAM", run: in_place::run },
+    Family { name: "bulk", about: "Ranges into and out of the caller's buffers", run: bulk::run },
+    Family { name: "random", about: "Random elements of arrays far larger than the cache", run: random::run },
+    Family { name: "serial", about: "Loops over elements, one get at a time", run: serial::run },
+    Family { name: "copy", about: "From array to array", run: copy::run },
+    Family { name: "find", about: "Searches on the devices", run: find::run },
+    Family { name: "peer", about: "Workloads that another program of its kind runs too", run: peer::run },
+    Family { name: "cached", about: "Elements whose pages are in the cache", run: cached::run },
+    Family { name: "mixed", about: "Reads and writes, even and skewed by Zipf's law", run: mixed::run },
+    Family { name: "many", about: "Many arrays at once", run: many::run },
+    Family { name: "nbody", about: "Gravity between all pairs of bodies, tile by tile", run: nbody::run },
+    Family { name: "blur", about: "A Mandelbrot image, blurred tile by tile", run: blur::run },
+];
+
+/// What workloads need, and what they found.
+pub struct Bench {
+    /// Devices, threads, sizes.
+    pub setup: Rc<Setup>,
+    /// Limits of the devices.
+    pub raw: Raw,
+    /// The same work on plain memory.
+    pub plain: Plain,
+    /// Workloads whose names begin with one of these; all if there are none.
+    pub only: Vec<String>,
+    /// The rows so far.
+    pub rows: Vec<Row>,
+    /// Called with each row when it is complete.
+    pub on_row: fn(&Row),
+}
+
+impl Bench {
+    /// Whether a workload is asked for.
+    pub fn wants(&self, name: &str) -> bool {
+        self.only.is_empty() || self.only.iter().any(|only| name.starts_with(only.as_str()))
+    }
+
+    /// Whether any workload whose name begins so may be asked for.
+    pub fn wants_any(&self, beginning: &str) -> bool {
+        self.wants(beginning) || self.only.iter().any(|only| only.starts_with(beginning))
+    }
+
+    /// An empty row for a workload, if it is asked for.
+    pub fn row(&self, name: impl Into<String>, unit: Unit) -> Option<Row> {
+        let name = name.into();
+        self.wants(&name).then(|| Row::new(name, unit))
+    }
+
+    /// Keeps a row that has something in it.
+    pub fn push(&mut self, row: Row) {
+        if !row.entries.is_empty() {
+            (self.on_row)(&row);
+            self.rows.push(row);
+        }
+    }
+
+    /// Runs a family.
+    pub fn run(&mut self, family: &Family) -> Result<()> {
+        (family.run)(self)
+    }
+}
+
+/// A number of bytes, as in names of workloads.
+pub fn size(bytes: usize) -> String {
+    match bytes {
+        0..1024 => format!("{bytes}B"),
+        1024..1_048_576 => format!("{}KiB", bytes >> 10),
+        _ => format!("{}MiB", bytes >> 20),
+    }
+}

@@ -1,0 +1,117 @@
+//! Page slices in place: scan, overwrite and update of a large array, in order, by one thread and by all.
+
+use super::{Bench, size};
+use crate::bench::measure::{Sample, Unit, timed};
+use crate::bench::plain::{number, sum};
+use crate::bench::raw::Way;
+use anyhow::{Context, Result};
+use std::hint::black_box;
+use vmarray::VirtualArray;
+
+type Words = VirtualArray<u32>;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let setup = bench.setup.clone();
+    let page_bytes = if setup.quick { vec![None] } else { vec![None, Some(1 << 20)] };
+    for page_bytes in page_bytes {
+        let bytes = if page_bytes.is_none() { setup.large_bytes } else { setup.medium_bytes * 4 };
+        let bytes = bytes.min(setup.large_bytes);
+        let array =
+            setup.filled::<u32>(bytes, page_bytes.map(|bytes| bytes / 4), (bytes / 64).max(8 << 20))?;
+        one_array(bench, &array)?;
+    }
+    Ok(())
+}
+
+fn one_array(bench: &mut Bench, array: &Words) -> Result<()> {
+    let setup = bench.setup.clone();
+    let effort = &setup.effort;
+    let bytes = array.len() as f64 * 4.0;
+    let page = size(array.page_len() * 4);
+    for threads in setup.thread_counts(false) {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("no threads")?;
+        let passes = |run: &(dyn Fn(&Words) -> Result<()> + Sync)| -> Result<Sample> {
+            timed(threads, || {
+                if threads == 1 {
+                    run(array)?
+                } else {
+                    pool.install(|| run(array))?
+                }
+                Ok(bytes)
+            })
+        };
+        let serial = threads == 1;
+        if let Some(mut row) = bench.row(format!("in-place/scan/{page}/t{threads}"), Unit::GigabytesPerSecond)
+        {
+            row.ours(effort, array, || passes(&|array| if serial { scan(array) } else { par_scan(array) }))?;
+            row.limit("bus", bench.raw.bus(Way::Down)?);
+            row.limit("vec", bench.plain.scan(&setup, threads)?);
+            bench.push(row);
+        }
+        if let Some(mut row) =
+            bench.row(format!("in-place/update/{page}/t{threads}"), Unit::GigabytesPerSecond)
+        {
+            row.ours(effort, array, || {
+                passes(&|array| if serial { update(array) } else { par_update(array) })
+            })?;
+            // Each byte goes both ways.
+            row.limit("bus", bench.raw.bus(Way::Both)?.scaled(0.5));
+            row.limit("vec", bench.plain.update(&setup, threads)?);
+            bench.push(row);
+        }
+        if let Some(mut row) =
+            bench.row(format!("in-place/overwrite/{page}/t{threads}"), Unit::GigabytesPerSecond)
+        {
+            row.ours(effort, array, || {
+                passes(&|array| if serial { overwrite(array) } else { par_overwrite(array) })
+            })?;
+            row.limit("bus", bench.raw.bus(Way::Up)?);
+            row.limit("vec", bench.plain.overwrite(&setup, threads)?);
+            bench.push(row);
+        }
+    }
+    Ok(())
+}
+
+fn scan(array: &Words) -> Result<()> {
+    let mut all = 0;
+    for page in array.pages() {
+        all += sum(&page?);
+    }
+    black_box(all);
+    Ok(())
+}
+
+fn par_scan(array: &Words) -> Result<()> {
+    black_box(array.par_fold_slices(.., || 0, |all, _, slice| all + sum(slice), |a, b| a + b)?);
+    Ok(())
+}
+
+fn update(array: &Words) -> Result<()> {
+    for page in array.pages_mut() {
+        page?.iter_mut().for_each(|word| *word = word.wrapping_add(1));
+    }
+    Ok(())
+}
+
+fn par_update(array: &Words) -> Result<()> {
+    Ok(array.par_for_each_slice_mut(.., |_, slice| {
+        slice.iter_mut().for_each(|word| *word = word.wrapping_add(1));
+    })?)
+}
+
+/// What was there is discarded first, so that nothing is fetched.
+fn overwrite(array: &Words) -> Result<()> {
+    array.discard(..)?;
+    for page in array.pages_mut() {
+        let mut page = page?;
+        let first = page.range().start as u32;
+        number(&mut page, first);
+    }
+    Ok(())
+}
+
+fn par_overwrite(array: &Words) -> Result<()> {
+    array.discard(..)?;
+    Ok(array.par_for_each_slice_mut(.., |first, slice| number(slice, first as u32))?)
+}
