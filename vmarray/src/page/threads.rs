@@ -25,11 +25,14 @@ const REGISTERED: usize = 1;
 const UNREGISTERED: usize = usize::MAX;
 
 /// What a thread has for lock-free accesses. Aligned so that no other thread's data shares its cache lines.
-#[repr(align(128))]
+#[repr(C, align(128))]
 struct Local {
     slot: Slot,
     /// A gate is open to this thread if its address is not below this; so one comparison tests both.
     threshold: Cell<usize>,
+    /// Keeps the counters at other distances from a page's border than the slot, since processors compare only the low
+    /// bits of addresses when they look whether a load depends on a store.
+    apart: [u64; 13],
     /// Hits by number of the array, written by the owning thread only.
     hits: [[AtomicU64; LANES]; COUNTERS],
 }
@@ -39,6 +42,7 @@ thread_local! {
         Local {
             slot: Slot::new(),
             threshold: Cell::new(UNREGISTERED),
+            apart: [0; 13],
             hits: [const { [const { AtomicU64::new(0) }; LANES] }; COUNTERS],
         }
     };
