@@ -158,6 +158,24 @@ impl<D: Device> Pager<D> {
     }
 
     fn acquire(&self, page: u64, then: Then, fetch: Fetch, stream: Stream) -> Result<Held> {
+        let mut wants = false;
+        let result = self.acquire_or_want(page, then, fetch, stream, &mut wants);
+        let entry = self.table.entry(page);
+        // Those who wait behind this thread must not wait for ever.
+        if wants && result.is_err() && entry.give_up() {
+            unpark(entry);
+        }
+        result
+    }
+
+    fn acquire_or_want(
+        &self,
+        page: u64,
+        then: Then,
+        fetch: Fetch,
+        stream: Stream,
+        wants: &mut bool,
+    ) -> Result<Held> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         let exclusive = matches!(then, Then::Exclusive(_));
@@ -189,7 +207,13 @@ impl<D: Device> Pager<D> {
                     }
                     return Ok(Held { address: entry.address(), before });
                 }
-                Err(Refusal::Busy(state)) => self.await_page(page, state, exclusive)?,
+                Err(Refusal::Busy(state)) => {
+                    if exclusive {
+                        *wants = true;
+                        entry.want();
+                    }
+                    self.await_page(page, state, exclusive)?;
+                }
                 Err(Refusal::Absent) => {
                     if let Some(held) = self.load(page, then, fetch, stream)? {
                         return Ok(held);
@@ -262,11 +286,9 @@ impl<D: Device> Pager<D> {
             return Err(ErrorKind::WouldDeadlock { page }.into());
         }
         channel.counters.waits.add(1);
-        if exclusive {
-            entry.want();
-        }
         park(entry, |s| {
-            let busy = s.any(EXCLUSIVE) || !s.has_room() || (s.shared() && (exclusive || s.any(WANTED)));
+            let busy =
+                s.any(EXCLUSIVE) || !s.has_room() || if exclusive { s.shared() } else { s.any(WANTED) };
             busy && !s.any(IN_FLIGHT) && !forbidden(s)
         });
         Ok(())

@@ -125,11 +125,9 @@ impl Entry {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),
             s if !s.has(RESIDENT) => Err(Refusal::Absent),
-            s if s.any(WANTED) && s.shared() && !hasty => Err(Refusal::Busy(s)),
+            s if s.any(WANTED) && !hasty => Err(Refusal::Busy(s)),
             s => {
                 let next = (s.0 | USED) & !AHEAD;
-                // The first sharer takes the mark away: whoever wants the page puts it there again, or has given up.
-                let next = if s.shared() { next } else { next & !WANTED };
                 Ok((if holder == Holder::Guard { next & !WAITED } else { next }) + holder.unit())
             }
         })
@@ -191,7 +189,7 @@ impl Entry {
     /// Gives an absent page, held exclusively, its frame. Still exclusive afterwards.
     pub(crate) fn install(&self, address: *mut u8) {
         self.address.store(address, Ordering::Relaxed);
-        self.change(|s| (s.0 | RESIDENT) & !IN_FLIGHT);
+        self.change(|s| (s.0 | RESIDENT) & !(IN_FLIGHT | WANTED));
     }
 
     /// Hands an exclusive hold over to a guard, or does nothing. Tells whether sleepers are to be woken.
@@ -215,9 +213,16 @@ impl Entry {
         self.change(|s| s.0 & !ZEROED);
     }
 
-    /// Asks sharers to wait.
+    /// Asks sharers to wait. Whoever does so goes on trying until the page is theirs, or [gives up](Self::give_up).
     pub(crate) fn want(&self) {
         self.change(|s| s.0 | WANTED);
+    }
+
+    /// Lets sharers in again. Others who want the page ask anew when they are woken. Tells whether sleepers are to be
+    /// woken.
+    #[must_use]
+    pub(crate) fn give_up(&self) -> bool {
+        self.change(|s| s.0 & !(WANTED | WAITED)).any(WAITED)
     }
 
     /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Tells whether sleepers are to be woken.
@@ -245,7 +250,8 @@ impl Entry {
     /// `forget` also declares the home slot empty. Tells whether sleepers are to be woken.
     #[must_use]
     pub(crate) fn vacate(&self, forget: bool) -> bool {
-        let clear = RESIDENT | USED | READERS | WRITERS | DIRTY | EXCLUSIVE | IN_FLIGHT | WAITED | AHEAD;
+        let clear =
+            RESIDENT | USED | READERS | WRITERS | DIRTY | EXCLUSIVE | IN_FLIGHT | WAITED | AHEAD | WANTED;
         let clear = if forget { clear | HOME | ZEROED } else { clear };
         self.change(|s| {
             debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
