@@ -1,13 +1,11 @@
 //! Memory of the card, and host memory that the card reaches; and their names.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
 use std::ffi::c_void;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use backend_api::{BufferId, Extents, HostId, Result, Transfer};
+use backend_api::{BufferId, Extents, HostId, Names, Result, Transfer};
 use cudarc::driver::sys;
 use memmap2::MmapMut;
 use parking_lot::RwLock;
@@ -273,26 +271,6 @@ impl Drop for HostRange {
         }
     }
 }
-
-/// Names are numbers that rise; one multiplication spreads them well enough.
-#[derive(Default)]
-pub(crate) struct NameHasher(u64);
-
-impl Hasher for NameHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
-    }
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-pub(crate) type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
 
 /// What the names of memory stand for.
 #[derive(Debug, Default)]

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use backend_api::{Error, ErrorKind, QueueId, Result, Ticket};
+use backend_api::{Error, ErrorKind, Names, QueueId, Result, Ticket};
 use parking_lot::RwLock;
 
 use crate::completion::CounterPool;
@@ -13,7 +13,7 @@ use crate::discovery::Card;
 use crate::driver::{Code, Outcome};
 use crate::error::lost;
 use crate::kernel::Kernels;
-use crate::memory::{Memory, Names};
+use crate::memory::Memory;
 use crate::options::{Completion, Route};
 use crate::queue::{Order, Queue};
 use crate::staging::{Lent, Loan};

@@ -1,39 +1,14 @@
 //! What the names of a device stand for.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 
 use backend_api::{
-    BufferId, DeviceSpan, Error, ErrorKind, Extents, HostId, HostSpan, QueueId, Result, Ticket,
+    BufferId, DeviceSpan, Error, ErrorKind, Extents, HostId, HostSpan, Names, QueueId, Result, Ticket,
 };
 use parking_lot::{RwLock, RwLockReadGuard};
 
 use crate::host_memory::Piece;
 use crate::medium::Medium;
-
-/// Names are numbers given one after the other by this process, so there is nothing to defend against.
-#[derive(Default)]
-pub(crate) struct NameHasher(u64);
-
-impl Hasher for NameHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, name: u64) {
-        // 2^64 divided by the golden ratio spreads neighbours over all bits.
-        self.0 = (self.0 ^ name).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
-}
-
-pub(crate) type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
 
 /// A place in memory.
 #[derive(Debug)]

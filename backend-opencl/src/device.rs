@@ -1,15 +1,13 @@
 //! The device.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
     BufferId, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill, Gather,
-    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search,
-    Ticket, Transfer,
+    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueId, Result, Scatter,
+    Search, Ticket, Transfer,
 };
 use parking_lot::RwLock;
 
@@ -59,28 +57,6 @@ pub struct OpenClDevice {
     memory: RwLock<Pieces>,
     /// For filling new memory.
     service: Arc<Queue>,
-}
-
-type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
-
-/// Names are numbers that rise by one: one multiplication spreads them well enough.
-#[derive(Default)]
-struct NameHasher(u64);
-
-impl Hasher for NameHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(byte.into());
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = (self.0 ^ number).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
-    }
 }
 
 #[derive(Debug)]
@@ -587,15 +563,5 @@ mod tests {
             let after = device.submit(queue, &[]).unwrap();
             device.wait(after).unwrap();
         }
-    }
-
-    #[test]
-    fn names_are_spread() {
-        use std::hash::BuildHasher;
-        let build = BuildHasherDefault::<NameHasher>::default();
-        // Hash maps take their buckets from the low bits and their tags from the high ones.
-        let low: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) & 0xffff).collect();
-        let high: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) >> 57).collect();
-        assert!(low.len() > 950 && high.len() > 100);
     }
 }

@@ -1,0 +1,53 @@
+//! Maps by name.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+/// A map from names ([`BufferId`](crate::BufferId), [`HostId`](crate::HostId), [`QueueId`](crate::QueueId)) to what
+/// they stand for. For backends, which look several names up in each call.
+///
+/// ```
+/// use backend_api::{BufferId, Names};
+/// let mut lengths = Names::default();
+/// let buffer = BufferId::unique();
+/// lengths.insert(buffer, 4096);
+/// assert_eq!(lengths.get(&buffer), Some(&4096));
+/// ```
+pub type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
+
+/// The hasher of [`Names`]. Names are numbers that this process gives one after the other, so there is nothing to defend
+/// against, and one multiplication spreads them well enough.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NameHasher(u64);
+
+impl Hasher for NameHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for &byte in bytes {
+            self.write_u64(u64::from(byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // 2^64 divided by the golden ratio spreads neighbours over all bits.
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_spread() {
+        use std::hash::BuildHasher;
+        let build = BuildHasherDefault::<NameHasher>::default();
+        // Hash maps take their buckets from the low bits and their tags from the high ones.
+        let low: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) & 0xffff).collect();
+        let high: std::collections::HashSet<u64> = (0..1000_u64).map(|n| build.hash_one(n) >> 57).collect();
+        assert!(low.len() > 950 && high.len() > 100);
+    }
+}
