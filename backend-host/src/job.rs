@@ -1,6 +1,6 @@
 //! Requests in the form in which they wait for their turn: checked, with names resolved and memory kept alive.
 
-use backend_api::{Extents, Fill, Gather, Result, Scatter, Search, Transfer};
+use backend_api::{Elements, Extents, Fill, Gather, HostSpan, Result, Scatter, Search, Transfer};
 
 use crate::host_memory::Piece;
 use crate::kernel::copy::{Copies, Move};
@@ -78,29 +78,32 @@ impl<M: Medium> Work<M> {
     pub fn gather<Q>(entries: &Entries<M, Q>, gather: &Gather) -> Result<Self> {
         entries.check_gather(gather)?;
         let Gather { elements, indices, count, values } = *gather;
-        Ok(Self::Indexed(Indexed {
-            direction: Direction::Gather,
-            elements: entries.device("gather", elements.start)?,
-            element_count: elements.count,
-            stride: elements.stride,
-            indices: entries.host("gather", indices)?,
-            count,
-            values: entries.host("gather", values)?,
-        }))
+        let from = entries.device("gather", elements.start)?;
+        Self::indexed(entries, "gather", (Direction::Gather, from, elements), (indices, count, values))
     }
 
     /// Checks and resolves a scatter.
     pub fn scatter<Q>(entries: &Entries<M, Q>, scatter: &Scatter) -> Result<Self> {
         entries.check_scatter(scatter)?;
         let Scatter { elements, indices, count, values } = *scatter;
+        let to = entries.device_to_write("scatter", elements.start)?;
+        Self::indexed(entries, "scatter", (Direction::Scatter, to, elements), (indices, count, values))
+    }
+
+    fn indexed<Q>(
+        entries: &Entries<M, Q>,
+        operation: &'static str,
+        (direction, start, elements): (Direction, Place<M>, Elements),
+        (indices, count, values): (HostSpan, u64, HostSpan),
+    ) -> Result<Self> {
         Ok(Self::Indexed(Indexed {
-            direction: Direction::Scatter,
-            elements: entries.device_to_write("scatter", elements.start)?,
+            direction,
+            elements: start,
             element_count: elements.count,
             stride: elements.stride,
-            indices: entries.host("scatter", indices)?,
+            indices: entries.host(operation, indices)?,
             count,
-            values: entries.host("scatter", values)?,
+            values: entries.host(operation, values)?,
         }))
     }
 
