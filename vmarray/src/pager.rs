@@ -61,6 +61,8 @@ pub(crate) struct Pager<D: Device> {
     channels: Vec<Channel<D>>,
     table: PageTable,
     page_bytes: usize,
+    /// The frames that all channels may have together.
+    frames: u64,
     /// The number under which hits are counted.
     counter: u32,
     /// What the statistics were when they were last reset.
@@ -79,6 +81,7 @@ impl<D: Device> Pager<D> {
     ) -> Self {
         let counter = counter::acquire();
         let pager = Self {
+            frames: channels.iter().map(|c| u64::from(c.frames_max())).sum(),
             channels,
             table,
             page_bytes,
@@ -98,6 +101,11 @@ impl<D: Device> Pager<D> {
 
     pub(crate) fn identity(&self) -> &Identity {
         &self.identity
+    }
+
+    /// The frames that all channels may have together.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
     }
 
     pub(crate) fn counter(&self) -> u32 {
@@ -299,8 +307,7 @@ impl<D: Device> Pager<D> {
         if !self.read_ahead {
             return;
         }
-        let frames: u64 = self.channels.iter().map(|c| u64::from(c.frames_max())).sum();
-        let array = Streams { array: self.identity.number(), pages: self.table.len(), frames };
+        let array = Streams { array: self.identity.number(), pages: self.table.len(), frames: self.frames };
         let Some(ahead) = read_ahead::advance(array, page) else { return };
         match self.prefetch(ahead.clone()) {
             Ok(reached) if reached < ahead.end => read_ahead::retract(array, page, reached),

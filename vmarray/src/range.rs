@@ -354,8 +354,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// How many pages of a range operation are under way, with the one in use: a quarter of the frames at most. Below
     /// two, none is fetched ahead.
     fn window(&self) -> u64 {
-        let frames: u64 = self.pager().channels().iter().map(|c| u64::from(c.frames_max())).sum();
-        (LOOKAHEAD * self.pager().channels().len() as u64).min(frames / 4)
+        (LOOKAHEAD * self.pager().channels().len() as u64).min(self.pager().frames() / 4)
     }
 }
 
