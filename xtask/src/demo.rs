@@ -9,7 +9,6 @@ pub mod mandelbrot;
 mod motif;
 mod pack;
 mod picture;
-mod random;
 mod report;
 mod store;
 mod strain;

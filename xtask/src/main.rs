@@ -10,6 +10,8 @@ mod features;
 mod junit;
 mod project;
 mod ptx;
+#[cfg(feature = "array")]
+mod random;
 mod sanitizer;
 mod steps;
 mod supply;

@@ -3,6 +3,8 @@
 use bytemuck::{Pod, Zeroable};
 use vmarray::Element;
 
+use crate::random::Random;
+
 /// An element made from its index.
 pub trait Payload: Element {
     /// Its size, as in names of workloads.
@@ -78,36 +80,6 @@ impl Payload for Block {
     #[inline(always)]
     fn key(&self) -> u32 {
         self.words[0] as u32
-    }
-}
-
-/// SplitMix64.
-pub struct Random(u64);
-
-impl Random {
-    /// Numbers that depend on `seed` alone.
-    pub fn new(seed: u64) -> Self {
-        Self(seed.wrapping_mul(0x2545_f491_4f6c_dd1d))
-    }
-
-    /// The next 64 bits.
-    #[inline(always)]
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `bound`.
-    #[inline(always)]
-    pub fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.bits()) * bound as u128) >> 64) as usize
-    }
-
-    /// A number from 0 to 1, 1 excluded.
-    pub fn unit(&mut self) -> f64 {
-        (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }
 }
 
@@ -189,7 +161,7 @@ mod tests {
     #[test]
     fn random_numbers_stay_below_their_bound() {
         let mut random = Random::new(3);
-        assert!((0..1000).all(|_| random.below(7) < 7));
+        assert!((0..1000).all(|_| random.index(7) < 7));
         assert!((0..1000).all(|_| (0.0..1.0).contains(&random.unit())));
     }
 }

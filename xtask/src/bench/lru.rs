@@ -193,7 +193,8 @@ impl<T: Payload> Shard<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::elements::{Random, Record};
+    use crate::bench::elements::Record;
+    use crate::random::Random;
     use vmarray::host::HostDevice;
 
     #[test]
@@ -203,7 +204,7 @@ mod tests {
         let mut values: Vec<u32> = (0..10_007).collect();
         let mut random = Random::new(5);
         for turn in 0..20_000 {
-            let index = random.below(values.len());
+            let index = random.index(values.len());
             if turn % 3 == 0 {
                 values[index] = turn;
                 cache.set(index, Record::of(turn as usize)).unwrap();

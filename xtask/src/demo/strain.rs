@@ -5,7 +5,7 @@
 
 use super::letters::Code;
 use super::pack::BASES;
-use super::random::mix;
+use crate::random::mix;
 use std::ops::Range;
 
 /// Places in a block.

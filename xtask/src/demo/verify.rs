@@ -181,9 +181,9 @@ fn compare_hits(found: &[Hit], wanted: &[Hit]) -> Result<()> {
 mod tests {
     use super::*;
     use crate::demo::genome::tests::TestFile;
-    use crate::demo::random::Random;
     use crate::demo::store::Store;
     use crate::demo::words::{InRam, Words};
+    use crate::random::Random;
 
     const MOTIF: &str = "AGAGTTTGATCATGG";
     const BACKWARD: &str = "CCATGATCAAACTCT";

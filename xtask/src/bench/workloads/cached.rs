@@ -1,10 +1,11 @@
 //! Elements whose pages are in the cache: what a hit costs, beside a `Vec` and a cache behind a lock.
 
 use super::Bench;
-use crate::bench::elements::{Payload, Random, Record};
+use crate::bench::elements::{Payload, Record};
 use crate::bench::lru::LockedCache;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::results::Role;
+use crate::random::Random;
 use anyhow::Result;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -23,7 +24,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 fn indices(len: usize, thread: usize) -> Vec<u32> {
     let mut random = Random::new(thread as u64 + 1);
-    (0..STEPS).map(|_| random.below(len) as u32).collect()
+    (0..STEPS).map(|_| random.index(len) as u32).collect()
 }
 
 /// Runs `all` on a thread's list of random indices, again and again. It returns the sum of what it has found, so that

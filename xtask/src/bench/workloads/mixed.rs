@@ -1,10 +1,11 @@
 //! Reads and writes of random elements: which elements is even, or skewed by Zipf's law as real accesses are.
 
 use super::{Bench, size};
-use crate::bench::elements::{Payload, Random, Record, Zipf};
+use crate::bench::elements::{Payload, Record, Zipf};
 use crate::bench::lru::LockedCache;
 use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
+use crate::random::Random;
 use anyhow::{Result, ensure};
 
 /// How accesses are spread.
@@ -87,7 +88,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 fn draw(spread: Spread, len: usize, thread: u64) -> Vec<u32> {
     let mut random = Random::new(thread + 77);
     match spread {
-        Spread::Even => (0..DRAWN).map(|_| random.below(len) as u32).collect(),
+        Spread::Even => (0..DRAWN).map(|_| random.index(len) as u32).collect(),
         Spread::Zipf(exponent) => {
             let zipf = Zipf::new(len, exponent);
             // Ranks are scattered over the array, so that what is wanted often does not share pages.

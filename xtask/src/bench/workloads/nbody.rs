@@ -2,10 +2,10 @@
 //! same loop over slices of a `Vec` is what it is compared with; the results must be the same.
 
 use super::Bench;
-use crate::bench::elements::Random;
 use crate::bench::measure::{Effort, Sample, Unit, on_threads};
 use crate::bench::results::Role;
 use crate::bench::setup::{Setup, pieces};
+use crate::random::Random;
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};

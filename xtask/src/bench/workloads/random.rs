@@ -1,10 +1,11 @@
 //! Random elements of arrays far larger than the cache: nearly every access is a miss.
 
 use super::{Bench, size};
-use crate::bench::elements::{Block, Payload, Random, Record};
+use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::lru::LockedCache;
 use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
+use crate::random::Random;
 use anyhow::{Result, ensure};
 
 /// One array.
@@ -41,7 +42,7 @@ pub fn at_random(
 ) -> Result<Sample> {
     on_threads(threads, |thread| {
         let mut random = Random::new(seed * 1000 + thread as u64);
-        until(seconds, 16, || step(random.below(len)))
+        until(seconds, 16, || step(random.index(len)))
     })
 }
 
