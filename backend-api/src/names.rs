@@ -15,8 +15,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// ```
 pub type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
 
-/// The hasher of [`Names`]. Names are numbers that this process gives one after the other, so there is nothing to defend
-/// against, and one multiplication spreads them well enough.
+/// The hasher of [`Names`]. Names are numbers that this process gives one after the other, so there is nothing to
+/// defend against, and one multiplication spreads them well enough.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NameHasher(u64);
 
