@@ -174,21 +174,8 @@ fn sequential(c: &mut Criterion) {
     });
     one.finish();
 
-    let mut scan = group(c, "scan u32", LEN);
-    scan.bench_function("vec", |b| {
-        b.iter(|| black_box(&vec).iter().fold(0_u32, |sum, x| sum.wrapping_add(*x)))
-    });
-    scan.bench_function("pages", |b| {
-        b.iter(|| {
-            array
-                .pages()
-                .fold(0_u32, |sum, page| page.unwrap().iter().fold(sum, |sum, x| sum.wrapping_add(*x)))
-        });
-    });
-    scan.bench_function("iterator", |b| {
-        b.iter(|| array.iter().fold(0_u32, |sum, x| sum.wrapping_add(x.unwrap())));
-    });
-    scan.finish();
+    scan(c, "scan u32, 8 MiB", LEN);
+    scan(c, "scan u32, 64 MiB", 8 * LEN);
 
     let mut out = vec![0_u32; 16384];
     let mut copy = group(c, "copy 64 KiB out", LEN);
@@ -199,6 +186,25 @@ fn sequential(c: &mut Criterion) {
         b.iter(|| (0..LEN).step_by(16384).for_each(|i| array.read(i, black_box(&mut out)).unwrap()));
     });
     copy.finish();
+}
+
+/// Adds up a slice. One function for all, since the speed of such a loop depends on where the linker happens to put it.
+#[inline(never)]
+fn total(sum: u32, slice: &[u32]) -> u32 {
+    slice.iter().fold(sum, |sum, x| sum.wrapping_add(*x))
+}
+
+fn scan(c: &mut Criterion, name: &str, len: usize) {
+    let (vec, array) = (vec![1_u32; len], resident(len, 1_u32));
+    let mut scan = group(c, name, len);
+    scan.bench_function("vec", |b| b.iter(|| total(0, black_box(&vec))));
+    scan.bench_function("pages", |b| {
+        b.iter(|| array.pages().fold(0, |sum, page| total(sum, &page.unwrap())));
+    });
+    scan.bench_function("iterator", |b| {
+        b.iter(|| array.iter().fold(0_u32, |sum, x| sum.wrapping_add(x.unwrap())));
+    });
+    scan.finish();
 }
 
 fn records(c: &mut Criterion) {

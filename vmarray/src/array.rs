@@ -13,7 +13,7 @@ use crate::element::{self, Element, Layout};
 use crate::error::{Error, ErrorKind, Result, index_outside};
 use crate::page::state::{AHEAD, DIRTY, RESIDENT};
 use crate::page::{
-    Entry, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
+    Counter, Entry, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
 };
 use crate::pager::{Fetch, Held, Pager};
 use crate::stats::Stats;
@@ -86,12 +86,16 @@ use crate::stats::Stats;
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     // What a hit looks at comes first, and directly behind the reference that the caller has.
     entries: NonNull<Entry>,
-    len: usize,
+    /// The length if the page length is a power of two, else zero: one comparison tells whether an index is inside and
+    /// can be split by a shift.
+    quick_len: usize,
     /// By how much an index is shifted to get its page; meaningless if the page length is no power of two.
     shift: u32,
-    is_power: bool,
+    counter: Counter,
+    /// The bits of an index that are the place within its page; meaningless likewise.
+    mask: usize,
+    len: usize,
     page_len: usize,
-    counter: u32,
     recency: bool,
     pager: Box<Pager<D>>,
     marker: PhantomData<fn(T) -> T>,
@@ -141,11 +145,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let pager = Box::new(pager);
         Self {
             entries: pager.table().first(),
-            len,
+            quick_len: if page_len.is_power_of_two() { len } else { 0 },
             shift: page_len.trailing_zeros(),
-            is_power: page_len.is_power_of_two(),
-            page_len,
             counter: pager.counter(),
+            mask: page_len.wrapping_sub(1),
+            len,
+            page_len,
             recency: pager.recency(),
             pager,
             marker: PhantomData,
@@ -187,19 +192,22 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Page and place within it of an element.
     #[inline(always)]
     pub(crate) fn locate(&self, index: usize) -> (usize, usize) {
-        if self.is_power {
-            (index >> self.shift, index & (self.page_len - 1))
+        if self.quick_len > 0 {
+            (index >> self.shift, index & self.mask)
         } else {
             (index / self.page_len, index % self.page_len)
         }
     }
 
-    /// # Safety
-    /// The page exists.
+    /// Entry and place within its page of an element, if a shift gets them: not of one that is outside, nor with page
+    /// lengths that are no power of two.
     #[inline(always)]
-    unsafe fn entry(&self, page: usize) -> &Entry {
-        // SAFETY: the table has an entry for each page, and lives as long as the pager.
-        unsafe { self.entries.add(page).as_ref() }
+    fn locate_quickly(&self, index: usize) -> Option<(&Entry, usize)> {
+        (index < self.quick_len).then(|| {
+            // SAFETY: the index is inside, so the table has an entry for its page; it lives as long as the pager.
+            let entry = unsafe { self.entries.add(index >> self.shift).as_ref() };
+            (entry, index & self.mask)
+        })
     }
 
     /// Reads an element.
@@ -221,36 +229,48 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[inline]
     pub fn get(&self, index: usize) -> Result<T> {
-        if index >= self.len {
-            return Err(index_outside(index, self.len));
+        if let Some((entry, at)) = self.locate_quickly(index)
+            && let Some(value) = self.read_at(entry, at)
+        {
+            return Ok(value);
         }
-        let (page, at) = self.locate(index);
-        // SAFETY: the index is inside, so its page exists.
-        let entry = unsafe { self.entry(page) };
+        // Not returned as it is: a result that is built in memory there would have to be built in memory here, too.
+        let mut value = T::zeroed();
+        match self.get_slowly(index, &mut value) {
+            Ok(()) => Ok(value),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads an element of a page that is open to lock-free reads.
+    #[inline(always)]
+    fn read_at(&self, entry: &Entry, at: usize) -> Option<T> {
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: the frame is one of pages of `T`, aligned to more than a word, and `at` is within its page. While
             // the gate is open all access is atomic.
-            let found = read_lock_free(entry, self.counter, at, |frame| unsafe {
+            read_lock_free(entry, self.counter, |frame| unsafe {
                 Some(element::load(frame.cast::<T>().add(at)))
-            });
-            if let Some(value) = found {
-                return Ok(value);
-            }
-        // SAFETY: as above; what a racing writer made of the value is found out by the version.
-        } else if let Some(value) = read_lock_free(entry, self.counter, at, |frame| unsafe {
-            read_validated(entry, frame.cast::<T>().add(at))
-        }) {
-            return Ok(value);
+            })
+        } else {
+            // SAFETY: as above; what a racing writer made of the value is found out by the version.
+            read_lock_free(entry, self.counter, |frame| unsafe {
+                read_validated(entry, frame.cast::<T>().add(at))
+            })
         }
-        self.get_slowly(page, at)
     }
 
     #[cold]
     #[inline(never)]
-    fn get_slowly(&self, page: usize, at: usize) -> Result<T> {
-        // SAFETY: the caller checked the index.
-        let entry = unsafe { self.entry(page) };
-        // SAFETY: as in `get`.
+    fn get_slowly(&self, index: usize, value: &mut T) -> Result<()> {
+        let (page, at) = self.checked(index)?;
+        let entry = self.pager.entry(page as u64);
+        if self.quick_len == 0
+            && let Some(found) = self.read_at(entry, at)
+        {
+            *value = found;
+            return Ok(());
+        }
+        // SAFETY: as in `read_at`.
         let found = read_fenced(entry, self.counter, |frame| unsafe {
             let element = frame.cast::<T>().add(at);
             if Layout::<T>::SINGLE_WORD {
@@ -259,13 +279,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 read_validated(entry, element)
             }
         });
-        if let Some(value) = found {
-            return Ok(value);
+        if let Some(found) = found {
+            *value = found;
+            return Ok(());
         }
         let held = self.pager.share(page as u64, Holder::Pin)?;
         // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only, and those
         // are read atomically.
-        let value = unsafe {
+        *value = unsafe {
             let element = held.address.cast::<T>().add(at);
             if Layout::<T>::SINGLE_WORD { element::load(element) } else { element::read_racy(element) }
         };
@@ -273,7 +294,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             entry.open_reads();
         }
         self.pager.unshare(page as u64, Holder::Pin);
-        Ok(value)
+        Ok(())
     }
 
     /// Writes an element.
@@ -292,43 +313,40 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[inline]
     pub fn set(&self, index: usize, value: T) -> Result<()> {
-        if index >= self.len {
-            return Err(index_outside(index, self.len));
-        }
-        let (page, at) = self.locate(index);
-        // SAFETY: the index is inside, so its page exists.
-        let entry = unsafe { self.entry(page) };
-        if Layout::<T>::SINGLE_WORD {
-            // The stores that announce the write stand in line before it, and some processors ask for the lines of only
-            // a few stores ahead. A wrong guess of the address does no harm.
-            element::prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
-            // SAFETY: as in `get`; the write gate is open to atomic writes.
-            let done = write_lock_free(entry, self.counter, at, |frame| unsafe {
-                element::store(frame.cast::<T>().add(at), value);
-            });
-            if done.is_some() {
+        if let Some((entry, at)) = self.locate_quickly(index) {
+            if Layout::<T>::SINGLE_WORD {
+                // The stores that announce the write stand in line before it, and some processors ask for the lines of
+                // only a few stores ahead. A wrong guess of the address does no harm.
+                element::prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
+                // SAFETY: as in `read_at`; the write gate is open to atomic writes.
+                let done = write_lock_free(entry, self.counter, |frame| unsafe {
+                    element::store(frame.cast::<T>().add(at), value);
+                });
+                if done.is_some() {
+                    return Ok(());
+                }
+            } else if self.recency
+                && let Ok(before) = entry.try_exclusive(Holder::Pin)
+            {
+                // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
+                unsafe { element::write_racy(entry.address().cast::<T>().add(at), &value) };
+                count_hit(self.counter);
+                if entry.release_exclusive(Holder::Pin, DIRTY) {
+                    unpark(entry);
+                }
+                if before.any(AHEAD) {
+                    self.pager.advance((index >> self.shift) as u64);
+                }
                 return Ok(());
             }
-        } else if self.recency
-            && let Ok(before) = entry.try_exclusive(Holder::Pin)
-        {
-            // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
-            unsafe { element::write_racy(entry.address().cast::<T>().add(at), &value) };
-            count_hit(self.counter);
-            if entry.release_exclusive(Holder::Pin, DIRTY) {
-                unpark(entry);
-            }
-            if before.any(AHEAD) {
-                self.pager.advance(page as u64);
-            }
-            return Ok(());
         }
-        self.set_slowly(page, at, value)
+        self.set_slowly(index, value)
     }
 
     #[cold]
     #[inline(never)]
-    fn set_slowly(&self, page: usize, at: usize, value: T) -> Result<()> {
+    fn set_slowly(&self, index: usize, value: T) -> Result<()> {
+        let (page, at) = self.checked(index)?;
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: as in `set`.
             self.write_word(page, at, |element| unsafe { element::store(element, value) }, |()| true)
@@ -350,11 +368,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         write: impl Fn(*mut T) -> R,
         wrote: impl Fn(&R) -> bool,
     ) -> Result<R> {
-        // SAFETY: the caller checked the index.
-        let entry = unsafe { self.entry(page) };
+        let entry = self.pager.entry(page as u64);
         // SAFETY: `at` is within the page.
         let access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
-        if let Some(result) = write_lock_free(entry, self.counter, at, access) {
+        if let Some(result) = write_lock_free(entry, self.counter, access) {
             return Ok(result);
         }
         self.write_word_slowly(page, access, wrote)
@@ -367,8 +384,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         access: impl Fn(*mut u8) -> R,
         wrote: impl Fn(&R) -> bool,
     ) -> Result<R> {
-        // SAFETY: the caller checked the index.
-        let entry = unsafe { self.entry(page) };
+        let entry = self.pager.entry(page as u64);
         if let Some(result) = write_fenced(entry, self.counter, &access) {
             return Ok(result);
         }

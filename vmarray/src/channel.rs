@@ -298,8 +298,10 @@ impl<D: Device> Channel<D> {
                     let host = chunk.at((i * self.frame_stride) as u64);
                     shard.frames.push(Frame { index, address, host });
                     shard.pages.push(NO_PAGE);
-                    shard.free.push(index);
                 }
+                // Taken from the end: pages that come in order get frames in order, which processors prefetch across.
+                let last = shard.frames.len() as u32;
+                shard.free.extend((last - frames as u32..last).rev());
                 shard.chunks.push(chunk);
                 Ok(())
             }

@@ -29,6 +29,6 @@ pub(crate) use state::State;
 pub(crate) use table::PageTable;
 #[cfg(not(loom))]
 pub(crate) use threads::{
-    barrier_all, count_hit, counter, drain_all, hits, read_fenced, read_lock_free, write_fenced,
+    Counter, barrier_all, count_hit, counter, drain_all, hits, read_fenced, read_lock_free, write_fenced,
     write_lock_free,
 };

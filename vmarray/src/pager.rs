@@ -9,7 +9,9 @@ use crate::channel::{Channel, Patience, Purpose, Then, Victim, quiesce};
 use crate::error::{ErrorKind, Result};
 use crate::guards::{self, Identity};
 use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WANTED, ZEROED};
-use crate::page::{Access, Entry, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark};
+use crate::page::{
+    Access, Counter, Entry, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
+};
 use crate::read_ahead::{self, Streams};
 use crate::stats::Stats;
 use crate::trace;
@@ -64,7 +66,7 @@ pub(crate) struct Pager<D: Device> {
     /// The frames that all channels may have together.
     frames: u64,
     /// The number under which hits are counted.
-    counter: u32,
+    counter: Counter,
     /// What the statistics were when they were last reset.
     baseline: parking_lot::Mutex<Stats>,
     read_ahead: bool,
@@ -108,7 +110,7 @@ impl<D: Device> Pager<D> {
         self.frames
     }
 
-    pub(crate) fn counter(&self) -> u32 {
+    pub(crate) fn counter(&self) -> Counter {
         self.counter
     }
 

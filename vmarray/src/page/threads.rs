@@ -15,9 +15,6 @@ use super::hazard::{self, Access, Slot};
 
 /// How many arrays at once have hit counters of their own.
 const COUNTERS: usize = 64;
-/// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses in a row do
-/// not wait for each other's additions to pass through the store buffer.
-const LANES: usize = 8;
 
 /// Addresses below this mean "shut" to a registered thread: all but null are open.
 const REGISTERED: usize = 1;
@@ -34,7 +31,7 @@ struct Local {
     /// bits of addresses when they look whether a load depends on a store.
     apart: [u64; 13],
     /// Hits by number of the array, written by the owning thread only.
-    hits: [[AtomicU64; LANES]; COUNTERS],
+    hits: [AtomicU64; COUNTERS],
 }
 
 thread_local! {
@@ -43,7 +40,7 @@ thread_local! {
             slot: Slot::new(),
             threshold: Cell::new(UNREGISTERED),
             apart: [0; 13],
-            hits: [const { [const { AtomicU64::new(0) }; LANES] }; COUNTERS],
+            hits: [const { AtomicU64::new(0) }; COUNTERS],
         }
     };
     static LEASE: Lease = Lease::new();
@@ -94,18 +91,17 @@ fn delist() {
         let mut registry = REGISTRY.write();
         registry.locals.retain(|known| !ptr::eq(*known, local));
         for (past, hits) in registry.past_hits.iter_mut().zip(&local.hits) {
-            *past += hits.iter().map(|lane| lane.swap(0, Ordering::Relaxed)).sum::<u64>();
+            *past += hits.swap(0, Ordering::Relaxed);
         }
     });
 }
 
-/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this place, if
-/// it succeeds. `access` must neither panic nor touch other pages. `None`: take the slow path.
+/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit if it succeeds. `access` must
+/// neither panic nor touch other pages. `None`: take the slow path.
 #[inline(always)]
 pub(crate) fn read_lock_free<R>(
     entry: &Entry,
-    counter: u32,
-    place: usize,
+    counter: Counter,
     access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
     LOCAL.with(|local| {
@@ -119,7 +115,7 @@ pub(crate) fn read_lock_free<R>(
         compiler_fence(Ordering::SeqCst);
         local.slot.leave_read();
         if result.is_some() {
-            local.count_hit(counter, place);
+            local.count_hit(counter);
         }
         result
     })
@@ -129,8 +125,7 @@ pub(crate) fn read_lock_free<R>(
 #[inline(always)]
 pub(crate) fn write_lock_free<R>(
     entry: &Entry,
-    counter: u32,
-    place: usize,
+    counter: Counter,
     access: impl FnOnce(*mut u8) -> R,
 ) -> Option<R> {
     LOCAL.with(|local| {
@@ -143,29 +138,30 @@ pub(crate) fn write_lock_free<R>(
         let result = access(frame);
         compiler_fence(Ordering::SeqCst);
         local.slot.leave_write();
-        local.count_hit(counter, place);
+        local.count_hit(counter);
         Some(result)
     })
 }
 
 impl Local {
     #[inline(always)]
-    fn count_hit(&self, counter: u32, place: usize) {
-        let hits = &self.hits[counter as usize % COUNTERS][place % LANES];
+    fn count_hit(&self, counter: Counter) {
+        // SAFETY: counters are below `COUNTERS`; see `Counter`.
+        let hits = unsafe { self.hits.get_unchecked(counter.0 as usize) };
         hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
 /// Counts a hit of a slow path. Registers the thread, so that its count is found.
-pub(crate) fn count_hit(counter: u32) {
-    let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
+pub(crate) fn count_hit(counter: Counter) {
+    let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter)));
 }
 
 /// The slow form of [`read_lock_free`]: registers the thread, and issues a full fence.
 #[cold]
 pub(crate) fn read_fenced<R>(
     entry: &Entry,
-    counter: u32,
+    counter: Counter,
     access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
     fenced(|local| {
@@ -174,20 +170,24 @@ pub(crate) fn read_fenced<R>(
         let frame = entry.read_gate();
         let result = if frame.is_null() { None } else { access(frame) };
         local.slot.leave_read();
-        result.inspect(|_| local.count_hit(counter, 0))
+        result.inspect(|_| local.count_hit(counter))
     })
 }
 
 /// The slow form of [`write_lock_free`].
 #[cold]
-pub(crate) fn write_fenced<R>(entry: &Entry, counter: u32, access: impl FnOnce(*mut u8) -> R) -> Option<R> {
+pub(crate) fn write_fenced<R>(
+    entry: &Entry,
+    counter: Counter,
+    access: impl FnOnce(*mut u8) -> R,
+) -> Option<R> {
     fenced(|local| {
         local.slot.enter_write(entry);
         fence(Ordering::SeqCst);
         let frame = entry.write_gate();
         let result = (!frame.is_null()).then(|| access(frame));
         local.slot.leave_write();
-        result.inspect(|_| local.count_hit(counter, 0))
+        result.inspect(|_| local.count_hit(counter))
     })
 }
 
@@ -225,39 +225,42 @@ pub(crate) fn drain_all(entry: &Entry, access: Access) {
 }
 
 /// How many hits all threads have counted for a number.
-pub(crate) fn hits(counter: u32) -> u64 {
-    let number = counter as usize % COUNTERS;
+pub(crate) fn hits(counter: Counter) -> u64 {
+    let number = counter.0 as usize;
     let registry = REGISTRY.read();
     let now: u64 = registry
         .locals
         .iter()
         // SAFETY: as in `drain_all`.
-        .flat_map(|local| unsafe { &(**local).hits[number] })
-        .map(|lane| lane.load(Ordering::Relaxed))
+        .map(|local| unsafe { (&(**local).hits)[number].load(Ordering::Relaxed) })
         .sum();
     registry.past_hits[number].wrapping_add(now)
 }
 
-/// Hands out the numbers under which arrays count their hits.
+/// The number under which an array counts its hits: less than [`COUNTERS`], since only [`counter::acquire`] makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counter(u32);
+
+/// Hands out counters.
 pub(crate) mod counter {
-    use super::COUNTERS;
+    use super::{COUNTERS, Counter};
     use parking_lot::Mutex;
 
     static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
 
     /// A number that no other array has, while there are some left; then one that is shared.
-    pub(crate) fn acquire() -> u32 {
+    pub(crate) fn acquire() -> Counter {
         let mut numbers = NUMBERS.lock();
         if let Some(number) = numbers.0.pop() {
-            return number;
+            return Counter(number);
         }
         let number = numbers.1.min(COUNTERS as u32 - 1);
         numbers.1 = number + 1;
-        number
+        Counter(number)
     }
 
     /// Takes a number back.
-    pub(crate) fn release(number: u32) {
+    pub(crate) fn release(Counter(number): Counter) {
         if (number as usize) < COUNTERS - 1 {
             NUMBERS.lock().0.push(number);
         }

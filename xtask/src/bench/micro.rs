@@ -22,15 +22,17 @@ enum Bound {
 
 /// Bounds by group and function. Times of `vec` in the same group are 1; `mutex and hash map` is compared with `array`,
 /// and threads are compared with one thread doing all the work.
-const BOUNDS: [(&str, &str, Bound); 8] = [
+const BOUNDS: [(&str, &str, Bound); 10] = [
     ("random get u32", "array", Bound::AtMost(1.2)),
     ("random get u32", "mutex and hash map", Bound::AtLeast(8.0)),
     // Where one thread can make all others pass a barrier, a writer needs none of its own.
     ("random set u32", "array", Bound::AtMost(if cfg!(target_os = "linux") { 1.3 } else { 2.5 })),
     ("sequential get u32", "array", Bound::AtMost(5.0)),
     ("sequential get u32", "cursor", Bound::AtMost(3.0)),
-    ("scan u32", "pages", Bound::AtMost(1.1)),
-    ("scan u32", "iterator", Bound::AtMost(1.1)),
+    ("scan u32, 8 MiB", "pages", Bound::AtMost(1.1)),
+    ("scan u32, 8 MiB", "iterator", Bound::AtMost(1.1)),
+    ("scan u32, 64 MiB", "pages", Bound::AtMost(1.1)),
+    ("scan u32, 64 MiB", "iterator", Bound::AtMost(1.1)),
     ("random get u32 by threads", "2", Bound::AtLeast(1.8)),
 ];
 
@@ -174,8 +176,8 @@ mod tests {
             ("random get u32", "mutex and hash map", 70.0),
             ("random get u32 by threads", "1", 10.0),
             ("random get u32 by threads", "2", 10.5),
-            ("scan u32", "vec", 1.0),
-            ("scan u32", "pages", 1.2),
+            ("scan u32, 8 MiB", "vec", 1.0),
+            ("scan u32, 8 MiB", "pages", 1.2),
             ("something", "alone", 1.0),
         ]));
         let lines: Vec<&str> = table.lines().collect();
