@@ -248,12 +248,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if Layout::<T>::SINGLE_WORD {
             // SAFETY: the frame is one of pages of `T`, aligned to more than a word, and `at` is within its page. While
             // the gate is open all access is atomic.
-            read_lock_free(entry, self.counter, |frame| unsafe {
+            read_lock_free(entry, self.counter, at, |frame| unsafe {
                 Some(element::load(frame.cast::<T>().add(at)))
             })
         } else {
             // SAFETY: as above; what a racing writer made of the value is found out by the version.
-            read_lock_free(entry, self.counter, |frame| unsafe {
+            read_lock_free(entry, self.counter, at, |frame| unsafe {
                 read_validated(entry, frame.cast::<T>().add(at))
             })
         }
@@ -319,7 +319,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 // only a few stores ahead. A wrong guess of the address does no harm.
                 element::prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
                 // SAFETY: as in `read_at`; the write gate is open to atomic writes.
-                let done = write_lock_free(entry, self.counter, |frame| unsafe {
+                let done = write_lock_free(entry, self.counter, at, |frame| unsafe {
                     element::store(frame.cast::<T>().add(at), value);
                 });
                 if done.is_some() {
@@ -371,7 +371,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let entry = self.pager.entry(page as u64);
         // SAFETY: `at` is within the page.
         let access = |frame: *mut u8| write(unsafe { frame.cast::<T>().add(at) });
-        if let Some(result) = write_lock_free(entry, self.counter, access) {
+        if let Some(result) = write_lock_free(entry, self.counter, at, access) {
             return Ok(result);
         }
         self.write_word_slowly(page, access, wrote)

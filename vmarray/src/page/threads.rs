@@ -15,6 +15,9 @@ use super::hazard::{self, Access, Slot};
 
 /// How many arrays at once have hit counters of their own.
 const COUNTERS: usize = 64;
+/// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses in a row do
+/// not wait for each other's additions to pass through the store buffer.
+const LANES: usize = 8;
 
 /// Addresses below this mean "shut" to a registered thread: all but null are open.
 const REGISTERED: usize = 1;
@@ -31,7 +34,7 @@ struct Local {
     /// bits of addresses when they look whether a load depends on a store.
     apart: [u64; 13],
     /// Hits by number of the array, written by the owning thread only.
-    hits: [AtomicU64; COUNTERS],
+    hits: [[AtomicU64; LANES]; COUNTERS],
 }
 
 thread_local! {
@@ -40,7 +43,7 @@ thread_local! {
             slot: Slot::new(),
             threshold: Cell::new(UNREGISTERED),
             apart: [0; 13],
-            hits: [const { AtomicU64::new(0) }; COUNTERS],
+            hits: [const { [const { AtomicU64::new(0) }; LANES] }; COUNTERS],
         }
     };
     static LEASE: Lease = Lease::new();
@@ -91,17 +94,18 @@ fn delist() {
         let mut registry = REGISTRY.write();
         registry.locals.retain(|known| !ptr::eq(*known, local));
         for (past, hits) in registry.past_hits.iter_mut().zip(&local.hits) {
-            *past += hits.swap(0, Ordering::Relaxed);
+            *past += hits.iter().map(|lane| lane.swap(0, Ordering::Relaxed)).sum::<u64>();
         }
     });
 }
 
-/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit if it succeeds. `access` must
-/// neither panic nor touch other pages. `None`: take the slow path.
+/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this place, if
+/// it succeeds. `access` must neither panic nor touch other pages. `None`: take the slow path.
 #[inline(always)]
 pub(crate) fn read_lock_free<R>(
     entry: &Entry,
     counter: Counter,
+    place: usize,
     access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
     LOCAL.with(|local| {
@@ -115,7 +119,7 @@ pub(crate) fn read_lock_free<R>(
         compiler_fence(Ordering::SeqCst);
         local.slot.leave_read();
         if result.is_some() {
-            local.count_hit(counter);
+            local.count_hit(counter, place);
         }
         result
     })
@@ -126,6 +130,7 @@ pub(crate) fn read_lock_free<R>(
 pub(crate) fn write_lock_free<R>(
     entry: &Entry,
     counter: Counter,
+    place: usize,
     access: impl FnOnce(*mut u8) -> R,
 ) -> Option<R> {
     LOCAL.with(|local| {
@@ -138,23 +143,23 @@ pub(crate) fn write_lock_free<R>(
         let result = access(frame);
         compiler_fence(Ordering::SeqCst);
         local.slot.leave_write();
-        local.count_hit(counter);
+        local.count_hit(counter, place);
         Some(result)
     })
 }
 
 impl Local {
     #[inline(always)]
-    fn count_hit(&self, counter: Counter) {
+    fn count_hit(&self, counter: Counter, place: usize) {
         // SAFETY: counters are below `COUNTERS`; see `Counter`.
-        let hits = unsafe { self.hits.get_unchecked(counter.0 as usize) };
+        let hits = &unsafe { self.hits.get_unchecked(counter.0 as usize) }[place % LANES];
         hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
 /// Counts a hit of a slow path. Registers the thread, so that its count is found.
 pub(crate) fn count_hit(counter: Counter) {
-    let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter)));
+    let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
 /// The slow form of [`read_lock_free`]: registers the thread, and issues a full fence.
@@ -170,7 +175,7 @@ pub(crate) fn read_fenced<R>(
         let frame = entry.read_gate();
         let result = if frame.is_null() { None } else { access(frame) };
         local.slot.leave_read();
-        result.inspect(|_| local.count_hit(counter))
+        result.inspect(|_| local.count_hit(counter, 0))
     })
 }
 
@@ -187,7 +192,7 @@ pub(crate) fn write_fenced<R>(
         let frame = entry.write_gate();
         let result = (!frame.is_null()).then(|| access(frame));
         local.slot.leave_write();
-        result.inspect(|_| local.count_hit(counter))
+        result.inspect(|_| local.count_hit(counter, 0))
     })
 }
 
@@ -232,7 +237,8 @@ pub(crate) fn hits(counter: Counter) -> u64 {
         .locals
         .iter()
         // SAFETY: as in `drain_all`.
-        .map(|local| unsafe { (&(**local).hits)[number].load(Ordering::Relaxed) })
+        .flat_map(|local| unsafe { &(&(**local).hits)[number] })
+        .map(|lane| lane.load(Ordering::Relaxed))
         .sum();
     registry.past_hits[number].wrapping_add(now)
 }
