@@ -10,7 +10,7 @@ use backend_api::Device;
 use crate::any::AnyDevice;
 use crate::builder::Builder;
 use crate::element::{self, Element, Layout};
-use crate::error::{Error, ErrorKind, Result, index_outside};
+use crate::error::{Result, index_outside};
 use crate::page::state::{AHEAD, DIRTY, RESIDENT};
 use crate::page::{
     Counter, Entry, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
@@ -599,26 +599,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         &self,
         range: impl std::ops::RangeBounds<usize>,
     ) -> Result<std::ops::Range<usize>> {
-        use std::ops::Bound;
-        let len = self.len;
-        let start = match range.start_bound() {
-            Bound::Included(&start) => start,
-            Bound::Excluded(&start) => start.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match range.end_bound() {
-            Bound::Included(&end) => end.checked_add(1).ok_or(ErrorKind::RangeOutside { start, end, len })?,
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => len,
-        };
-        let error: Option<Error> = if end > len {
-            Some(ErrorKind::RangeOutside { start, end, len }.into())
-        } else if start > end {
-            Some(ErrorKind::RangeReversed { start, end }.into())
-        } else {
-            None
-        };
-        error.map_or(Ok(start..end), Err)
+        crate::range::checked(range, self.len)
     }
 
     /// What the array has done since it was built or [`reset_stats`](Self::reset_stats) was called.

@@ -134,6 +134,55 @@ pub enum ErrorKind {
         /// The page.
         page: u64,
     },
+    /// A label is given to two columns of an index set.
+    #[error("dimension {dimension} labels more than one column")]
+    DuplicateDimension {
+        /// The label.
+        dimension: u32,
+    },
+    /// An index set has no column of this label.
+    #[error("no column is labelled with dimension {dimension}")]
+    UnknownDimension {
+        /// The label.
+        dimension: u32,
+    },
+    /// Two index sets are to be combined, but have no dimension in common.
+    #[error("the two index sets have no dimension in common; their product has to be asked for")]
+    NoCommonDimension,
+    /// A product is asked of two index sets that have a dimension in common.
+    #[error("the two index sets have dimension {dimension} in common, so they have no product")]
+    CommonDimension {
+        /// The first such dimension.
+        dimension: u32,
+    },
+    /// A tuple has not one value for each dimension.
+    #[error("tuple {tuple} has {got} values, there are {expected} dimensions")]
+    RaggedTuple {
+        /// The tuple's number.
+        tuple: usize,
+        /// How many dimensions there are.
+        expected: usize,
+        /// How many values it has.
+        got: usize,
+    },
+    /// A column is longer or shorter than the first one.
+    #[error("the column of dimension {dimension} has {got} values, the first column has {expected}")]
+    RaggedColumn {
+        /// The column's label.
+        dimension: u32,
+        /// The length of the first column.
+        expected: usize,
+        /// Its own length.
+        got: usize,
+    },
+    /// Tuples that are read for a second time have changed, so that they make up another number of results.
+    #[error("the tuples have changed meanwhile: of {expected} results, {got} are left")]
+    InputChanged {
+        /// How many results were counted.
+        expected: usize,
+        /// How many there are now.
+        got: usize,
+    },
     /// A device failed.
     #[error(transparent)]
     Device(#[from] backend_api::Error),

@@ -63,6 +63,8 @@ mod footprint;
 #[cfg(not(loom))]
 mod guards;
 #[cfg(not(loom))]
+mod index_set;
+#[cfg(not(loom))]
 mod iter;
 #[cfg(not(loom))]
 mod map;
@@ -102,6 +104,9 @@ mod facade {
     pub use crate::evict::EvictionPolicy;
     pub use crate::find::Found;
     pub use crate::footprint::Footprint;
+    pub use crate::index_set::{
+        Combination, CombinationChunks, Combine, Dimension, IndexSet, IndexSetRows, PagedIndexSet, Tuples,
+    };
     pub use crate::iter::{Iter, Pages, PagesMut};
     pub use crate::map::{MapBuffer, MapMode};
     pub use crate::page_guard::{PageMut, PageRef};

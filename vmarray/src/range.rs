@@ -1,6 +1,6 @@
 //! Ranges of elements: in and out of slices, filled, copied, and what concerns the cache.
 
-use std::ops::{Range, RangeBounds};
+use std::ops::{Bound, Range, RangeBounds};
 
 use backend_api::{Device, racy};
 
@@ -33,6 +33,27 @@ pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIte
         let (start, end) = (range.start.max(first), range.end.min(first.saturating_add(page_len)));
         Part { page, within: start - first..end - first, of_range: start - range.start..end - range.start }
     })
+}
+
+/// Checks a range of `len` elements and gives it as `start..end`.
+pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.checked_add(1).ok_or(ErrorKind::RangeOutside { start, end, len })?,
+        Bound::Excluded(&end) => end,
+        Bound::Unbounded => len,
+    };
+    if end > len {
+        Err(ErrorKind::RangeOutside { start, end, len }.into())
+    } else if start > end {
+        Err(ErrorKind::RangeReversed { start, end }.into())
+    } else {
+        Ok(start..end)
+    }
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {

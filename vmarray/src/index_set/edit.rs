@@ -1,0 +1,163 @@
+//! Sets made of sets.
+
+use super::{Combine, Dimension, IndexSet, count_of, distinct};
+use crate::error::{ErrorKind, Result};
+use crate::memory::zeroed_vec;
+
+impl IndexSet {
+    /// Merges each pair of tuples that agree on the dimensions that both sets have. [`Combine`] has the details: the
+    /// order of the results, threads, bounded memory, results larger than RAM.
+    ///
+    /// # Errors
+    /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), [`TooLong`](ErrorKind::TooLong),
+    /// [`NoMemory`](ErrorKind::NoMemory).
+    ///
+    /// ```
+    /// use vmarray::IndexSet;
+    /// let a = IndexSet::from_rows([7, 0], [[1, 0], [2, u64::MAX]])?;
+    /// let b = IndexSet::from_rows([0, 3], [[0, 8], [u64::MAX, 9], [0, 8]])?;
+    /// let merged = a.combine(&b)?;
+    /// assert_eq!(merged.dimensions(), [7, 0, 3]);
+    /// assert!(merged.rows().eq([[1, 0, 8], [1, 0, 8], [2, u64::MAX, 9]]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn combine(&self, other: &Self) -> Result<Self> {
+        Combine::new(self, other).run()?.to_index_set()
+    }
+
+    /// How many tuples [`combine`](Self::combine) would yield. Writes none of them.
+    ///
+    /// # Errors
+    /// As [`combine`](Self::combine).
+    ///
+    /// ```
+    /// use vmarray::IndexSet;
+    /// let a = IndexSet::from_rows([0], [[1], [1], [2]])?;
+    /// assert_eq!(a.combine_count(&a)?, 5);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn combine_count(&self, other: &Self) -> Result<usize> {
+        Ok(Combine::new(self, other).run()?.len())
+    }
+
+    /// All pairs of tuples of two sets that have no dimension in common, ordered by the tuples of this set, then by
+    /// those of the other one.
+    ///
+    /// # Errors
+    /// [`CommonDimension`](ErrorKind::CommonDimension), [`TooLong`](ErrorKind::TooLong),
+    /// [`NoMemory`](ErrorKind::NoMemory).
+    ///
+    /// ```
+    /// use vmarray::IndexSet;
+    /// let a = IndexSet::from_rows([0], [[1], [2]])?;
+    /// let b = IndexSet::from_rows([1], [[3], [4]])?;
+    /// assert!(a.product(&b)?.rows().eq([[1, 3], [1, 4], [2, 3], [2, 4]]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn product(&self, other: &Self) -> Result<Self> {
+        Combine::product(self, other).run()?.to_index_set()
+    }
+
+    /// A copy with some of the columns, in the given order. Keeps duplicates, so there are as many tuples as before.
+    ///
+    /// # Errors
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension), [`DuplicateDimension`](ErrorKind::DuplicateDimension),
+    /// [`NoMemory`](ErrorKind::NoMemory).
+    ///
+    /// ```
+    /// let set = vmarray::IndexSet::from_rows([0, 1, 2], [[5, 6, 7], [8, 9, 10]])?;
+    /// let part = set.project([2, 0])?;
+    /// assert_eq!(part.dimensions(), [2, 0]);
+    /// assert_eq!(part.values(), [7, 5, 10, 8]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn project(&self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
+        let dimensions = distinct(dimensions)?;
+        let columns =
+            dimensions.iter().map(|&label| self.position(label)).collect::<Result<Vec<usize>>>()?;
+        let mut values = zeroed_vec(count_of(self.len, columns.len())?)?;
+        if !columns.is_empty() {
+            for (to, row) in values.chunks_exact_mut(columns.len()).zip(self.rows()) {
+                to.iter_mut().zip(&columns).for_each(|(to, &at)| *to = row[at]);
+            }
+        }
+        Ok(Self::assemble(dimensions, values, self.len))
+    }
+
+    /// Gives the columns other labels. Moves no value.
+    ///
+    /// # Errors
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`LengthMismatch`](ErrorKind::LengthMismatch) if there
+    /// are not as many labels as columns.
+    ///
+    /// ```
+    /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6]])?;
+    /// assert!(set.relabel([3, 4])?.column(4)?.eq([6]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn relabel(self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
+        let dimensions = distinct(dimensions)?;
+        let (expected, got) = (self.width(), dimensions.len());
+        if got != expected {
+            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+        }
+        Ok(Self { dimensions, ..self })
+    }
+
+    /// Sorts the tuples: by the first column, equal ones by the second column, and so on. Up to eight columns in
+    /// place, more with a copy.
+    ///
+    /// # Errors
+    /// [`NoMemory`](ErrorKind::NoMemory) for the copy.
+    ///
+    /// ```
+    /// let mut set = vmarray::IndexSet::from_rows([0, 1], [[2, 1], [1, 9], [2, 0]])?;
+    /// set.sort()?;
+    /// assert!(set.rows().eq([[1, 9], [2, 0], [2, 1]]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn sort(&mut self) -> Result<()> {
+        macro_rules! by_width {
+            ($($W:literal)+) => {
+                match self.width() {
+                    0 => {}
+                    $($W => self.values.as_chunks_mut::<$W>().0.sort_unstable(),)+
+                    width => {
+                        let mut order = zeroed_vec::<usize>(self.len)?;
+                        order.iter_mut().enumerate().for_each(|(number, place)| *place = number);
+                        order.sort_unstable_by_key(|&number| &self.values[number * width..][..width]);
+                        let mut values = zeroed_vec(self.values.len())?;
+                        for (to, number) in values.chunks_exact_mut(width).zip(order) {
+                            to.copy_from_slice(&self.values[number * width..][..width]);
+                        }
+                        self.values = values;
+                    }
+                }
+            };
+        }
+        by_width!(1 2 3 4 5 6 7 8);
+        Ok(())
+    }
+
+    /// Removes tuples that equal the one before, as [`Vec::dedup`] does; of a sorted set, all duplicates. In place.
+    ///
+    /// ```
+    /// let mut set = vmarray::IndexSet::from_rows([0], [[1], [1], [2], [1]])?;
+    /// set.dedup();
+    /// assert_eq!(set.values(), [1, 2, 1]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn dedup(&mut self) {
+        let width = self.width();
+        let mut kept = self.len.min(1);
+        for number in 1..self.len {
+            let (row, last) = (number * width..(number + 1) * width, (kept - 1) * width);
+            if width > 0 && self.values[row.clone()] != self.values[last..last + width] {
+                self.values.copy_within(row, kept * width);
+                kept += 1;
+            }
+        }
+        self.values.truncate(kept * width);
+        self.len = kept;
+    }
+}

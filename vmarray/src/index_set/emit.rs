@@ -1,0 +1,150 @@
+//! Results written, from any one on.
+
+use super::runs::{Run, Runs};
+use super::source::Block;
+use super::threads;
+use crate::error::{ErrorKind, Result};
+use crate::memory::zeroed_vec;
+
+/// The runs of how many tuples are added up.
+const STEP: usize = 1024;
+
+/// What each tuple of the first set meets.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// All of the second set.
+    All { each: usize, total: usize },
+    /// A run.
+    Each {
+        runs: Runs,
+        /// Results of the tuples before each [`STEP`].
+        before: Vec<usize>,
+        total: usize,
+    },
+}
+
+impl Found {
+    pub(super) fn all(a: usize, b: usize) -> Result<Self> {
+        let too_long = || ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 };
+        Ok(Self::All { each: b, total: a.checked_mul(b).ok_or_else(too_long)? })
+    }
+
+    /// Adds up the runs.
+    pub(super) fn each(runs: Runs, threads: usize) -> Result<Self> {
+        let mut before = zeroed_vec(runs.len().div_ceil(STEP))?;
+        /// How many sums a thread does at a time.
+        const AT_ONCE: usize = 64;
+        let sums = before.chunks_mut(AT_ONCE).zip((0..).step_by(AT_ONCE));
+        threads::for_each(threads, sums, || (), |(), (sums, first)| {
+            for (number, sum) in sums.iter_mut().enumerate() {
+                let start = (first + number) * STEP;
+                *sum = (start..runs.len().min(start + STEP)).map(|tuple| runs.get(tuple).len).sum();
+            }
+            Ok(())
+        })?;
+        let mut total = 0_usize;
+        for sum in &mut before {
+            let next = total.checked_add(*sum).ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 })?;
+            *sum = total;
+            total = next;
+        }
+        Ok(Self::Each { runs, before, total })
+    }
+
+    pub(super) fn total(&self) -> usize {
+        match self {
+            Self::All { total, .. } | Self::Each { total, .. } => *total,
+        }
+    }
+
+    #[inline(always)]
+    fn run(&self, tuple: usize) -> Run {
+        match self {
+            Self::All { each, .. } => Run { start: 0, len: *each },
+            Self::Each { runs, .. } => runs.get(tuple),
+        }
+    }
+
+    /// The tuple of a result, and the result's number within its run.
+    fn locate(&self, result: usize) -> (usize, usize) {
+        match self {
+            Self::All { each, .. } => (result / each, result % each),
+            Self::Each { runs, before, .. } => {
+                let step = before.partition_point(|&sum| sum <= result) - 1;
+                let mut skip = result - before[step];
+                let mut tuple = step * STEP;
+                while skip >= runs.get(tuple).len {
+                    skip -= runs.get(tuple).len;
+                    tuple += 1;
+                }
+                (tuple, skip)
+            }
+        }
+    }
+
+    /// Writes results from number `first` on, as many as there is room for: the values of a tuple of `a`, then one of
+    /// its partners' `rest`, which have `rest_width` values each.
+    pub(super) fn emit(&self, a: &Block<'_>, rest: &[u64], rest_width: usize, first: usize, into: &mut [u64]) {
+        macro_rules! by_width {
+            ($($A:literal: $($R:literal)+,)+) => {
+                match (a.width(), rest_width) {
+                    $($(($A, $R) => self.emit_fixed::<$A, $R>(a, rest, first, into),)+)+
+                    _ => self.emit_any(a, rest, rest_width, first, into),
+                }
+            };
+        }
+        if into.is_empty() {
+            return;
+        }
+        by_width!(1: 1 2 3 4, 2: 1 2 3 4, 3: 1 2 3 4, 4: 1 2 3 4, 5: 1 2 3 4, 6: 1 2 3 4,);
+    }
+
+    #[inline(always)]
+    fn emit_fixed<const A: usize, const R: usize>(
+        &self,
+        a: &Block<'_>,
+        rest: &[u64],
+        first: usize,
+        into: &mut [u64],
+    ) {
+        let (rows, rests) = (a.values().as_chunks::<A>().0, rest.as_chunks::<R>().0);
+        let mut results = into.chunks_exact_mut(A + R);
+        self.for_each_run(first, results.len(), |tuple, run| {
+            let row = rows[tuple];
+            // The results come second, or `zip` would take one more of them than there are partners.
+            for (rest, result) in rests[run.start..run.start + run.len].iter().zip(results.by_ref()) {
+                result[..A].copy_from_slice(&row);
+                result[A..].copy_from_slice(rest);
+            }
+        });
+    }
+
+    fn emit_any(&self, a: &Block<'_>, rest: &[u64], rest_width: usize, first: usize, into: &mut [u64]) {
+        let width = a.width();
+        let mut results = into.chunks_exact_mut(width + rest_width);
+        self.for_each_run(first, results.len(), |tuple, run| {
+            let row = a.row(tuple);
+            for (result, partner) in results.by_ref().take(run.len).zip(run.start..) {
+                result[..width].copy_from_slice(row);
+                result[width..].copy_from_slice(&rest[partner * rest_width..][..rest_width]);
+            }
+        });
+    }
+
+    /// Visits the tuples of `count` results with the part of their run that belongs to these.
+    #[inline(always)]
+    fn for_each_run(&self, first: usize, count: usize, mut visit: impl FnMut(usize, Run)) {
+        let (mut tuple, mut skip) = self.locate(first);
+        let mut left = count;
+        while left > 0 {
+            let run = self.run(tuple);
+            let len = (run.len - skip).min(left);
+            if len > 0 {
+                visit(tuple, Run { start: run.start + skip, len });
+            }
+            left -= len;
+            skip = 0;
+            tuple += 1;
+        }
+    }
+}

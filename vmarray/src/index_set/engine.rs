@@ -1,0 +1,220 @@
+//! The join of two sources, piece by piece.
+
+use std::marker::PhantomData;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::emit::Found;
+use super::keys::KeyHash;
+use super::merge::Merge;
+use super::runs::Index;
+use super::source::{Block, Tuples};
+use crate::error::{ErrorKind, Result};
+
+/// How much is done at a time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) threads: usize,
+    /// About as many bytes are used for the inputs and what is known about them.
+    pub(super) memory_bytes: usize,
+}
+
+/// Two sources whose results are counted. A piece of the join is a strip of the first source with a block of the
+/// second one; usually there is one piece only.
+#[derive(Debug)]
+pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
+    a: &'a A,
+    b: &'a B,
+    merge: Merge,
+    threads: usize,
+    strips: Cut,
+    blocks: Cut,
+    /// Results of each piece: strips of the first block, strips of the second one, and so on.
+    totals: Vec<usize>,
+    len: usize,
+    /// The only piece.
+    kept: Option<Arc<Piece<'a>>>,
+    hash: PhantomData<fn() -> H>,
+}
+
+/// A number of tuples cut into parts of equal length.
+#[derive(Clone, Copy, Debug)]
+struct Cut {
+    len: usize,
+    step: usize,
+}
+
+/// A part of the join, ready to be written.
+#[derive(Debug)]
+pub(super) struct Piece<'a> {
+    strip: Block<'a>,
+    block: Arc<Grouped<'a>>,
+    rest_width: usize,
+    found: Found,
+}
+
+#[derive(Debug)]
+struct Grouped<'a> {
+    block: Block<'a>,
+    /// None, if all pairs are wanted.
+    index: Option<Index>,
+}
+
+/// Where somebody is who goes through the pieces in order.
+#[derive(Debug)]
+pub(super) struct Walk<'a> {
+    grouped: Option<(usize, Arc<Grouped<'a>>)>,
+}
+
+impl Walk<'_> {
+    pub(super) fn new() -> Self {
+        Self { grouped: None }
+    }
+}
+
+impl Cut {
+    fn parts(self) -> usize {
+        self.len.div_ceil(self.step)
+    }
+
+    fn part(self, number: usize) -> Range<usize> {
+        let start = number * self.step;
+        start..self.len.min(start.saturating_add(self.step))
+    }
+}
+
+impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H> {
+    /// Counts the results.
+    pub(super) fn new(a: &'a A, b: &'a B, merge: Merge, limits: Limits) -> Result<Self> {
+        /// Fewer tuples a thread are not worth starting one.
+        const TUPLES_MIN: usize = 16 << 10;
+        let tuples = a.len().saturating_add(b.len());
+        let threads = limits.threads.clamp(1, 1 + tuples / TUPLES_MIN);
+        let (strips, blocks) = Self::cut(a, b, &merge, limits.memory_bytes);
+        let mut engine = Self {
+            a,
+            b,
+            merge,
+            threads,
+            strips,
+            blocks,
+            totals: Vec::new(),
+            len: 0,
+            kept: None,
+            hash: PhantomData,
+        };
+        engine.count()?;
+        Ok(engine)
+    }
+
+    /// Half of the memory is for either side.
+    fn cut(a: &A, b: &B, merge: &Merge, memory_bytes: usize) -> (Cut, Cut) {
+        /// An entry of a partition, and a run.
+        const STRIP_BYTES: usize = 16 + 8;
+        /// An entry of a partition; a key and its slots, with the room that tables grow by.
+        const BLOCK_BYTES: usize = 16 + 24 * 2 + 4 * 5;
+        let loaded = |is_in_memory: bool, width: usize| if is_in_memory { 0 } else { 8 * width };
+        let mut strip_bytes = loaded(a.in_memory().is_some(), merge.a_width);
+        let mut block_bytes = loaded(b.in_memory().is_some(), merge.b_width);
+        let mut most = usize::MAX;
+        if !merge.is_product() {
+            strip_bytes += STRIP_BYTES;
+            block_bytes += BLOCK_BYTES + 8 * merge.b_rest.len();
+            most = Index::TUPLES_MAX;
+        }
+        let cut = |len: usize, bytes: usize| {
+            let step = (memory_bytes / 2).checked_div(bytes).unwrap_or(most).clamp(1, most);
+            // Parts of equal length are no more than unequal ones.
+            Cut { len, step: len.div_ceil(len.div_ceil(step).max(1)).max(1) }
+        };
+        (cut(a.len(), strip_bytes), cut(b.len(), block_bytes))
+    }
+
+    fn count(&mut self) -> Result<()> {
+        let too_long = |_| ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 * self.merge.width() };
+        let mut walk = Walk::new();
+        let pieces = self.strips.parts() * self.blocks.parts();
+        let mut totals = Vec::new();
+        totals.try_reserve_exact(pieces).map_err(|_| ErrorKind::NoMemory { bytes: pieces.saturating_mul(8) })?;
+        let (mut len, mut kept) = (0_usize, None);
+        for number in 0..pieces {
+            let piece = self.build(number, &mut walk)?;
+            totals.push(piece.len());
+            len = len.checked_add(piece.len()).ok_or(()).map_err(too_long)?;
+            kept = Some(Arc::new(piece)).filter(|_| pieces == 1);
+        }
+        (self.totals, self.len, self.kept) = (totals, len, kept);
+        Ok(())
+    }
+
+    fn build(&self, number: usize, walk: &mut Walk<'a>) -> Result<Piece<'a>> {
+        let (block_number, strip_number) = (number / self.strips.parts(), number % self.strips.parts());
+        let block = match walk.grouped.take().filter(|(number, _)| *number == block_number) {
+            Some((_, block)) => block,
+            None => Arc::new(self.group(block_number)?),
+        };
+        walk.grouped = Some((block_number, Arc::clone(&block)));
+        let strip = Block::load(self.a, self.strips.part(strip_number), self.threads)?;
+        let found = match &block.index {
+            Some(index) => {
+                let runs = index.runs::<H>(&strip, &block.block, &self.merge, self.threads)?;
+                Found::each(runs, self.threads)?
+            }
+            None => Found::all(strip.len(), block.block.len())?,
+        };
+        Ok(Piece { strip, block, rest_width: self.merge.b_rest.len(), found })
+    }
+
+    fn group(&self, number: usize) -> Result<Grouped<'a>> {
+        let mut block = Block::load(self.b, self.blocks.part(number), self.threads)?;
+        let index = match self.merge.is_product() {
+            true => None,
+            false => Some(Index::build::<H>(&block, &self.merge, self.threads)?),
+        };
+        if index.as_ref().is_some_and(Index::is_exact) && block.is_owned() {
+            block.forget();
+        }
+        Ok(Grouped { block, index })
+    }
+
+    /// A piece, by its number.
+    ///
+    /// Fails if a source has other tuples than when they were counted.
+    pub(super) fn piece(&self, number: usize, walk: &mut Walk<'a>) -> Result<Arc<Piece<'a>>> {
+        if let Some(piece) = &self.kept {
+            return Ok(Arc::clone(piece));
+        }
+        let piece = self.build(number, walk)?;
+        let (expected, got) = (self.totals[number], piece.len());
+        if got == expected { Ok(Arc::new(piece)) } else { Err(ErrorKind::InputChanged { expected, got }.into()) }
+    }
+
+    pub(super) fn pieces(&self) -> usize {
+        self.totals.len()
+    }
+
+    /// How many results a piece has.
+    pub(super) fn len_of(&self, number: usize) -> usize {
+        self.totals[number]
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(super) fn merge(&self) -> &Merge {
+        &self.merge
+    }
+}
+
+impl Piece<'_> {
+    pub(super) fn len(&self) -> usize {
+        self.found.total()
+    }
+
+    /// Writes results from number `first` of the piece on, as many as there is room for.
+    pub(super) fn emit(&self, first: usize, into: &mut [u64]) {
+        let rest = self.block.index.as_ref().map_or(self.block.block.values(), Index::rest);
+        self.found.emit(&self.strip, rest, self.rest_width, first, into);
+    }
+}

@@ -1,0 +1,154 @@
+//! The common values of a tuple as one number.
+
+use std::ops::Range;
+
+use super::source::Block;
+use super::threads;
+use crate::error::Result;
+
+/// How values become a hash. Any function is right; a good one spreads its results over all bits.
+pub(super) trait KeyHash: Send + Sync {
+    fn mix(hash: u64, value: u64) -> u64;
+}
+
+/// Multiplies to 128 bits and folds the halves, as wyhash does for each word.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct FoldedMultiply;
+
+impl KeyHash for FoldedMultiply {
+    #[inline(always)]
+    fn mix(hash: u64, value: u64) -> u64 {
+        // An odd number with its bits all mixed up; the golden ratio's keeps a value of 0 from being a fixed point.
+        const MULTIPLIER: u128 = 0xA076_1D64_78BD_642F;
+        let product = u128::from(hash ^ value ^ 0x9E37_79B9_7F4A_7C15) * MULTIPLIER;
+        product as u64 ^ (product >> 64) as u64
+    }
+}
+
+/// What is looked for in tables: a key's code, and the hash that says where.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Code {
+    pub(super) code: u64,
+    pub(super) hash: u64,
+}
+
+/// One of the columns of an exact code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    least: u64,
+    /// The largest value less the least one.
+    extent: u64,
+    /// What a step of one adds to the code.
+    scale: u64,
+}
+
+/// How the common values of a tuple become a code.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Coder {
+    /// The place in the box that the second set's values span, if it has at most 2^64 places. Codes are equal exactly
+    /// if the values are. A tuple outside of the box has no partner.
+    Exact(Vec<Span>),
+    /// A hash: tuples of equal codes have to be compared.
+    Hashed,
+}
+
+impl Coder {
+    /// One that suits the second set's tuples.
+    pub(super) fn of(block: &Block<'_>, keys: &[usize], threads: usize) -> Result<Self> {
+        const AT_ONCE: usize = 1 << 16;
+        // A box of so many columns with more than one value each has more than 2^64 places.
+        let parts = (0..block.len()).step_by(AT_ONCE).map(|at| at..(at + AT_ONCE).min(block.len()));
+        let bounds = std::sync::Mutex::new(vec![(u64::MAX, u64::MIN); keys.len()]);
+        let work = |found: &mut Vec<(u64, u64)>, part: Range<usize>| {
+            found.clear();
+            found.resize(keys.len(), (u64::MAX, u64::MIN));
+            for row in part.map(|number| block.row(number)) {
+                for ((least, most), &at) in found.iter_mut().zip(keys) {
+                    (*least, *most) = (row[at].min(*least), row[at].max(*most));
+                }
+            }
+            let mut bounds = bounds.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+            for (all, part) in bounds.iter_mut().zip(found) {
+                *all = (all.0.min(part.0), all.1.max(part.1));
+            }
+            Ok(())
+        };
+        threads::for_each(threads, parts, Vec::new, work)?;
+        Ok(Self::of_bounds(&bounds.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)))
+    }
+
+    /// Of the least and the largest value of each column.
+    pub(super) fn of_bounds(bounds: &[(u64, u64)]) -> Self {
+        let mut places = 1_u128;
+        let mut spans = Vec::with_capacity(bounds.len());
+        for &(least, most) in bounds {
+            let extent = most.saturating_sub(least);
+            // A column of one value adds nothing; its scale may be cut off.
+            spans.push(Span { least, extent, scale: places as u64 });
+            places *= u128::from(extent) + 1;
+            if places > 1 << 64 {
+                return Self::Hashed;
+            }
+        }
+        Self::Exact(spans)
+    }
+
+    pub(super) fn is_exact(&self) -> bool {
+        matches!(self, Self::Exact(_))
+    }
+
+    /// The hash of a code of its own.
+    #[inline(always)]
+    pub(super) fn hash_of<H: KeyHash>(&self, code: u64) -> u64 {
+        if self.is_exact() { H::mix(0, code) } else { code }
+    }
+
+    /// Calls `visit` with the number and the code of each tuple of a range that may have a partner.
+    #[inline(always)]
+    pub(super) fn for_each<H: KeyHash>(
+        &self,
+        block: &Block<'_>,
+        keys: &[usize],
+        tuples: Range<usize>,
+        mut visit: impl FnMut(usize, Code),
+    ) {
+        let width = block.width();
+        let rows = block.values()[tuples.start * width..tuples.end * width].chunks_exact(width);
+        let mut exact = |number, code: Option<u64>| {
+            if let Some(code) = code {
+                visit(number, Code { code, hash: H::mix(0, code) });
+            }
+        };
+        match (self, keys) {
+            // The same thing three times, so that the usual numbers of columns need no inner loop.
+            (Self::Exact(spans), &[at]) => {
+                let span = spans[0];
+                rows.zip(tuples).for_each(|(row, number)| exact(number, span.place(row[at])));
+            }
+            (Self::Exact(spans), &[at, at_2]) => {
+                let (span, span_2) = (spans[0], spans[1]);
+                rows.zip(tuples).for_each(|(row, number)| {
+                    let places = span.place(row[at]).zip(span_2.place(row[at_2]));
+                    exact(number, places.map(|(place, place_2)| place.wrapping_add(place_2)));
+                });
+            }
+            (Self::Exact(spans), _) => rows.zip(tuples).for_each(|(row, number)| {
+                let places = spans.iter().zip(keys).map(|(span, &at)| span.place(row[at]));
+                exact(number, places.sum());
+            }),
+            (Self::Hashed, _) => rows.zip(tuples).for_each(|(row, number)| {
+                let code = keys.iter().fold(0, |hash, &at| H::mix(hash, row[at]));
+                visit(number, Code { code, hash: code });
+            }),
+        }
+    }
+}
+
+impl Span {
+    /// What a value adds to the code, if it is in the box.
+    #[inline(always)]
+    fn place(self, value: u64) -> Option<u64> {
+        let above = value.wrapping_sub(self.least);
+        (above <= self.extent).then(|| above.wrapping_mul(self.scale))
+    }
+}

@@ -1,0 +1,58 @@
+//! How two tuples merge into one.
+
+use std::collections::HashMap;
+
+use super::Dimension;
+use crate::error::{ErrorKind, Result};
+
+/// Which columns of two sets are compared, and which ones a result has: all of the first set, then those that only
+/// the second one has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Merge {
+    pub(super) dimensions: Vec<Dimension>,
+    pub(super) a_width: usize,
+    pub(super) b_width: usize,
+    /// Where the common dimensions are in tuples of the first set, in the first set's order.
+    pub(super) a_keys: Vec<usize>,
+    /// Where they are in tuples of the second set, in the same order.
+    pub(super) b_keys: Vec<usize>,
+    /// What of the second set's tuples goes into a result.
+    pub(super) b_rest: Vec<usize>,
+}
+
+impl Merge {
+    /// Takes time linear in the number of dimensions.
+    fn new(a: &[Dimension], b: &[Dimension]) -> Self {
+        let in_b: HashMap<Dimension, usize> = b.iter().enumerate().map(|(at, &label)| (label, at)).collect();
+        let (a_keys, b_keys): (Vec<usize>, Vec<usize>) =
+            a.iter().enumerate().filter_map(|(at, label)| Some((at, *in_b.get(label)?))).unzip();
+        let mut is_common = vec![false; b.len()];
+        b_keys.iter().for_each(|&at| is_common[at] = true);
+        let b_rest: Vec<usize> = (0..b.len()).filter(|&at| !is_common[at]).collect();
+        let dimensions = a.iter().copied().chain(b_rest.iter().map(|&at| b[at])).collect();
+        Self { dimensions, a_width: a.len(), b_width: b.len(), a_keys, b_keys, b_rest }
+    }
+
+    /// On the common dimensions, of which there must be some.
+    pub(super) fn on_common(a: &[Dimension], b: &[Dimension]) -> Result<Self> {
+        let merge = Self::new(a, b);
+        if merge.is_product() { Err(ErrorKind::NoCommonDimension.into()) } else { Ok(merge) }
+    }
+
+    /// Of all pairs; there must be no common dimensions.
+    pub(super) fn of_all(a: &[Dimension], b: &[Dimension]) -> Result<Self> {
+        let merge = Self::new(a, b);
+        match merge.a_keys.first() {
+            Some(&at) => Err(ErrorKind::CommonDimension { dimension: a[at] }.into()),
+            None => Ok(merge),
+        }
+    }
+
+    pub(super) fn is_product(&self) -> bool {
+        self.a_keys.is_empty()
+    }
+
+    pub(super) fn width(&self) -> usize {
+        self.dimensions.len()
+    }
+}

@@ -1,0 +1,198 @@
+//! Index sets in arrays of pages.
+
+use std::ops::RangeBounds;
+
+use backend_api::Device;
+
+use super::{Dimension, IndexSet, Tuples, distinct, whole_tuples};
+use crate::any::AnyDevice;
+use crate::array::VirtualArray;
+use crate::builder::Builder;
+use crate::error::Result;
+use crate::memory::zeroed_vec;
+
+/// An index set whose tuples lie in a [`VirtualArray`], one after the other, so that there may be more of them than fit
+/// into RAM.
+///
+/// Any number of threads may use it. Tuples may lie across the border of two pages; reading one is atomic by page, as
+/// all operations on ranges are.
+///
+/// ```
+/// use vmarray::{Combine, IndexSet, PagedIndexSet};
+/// let a = IndexSet::from_rows([0, 1], [[0, 5], [1, 6]])?;
+/// let paged = PagedIndexSet::from_index_set(&a, |array| array.page_len(64))?;
+/// let b = IndexSet::from_rows([1], [[6]])?;
+/// assert_eq!(Combine::new(&paged, &b).run()?.to_index_set()?.values(), [1, 6]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct PagedIndexSet<D: Device = AnyDevice> {
+    dimensions: Vec<Dimension>,
+    array: VirtualArray<u64, D>,
+    len: usize,
+}
+
+impl<D: Device> PagedIndexSet<D> {
+    /// The tuples that an array's elements are.
+    ///
+    /// # Errors
+    /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension); [`RaggedTuple`](crate::ErrorKind::RaggedTuple) if
+    /// the last tuple is not complete, or there are elements but no dimensions.
+    ///
+    /// ```
+    /// use vmarray::{PagedIndexSet, VirtualArray};
+    /// let array = VirtualArray::<u64>::new(6)?;
+    /// array.set(2, 9)?;
+    /// let set = PagedIndexSet::new([0, 1], array)?;
+    /// assert_eq!(set.len(), 3);
+    /// assert_eq!(set.row(1)?, [9, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn new(dimensions: impl IntoIterator<Item = Dimension>, array: VirtualArray<u64, D>) -> Result<Self> {
+        let dimensions = distinct(dimensions)?;
+        let len = whole_tuples(array.len(), dimensions.len())?;
+        Ok(Self { dimensions, array, len })
+    }
+
+    /// Of parts that are known to fit together.
+    pub(super) fn assemble(dimensions: Vec<Dimension>, array: VirtualArray<u64, D>, len: usize) -> Self {
+        debug_assert_eq!(array.len(), len * dimensions.len());
+        Self { dimensions, array, len }
+    }
+
+    /// A copy of a set in an array of its own, which `describe` may give devices and a cache.
+    ///
+    /// # Errors
+    /// What [`Builder::build`] and [`VirtualArray::write`] report.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, PagedIndexSet};
+    /// let set = IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
+    /// let paged = PagedIndexSet::from_index_set(&set, |array| array.cache_bytes(1 << 20))?;
+    /// assert_eq!(paged.to_index_set(..)?, set);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn from_index_set(
+        set: &IndexSet,
+        describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
+    ) -> Result<Self> {
+        let array = describe(VirtualArray::builder(set.values().len())).build()?;
+        array.write(0, set.values())?;
+        Ok(Self::assemble(set.dimensions().to_vec(), array, set.len()))
+    }
+
+    /// How many tuples there are, each duplicate counted.
+    ///
+    /// ```
+    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// let set = PagedIndexSet::new([0, 1], VirtualArray::<u64>::new(6)?)?;
+    /// assert_eq!(set.len(), 3);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether there is no tuple.
+    ///
+    /// ```
+    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// assert!(PagedIndexSet::new([0], VirtualArray::<u64>::new(0)?)?.is_empty());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The labels of the columns, in the order of a tuple's values.
+    ///
+    /// ```
+    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
+    /// assert_eq!(set.dimensions(), [4, 2]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn dimensions(&self) -> &[Dimension] {
+        &self.dimensions
+    }
+
+    /// The elements: tuple after tuple.
+    ///
+    /// ```
+    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
+    /// set.array().fill(2..4, 7)?;
+    /// assert_eq!(set.row(1)?, [7, 7]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn array(&self) -> &VirtualArray<u64, D> {
+        &self.array
+    }
+
+    /// The elements, without a copy.
+    ///
+    /// ```
+    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
+    /// assert_eq!(set.into_array().len(), 6);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_array(self) -> VirtualArray<u64, D> {
+        self.array
+    }
+
+    /// A copy of a tuple. To read many, [`array`](Self::array) and [`to_index_set`](Self::to_index_set) are faster.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), in elements; what [`VirtualArray::read`] reports.
+    ///
+    /// ```
+    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
+    /// assert_eq!(set.row(2)?, [0, 0]);
+    /// assert!(set.row(3).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn row(&self, number: usize) -> Result<Vec<u64>> {
+        Ok(self.to_index_set(number..number.saturating_add(1))?.into_values())
+    }
+
+    /// A copy of consecutive tuples in RAM.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and [`RangeReversed`](crate::ErrorKind::RangeReversed), in
+    /// tuples; [`NoMemory`](crate::ErrorKind::NoMemory); what [`VirtualArray::read`] reports.
+    ///
+    /// ```
+    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
+    /// assert_eq!(set.to_index_set(1..)?.len(), 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_index_set(&self, tuples: impl RangeBounds<usize>) -> Result<IndexSet> {
+        let tuples = crate::range::checked(tuples, self.len)?;
+        let width = self.dimensions.len();
+        let mut values = zeroed_vec(tuples.len() * width)?;
+        self.array.read(tuples.start * width, &mut values)?;
+        Ok(IndexSet::assemble(self.dimensions.clone(), values, tuples.len()))
+    }
+}
+
+impl<D: Device> Tuples for PagedIndexSet<D> {
+    fn dimensions(&self) -> &[Dimension] {
+        &self.dimensions
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()> {
+        self.array.read(first * self.dimensions.len(), into)
+    }
+}

@@ -1,0 +1,122 @@
+//! Tuples dealt out by the hash of their key, so that what meets fits into a processor's cache.
+
+use std::ops::Range;
+
+use bytemuck::{Pod, Zeroable};
+
+use super::keys::{Coder, KeyHash};
+use super::source::Block;
+use super::threads;
+use crate::error::Result;
+use crate::memory::{zeroed_vec, zeroed_vec_large};
+
+/// A tuple without its values.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+pub(super) struct Entry {
+    pub(super) code: u64,
+    pub(super) tuple: u64,
+}
+
+/// How many partitions there are: a power of two, and a hash's upper bits are the number of its partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Fanout {
+    bits: u32,
+}
+
+impl Fanout {
+    /// A table of so many tuples fits into the second-level cache of a core (1 MiB at most, 256 KiB at least).
+    const TUPLES: usize = 16 << 10;
+    /// More partitions than this at once would each be written to by single lines, and miss the address cache.
+    const BITS_MAX: u32 = 11;
+
+    pub(super) fn for_tuples(tuples: usize) -> Self {
+        let partitions = tuples.div_ceil(Self::TUPLES).max(1);
+        Self { bits: partitions.next_power_of_two().ilog2().min(Self::BITS_MAX) }
+    }
+
+    pub(super) fn partitions(self) -> usize {
+        1 << self.bits
+    }
+
+    #[inline(always)]
+    pub(super) fn partition(self, hash: u64) -> usize {
+        // Two shifts, as one by all 64 bits is not defined.
+        (hash >> 1 >> (63 - self.bits)) as usize
+    }
+}
+
+/// Entries by partition; within one, in the order of their tuples.
+#[derive(Debug)]
+pub(super) struct Partitions {
+    /// Each with the entries of its own share of the tuples, so that threads share nothing.
+    segments: Vec<Segment>,
+}
+
+#[derive(Debug, Default)]
+struct Segment {
+    entries: Vec<Entry>,
+    /// Where partitions start, and the end.
+    starts: Vec<u32>,
+}
+
+impl Partitions {
+    /// Deals out the tuples that may have a partner. Reads them twice: once to count, once to write.
+    pub(super) fn of<H: KeyHash>(
+        block: &Block<'_>,
+        keys: &[usize],
+        coder: &Coder,
+        fanout: Fanout,
+        threads: usize,
+    ) -> Result<Self> {
+        /// Its entries fit into the caches of the second and third level.
+        const SHARE: usize = 256 << 10;
+        const SHARE_MIN: usize = 8 << 10;
+        let share = block.len().div_ceil(threads.max(1)).clamp(SHARE_MIN, SHARE);
+        let shares = (0..block.len()).step_by(share).map(|at| at..(at + share).min(block.len()));
+        let mut segments: Vec<Segment> = shares.clone().map(|_| Segment::default()).collect();
+        let items = segments.iter_mut().zip(shares);
+        threads::for_each(threads, items, || (), |(), (segment, tuples)| {
+            *segment = Segment::of::<H>(block, keys, coder, fanout, tuples)?;
+            Ok(())
+        })?;
+        Ok(Self { segments })
+    }
+
+    /// The entries of a partition, in pieces that follow each other.
+    pub(super) fn partition(&self, number: usize) -> impl Iterator<Item = &[Entry]> + Clone {
+        self.segments.iter().map(move |segment| {
+            &segment.entries[segment.starts[number] as usize..segment.starts[number + 1] as usize]
+        })
+    }
+
+    pub(super) fn len_of(&self, number: usize) -> usize {
+        self.partition(number).map(<[Entry]>::len).sum()
+    }
+}
+
+impl Segment {
+    fn of<H: KeyHash>(
+        block: &Block<'_>,
+        keys: &[usize],
+        coder: &Coder,
+        fanout: Fanout,
+        tuples: Range<usize>,
+    ) -> Result<Self> {
+        let mut starts = zeroed_vec::<u32>(fanout.partitions() + 1)?;
+        coder.for_each::<H>(block, keys, tuples.clone(), |_, key| {
+            starts[fanout.partition(key.hash) + 1] += 1;
+        });
+        for partition in 0..fanout.partitions() {
+            starts[partition + 1] += starts[partition];
+        }
+        let mut entries = zeroed_vec_large::<Entry>(starts[fanout.partitions()] as usize)?;
+        let mut next = starts.clone();
+        coder.for_each::<H>(block, keys, tuples, |tuple, key| {
+            let next = &mut next[fanout.partition(key.hash)];
+            entries[*next as usize] = Entry { code: key.code, tuple: tuple as u64 };
+            *next += 1;
+        });
+        Ok(Self { entries, starts })
+    }
+}

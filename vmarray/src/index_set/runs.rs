@@ -1,0 +1,274 @@
+//! The second set's tuples grouped by key, and what of them each tuple of the first set meets.
+//!
+//! A hash join whose two sides are first partitioned by hash, so that each table fits into a core's cache (Boncz,
+//! Manegold and Kersten, "Database architecture optimized for the new bottleneck: memory access", VLDB 1999; Balkesen,
+//! Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to the underlying hardware", ICDE
+//! 2013). It moves codes and numbers only and yields, for each tuple of the first set, where its partners are; results
+//! are then written in the first set's order, as in Manegold, Boncz, Nes and Kersten, "Cache-conscious radix-decluster
+//! projections", VLDB 2004. Partners lie side by side, so each is found by one address for the whole group.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytemuck::Zeroable;
+
+use super::keys::{Coder, KeyHash};
+use super::merge::Merge;
+use super::partition::{Entry, Fanout, Partitions};
+use super::source::Block;
+use super::threads;
+use crate::error::{ErrorKind, Result};
+use crate::memory::{zeroed_vec, zeroed_vec_large};
+
+/// The second set's tuples, or a block of them, by key.
+#[derive(Debug)]
+pub(super) struct Index {
+    coder: Coder,
+    fanout: Fanout,
+    /// One for each partition.
+    tables: Vec<Table>,
+    /// What of the tuples goes into results, key by key; within a key in the order of the tuples.
+    rest: Vec<u64>,
+}
+
+/// A hash table of keys, with open addressing.
+#[derive(Debug, Default)]
+struct Table {
+    /// A key's number and one, or 0.
+    slots: Vec<u32>,
+    keys: Vec<Key>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Key {
+    code: u64,
+    /// The first tuple that has it.
+    example: u32,
+    /// Where its tuples begin, and how many there are.
+    start: u32,
+    len: u32,
+}
+
+/// Consecutive tuples of the grouped set: where they begin and how many they are. None, if all bits are zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) start: usize,
+    pub(super) len: usize,
+}
+
+/// The runs of all tuples of the first set, or of a strip of it. Atomic only because threads write them in no order.
+#[derive(Debug)]
+pub(super) struct Runs(Vec<AtomicU64>);
+
+impl Runs {
+    #[inline(always)]
+    pub(super) fn get(&self, tuple: usize) -> Run {
+        let bits = self.0[tuple].load(Ordering::Relaxed);
+        Run { start: (bits >> 32) as usize, len: bits as u32 as usize }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    fn set(&self, tuple: usize, key: &Key) {
+        self.0[tuple].store(u64::from(key.start) << 32 | u64::from(key.len), Ordering::Relaxed);
+    }
+}
+
+impl Index {
+    /// Tuples that one index can have.
+    pub(super) const TUPLES_MAX: usize = u32::MAX as usize - 1;
+
+    /// Groups tuples.
+    pub(super) fn build<H: KeyHash>(block: &Block<'_>, merge: &Merge, threads: usize) -> Result<Self> {
+        let coder = Coder::of(block, &merge.b_keys, threads)?;
+        let fanout = Fanout::for_tuples(block.len());
+        let partitions = Partitions::of::<H>(block, &merge.b_keys, &coder, fanout, threads)?;
+        let width = merge.b_rest.len();
+        let mut rest = zeroed_vec_large::<u64>(super::count_of(block.len(), width)?)?;
+        let mut tables: Vec<Table> = (0..fanout.partitions()).map(|_| Table::default()).collect();
+        let mut left = rest.as_mut_slice();
+        let mut base = 0;
+        let items: Vec<_> = tables
+            .iter_mut()
+            .enumerate()
+            .map(|(number, table)| {
+                let len = partitions.len_of(number);
+                let (rest, others) = std::mem::take(&mut left).split_at_mut(len * width);
+                left = others;
+                base += len;
+                (number, table, (base - len) as u32, rest)
+            })
+            .collect();
+        threads::for_each(threads, items, Vec::new, |key_of, (number, table, base, rest)| {
+            let entries = || partitions.partition(number).flatten();
+            let same = |a: u32, b: u32| {
+                coder.is_exact() || {
+                    let (a, b) = (block.row(a as usize), block.row(b as usize));
+                    merge.b_keys.iter().all(|&at| a[at] == b[at])
+                }
+            };
+            table.group::<H>(&coder, entries(), same, key_of)?;
+            table.lay_out(entries(), block, merge, base, key_of, rest);
+            Ok(())
+        })?;
+        Ok(Self { coder, fanout, tables, rest })
+    }
+
+    pub(super) fn rest(&self) -> &[u64] {
+        &self.rest
+    }
+
+    /// Whether the tuples are needed to look others up.
+    pub(super) fn is_exact(&self) -> bool {
+        self.coder.is_exact()
+    }
+
+    /// Finds the partners of the tuples of `a`. `b` is what the index was built of, unless that is exact.
+    pub(super) fn runs<H: KeyHash>(
+        &self,
+        a: &Block<'_>,
+        b: &Block<'_>,
+        merge: &Merge,
+        threads: usize,
+    ) -> Result<Runs> {
+        let partitions = Partitions::of::<H>(a, &merge.a_keys, &self.coder, self.fanout, threads)?;
+        let runs = Runs(zeroed_vec_large(a.len())?);
+        threads::for_each(threads, self.tables.iter().enumerate(), || (), |(), (number, table)| {
+            for entry in partitions.partition(number).flatten() {
+                let same = |example: u32| {
+                    self.is_exact() || {
+                        let (a, b) = (a.row(entry.tuple as usize), b.row(example as usize));
+                        merge.a_keys.iter().zip(&merge.b_keys).all(|(&at_a, &at_b)| a[at_a] == b[at_b])
+                    }
+                };
+                let hash = self.coder.hash_of::<H>(entry.code);
+                if let Some(key) = table.find(entry.code, hash, same) {
+                    runs.set(entry.tuple as usize, key);
+                }
+            }
+            Ok(())
+        })?;
+        Ok(runs)
+    }
+}
+
+impl Table {
+    /// The place of a key's slot: that of its number, or an empty one.
+    #[inline(always)]
+    fn slot(&self, code: u64, hash: u64, same: impl Fn(u32) -> bool) -> usize {
+        let mask = self.slots.len() - 1;
+        let mut at = hash as usize & mask;
+        loop {
+            match self.slots[at] {
+                0 => return at,
+                number => {
+                    let key = &self.keys[number as usize - 1];
+                    if key.code == code && same(key.example) {
+                        return at;
+                    }
+                }
+            }
+            at = (at + 1) & mask;
+        }
+    }
+
+    #[inline(always)]
+    fn find(&self, code: u64, hash: u64, same: impl Fn(u32) -> bool) -> Option<&Key> {
+        if self.keys.is_empty() {
+            return None;
+        }
+        let number = self.slots[self.slot(code, hash, same)];
+        Some(&self.keys[number.checked_sub(1)? as usize])
+    }
+
+    /// Enters the keys of entries, counts the tuples of each, and notes in `key_of` which key each entry has.
+    fn group<'e, H: KeyHash>(
+        &mut self,
+        coder: &Coder,
+        entries: impl Iterator<Item = &'e Entry>,
+        same: impl Fn(u32, u32) -> bool,
+        key_of: &mut Vec<u32>,
+    ) -> Result<()> {
+        key_of.clear();
+        for entry in entries {
+            if self.keys.len() * 2 >= self.slots.len() {
+                self.grow::<H>(coder)?;
+            }
+            let tuple = entry.tuple as u32;
+            let hash = coder.hash_of::<H>(entry.code);
+            let at = self.slot(entry.code, hash, |example| same(example, tuple));
+            if self.slots[at] == 0 {
+                reserve(&mut self.keys)?;
+                self.keys.push(Key { code: entry.code, example: tuple, start: 0, len: 0 });
+                self.slots[at] = self.keys.len() as u32;
+            }
+            let number = self.slots[at] - 1;
+            self.keys[number as usize].len += 1;
+            reserve(key_of)?;
+            key_of.push(number);
+        }
+        Ok(())
+    }
+
+    /// Gives each key its place, from `base` on, and copies there what of its tuples goes into results.
+    fn lay_out<'e>(
+        &mut self,
+        entries: impl Iterator<Item = &'e Entry>,
+        block: &Block<'_>,
+        merge: &Merge,
+        base: u32,
+        key_of: &[u32],
+        rest: &mut [u64],
+    ) {
+        let mut start = base;
+        for key in &mut self.keys {
+            key.start = start;
+            start += key.len;
+        }
+        if merge.b_rest.is_empty() {
+            return;
+        }
+        let width = merge.b_rest.len();
+        // `start` runs to the end of each key's tuples, and is set back afterwards.
+        for (entry, &number) in entries.zip(key_of) {
+            let key = &mut self.keys[number as usize];
+            let to = &mut rest[(key.start - base) as usize * width..][..width];
+            key.start += 1;
+            let row = block.row(entry.tuple as usize);
+            to.iter_mut().zip(&merge.b_rest).for_each(|(to, &at)| *to = row[at]);
+        }
+        self.keys.iter_mut().for_each(|key| key.start -= key.len);
+    }
+
+    fn grow<H: KeyHash>(&mut self, coder: &Coder) -> Result<()> {
+        const SLOTS_MIN: usize = 16;
+        let slots = (self.slots.len() * 2).max(SLOTS_MIN);
+        self.slots = zeroed_vec(slots)?;
+        for (number, key) in self.keys.iter().enumerate() {
+            let mut at = coder.hash_of::<H>(key.code) as usize & (slots - 1);
+            while self.slots[at] != 0 {
+                at = (at + 1) & (slots - 1);
+            }
+            self.slots[at] = number as u32 + 1;
+        }
+        Ok(())
+    }
+}
+
+/// Makes room for one more.
+#[inline(always)]
+fn reserve<T>(items: &mut Vec<T>) -> Result<()> {
+    #[cold]
+    fn double<T>(items: &mut Vec<T>) -> Result<()> {
+        let bytes = (items.len() + 1).saturating_mul(size_of::<T>());
+        items.try_reserve(1).map_err(|_| ErrorKind::NoMemory { bytes }.into())
+    }
+    if items.len() == items.capacity() { double(items) } else { Ok(()) }
+}
+
+/// Zero is the run of no tuples.
+const _: fn() = || {
+    fn zeroable<T: Zeroable>() {}
+    zeroable::<AtomicU64>();
+};

@@ -1,0 +1,1 @@
+//! Hashes that collide.
