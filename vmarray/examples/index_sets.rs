@@ -33,7 +33,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Error>> {
-    let (mut counts, mut memory, mut paged, mut paged_again) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut counts, mut memory, mut paged, mut paged_again) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let bytes = Combine::new(a, b).run()?.len() * 6 * 8;
     let mut digest = None;
     for _ in 0..REPETITIONS {

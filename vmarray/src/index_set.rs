@@ -1,6 +1,7 @@
 //! Sets of index tuples whose columns are labelled with dimensions, and the natural join of two of them.
 
 mod chunks;
+mod combination;
 mod combine;
 mod edit;
 mod emit;
@@ -20,7 +21,8 @@ use std::collections::HashSet;
 use std::iter::FusedIterator;
 
 pub use chunks::CombinationChunks;
-pub use combine::{Combination, Combine};
+pub use combination::Combination;
+pub use combine::Combine;
 pub use paged::PagedIndexSet;
 pub use source::Tuples;
 
@@ -39,8 +41,8 @@ pub type Dimension = u32;
 
 /// A multiset of tuples of `u64`, all of one width, each column labelled with a dimension.
 ///
-/// Tuples keep their order, and duplicates are kept. Labels are any numbers in any order, none of them twice. The values
-/// lie in one vector, tuple after tuple. A set of no dimensions holds empty tuples: nothing but their number.
+/// Tuples keep their order, and duplicates are kept. Labels are any numbers in any order, none of them twice. The
+/// values lie in one vector, tuple after tuple. A set of no dimensions holds empty tuples: nothing but their number.
 ///
 /// [`combine`](Self::combine) merges two sets on the dimensions that they have in common, and [`Combine`] does so
 /// within bounded memory, in chunks, or into an array larger than RAM.

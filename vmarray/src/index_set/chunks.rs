@@ -3,7 +3,7 @@
 use std::iter::FusedIterator;
 use std::sync::Arc;
 
-use super::combine::emit_from;
+use super::combination::emit_from;
 use super::engine::{Engine, Piece, Walk};
 use super::keys::FoldedMultiply;
 use super::{IndexSet, Tuples, count_of};
@@ -35,16 +35,15 @@ pub struct CombinationChunks<'c, 'a, A: ?Sized, B: ?Sized> {
 
 impl<A: ?Sized, B: ?Sized> std::fmt::Debug for CombinationChunks<'_, '_, A, B> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CombinationChunks").field("left", &self.left).field("tuples", &self.tuples).finish_non_exhaustive()
+        f.debug_struct("CombinationChunks")
+            .field("left", &self.left)
+            .field("tuples", &self.tuples)
+            .finish_non_exhaustive()
     }
 }
 
 impl<'c, 'a, A: Tuples + ?Sized, B: Tuples + ?Sized> CombinationChunks<'c, 'a, A, B> {
-    pub(super) fn new(
-        engine: &'c Engine<'a, A, B, FoldedMultiply>,
-        tuples: usize,
-        threads: usize,
-    ) -> Self {
+    pub(super) fn new(engine: &'c Engine<'a, A, B, FoldedMultiply>, tuples: usize, threads: usize) -> Self {
         let left = engine.len();
         Self { engine, walk: Walk::new(), piece: None, next_piece: 0, within: 0, left, tuples, threads }
     }

@@ -73,8 +73,7 @@ impl IndexSet {
     /// ```
     pub fn project(&self, dimensions: impl IntoIterator<Item = Dimension>) -> Result<Self> {
         let dimensions = distinct(dimensions)?;
-        let columns =
-            dimensions.iter().map(|&label| self.position(label)).collect::<Result<Vec<usize>>>()?;
+        let columns = dimensions.iter().map(|&label| self.position(label)).collect::<Result<Vec<usize>>>()?;
         let mut values = zeroed_vec(count_of(self.len, columns.len())?)?;
         if !columns.is_empty() {
             for (to, row) in values.chunks_exact_mut(columns.len()).zip(self.rows()) {

@@ -35,16 +35,22 @@ impl Found {
         /// How many sums a thread does at a time.
         const AT_ONCE: usize = 64;
         let sums = before.chunks_mut(AT_ONCE).zip((0..).step_by(AT_ONCE));
-        threads::for_each(threads, sums, || (), |(), (sums, first)| {
-            for (number, sum) in sums.iter_mut().enumerate() {
-                let start = (first + number) * STEP;
-                *sum = (start..runs.len().min(start + STEP)).map(|tuple| runs.get(tuple).len).sum();
-            }
-            Ok(())
-        })?;
+        threads::for_each(
+            threads,
+            sums,
+            || (),
+            |(), (sums, first)| {
+                for (number, sum) in sums.iter_mut().enumerate() {
+                    let start = (first + number) * STEP;
+                    *sum = (start..runs.len().min(start + STEP)).map(|tuple| runs.get(tuple).len).sum();
+                }
+                Ok(())
+            },
+        )?;
         let mut total = 0_usize;
         for sum in &mut before {
-            let next = total.checked_add(*sum).ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 })?;
+            let next =
+                total.checked_add(*sum).ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 })?;
             *sum = total;
             total = next;
         }
@@ -84,7 +90,14 @@ impl Found {
 
     /// Writes results from number `first` on, as many as there is room for: the values of a tuple of `a`, then one of
     /// its partners' `rest`, which have `rest_width` values each.
-    pub(super) fn emit(&self, a: &Block<'_>, rest: &[u64], rest_width: usize, first: usize, into: &mut [u64]) {
+    pub(super) fn emit(
+        &self,
+        a: &Block<'_>,
+        rest: &[u64],
+        rest_width: usize,
+        first: usize,
+        into: &mut [u64],
+    ) {
         macro_rules! by_width {
             ($($A:literal: $($R:literal)+,)+) => {
                 match (a.width(), rest_width) {

@@ -135,7 +135,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         let mut walk = Walk::new();
         let pieces = self.strips.parts() * self.blocks.parts();
         let mut totals = Vec::new();
-        totals.try_reserve_exact(pieces).map_err(|_| ErrorKind::NoMemory { bytes: pieces.saturating_mul(8) })?;
+        totals
+            .try_reserve_exact(pieces)
+            .map_err(|_| ErrorKind::NoMemory { bytes: pieces.saturating_mul(8) })?;
         let (mut len, mut kept) = (0_usize, None);
         for number in 0..pieces {
             let piece = self.build(number, &mut walk)?;
@@ -186,7 +188,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         }
         let piece = self.build(number, walk)?;
         let (expected, got) = (self.totals[number], piece.len());
-        if got == expected { Ok(Arc::new(piece)) } else { Err(ErrorKind::InputChanged { expected, got }.into()) }
+        if got == expected {
+            Ok(Arc::new(piece))
+        } else {
+            Err(ErrorKind::InputChanged { expected, got }.into())
+        }
     }
 
     pub(super) fn pieces(&self) -> usize {

@@ -85,7 +85,7 @@ impl Coder {
             let extent = most.saturating_sub(least);
             // A column of one value adds nothing; its scale may be cut off.
             spans.push(Span { least, extent, scale: places as u64 });
-            places *= u128::from(extent) + 1;
+            places = places.saturating_mul(u128::from(extent) + 1);
             if places > 1 << 64 {
                 return Self::Hashed;
             }

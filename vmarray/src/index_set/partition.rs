@@ -76,10 +76,15 @@ impl Partitions {
         let shares = (0..block.len()).step_by(share).map(|at| at..(at + share).min(block.len()));
         let mut segments: Vec<Segment> = shares.clone().map(|_| Segment::default()).collect();
         let items = segments.iter_mut().zip(shares);
-        threads::for_each(threads, items, || (), |(), (segment, tuples)| {
-            *segment = Segment::of::<H>(block, keys, coder, fanout, tuples)?;
-            Ok(())
-        })?;
+        threads::for_each(
+            threads,
+            items,
+            || (),
+            |(), (segment, tuples)| {
+                *segment = Segment::of::<H>(block, keys, coder, fanout, tuples)?;
+                Ok(())
+            },
+        )?;
         Ok(Self { segments })
     }
 

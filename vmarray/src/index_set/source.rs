@@ -96,12 +96,10 @@ impl<'a> Block<'a> {
             return Ok(Self { values, width, len });
         }
         let mut values = zeroed_vec_large(super::count_of(len, width)?)?;
-        if width > 0 {
-            let at_once = (VALUES / width).max(1);
+        if let Some(at_once) = VALUES.checked_div(width) {
+            let at_once = at_once.max(1);
             let parts = values.chunks_mut(at_once * width).zip((tuples.start..).step_by(at_once));
-            threads::for_each(threads, parts, || (), |(), (into, first)| {
-                source.read_tuples(first, into)
-            })?;
+            threads::for_each(threads, parts, || (), |(), (into, first)| source.read_tuples(first, into))?;
         }
         Ok(Self { values: Cow::Owned(values), width, len })
     }

@@ -60,10 +60,15 @@ mod tests {
     fn every_item_is_worked_on_once() {
         for threads in [0, 1, 3] {
             let mut seen = vec![0; 1000];
-            for_each(threads, seen.iter_mut(), || (), |(), item| {
-                *item += 1;
-                Ok(())
-            })
+            for_each(
+                threads,
+                seen.iter_mut(),
+                || (),
+                |(), item| {
+                    *item += 1;
+                    Ok(())
+                },
+            )
             .unwrap();
             assert_eq!(seen, [1; 1000]);
         }
@@ -72,10 +77,15 @@ mod tests {
     #[test]
     fn an_error_ends_the_work() {
         let done = AtomicUsize::new(0);
-        let error = for_each(1, 0..1000, || (), |(), item: usize| {
-            done.fetch_add(1, Ordering::Relaxed);
-            if item == 7 { Err(ErrorKind::NoDevices.into()) } else { Ok(()) }
-        });
+        let error = for_each(
+            1,
+            0..1000,
+            || (),
+            |(), item: usize| {
+                done.fetch_add(1, Ordering::Relaxed);
+                if item == 7 { Err(ErrorKind::NoDevices.into()) } else { Ok(()) }
+            },
+        );
         assert_eq!(*error.unwrap_err().kind(), ErrorKind::NoDevices);
         assert_eq!(done.into_inner(), 8);
     }

@@ -1,0 +1,241 @@
+//! The merged tuples of two sets, written where they are wanted.
+
+use std::fmt;
+use std::ops::Range;
+
+use backend_api::Device;
+
+use super::chunks::CombinationChunks;
+use super::engine::{Engine, Limits, Piece, Walk};
+use super::keys::FoldedMultiply;
+use super::merge::Merge;
+use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of, threads};
+use crate::any::AnyDevice;
+use crate::array::VirtualArray;
+use crate::builder::Builder;
+use crate::error::{ErrorKind, Result};
+use crate::memory::{zeroed_vec, zeroed_vec_large};
+
+/// The merged tuples of two sets: counted, and written where they are wanted.
+///
+/// The way to results larger than RAM: their number is known before there is a place for them.
+///
+/// ```
+/// use vmarray::{Combine, IndexSet, VirtualArray};
+/// let a = IndexSet::from_rows([0, 1], [[0, 0], [0, 1], [1, 0]])?;
+/// let b = IndexSet::from_rows([0, 2], [[0, 2], [1, 3]])?;
+/// let merged = Combine::new(&a, &b).run()?;
+/// let array = VirtualArray::<u64>::new(merged.len() * merged.dimensions().len())?;
+/// merged.write_to(&array, 0)?;
+/// assert_eq!(array.to_vec(..)?, [0, 0, 2, 0, 1, 2, 1, 0, 3]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct Combination<'a, A: ?Sized, B: ?Sized> {
+    engine: Engine<'a, A, B, FoldedMultiply>,
+    threads: usize,
+}
+
+impl<A: Tuples + ?Sized, B: Tuples + ?Sized> fmt::Debug for Combination<'_, A, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Combination")
+            .field("dimensions", &self.dimensions())
+            .field("len", &self.len())
+            .field("pieces", &self.engine.pieces())
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
+    pub(super) fn find(a: &'a A, b: &'a B, merge: Merge, limits: Limits) -> Result<Self> {
+        Ok(Self { engine: Engine::new(a, b, merge, limits)?, threads: limits.threads })
+    }
+
+    /// How many results there are.
+    ///
+    /// ```
+    /// let a = vmarray::IndexSet::from_rows([0], [[5], [5]])?;
+    /// assert_eq!(vmarray::Combine::new(&a, &a).run()?.len(), 4);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.engine.len()
+    }
+
+    /// Whether there is no result.
+    ///
+    /// ```
+    /// let a = vmarray::IndexSet::from_rows([0], [[5]])?;
+    /// let b = vmarray::IndexSet::from_rows([0], [[6]])?;
+    /// assert!(vmarray::Combine::new(&a, &b).run()?.is_empty());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The dimensions of a result: all of the first set, then the others of the second one.
+    ///
+    /// ```
+    /// let (a, b) = (vmarray::IndexSet::new([5, 3])?, vmarray::IndexSet::new([1, 3])?);
+    /// assert_eq!(vmarray::Combine::new(&a, &b).run()?.dimensions(), [5, 3, 1]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn dimensions(&self) -> &[Dimension] {
+        &self.engine.merge().dimensions
+    }
+
+    fn width(&self) -> usize {
+        self.engine.merge().width()
+    }
+
+    /// All results in memory, which is taken once and written in place by all threads.
+    ///
+    /// # Errors
+    /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong); [`InputChanged`](ErrorKind::InputChanged)
+    /// and what the sources report, if they are read again.
+    ///
+    /// ```
+    /// let a = vmarray::IndexSet::from_rows([0], [[5], [5]])?;
+    /// let all = vmarray::Combine::new(&a, &a).run()?.to_index_set()?;
+    /// assert_eq!(all.values(), [5, 5, 5, 5]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_index_set(&self) -> Result<IndexSet> {
+        let width = self.width();
+        let mut values = zeroed_vec_large(count_of(self.len(), width)?)?;
+        let mut left = values.as_mut_slice();
+        let mut walk = Walk::new();
+        for number in 0..self.engine.pieces() {
+            let (into, others) = left.split_at_mut(self.engine.len_of(number) * width);
+            left = others;
+            if !into.is_empty() {
+                emit_from(&*self.engine.piece(number, &mut walk)?, 0, width, self.threads, into)?;
+            }
+        }
+        Ok(IndexSet::assemble(self.dimensions().to_vec(), values, self.len()))
+    }
+
+    /// All results in sets of `tuples` tuples each (at least one), the last one shorter. One of them is in memory at
+    /// a time.
+    ///
+    /// ```
+    /// let a = vmarray::IndexSet::from_rows([0], [[1], [2], [3], [4], [5]])?;
+    /// let merged = vmarray::Combine::new(&a, &a).run()?;
+    /// let lengths = merged.chunks(2).map(|chunk| chunk.map(|set| set.len()));
+    /// assert_eq!(lengths.collect::<Result<Vec<_>, _>>()?, [2, 2, 1]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn chunks(&self, tuples: usize) -> CombinationChunks<'_, 'a, A, B> {
+        CombinationChunks::new(&self.engine, tuples.max(1), self.threads)
+    }
+
+    /// Writes all results to the elements from `start` on, tuple after tuple. Pages that are overwritten whole are not
+    /// fetched; each thread holds two pages' worth of results in memory.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; what
+    /// [`to_index_set`](Self::to_index_set) and [`VirtualArray::write`] report. The elements are unspecified then.
+    ///
+    /// ```
+    /// use vmarray::{Combine, IndexSet, VirtualArray};
+    /// let a = IndexSet::from_rows([0], [[8], [9]])?;
+    /// let array = VirtualArray::<u64>::new(4)?;
+    /// Combine::new(&a, &a).run()?.write_to(&array, 1)?;
+    /// assert_eq!(array.to_vec(..)?, [0, 8, 9, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn write_to<D: Device>(&self, array: &VirtualArray<u64, D>, start: usize) -> Result<()> {
+        let width = self.width();
+        let count = count_of(self.len(), width)?;
+        let outside = |end| ErrorKind::RangeOutside { start, end, len: array.len() };
+        let end = start.checked_add(count).ok_or_else(|| outside(usize::MAX))?;
+        if end > array.len() {
+            return Err(outside(end).into());
+        }
+        let mut walk = Walk::new();
+        let mut at = start;
+        for number in 0..self.engine.pieces() {
+            let values = self.engine.len_of(number) * width;
+            if values > 0 {
+                let piece = self.engine.piece(number, &mut walk)?;
+                write_piece(&piece, width, self.threads, array, at..at + values)?;
+            }
+            at += values;
+        }
+        Ok(())
+    }
+
+    /// All results in an array of their own, which `describe` may give devices and a cache.
+    ///
+    /// # Errors
+    /// What [`Builder::build`] and [`write_to`](Self::write_to) report.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Combine, IndexSet, host::HostDevice};
+    /// let a = IndexSet::from_rows([0], [[8], [9]])?;
+    /// let device = Arc::new(HostDevice::new(1 << 20)?);
+    /// let paged = Combine::new(&a, &a).run()?.to_paged(|array| array.devices([device]).page_len(64))?;
+    /// assert_eq!(paged.len(), 2);
+    /// assert_eq!(paged.row(1)?, [9]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_paged<D: Device>(
+        &self,
+        describe: impl FnOnce(Builder<u64, AnyDevice>) -> Builder<u64, D>,
+    ) -> Result<PagedIndexSet<D>> {
+        let array = describe(VirtualArray::builder(count_of(self.len(), self.width())?)).build()?;
+        self.write_to(&array, 0)?;
+        Ok(PagedIndexSet::assemble(self.dimensions().to_vec(), array, self.len()))
+    }
+}
+
+/// Writes results of a piece from number `first` on.
+pub(super) fn emit_from(
+    piece: &Piece<'_>,
+    first: usize,
+    width: usize,
+    threads: usize,
+    into: &mut [u64],
+) -> Result<()> {
+    /// How much a thread writes at a time.
+    const VALUES: usize = 128 << 10;
+    let at_once = (VALUES / width).max(1);
+    let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));
+    threads::for_each(
+        threads,
+        parts,
+        || (),
+        |(), (into, first)| {
+            piece.emit(first, into);
+            Ok(())
+        },
+    )
+}
+
+/// Writes all results of a piece to a range of elements, each thread a page at a time.
+fn write_piece<D: Device>(
+    piece: &Piece<'_>,
+    width: usize,
+    threads: usize,
+    array: &VirtualArray<u64, D>,
+    range: Range<usize>,
+) -> Result<()> {
+    let pages = array.page_of(range.start)..array.page_of(range.end - 1) + 1;
+    threads::for_each(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
+        let page = array.page_range(page);
+        let part = page.start.max(range.start)..page.end.min(range.end);
+        // The tuples that touch the page, and what of the first one lies before it.
+        let (from, to) = (part.start - range.start, part.end - range.start);
+        let tuples = from / width..to.div_ceil(width);
+        if buffer.len() < tuples.len() * width {
+            *buffer = zeroed_vec(tuples.len() * width)?;
+        }
+        let values = &mut buffer[..tuples.len() * width];
+        piece.emit(tuples.start, values);
+        array.write(part.start, &values[from - tuples.start * width..][..part.len()])
+    })
+}
