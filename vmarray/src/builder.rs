@@ -15,7 +15,7 @@ use crate::pager::Pager;
 use crate::placement::{Placement, take_turns};
 
 /// The page size that the default page length comes closest to without exceeding it.
-const PAGE_BYTES: usize = 64 << 10;
+pub(crate) const PAGE_BYTES: usize = 64 << 10;
 /// The default size of the cache.
 const CACHE_BYTES: usize = 256 << 20;
 /// Frames are aligned to cache lines, so that neither copies nor threads meet in one.
@@ -77,6 +77,12 @@ impl<T: Element, D: Device> Builder<T, D> {
             read_ahead: true,
             marker: PhantomData,
         }
+    }
+
+    /// The same array of another length.
+    pub(crate) fn with_len(mut self, len: usize) -> Self {
+        self.len = len;
+        self
     }
 
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.

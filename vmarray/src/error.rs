@@ -62,6 +62,79 @@ pub enum ErrorKind {
         /// Bytes of one.
         element_bytes: usize,
     },
+    /// An index along one axis is outside of a shape.
+    #[error("index {index} of axis {axis} is outside of an extent of {extent} elements")]
+    PositionOutside {
+        /// The axis.
+        axis: usize,
+        /// The index along it; negative ones are possible where boundaries are.
+        index: i128,
+        /// How many elements the shape has along it.
+        extent: usize,
+    },
+    /// A box ends after the last element of an axis.
+    #[error("range {start}..{end} of axis {axis} is outside of an extent of {extent} elements")]
+    BoxOutside {
+        /// The axis.
+        axis: usize,
+        /// The box's start along it.
+        start: usize,
+        /// The box's end along it.
+        end: usize,
+        /// How many elements the shape has along it.
+        extent: usize,
+    },
+    /// A box ends before it starts.
+    #[error("range {start}..{end} of axis {axis} is reversed")]
+    BoxReversed {
+        /// The axis.
+        axis: usize,
+        /// The box's start along it.
+        start: usize,
+        /// The box's end along it.
+        end: usize,
+    },
+    /// A shape has more elements than can be counted.
+    #[error("a shape of {shape:?} has more elements than can be counted")]
+    ShapeOverflow {
+        /// The extents.
+        shape: Vec<usize>,
+    },
+    /// A shape has more elements than are there, or fewer.
+    #[error("a shape of {shape:?} has {expected} elements, {got} are there")]
+    ShapeMismatch {
+        /// The extents.
+        shape: Vec<usize>,
+        /// Their product.
+        expected: usize,
+        /// How many elements are there.
+        got: usize,
+    },
+    /// A view has another number of axes.
+    #[error("{expected} axes are wanted, {got} were given")]
+    RankMismatch {
+        /// How many are wanted.
+        expected: usize,
+        /// How many were given.
+        got: usize,
+    },
+    /// There is no such axis.
+    #[error("there is no axis {axis} among {axes}")]
+    NoSuchAxis {
+        /// The axis.
+        axis: usize,
+        /// How many there are.
+        axes: usize,
+    },
+    /// A tile has no elements.
+    #[error("tiles have an extent of 0 along axis {axis}")]
+    EmptyTile {
+        /// The axis.
+        axis: usize,
+    },
+    /// Tiles in place are wanted of an array that is not stored in tiles.
+    #[error("the array is stored row by row, not in tiles")]
+    NotTiled,
     /// There is no device to put pages on.
     #[error("there is no device to put pages on")]
     NoDevices,

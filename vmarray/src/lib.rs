@@ -26,6 +26,7 @@
 //! | `opencl` | yes | cards of all vendors through OpenCL |
 //! | `host` | yes | host RAM, or a file, as a device |
 //! | `rayon` | no | parallel forms of the iterators |
+//! | `ndarray` | no | boxes in and out of views of the `ndarray` crate |
 //! | `serde` | no | statistics and settings can be serialised |
 //! | `tracing` | no | warnings and events go to `tracing` |
 //!
@@ -42,6 +43,8 @@ mod page;
 mod any;
 #[cfg(not(loom))]
 mod array;
+#[cfg(not(loom))]
+pub mod boundary;
 #[cfg(not(loom))]
 mod builder;
 #[cfg(not(loom))]
@@ -70,6 +73,8 @@ mod iter;
 mod map;
 #[cfg(not(loom))]
 mod memory;
+#[cfg(not(loom))]
+mod nd;
 #[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host", loom)))]
 mod no_device;
 #[cfg(not(loom))]
@@ -109,6 +114,7 @@ mod facade {
     };
     pub use crate::iter::{Iter, Pages, PagesMut};
     pub use crate::map::{MapBuffer, MapMode};
+    pub use crate::nd::{Grid, GridMut, NdArray, NdBuilder, NdLayout, NdSection, TileMut, TileRef, Tiles};
     pub use crate::page_guard::{PageMut, PageRef};
     pub use crate::placement::Placement;
     pub use crate::stats::{ChannelStats, Stats};

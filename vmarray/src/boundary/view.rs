@@ -1,0 +1,474 @@
+//! Views with a mode.
+
+use std::ops::Range;
+
+use backend_api::Device;
+
+use super::modes::{Boundary, Checked, Place, WriteBoundary};
+use super::part::Part;
+use super::window::{Axis, complete, is_within, left_of};
+use crate::array::VirtualArray;
+use crate::element::Element;
+use crate::error::{ErrorKind, Result};
+use crate::memory::zeroed_vec;
+use crate::nd::{Grid, GridMut, NdArray, NdSection, Tiles, element_count, position_outside, strides, volume};
+
+/// A view of `N`-dimensional elements whose positions are signed and may be outside: its modes say what is read and
+/// written there.
+///
+/// Made by `bounded` of an array or a section, for writes with [`Checked`] unless
+/// [`with_writes`](Self::with_writes) says otherwise. Copied freely if its source is a reference, and used from any thread.
+///
+/// ```
+/// use vmarray::NdArray;
+/// use vmarray::boundary::{Circular, Constant, Ignored};
+/// let image = NdArray::<u8, 2>::new([3, 4])?;
+/// image.set([2, 3], 9)?;
+/// let torus = image.bounded(Circular);
+/// assert_eq!(torus.get([-1, 7])?, 9);
+/// // The same elements in another way, at the same time.
+/// let framed = torus.with_boundary(Constant(1)).with_writes(Ignored);
+/// framed.set([-1, 7], 5)?;
+/// assert_eq!((framed.get([-1, 7])?, torus.get([-1, 7])?), (1, 9));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct BoundaryView<S, const N: usize, R, W = Checked> {
+    source: S,
+    read: R,
+    write: W,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// A view that says what is read outside. See [`boundary`](crate::boundary).
+    ///
+    /// ```
+    /// use vmarray::boundary::Clamp;
+    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
+    /// array.set(3, 1)?;
+    /// assert_eq!(array.bounded(Clamp).get([9])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn bounded<R: Boundary<T, 1>>(&self, mode: R) -> BoundaryView<&Self, 1, R> {
+        BoundaryView::new(self, mode)
+    }
+}
+
+impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
+    /// A view that says what is read outside. See [`boundary`](crate::boundary).
+    ///
+    /// ```
+    /// use vmarray::boundary::Clamp;
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 4])?;
+    /// image.set([3, 0], 1)?;
+    /// assert_eq!(image.bounded(Clamp).get([9, -5])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn bounded<R: Boundary<T, N>>(&self, mode: R) -> BoundaryView<&Self, N, R> {
+        BoundaryView::new(self, mode)
+    }
+}
+
+impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T, N, D, M> {
+    /// A view that says what is read outside of the section. See [`boundary`](crate::boundary).
+    ///
+    /// ```
+    /// use vmarray::boundary::Clamp;
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 4])?;
+    /// image.set([1, 1], 1)?;
+    /// assert_eq!(image.section([1, 1]..)?.bounded(Clamp).get([-2, -2])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn bounded<R: Boundary<T, M>>(self, mode: R) -> BoundaryView<Self, M, R> {
+        BoundaryView::new(self, mode)
+    }
+}
+
+impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>> BoundaryView<S, N, R> {
+    /// A view of any grid.
+    ///
+    /// ```
+    /// use vmarray::boundary::{BoundaryView, Zero};
+    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
+    /// assert_eq!(BoundaryView::new(&array, Zero).get([-1])?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn new(source: S, mode: R) -> Self {
+        Self { source, read: mode, write: Checked }
+    }
+}
+
+impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, N, R, W> {
+    /// What this is a view of.
+    ///
+    /// ```
+    /// use vmarray::boundary::Zero;
+    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
+    /// assert_eq!(array.bounded(Zero).source().len(), 4);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// The extents within which there are elements.
+    ///
+    /// ```
+    /// use vmarray::boundary::Zero;
+    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
+    /// assert_eq!(array.bounded(Zero).shape(), [4]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn shape(&self) -> [usize; N] {
+        self.source.extents()
+    }
+
+    /// The same view with another mode for reads.
+    ///
+    /// ```
+    /// use vmarray::boundary::{Constant, Zero};
+    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
+    /// let view = array.bounded(Zero);
+    /// assert_eq!(view.with_boundary(Constant(7)).get([4])?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn with_boundary<B: Boundary<S::Element, N>>(self, mode: B) -> BoundaryView<S, N, B, W> {
+        BoundaryView { source: self.source, read: mode, write: self.write }
+    }
+
+    /// The same view with another mode for writes.
+    ///
+    /// ```
+    /// use vmarray::boundary::{Ignored, Zero};
+    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
+    /// array.bounded(Zero).with_writes(Ignored).set([-1], 3)?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn with_writes<B: WriteBoundary>(self, mode: B) -> BoundaryView<S, N, R, B> {
+        BoundaryView { source: self.source, read: self.read, write: mode }
+    }
+
+    /// A view of a box, with the same modes: what they show begins at the edges of the box.
+    ///
+    /// # Errors
+    /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
+    ///
+    /// ```
+    /// use vmarray::boundary::Circular;
+    /// let array = vmarray::VirtualArray::<u8>::new(6)?;
+    /// array.write(0, &[1, 2, 3, 4, 5, 6])?;
+    /// let middle = array.bounded(Circular).section([2]..[4])?;
+    /// assert_eq!(middle.to_vec([-1], [4])?, [4, 3, 4, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn section(self, bounds: Range<[usize; N]>) -> Result<BoundaryView<Part<S, N>, N, R, W>> {
+        Ok(BoundaryView { source: Part::new(self.source, bounds)?, read: self.read, write: self.write })
+    }
+
+    /// Reads an element.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, and what the source reports.
+    ///
+    /// ```
+    /// use vmarray::boundary::Mirror;
+    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
+    /// array.set(2, 1)?;
+    /// assert_eq!(array.bounded(Mirror).get([-2])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    pub fn get(&self, at: [isize; N]) -> Result<S::Element> {
+        let extents = self.source.extents();
+        let mut position = [0; N];
+        let mut value = None;
+        for axis in 0..N {
+            match self.read.place(axis, at[axis], extents[axis]) {
+                Place::At(index) => position[axis] = index,
+                Place::Value(outside) => {
+                    value.get_or_insert(outside);
+                }
+                Place::Outside => return Err(position_outside(axis, at[axis] as i128, extents[axis])),
+            }
+        }
+        match value {
+            Some(value) => Ok(value),
+            None => self.source.element(position),
+        }
+    }
+
+    /// Checks that a slice has a window's length, and that the window's indices can be counted.
+    fn check_window(&self, origin: [isize; N], extent: [usize; N], len: usize) -> Result<()> {
+        let expected = element_count(&extent)?;
+        if expected != len {
+            return Err(ErrorKind::LengthMismatch { expected, got: len }.into());
+        }
+        for axis in 0..N {
+            if origin[axis].checked_add_unsigned(extent[axis]).is_none() {
+                let end = origin[axis] as i128 + extent[axis] as i128;
+                return Err(position_outside(axis, end, self.source.extents()[axis]));
+            }
+        }
+        Ok(())
+    }
+
+    fn is_inside(&self, origin: [isize; N], extent: [usize; N]) -> bool {
+        let extents = self.source.extents();
+        (0..N).all(|axis| is_within(origin[axis], extent[axis], extents[axis]))
+    }
+
+    /// Copies a window of an extent into a slice, in row-major order; any part of it may be outside.
+    ///
+    /// Each page is visited once, however often the window shows its elements. A window that is all inside costs as much
+    /// as a box.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, before anything is read;
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice has not the window's length; and what the source
+    /// reports.
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// use vmarray::boundary::Symmetric;
+    /// let image = NdArray::<u8, 2>::new([2, 2])?;
+    /// image.write_box(.., &[1, 2, 3, 4])?;
+    /// let mut window = [0; 3 * 3];
+    /// image.bounded(Symmetric).read_window([-1, -1], [3, 3], &mut window)?;
+    /// assert_eq!(window, [1, 1, 2, 1, 1, 2, 3, 3, 4]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn read_window(&self, origin: [isize; N], extent: [usize; N], into: &mut [S::Element]) -> Result<()> {
+        self.check_window(origin, extent, into.len())?;
+        if into.is_empty() {
+            return Ok(());
+        }
+        let strides = strides(&extent);
+        if self.is_inside(origin, extent) {
+            return self.source.read_strided(origin.map(isize::cast_unsigned), extent, strides, into);
+        }
+        let extents = self.source.extents();
+        let mut axes = Vec::with_capacity(N);
+        for axis in 0..N {
+            axes.push(Axis::new(&self.read, axis, origin[axis], extent[axis], extents[axis])?);
+        }
+        let Ok(axes) = <[Axis<S::Element>; N]>::try_from(axes) else {
+            unreachable!("one was pushed for each axis")
+        };
+        self.source.read_segments(std::array::from_fn(|axis| &axes[axis].read[..]), strides, into)?;
+        complete(&axes, &extent, into);
+        Ok(())
+    }
+
+    /// Copies a window into a new vector. As [`read_window`](Self::read_window).
+    ///
+    /// # Errors
+    /// As [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
+    ///
+    /// ```
+    /// use vmarray::boundary::Zero;
+    /// let array = vmarray::VirtualArray::<u8>::new(2)?;
+    /// array.fill(.., 1)?;
+    /// assert_eq!(array.bounded(Zero).to_vec([-1], [4])?, [0, 1, 1, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_vec(&self, origin: [isize; N], extent: [usize; N]) -> Result<Vec<S::Element>> {
+        let mut values = zeroed_vec(element_count(&extent)?)?;
+        self.read_window(origin, extent, &mut values)?;
+        Ok(values)
+    }
+
+    /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both directions of each
+    /// axis. It gets the box, and the window in row-major order. The next window is fetched ahead.
+    ///
+    /// # Errors
+    /// [`ShapeOverflow`](ErrorKind::ShapeOverflow), [`NoMemory`](ErrorKind::NoMemory), and as
+    /// [`read_window`](Self::read_window).
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// use vmarray::boundary::Circular;
+    /// let ring = NdArray::<u32, 1>::new([100])?;
+    /// ring.set([0], 6)?;
+    /// let sums = NdArray::<u32, 1>::new([100])?;
+    /// ring.bounded(Circular).for_each_window(ring.tiles(), [1], |of, window| {
+    ///     let next: Vec<u32> = window.windows(3).map(|three| three.iter().sum()).collect();
+    ///     sums.write_box(of, &next)
+    /// })?;
+    /// assert_eq!((sums.get([99])?, sums.get([1])?, sums.get([2])?), (6, 6, 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn for_each_window(
+        &self,
+        tiles: Tiles<N>,
+        halo: [usize; N],
+        mut run: impl FnMut(Range<[usize; N]>, &mut [S::Element]) -> Result<()>,
+    ) -> Result<()> {
+        let mut buffer = self.window_buffer(&tiles, halo)?;
+        let mut next = tiles.clone();
+        next.next();
+        for of in tiles {
+            if let Some(next) = next.next() {
+                self.fetch(&next, halo);
+            }
+            let window = self.window_of(&of, halo, &mut buffer)?;
+            run(of, window)?;
+        }
+        Ok(())
+    }
+
+    /// As [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order. Each thread has one
+    /// window, and fetches the next ahead.
+    ///
+    /// # Errors
+    /// As [`for_each_window`](Self::for_each_window); ends soon after the first.
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// use vmarray::boundary::Clamp;
+    /// let image = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
+    /// let result = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
+    /// image.fill(.., 2.0)?;
+    /// image.bounded(Clamp).par_for_each_window(image.tiles(), [1, 0], |of, window| {
+    ///     let columns = of.end[1] - of.start[1];
+    ///     let means = window.iter().zip(&window[2 * columns..]).map(|(a, b)| (a + b) / 2.0);
+    ///     result.write_box(of, &means.collect::<Vec<_>>())
+    /// })?;
+    /// assert_eq!(result.get([0, 99])?, 2.0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[cfg(feature = "rayon")]
+    pub fn par_for_each_window(
+        &self,
+        tiles: Tiles<N>,
+        halo: [usize; N],
+        run: impl Fn(Range<[usize; N]>, &mut [S::Element]) -> Result<()> + Send + Sync,
+    ) -> Result<()>
+    where
+        S: Sync,
+        R: Sync,
+        W: Sync,
+    {
+        use rayon::prelude::*;
+
+        tiles.numbers().into_par_iter().try_for_each_init(
+            || self.window_buffer(&tiles, halo),
+            |buffer, number| {
+                let buffer = buffer.as_mut().map_err(|error| error.clone())?;
+                if let Some(next) = tiles.number(number + 1) {
+                    self.fetch(&next, halo);
+                }
+                let Some(of) = tiles.number(number) else { return Ok(()) };
+                let window = self.window_of(&of, halo, buffer)?;
+                run(of, window)
+            },
+        )
+    }
+
+    /// Room for the largest window.
+    fn window_buffer(&self, tiles: &Tiles<N>, halo: [usize; N]) -> Result<Vec<S::Element>> {
+        zeroed_vec(element_count(&grown(tiles.largest(), halo))?)
+    }
+
+    /// Reads the window of a box into the front of a buffer that is long enough.
+    fn window_of<'b>(
+        &self,
+        of: &Range<[usize; N]>,
+        halo: [usize; N],
+        buffer: &'b mut [S::Element],
+    ) -> Result<&'b mut [S::Element]> {
+        let extent = grown(std::array::from_fn(|axis| of.end[axis] - of.start[axis]), halo);
+        let window = &mut buffer[..volume(&extent)];
+        // Extents are at most `isize::MAX`, or there would be no buffer.
+        let origin = std::array::from_fn(|axis| of.start[axis].cast_signed() - halo[axis].cast_signed());
+        self.read_window(origin, extent, window)?;
+        Ok(window)
+    }
+
+    /// Starts to fetch the part of a box's window that is inside.
+    fn fetch(&self, of: &Range<[usize; N]>, halo: [usize; N]) {
+        let extents = self.source.extents();
+        let start: [usize; N] = std::array::from_fn(|axis| of.start[axis].saturating_sub(halo[axis]));
+        let extent = std::array::from_fn(|axis| {
+            of.end[axis].saturating_add(halo[axis]).min(extents[axis]).saturating_sub(start[axis])
+        });
+        if let Err(error) = self.source.fetch_ahead(start, extent) {
+            crate::trace::read_ahead_failed(&error);
+        }
+    }
+}
+
+/// An extent with a halo around it.
+fn grown<const N: usize>(extent: [usize; N], halo: [usize; N]) -> [usize; N] {
+    std::array::from_fn(|axis| extent[axis].saturating_add(halo[axis].saturating_mul(2)))
+}
+
+impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary> BoundaryView<S, N, R, W> {
+    /// Writes an element, or leaves it out if it is outside and the mode for writes says so.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and what the source reports.
+    ///
+    /// ```
+    /// use vmarray::boundary::Zero;
+    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
+    /// array.bounded(Zero).set([1], 5)?;
+    /// assert_eq!(array.get(1)?, 5);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    pub fn set(&self, at: [isize; N], value: S::Element) -> Result<()> {
+        let extents = self.source.extents();
+        for axis in 0..N {
+            if !self.write.contains(at[axis], extents[axis]) {
+                return if W::IGNORES {
+                    Ok(())
+                } else {
+                    Err(position_outside(axis, at[axis] as i128, extents[axis]))
+                };
+            }
+        }
+        self.source.set_element(at.map(isize::cast_unsigned), value)
+    }
+
+    /// Copies a slice, in row-major order, to a window of an extent. What is outside is left out, or an error before
+    /// anything is written, as the mode for writes says.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and what the
+    /// source reports.
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// use vmarray::boundary::{Ignored, Zero};
+    /// let image = NdArray::<u8, 2>::new([3, 3])?;
+    /// let brush = image.bounded(Zero).with_writes(Ignored);
+    /// brush.write_window([-1, 1], [2, 2], &[1, 2, 3, 4])?;
+    /// assert_eq!(image.to_vec(..[1, 3])?, [0, 3, 4]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn write_window(&self, origin: [isize; N], extent: [usize; N], from: &[S::Element]) -> Result<()> {
+        self.check_window(origin, extent, from.len())?;
+        if from.is_empty() {
+            return Ok(());
+        }
+        let strides = strides(&extent);
+        let extents = self.source.extents();
+        let (mut start, mut inside, mut first) = ([0; N], [0; N], 0);
+        for axis in 0..N {
+            let left_out = left_of(origin[axis]).min(extent[axis]);
+            start[axis] = origin[axis].max(0).cast_unsigned();
+            let end = start[axis] + (extent[axis] - left_out);
+            inside[axis] = end.min(extents[axis]).saturating_sub(start[axis]);
+            first += left_out * strides[axis];
+            if inside[axis] < extent[axis] && !W::IGNORES {
+                let outside =
+                    if left_out > 0 { origin[axis] } else { extents[axis].max(start[axis]).cast_signed() };
+                return Err(position_outside(axis, outside as i128, extents[axis]));
+            }
+        }
+        if inside.contains(&0) {
+            return Ok(());
+        }
+        self.source.write_strided(start, inside, strides, &from[first..])
+    }
+}

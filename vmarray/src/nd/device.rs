@@ -1,0 +1,157 @@
+//! What runs on the devices, by position.
+
+use std::ops::RangeBounds;
+
+use backend_api::Device;
+use bytemuck::NoUninit;
+
+use super::{NdArray, NdLayout};
+use crate::element::{Element, Field};
+use crate::error::{ErrorKind, Result};
+use crate::memory::zeroed_vec;
+
+/// Ranges with fewer elements than this between them are searched as one.
+const GAP_MAX: usize = 1 << 16;
+
+impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
+    /// The positions of all elements whose field has this value, in row-major order. As
+    /// [`VirtualArray::find`](crate::VirtualArray::find).
+    ///
+    /// # Errors
+    /// As [`VirtualArray::find`](crate::VirtualArray::find).
+    ///
+    /// ```
+    /// use vmarray::{Field, NdArray};
+    /// let image = NdArray::<u8, 2>::builder([50, 50]).tile([8, 8]).build()?;
+    /// image.set([3, 40], 1)?;
+    /// image.set([20, 5], 1)?;
+    /// assert_eq!(image.find(Field::whole(), &1)?, [[3, 40], [20, 5]]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn find<F: NoUninit>(&self, field: Field<T, F>, value: &F) -> Result<Vec<[usize; N]>> {
+        self.find_in(.., field, value)
+    }
+
+    /// As [`find`](Self::find), within a box.
+    ///
+    /// What lies between the rows of a box is searched as well where it is short, and left out of the result.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find); [`BoxOutside`](crate::ErrorKind::BoxOutside),
+    /// [`BoxReversed`](crate::ErrorKind::BoxReversed).
+    ///
+    /// ```
+    /// use vmarray::{Field, NdArray};
+    /// let image = NdArray::<u8, 2>::new([50, 50])?;
+    /// image.fill([0, 10]..[50, 12], 1)?;
+    /// assert_eq!(image.find_in([7, 0]..[9, 11], Field::whole(), &1)?, [[7, 10], [8, 10]]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn find_in<F: NoUninit>(
+        &self,
+        bounds: impl RangeBounds<[usize; N]>,
+        field: Field<T, F>,
+        value: &F,
+    ) -> Result<Vec<[usize; N]>> {
+        let of = self.checked_box(bounds)?;
+        let is_inside =
+            |at: &[usize; N]| (0..N).all(|axis| (of.start[axis]..of.end[axis]).contains(&at[axis]));
+        let mut positions = Vec::new();
+        let mut ranges = self.geometry.ranges(&of).peekable();
+        while let Some(mut range) = ranges.next() {
+            while let Some(next) = ranges.next_if(|next| next.start - range.end <= GAP_MAX) {
+                range.end = next.end;
+            }
+            let found = self.elements.find_first(range, field, value, usize::MAX)?;
+            let inside = found.indices.into_iter().filter_map(|index| self.position_of(index));
+            positions.extend(inside.filter(is_inside));
+        }
+        if self.layout() != NdLayout::RowMajor {
+            positions.sort_unstable();
+        }
+        Ok(positions)
+    }
+
+    /// How many elements of a box have a field of this value. As
+    /// [`VirtualArray::count`](crate::VirtualArray::count).
+    ///
+    /// All of an array is one search; of a box, each of its [`element_ranges`](Self::element_ranges) is one.
+    ///
+    /// # Errors
+    /// As [`find_in`](Self::find_in).
+    ///
+    /// ```
+    /// use vmarray::{Field, NdArray};
+    /// let image = NdArray::<u8, 2>::builder([50, 50]).tile([8, 8]).build()?;
+    /// image.fill([10, 10]..[20, 20], 1)?;
+    /// assert_eq!(image.count(.., Field::whole(), &1)?, 100);
+    /// assert_eq!(image.count(.., Field::whole(), &0)?, 2400);
+    /// assert_eq!(image.count([15, 0]..[16, 50], Field::whole(), &1)?, 10);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn count<F: NoUninit>(
+        &self,
+        bounds: impl RangeBounds<[usize; N]>,
+        field: Field<T, F>,
+        value: &F,
+    ) -> Result<usize> {
+        let of = self.checked_box(bounds)?;
+        if of == ([0; N]..self.shape()) {
+            let is_zero = bytemuck::bytes_of(value).iter().all(|byte| *byte == 0);
+            let padding = if is_zero { self.elements.len() - self.len() } else { 0 };
+            return Ok(self.elements.count(.., field, value)?.saturating_sub(padding));
+        }
+        self.element_ranges(of)?.try_fold(0, |sum, range| Ok(sum + self.elements.count(range, field, value)?))
+    }
+
+    /// Reads the elements at many positions, in the order of the list.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside), before anything is read;
+    /// [`NoMemory`](ErrorKind::NoMemory); and what [`get`](Self::get) reports.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([50, 50])?;
+    /// image.set([3, 40], 1)?;
+    /// assert_eq!(image.gather(&[[3, 40], [0, 0], [3, 40]])?, [1, 0, 1]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn gather(&self, positions: &[[usize; N]]) -> Result<Vec<T>> {
+        let indices = self.indices_of(positions)?;
+        let mut values = zeroed_vec(indices.len())?;
+        for (value, index) in values.iter_mut().zip(indices) {
+            *value = self.elements.get(index)?;
+        }
+        Ok(values)
+    }
+
+    /// Writes elements at many positions; of those that are named several times, the last.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside) and [`LengthMismatch`](ErrorKind::LengthMismatch), before anything
+    /// is written; [`NoMemory`](ErrorKind::NoMemory); and what [`set`](Self::set) reports.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([50, 50])?;
+    /// image.scatter(&[[3, 40], [0, 0]], &[7, 8])?;
+    /// assert_eq!(image.get([3, 40])?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn scatter(&self, positions: &[[usize; N]], values: &[T]) -> Result<()> {
+        if positions.len() != values.len() {
+            let (expected, got) = (positions.len(), values.len());
+            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+        }
+        let indices = self.indices_of(positions)?;
+        indices.into_iter().zip(values).try_for_each(|(index, value)| self.elements.set(index, *value))
+    }
+
+    /// The storage indices of positions, all of which are checked.
+    fn indices_of(&self, positions: &[[usize; N]]) -> Result<Vec<usize>> {
+        let mut indices = zeroed_vec(positions.len())?;
+        for (index, at) in indices.iter_mut().zip(positions) {
+            *index = self.index_of(*at)?;
+        }
+        Ok(indices)
+    }
+}

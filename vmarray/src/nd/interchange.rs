@@ -1,0 +1,95 @@
+//! Boxes in and out of the views of the `ndarray` crate.
+
+use std::ops::RangeBounds;
+
+use backend_api::Device;
+use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
+
+use super::NdArray;
+use super::copy::{self, Places, Source};
+use super::shape::{self, Bounds};
+use crate::element::Element;
+use crate::error::{ErrorKind, Result};
+use crate::memory::zeroed_vec;
+
+impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
+    /// The box at a start that has a view's shape.
+    fn box_like(&self, start: [usize; N], shape: &[usize]) -> Result<Bounds<N>> {
+        let rank = ErrorKind::RankMismatch { expected: N, got: shape.len() };
+        let extent: [usize; N] = shape.try_into().map_err(|_| rank)?;
+        shape::check_extent(&self.geometry.shape, start, extent)
+    }
+
+    /// Copies the box at a start into an `ndarray` view of its shape, whatever the view's strides. As
+    /// [`read_box`](Self::read_box).
+    ///
+    /// # Errors
+    /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`read_box`](Self::read_box).
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// let image = NdArray::<u8, 2>::new([4, 5])?;
+    /// image.set([1, 3], 7)?;
+    /// let mut block = ndarray::Array2::zeros((2, 2));
+    /// // Transposed: columns of the image become rows.
+    /// image.read_view([1, 2], block.view_mut().reversed_axes())?;
+    /// assert_eq!(block, ndarray::array![[0, 0], [7, 0]]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn read_view<E: Dimension>(&self, start: [usize; N], mut into: ArrayViewMut<'_, T, E>) -> Result<()> {
+        let of = self.box_like(start, into.shape())?;
+        let strides = std::array::from_fn(|axis| into.strides()[axis]);
+        // SAFETY: the view has the box's shape, and is borrowed exclusively while the copy runs.
+        let to = unsafe { Places::from_raw(into.as_mut_ptr(), strides) };
+        copy::read(&self.elements, &self.geometry, &of, to)
+    }
+
+    /// Copies an `ndarray` view, whatever its strides, to the box of its shape at a start. As
+    /// [`write_box`](Self::write_box).
+    ///
+    /// # Errors
+    /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`write_box`](Self::write_box).
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// let image = NdArray::<u8, 2>::new([4, 5])?;
+    /// image.write_view([1, 2], ndarray::array![[1, 2], [3, 4]].view())?;
+    /// assert_eq!(image.get([2, 3])?, 4);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn write_view<E: Dimension>(&self, start: [usize; N], from: ArrayView<'_, T, E>) -> Result<()> {
+        let of = self.box_like(start, from.shape())?;
+        let strides = std::array::from_fn(|axis| from.strides()[axis]);
+        // SAFETY: the view has the box's shape, and is borrowed while the copy runs.
+        let source = unsafe { Source::from_raw(from.as_ptr(), strides) };
+        copy::write(&self.elements, &self.geometry, &of, source)
+    }
+
+    /// Copies a box into a new `ndarray` array. Of up to six dimensions, as `ndarray` has them.
+    ///
+    /// # Errors
+    /// As [`to_vec`](Self::to_vec).
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// let image = NdArray::<u8, 2>::new([4, 5])?;
+    /// image.set([1, 3], 7)?;
+    /// assert_eq!(image.to_ndarray([1, 2]..[3, 4])?, ndarray::array![[0, 7], [0, 0]]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_ndarray(
+        &self,
+        bounds: impl RangeBounds<[usize; N]>,
+    ) -> Result<Array<T, <[usize; N] as IntoDimension>::Dim>>
+    where
+        [usize; N]: IntoDimension,
+    {
+        let of = self.checked_box(bounds)?;
+        let extent = shape::extent(&of);
+        let mut values = zeroed_vec(shape::volume(&extent))?;
+        self.read_box(of, &mut values)?;
+        let got = values.len();
+        Array::from_shape_vec(extent.into_dimension().set_f(false), values)
+            .map_err(|_| ErrorKind::LengthMismatch { expected: shape::volume(&extent), got }.into())
+    }
+}

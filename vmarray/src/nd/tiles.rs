@@ -1,0 +1,420 @@
+//! N-dimensional arrays tile by tile: as copies, in order or in parallel, and in place.
+
+use std::fmt;
+use std::iter::FusedIterator;
+use std::ops::{Deref, DerefMut};
+
+use backend_api::Device;
+
+use super::geometry::{Tiling, unravel};
+use super::shape::{self, Bounds};
+use super::{NdArray, NdLayout};
+use crate::any::AnyDevice;
+use crate::element::Element;
+use crate::error::{ErrorKind, Result};
+use crate::map::MapMode;
+use crate::memory::zeroed_vec;
+use crate::page_guard::{PageMut, PageRef};
+
+/// How many pages of tiles are fetched ahead of the one that is used.
+const LOOKAHEAD_PAGES: usize = 8;
+
+/// The boxes that a shape is cut into, in row-major order; those at the far edges may be smaller. An iterator.
+///
+/// ```
+/// let image = vmarray::NdArray::<u8, 2>::builder([5, 6]).tile([4, 4]).build()?;
+/// let boxes: Vec<_> = image.tiles().collect();
+/// assert_eq!(boxes, [[0, 0]..[4, 4], [0, 4]..[4, 6], [4, 0]..[5, 4], [4, 4]..[5, 6]]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tiles<const N: usize> {
+    shape: [usize; N],
+    extent: [usize; N],
+    counts: [usize; N],
+    next: usize,
+    end: usize,
+}
+
+impl<const N: usize> Tiles<N> {
+    /// Cuts a shape into boxes of an extent.
+    ///
+    /// # Errors
+    /// [`EmptyTile`](ErrorKind::EmptyTile), [`ShapeOverflow`](ErrorKind::ShapeOverflow).
+    ///
+    /// ```
+    /// let tiles = vmarray::Tiles::new([100, 100], [64, 64])?;
+    /// assert_eq!(tiles.len(), 4);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn new(shape: [usize; N], extent: [usize; N]) -> Result<Self> {
+        if let Some(axis) = extent.iter().position(|extent| *extent == 0) {
+            return Err(ErrorKind::EmptyTile { axis }.into());
+        }
+        shape::element_count(&shape)?;
+        let counts = std::array::from_fn(|axis| shape[axis].div_ceil(extent[axis]));
+        Ok(Self { shape, extent, counts, next: 0, end: shape::volume(&counts) })
+    }
+
+    /// The extents of all boxes but those at the edges.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([500, 600]).tile([64, 32]).build()?;
+    /// assert_eq!(image.tiles().extent(), [64, 32]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn extent(&self) -> [usize; N] {
+        self.extent
+    }
+
+    /// A box by its number in row-major order, wherever the iterator is.
+    ///
+    /// ```
+    /// let tiles = vmarray::Tiles::new([100, 100], [64, 64])?;
+    /// assert_eq!(tiles.number(1), Some([0, 64]..[64, 100]));
+    /// assert_eq!(tiles.number(4), None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn number(&self, number: usize) -> Option<Bounds<N>> {
+        let at = unravel(&self.counts, number)?;
+        let start: [usize; N] = std::array::from_fn(|axis| at[axis] * self.extent[axis]);
+        let end =
+            std::array::from_fn(|axis| start[axis].saturating_add(self.extent[axis]).min(self.shape[axis]));
+        Some(start..end)
+    }
+
+    /// The numbers of the boxes to come.
+    #[cfg_attr(not(feature = "rayon"), allow(dead_code, reason = "its one user"))]
+    pub(crate) fn numbers(&self) -> std::ops::Range<usize> {
+        self.next..self.end
+    }
+
+    /// The extents that the first box has, which no other exceeds.
+    pub(crate) fn largest(&self) -> [usize; N] {
+        std::array::from_fn(|axis| self.extent[axis].min(self.shape[axis]))
+    }
+}
+
+impl<const N: usize> Iterator for Tiles<N> {
+    type Item = Bounds<N>;
+
+    fn next(&mut self) -> Option<Bounds<N>> {
+        if self.next == self.end {
+            return None;
+        }
+        self.next += 1;
+        self.number(self.next - 1)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.end - self.next, Some(self.end - self.next))
+    }
+}
+
+impl<const N: usize> ExactSizeIterator for Tiles<N> {}
+
+impl<const N: usize> FusedIterator for Tiles<N> {}
+
+impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
+    /// The boxes in which the array is best used: the tiles of its layout or, row-major, whole rows of about a page.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([1000, 1000])?;
+    /// assert_eq!(image.tiles().next(), Some([0, 0]..[65, 1000]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tiles(&self) -> Tiles<N> {
+        let shape = self.geometry.shape;
+        let extent = match self.layout() {
+            NdLayout::Tiled(extent) => extent,
+            NdLayout::RowMajor => {
+                let mut room = self.elements.page_len();
+                let mut extent = [1; N];
+                for axis in (0..N).rev() {
+                    extent[axis] = room.clamp(1, shape[axis].max(1));
+                    room /= extent[axis];
+                }
+                extent
+            }
+        };
+        let counts = std::array::from_fn(|axis| shape[axis].div_ceil(extent[axis]));
+        Tiles { shape, extent, counts, next: 0, end: shape::volume(&counts) }
+    }
+
+    /// Runs a closure on each of some boxes, in order: it gets the box, and a copy of its elements in row-major order.
+    ///
+    /// The next ones are fetched ahead. As with [`map_box`](Self::map_box), nothing is locked while the closure runs.
+    ///
+    /// # Errors
+    /// [`BoxOutside`](ErrorKind::BoxOutside) if the boxes are those of a larger shape, and what
+    /// [`map_box`](Self::map_box) reports.
+    ///
+    /// ```
+    /// use vmarray::{MapMode, NdArray};
+    /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
+    /// image.for_each_tile(image.tiles(), MapMode::Write, |_, tile| tile.fill(2))?;
+    /// let mut sum = 0;
+    /// image.for_each_tile(image.tiles(), MapMode::Read, |_, tile| sum += tile.iter().sum::<u32>())?;
+    /// assert_eq!(sum, 20_000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn for_each_tile(
+        &self,
+        tiles: Tiles<N>,
+        mode: MapMode,
+        mut run: impl FnMut(Bounds<N>, &mut [T]),
+    ) -> Result<()> {
+        let mut buffer = zeroed_vec(shape::volume(&tiles.largest()))?;
+        let mut ahead = tiles.clone();
+        let mut depth = 0;
+        for (number, of) in tiles.enumerate() {
+            if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
+                if number == 0 {
+                    depth = self.lookahead(&of);
+                    ahead.next();
+                }
+                while number + depth >= ahead.next
+                    && let Some(next) = ahead.next()
+                {
+                    self.fetch_quietly(next);
+                }
+            }
+            let values = &mut buffer[..shape::volume(&shape::extent(&of))];
+            if mode == MapMode::Write {
+                values.fill(T::zeroed());
+            }
+            self.map_into(&of.clone(), mode, values, |values| run(of, values))?;
+        }
+        Ok(())
+    }
+
+    /// How many boxes are fetched ahead.
+    fn lookahead(&self, of: &Bounds<N>) -> usize {
+        let pages: usize = self.geometry.pages(of, self.elements.page_len()).map(|pages| pages.len()).sum();
+        let frames = usize::try_from(self.elements.pager().frames()).unwrap_or(usize::MAX);
+        (LOOKAHEAD_PAGES.min(frames / 4) / pages.max(1)).max(usize::from(pages <= frames / 4))
+    }
+
+    fn fetch_quietly(&self, of: Bounds<N>) {
+        if let Err(error) = self.prefetch(of) {
+            crate::trace::read_ahead_failed(&error);
+        }
+    }
+
+    /// As [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no order. Each thread holds one
+    /// copy, and fetches the box after its own ahead.
+    ///
+    /// # Errors
+    /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first.
+    ///
+    /// ```
+    /// use vmarray::{MapMode, NdArray};
+    /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
+    /// image.par_for_each_tile(image.tiles(), MapMode::ReadWrite, |of, tile| {
+    ///     tile.iter_mut().for_each(|pixel| *pixel += of.start[0] as u32 + 1);
+    /// })?;
+    /// assert_eq!(image.get([99, 99])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[cfg(feature = "rayon")]
+    pub fn par_for_each_tile(
+        &self,
+        tiles: Tiles<N>,
+        mode: MapMode,
+        run: impl Fn(Bounds<N>, &mut [T]) + Send + Sync,
+    ) -> Result<()> {
+        use rayon::prelude::*;
+
+        let room = shape::volume(&tiles.largest());
+        tiles.numbers().into_par_iter().try_for_each_init(
+            || zeroed_vec(room),
+            |buffer, number| {
+                let buffer = buffer.as_mut().map_err(|error| error.clone())?;
+                let Some(of) = tiles.number(number) else { return Ok(()) };
+                if matches!(mode, MapMode::Read | MapMode::ReadWrite)
+                    && let Some(next) = tiles.number(number + 1)
+                    && self.lookahead(&next) > 0
+                {
+                    self.fetch_quietly(next);
+                }
+                let values = &mut buffer[..shape::volume(&shape::extent(&of))];
+                if mode == MapMode::Write {
+                    values.fill(T::zeroed());
+                }
+                self.map_into(&of.clone(), mode, values, |values| run(of, values))
+            },
+        )
+    }
+
+    fn tiling(&self) -> Result<&Tiling<N>> {
+        self.geometry.tiling.as_ref().ok_or_else(|| ErrorKind::NotTiled.into())
+    }
+
+    /// The page and the positions of a tile, given its place among the tiles.
+    fn page_of_tile(&self, at: [usize; N]) -> Result<(usize, Bounds<N>)> {
+        let tiling = self.tiling()?;
+        shape::check_position(&tiling.counts, &at)?;
+        let of = shape::intersection(&tiling.positions_of(at), &([0; N]..self.geometry.shape));
+        Ok((tiling.number_of(&at), of))
+    }
+
+    /// Lends a tile of a tiled array in place. `[1, 2]` is the third tile of the second row of tiles. As
+    /// [`VirtualArray::page`](crate::VirtualArray::page).
+    ///
+    /// # Errors
+    /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), with tiles as index and
+    /// extent; and what [`VirtualArray::page`](crate::VirtualArray::page) reports.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
+    /// image.set([17, 33], 5)?;
+    /// let tile = image.tile([1, 2])?;
+    /// assert_eq!(tile[16 + 1], 5);
+    /// assert_eq!(tile.bounds(), [16, 32]..[32, 48]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn tile(&self, at: [usize; N]) -> Result<TileRef<'_, T, N, D>> {
+        let (page, bounds) = self.page_of_tile(at)?;
+        Ok(TileRef { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
+    }
+
+    /// Lends a tile of a tiled array in place, mutably. As [`VirtualArray::page_mut`](crate::VirtualArray::page_mut).
+    ///
+    /// # Errors
+    /// As [`tile`](Self::tile).
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
+    /// image.tile_mut([0, 0])?.row_mut([3]).fill(1);
+    /// assert_eq!((image.get([3, 15])?, image.get([3, 16])?), (1, 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn tile_mut(&self, at: [usize; N]) -> Result<TileMut<'_, T, N, D>> {
+        let (page, bounds) = self.page_of_tile(at)?;
+        Ok(TileMut { page: self.elements.page_mut(page)?, bounds, strides: self.geometry.strides })
+    }
+}
+
+/// A tile in place, shared: the places of its page, row-major, padding included. A [`PageRef`] in all else.
+///
+/// ```
+/// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+/// let corner = image.tile([1, 1])?;
+/// assert_eq!((corner.len(), corner.bounds()), (64, [8, 8]..[10, 10]));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct TileRef<'a, T: Element, const N: usize, D: Device = AnyDevice> {
+    page: PageRef<'a, T, D>,
+    bounds: Bounds<N>,
+    strides: [usize; N],
+}
+
+/// A tile in place, exclusively: the places of its page, row-major, padding included, which has to stay zero. A
+/// [`PageMut`] in all else.
+///
+/// ```
+/// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+/// image.tile_mut([0, 0])?.fill(1);
+/// assert_eq!(image.get([7, 7])?, 1);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct TileMut<'a, T: Element, const N: usize, D: Device = AnyDevice> {
+    page: PageMut<'a, T, D>,
+    bounds: Bounds<N>,
+    strides: [usize; N],
+}
+
+macro_rules! common {
+    ($Tile:ident) => {
+        impl<T: Element, const N: usize, D: Device> $Tile<'_, T, N, D> {
+            /// The positions of the tile in the array; without padding.
+            ///
+            /// ```
+            /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+            /// assert_eq!(image.tile([0, 1])?.bounds(), [0, 8]..[8, 10]);
+            /// assert_eq!(image.tile_mut([1, 0])?.bounds(), [8, 0]..[10, 8]);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            #[must_use]
+            pub fn bounds(&self) -> Bounds<N> {
+                self.bounds.clone()
+            }
+
+            /// The places of a row: `at` are its positions within the tile on all axes but the last.
+            fn places<const M: usize>(&self, at: [usize; M]) -> std::ops::Range<usize> {
+                const { assert!(M + 1 == N, "a row has a position on all axes but the last") };
+                for (axis, at) in at.iter().enumerate() {
+                    let extent = self.bounds.end[axis] - self.bounds.start[axis];
+                    assert!(*at < extent, "row {at} of axis {axis} is outside of a tile of {extent}");
+                }
+                let start: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
+                start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
+            }
+
+            /// A row of the tile, without padding, by its positions within the tile on all axes but the last. `M` is
+            /// `N - 1`.
+            ///
+            /// # Panics
+            /// If a position is outside of the tile.
+            ///
+            /// ```
+            /// let volume = vmarray::NdArray::<u8, 3>::builder([8, 8, 6]).tile([4, 4, 4]).build()?;
+            /// assert_eq!(volume.tile([0, 0, 1])?.row([3, 3]).len(), 2);
+            /// assert_eq!(volume.tile_mut([0, 0, 0])?.row([3, 3]).len(), 4);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            #[must_use]
+            pub fn row<const M: usize>(&self, at: [usize; M]) -> &[T] {
+                &self.page[self.places(at)]
+            }
+        }
+
+        impl<T: Element, const N: usize, D: Device> Deref for $Tile<'_, T, N, D> {
+            type Target = [T];
+
+            fn deref(&self) -> &[T] {
+                &self.page
+            }
+        }
+
+        impl<T: Element + fmt::Debug, const N: usize, D: Device> fmt::Debug for $Tile<'_, T, N, D> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($Tile))
+                    .field("bounds", &self.bounds)
+                    .field("page", &self.page)
+                    .finish()
+            }
+        }
+    };
+}
+
+common!(TileRef);
+common!(TileMut);
+
+impl<T: Element, const N: usize, D: Device> TileMut<'_, T, N, D> {
+    /// A row of the tile, without padding, mutably. As [`row`](Self::row).
+    ///
+    /// # Panics
+    /// If a position is outside of the tile.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+    /// image.tile_mut([1, 1])?.row_mut([0]).copy_from_slice(&[1, 2]);
+    /// assert_eq!(image.get([8, 9])?, 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn row_mut<const M: usize>(&mut self, at: [usize; M]) -> &mut [T] {
+        let places = self.places(at);
+        &mut self.page[places]
+    }
+}
+
+impl<T: Element, const N: usize, D: Device> DerefMut for TileMut<'_, T, N, D> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        &mut self.page
+    }
+}

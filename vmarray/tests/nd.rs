@@ -1,0 +1,399 @@
+//! N-dimensional arrays against a plain vector in row-major order, and how often pages are visited.
+
+mod common;
+
+use std::ops::Range;
+
+use common::{Numbers, host};
+use proptest::prelude::*;
+use vmarray::host::HostDevice;
+use vmarray::{ErrorKind, EvictionPolicy, Field, MapMode, NdArray, NdLayout, Tiles};
+
+type Array<T, const N: usize> = NdArray<T, N, HostDevice>;
+
+/// The positions of a box in row-major order.
+fn positions<const N: usize>(of: &Range<[usize; N]>) -> Vec<[usize; N]> {
+    let mut all = vec![[0; N]];
+    for axis in 0..N {
+        all = all
+            .into_iter()
+            .flat_map(|at| {
+                (of.start[axis]..of.end[axis]).map(move |i| {
+                    let mut at = at;
+                    at[axis] = i;
+                    at
+                })
+            })
+            .collect();
+    }
+    all
+}
+
+/// The array and its model.
+struct Pair<const N: usize> {
+    array: Array<u16, N>,
+    model: Vec<u16>,
+}
+
+fn number<const N: usize>(shape: [usize; N], at: [usize; N]) -> usize {
+    (0..N).fold(0, |index, axis| index * shape[axis] + at[axis])
+}
+
+impl<const N: usize> Pair<N> {
+    fn new(shape: [usize; N], layout: NdLayout<N>, page_len: usize, frames: usize) -> Self {
+        let array = NdArray::<u16, N>::builder(shape)
+            .devices([std::sync::Arc::new(host())])
+            .layout(layout)
+            .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
+            .build()
+            .expect("a small array");
+        Self { array, model: vec![0; shape.iter().product()] }
+    }
+
+    fn of(&self, of: &Range<[usize; N]>) -> Vec<u16> {
+        let shape = self.array.shape();
+        positions(of).into_iter().map(|at| self.model[number(shape, at)]).collect()
+    }
+
+    fn random_box(&self, random: &mut Numbers) -> Range<[usize; N]> {
+        let shape = self.array.shape();
+        let ends = shape.map(|extent| {
+            let (a, b) = (random.below(extent + 1), random.below(extent + 1));
+            // Whole axes are common, and the ones that are copied in one go.
+            if random.below(3) == 0 { (0, extent) } else { (a.min(b), a.max(b)) }
+        });
+        ends.map(|(start, _)| start)..ends.map(|(_, end)| end)
+    }
+
+    fn step(&mut self, random: &mut Numbers) {
+        let shape = self.array.shape();
+        let of = self.random_box(random);
+        let count = positions(&of).len();
+        let mut fresh: Vec<u16> = (0..count).map(|_| random.next() as u16 % 8).collect();
+        match random.below(8) {
+            0 => assert_eq!(self.array.to_vec(of.clone()).unwrap(), self.of(&of)),
+            1 => {
+                self.array.write_box(of.clone(), &fresh).unwrap();
+                self.store(&of, &fresh);
+            }
+            2 => {
+                self.array.fill(of.clone(), 5).unwrap();
+                fresh.fill(5);
+                self.store(&of, &fresh);
+            }
+            3 => {
+                for at in positions(&of).into_iter().take(9) {
+                    assert_eq!(self.array.replace(at, 3).unwrap(), self.model[number(shape, at)]);
+                    assert_eq!(self.array.get(at).unwrap(), 3);
+                    self.model[number(shape, at)] = 3;
+                }
+            }
+            4 => {
+                let expected = self.of(&of);
+                self.array
+                    .map_box(of.clone(), MapMode::ReadWrite, |values| {
+                        assert_eq!(*values, expected);
+                        values.copy_from_slice(&fresh);
+                    })
+                    .unwrap();
+                self.store(&of, &fresh);
+            }
+            5 => {
+                let expected: Vec<_> =
+                    positions(&of).into_iter().filter(|at| self.model[number(shape, *at)] == 3).collect();
+                assert_eq!(self.array.find_in(of.clone(), Field::whole(), &3).unwrap(), expected);
+                assert_eq!(self.array.count(of.clone(), Field::whole(), &3).unwrap(), expected.len());
+                let zeroes = self.model.iter().filter(|value| **value == 0).count();
+                assert_eq!(self.array.count(.., Field::whole(), &0).unwrap(), zeroes);
+            }
+            6 => {
+                let list: Vec<_> = positions(&of).into_iter().rev().take(20).collect();
+                let values: Vec<u16> = list.iter().map(|at| self.model[number(shape, *at)]).collect();
+                assert_eq!(self.array.gather(&list).unwrap(), values);
+                fresh.truncate(list.len());
+                self.array.scatter(&list, &fresh).unwrap();
+                list.iter().zip(&fresh).for_each(|(at, value)| self.model[number(shape, *at)] = *value);
+            }
+            _ => {
+                let inner = self.array.section(of.clone()).unwrap();
+                assert_eq!(inner.to_vec(..).unwrap(), self.of(&of));
+                self.array.elements().evict(..).unwrap();
+            }
+        }
+    }
+
+    fn store(&mut self, of: &Range<[usize; N]>, values: &[u16]) {
+        let shape = self.array.shape();
+        for (at, value) in positions(of).into_iter().zip(values) {
+            self.model[number(shape, at)] = *value;
+        }
+    }
+
+    fn finish(&self) {
+        assert_eq!(self.array.to_vec(..).unwrap(), self.model);
+        let all = [0; N]..self.array.shape();
+        for (i, at) in positions(&all).into_iter().enumerate() {
+            assert_eq!(self.array.ravel(at).unwrap(), i);
+            assert_eq!(self.array.unravel(i).unwrap(), at);
+        }
+        // Padding stays zero.
+        let elements = self.array.elements();
+        for index in 0..elements.len() {
+            if self.array.position_of(index).is_none() {
+                assert_eq!(elements.get(index).unwrap(), 0);
+            }
+        }
+    }
+}
+
+fn run<const N: usize>(seed: u64) {
+    let mut random = Numbers::new(seed);
+    let most = [40, 12, 7, 5][N - 1];
+    let shape: [usize; N] = std::array::from_fn(|_| random.below(most + 1));
+    let layout = match random.below(2) {
+        0 => NdLayout::RowMajor,
+        _ => NdLayout::Tiled(std::array::from_fn(|_| 1 + random.below(5))),
+    };
+    let (page_len, frames) = (1 + random.below(20), 1 + random.below(12));
+    let mut pair = Pair::new(shape, layout, page_len, frames);
+    for _ in 0..12 {
+        pair.step(&mut random);
+    }
+    pair.finish();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn arrays_are_as_vectors(seed in any::<u64>()) {
+        run::<1>(seed);
+        run::<2>(seed);
+        run::<3>(seed);
+        run::<4>(seed);
+    }
+}
+
+fn image(tile: Option<[usize; 2]>, frames: usize) -> Array<u32, 2> {
+    let builder = NdArray::<u32, 2>::builder([64, 64]).devices([std::sync::Arc::new(host())]);
+    let builder = match tile {
+        Some(tile) => builder.tile(tile),
+        None => builder,
+    };
+    let builder = builder.elements(|elements| {
+        elements.page_len(64).frames_per_channel(frames).eviction(EvictionPolicy::Lru).read_ahead(false)
+    });
+    let image = builder.build().unwrap();
+    let values: Vec<u32> = (0..64 * 64).collect();
+    image.write_box(.., &values).unwrap();
+    image.elements().evict(..).unwrap();
+    image.elements().reset_stats();
+    image
+}
+
+/// Pages of 64 elements that were fetched or used where they were.
+fn visits(image: &Array<u32, 2>) -> (u64, u64) {
+    let stats = image.elements().stats();
+    let total = stats.total();
+    (stats.hits + total.misses, total.bytes_from_device / 256)
+}
+
+#[test]
+fn a_box_visits_each_of_its_pages_once() {
+    // Even where there is but one frame.
+    for frames in [1, 64] {
+        let tiled = image(Some([8, 8]), frames);
+        tiled.to_vec([4, 4]..[20, 12]).unwrap();
+        assert_eq!(visits(&tiled), (6, 6), "{frames} frames");
+        let rows = image(None, frames);
+        rows.to_vec([4, 4]..[20, 12]).unwrap();
+        assert_eq!(visits(&rows), (16, 16), "{frames} frames");
+    }
+    let flat = NdArray::<u32, 2>::builder([64, 8])
+        .devices([std::sync::Arc::new(host())])
+        .elements(|elements| elements.page_len(64).frames_per_channel(1))
+        .build()
+        .unwrap();
+    flat.fill(.., 1).unwrap();
+    flat.elements().evict(..).unwrap();
+    flat.elements().reset_stats();
+    // Eight rows a page, of each of which the box has a part.
+    flat.to_vec([2, 1]..[30, 7]).unwrap();
+    assert_eq!(visits(&flat), (4, 4));
+}
+
+#[test]
+fn what_is_overwritten_whole_is_not_fetched() {
+    let tiled = image(Some([8, 8]), 64);
+    tiled.write_box([8, 8]..[24, 24], &[1; 256]).unwrap();
+    assert_eq!(visits(&tiled), (4, 0));
+    // A column of tiles' halves more: those are fetched, the others not.
+    tiled.elements().reset_stats();
+    tiled.write_box([24, 24]..[40, 36], &[2; 192]).unwrap();
+    assert_eq!(visits(&tiled), (4, 2));
+    assert_eq!(
+        tiled.to_vec([39, 34]..[41, 37]).unwrap(),
+        [2, 2, 39 * 64 + 36, 40 * 64 + 34, 40 * 64 + 35, 40 * 64 + 36]
+    );
+    // An edge tile is whole without its padding.
+    let odd = NdArray::<u32, 2>::builder([12, 12])
+        .devices([std::sync::Arc::new(host())])
+        .tile([8, 8])
+        .build()
+        .unwrap();
+    odd.fill(.., 7).unwrap();
+    odd.elements().evict(..).unwrap();
+    odd.elements().reset_stats();
+    odd.write_box([8, 8]..[12, 12], &[9; 16]).unwrap();
+    assert_eq!(odd.elements().stats().total().bytes_from_device, 0);
+    assert_eq!(odd.count(.., Field::whole(), &7).unwrap(), 128);
+    assert_eq!(odd.count(.., Field::whole(), &0).unwrap(), 0);
+}
+
+#[test]
+fn boxes_are_fetched_ahead_in_batches() {
+    let tiled = image(Some([8, 8]), 64);
+    tiled.to_vec([0, 0]..[16, 64]).unwrap();
+    let total = tiled.elements().stats().total();
+    assert_eq!((total.prefetches + total.misses, total.bytes_from_device), (16, 16 * 256));
+    assert!(total.submissions <= 4, "{total:?}");
+    tiled.elements().evict(..).unwrap();
+    tiled.elements().reset_stats();
+    tiled.prefetch([8, 8]..[24, 24]).unwrap();
+    assert_eq!(tiled.elements().stats().total().prefetches, 4);
+}
+
+#[test]
+fn tiles_cover_an_array_once_whatever_their_extent() {
+    for image in [image(Some([8, 8]), 8), image(None, 8)] {
+        for tiles in [image.tiles(), Tiles::new([64, 64], [10, 7]).unwrap()] {
+            let count = tiles.len();
+            let mut seen = 0;
+            image
+                .for_each_tile(tiles.clone(), MapMode::ReadWrite, |of, values| {
+                    let expected = positions(&of).into_iter().map(|[y, x]| (64 * y + x) as u32);
+                    assert!(values.iter().copied().eq(expected));
+                    values.iter_mut().for_each(|value| *value += 10_000);
+                    seen += 1;
+                })
+                .unwrap();
+            assert_eq!(seen, count);
+            image
+                .for_each_tile(tiles, MapMode::Write, |of, values| {
+                    assert!(values.iter().all(|value| *value == 0));
+                    positions(&of).into_iter().zip(values).for_each(|([y, x], value)| {
+                        *value = (64 * y + x) as u32;
+                    });
+                })
+                .unwrap();
+        }
+    }
+}
+
+#[cfg(feature = "rayon")]
+#[test]
+fn tiles_in_parallel_are_the_same() {
+    let image = image(Some([8, 8]), 16);
+    image
+        .par_for_each_tile(image.tiles(), MapMode::ReadWrite, |_, values| {
+            values.iter_mut().for_each(|value| *value *= 2);
+        })
+        .unwrap();
+    assert_eq!(image.to_vec(..).unwrap(), (0..64 * 64).map(|i| 2 * i).collect::<Vec<u32>>());
+}
+
+#[test]
+fn tiles_in_place_are_pages() {
+    let array = NdArray::<u32, 3>::builder([5, 5, 5])
+        .devices([std::sync::Arc::new(host())])
+        .tile([2, 2, 4])
+        .build()
+        .unwrap();
+    for at in positions(&([0; 3]..[3, 3, 2])) {
+        let mut tile = array.tile_mut(at).unwrap();
+        let of = tile.bounds();
+        for [z, y] in positions(&([0, 0]..[of.end[0] - of.start[0], of.end[1] - of.start[1]])) {
+            for (x, value) in (of.start[2]..).zip(tile.row_mut([z, y])) {
+                *value = ((of.start[0] + z) * 25 + (of.start[1] + y) * 5 + x) as u32;
+            }
+        }
+    }
+    assert_eq!(array.to_vec(..).unwrap(), (0..125).collect::<Vec<u32>>());
+    assert_eq!(array.tile([1, 0, 1]).unwrap().row([1, 1]), [3 * 25 + 5 + 4]);
+    assert_eq!(*image(None, 4).tile([0, 0]).unwrap_err().kind(), ErrorKind::NotTiled);
+    let outside = array.tile([0, 3, 0]).unwrap_err();
+    assert_eq!(*outside.kind(), ErrorKind::PositionOutside { axis: 1, index: 3, extent: 3 });
+}
+
+#[test]
+fn projections_of_sections_see_what_the_array_has() {
+    for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 3, 2])] {
+        let mut pair = Pair::new([4, 5, 6], layout, 16, 3);
+        let all = [0; 3]..[4, 5, 6];
+        let values: Vec<u16> = (0..120).collect();
+        pair.array.write_box(.., &values).unwrap();
+        pair.store(&all, &values);
+        let section = pair.array.section([1, 1, 2]..[4, 4, 6]).unwrap();
+        for axis in 0..3 {
+            for index in 0..section.shape()[axis] {
+                let plane = section.project::<2>(axis, index).unwrap();
+                let mut of = [1, 1, 2]..[4, 4, 6];
+                of.start[axis] += index;
+                of.end[axis] = of.start[axis] + 1;
+                assert_eq!(plane.to_vec(..).unwrap(), pair.of(&of));
+                assert_eq!(plane.len(), pair.of(&of).len());
+                plane.fill([1, 1]..[2, 2], 1000).unwrap();
+                let line = plane.project::<1>(0, 1).unwrap();
+                assert_eq!(line.get([1]).unwrap(), 1000);
+                line.set([1], pair.of(&of)[plane.shape()[1] + 1]).unwrap();
+            }
+        }
+        pair.finish();
+        let error = section.project::<2>(1, 3).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::PositionOutside { axis: 1, index: 3, extent: 3 });
+        let error = section.project::<2>(3, 0).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NoSuchAxis { axis: 3, axes: 3 });
+    }
+}
+
+#[test]
+fn misuse_is_an_error_that_names_the_values() {
+    let image = image(None, 4);
+    let kind = |result: vmarray::Result<()>| result.unwrap_err().kind().clone();
+    assert_eq!(kind(image.set([64, 0], 1)), ErrorKind::PositionOutside { axis: 0, index: 64, extent: 64 });
+    assert_eq!(
+        kind(image.read_box([0, 0]..[1, 65], &mut [])),
+        ErrorKind::BoxOutside { axis: 1, start: 0, end: 65, extent: 64 }
+    );
+    assert_eq!(
+        kind(image.write_box([0, 0]..[2, 2], &[1, 2, 3])),
+        ErrorKind::LengthMismatch { expected: 4, got: 3 }
+    );
+    assert_eq!(
+        kind(image.scatter(&[[0, 0], [9, 64]], &[1, 1])),
+        ErrorKind::PositionOutside { axis: 1, index: 64, extent: 64 }
+    );
+    assert_eq!(image.get([0, 0]).unwrap(), 0);
+    let elements = image.into_elements();
+    let mismatch = NdArray::from_elements(elements, [3, 5]).unwrap_err();
+    assert_eq!(*mismatch.kind(), ErrorKind::ShapeMismatch { shape: vec![3, 5], expected: 15, got: 64 * 64 });
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn views_of_any_strides_are_filled_and_stored() {
+    let image = image(Some([8, 8]), 8);
+    let expected = ndarray::Array2::from_shape_fn((10, 12), |(y, x)| ((y + 3) * 64 + x + 5) as u32);
+    assert_eq!(image.to_ndarray([3, 5]..[13, 17]).unwrap(), expected);
+    let mut backwards = ndarray::Array2::<u32>::zeros((12, 10));
+    let mut view = backwards.view_mut().reversed_axes();
+    view.invert_axis(ndarray::Axis(0));
+    image.read_view([3, 5], view.view_mut()).unwrap();
+    assert_eq!(view, expected);
+    let every_other = ndarray::Array2::from_shape_fn((20, 36), |(y, x)| (100 * y + x) as u32);
+    let thin = every_other.slice(ndarray::s![..;2, ..;3]);
+    image.write_view([3, 5], thin).unwrap();
+    assert_eq!(image.to_ndarray([3, 5]..[13, 17]).unwrap(), thin);
+    let error = image.read_view([0, 0], ndarray::Array1::zeros(4).view_mut()).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::RankMismatch { expected: 2, got: 1 });
+}
