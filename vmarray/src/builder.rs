@@ -85,6 +85,31 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
+    /// The same settings, but for the page length, for elements of another type.
+    pub(crate) fn twin<U: Element>(&self, len: usize) -> Builder<U, D> {
+        Builder {
+            len,
+            devices: match &self.devices {
+                Devices::Named(devices) => Devices::Named(devices.clone()),
+                Devices::Found(find) => Devices::Found(*find),
+            },
+            placement: self.placement.clone(),
+            page_len: None,
+            cache: self.cache,
+            eviction: self.eviction,
+            memory: self.memory,
+            fall_back: self.fall_back,
+            commit: self.commit,
+            read_ahead: self.read_ahead,
+            marker: PhantomData,
+        }
+    }
+
+    /// The same settings for another length, the page length included.
+    pub(crate) fn resized(&self, len: usize) -> Self {
+        Self { page_len: self.page_len, ..self.twin(len) }
+    }
+
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
     ///
     /// ```

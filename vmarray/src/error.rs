@@ -135,6 +135,20 @@ pub enum ErrorKind {
     /// Tiles in place are wanted of an array that is not stored in tiles.
     #[error("the array is stored row by row, not in tiles")]
     NotTiled,
+    /// There is no such row.
+    #[error("row {row} is outside of a ragged array of {rows} rows")]
+    RowOutside {
+        /// The row.
+        row: usize,
+        /// How many there are.
+        rows: usize,
+    },
+    /// Writing a row has failed before, so it has no contents.
+    #[error("row {row} was not written whole")]
+    RowIncomplete {
+        /// The first row of which this is so.
+        row: usize,
+    },
     /// There is no device to put pages on.
     #[error("there is no device to put pages on")]
     NoDevices,
