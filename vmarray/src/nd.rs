@@ -37,9 +37,9 @@ pub(crate) use shape::{
 
 /// An array of `N` dimensions, larger than RAM if need be, used by position from any number of threads.
 ///
-/// Its elements are those of a [`VirtualArray`], in an order that its [layout](NdLayout) tells: row-major, or tiled with
-/// one tile a page. All that is said there of consistency, cost and locks holds here. Positions have the slowest axis
-/// first, as in `[row, column]`, and boxes are ranges of positions, `[top, left]..[bottom, right]`, half open
+/// Its elements are those of a [`VirtualArray`], in an order that its [layout](NdLayout) tells: row-major, or tiled
+/// with one tile a page. All that is said there of consistency, cost and locks holds here. Positions have the slowest
+/// axis first, as in `[row, column]`, and boxes are ranges of positions, `[top, left]..[bottom, right]`, half open
 /// along each axis.
 ///
 /// # Access

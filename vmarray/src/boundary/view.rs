@@ -17,7 +17,8 @@ use crate::nd::{Grid, GridMut, NdArray, NdSection, Tiles, element_count, positio
 /// written there.
 ///
 /// Made by `bounded` of an array or a section, for writes with [`Checked`] unless
-/// [`with_writes`](Self::with_writes) says otherwise. Copied freely if its source is a reference, and used from any thread.
+/// [`with_writes`](Self::with_writes) says otherwise. Copied freely if its source is a reference, and used from any
+/// thread.
 ///
 /// ```
 /// use vmarray::NdArray;
@@ -219,8 +220,8 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
 
     /// Copies a window of an extent into a slice, in row-major order; any part of it may be outside.
     ///
-    /// Each page is visited once, however often the window shows its elements. A window that is all inside costs as much
-    /// as a box.
+    /// Each page is visited once, however often the window shows its elements. A window that is all inside costs as
+    /// much as a box.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, before anything is read;
@@ -277,8 +278,8 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         Ok(values)
     }
 
-    /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both directions of each
-    /// axis. It gets the box, and the window in row-major order. The next window is fetched ahead.
+    /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both directions of
+    /// each axis. It gets the box, and the window in row-major order. The next window is fetched ahead.
     ///
     /// # Errors
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow), [`NoMemory`](ErrorKind::NoMemory), and as
@@ -316,8 +317,8 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         Ok(())
     }
 
-    /// As [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order. Each thread has one
-    /// window, and fetches the next ahead.
+    /// As [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order. Each thread has
+    /// one window, and fetches the next ahead.
     ///
     /// # Errors
     /// As [`for_each_window`](Self::for_each_window); ends soon after the first.

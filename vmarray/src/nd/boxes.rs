@@ -20,8 +20,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 
     /// Copies a box into a slice, in row-major order.
     ///
-    /// Each page that the box touches is visited once. Pages are fetched ahead while others are copied; they stay in the
-    /// cache. Atomic by page.
+    /// Each page that the box touches is visited once. Pages are fetched ahead while others are copied; they stay in
+    /// the cache. Atomic by page.
     ///
     /// # Errors
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed),
@@ -44,7 +44,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 
     /// Copies a slice, in row-major order, into a box.
     ///
-    /// Each page that the box touches is visited once; those that are overwritten whole are not fetched. Atomic by page.
+    /// Each page that the box touches is visited once; those that are overwritten whole are not fetched. Atomic by
+    /// page.
     ///
     /// # Errors
     /// As [`read_box`](Self::read_box), and what [`VirtualArray::write`](crate::VirtualArray::write) reports; after an

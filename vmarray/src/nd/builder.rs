@@ -87,8 +87,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.tile(extent)
     }
 
-    /// Changes what describes the elements: their cache, their placement, and so on. The length is the shape's and, of a
-    /// tiled array, the page length is that of a tile, whatever is set here.
+    /// Changes what describes the elements: their cache, their placement, and so on. The length is the shape's and, of
+    /// a tiled array, the page length is that of a tile, whatever is set here.
     ///
     /// ```
     /// use vmarray::{EvictionPolicy, NdArray};

@@ -106,8 +106,8 @@ pub(crate) fn read<T: Element, D: Device, const N: usize>(
         pages,
         |_| Hold::Read,
         |page, piece| {
-            // SAFETY: the piece lies in the page, which nobody writes to while it is pinned, and in the places, which are
-            // borrowed exclusively, as `dense` and `strided` have checked and `from_raw`'s caller has promised.
+            // SAFETY: the piece lies in the page, which nobody writes to while it is pinned, and in the places, which
+            // are borrowed exclusively, as `dense` and `strided` have checked and `from_raw`'s caller has promised.
             unsafe {
                 let from = page.address().add(piece.at);
                 copy_block(&piece.extent, from, &strides, to.first.offset(piece.place), &to.strides);

@@ -128,8 +128,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Writes elements at many positions; of those that are named several times, the last.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) and [`LengthMismatch`](ErrorKind::LengthMismatch), before anything
-    /// is written; [`NoMemory`](ErrorKind::NoMemory); and what [`set`](Self::set) reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) and [`LengthMismatch`](ErrorKind::LengthMismatch), before
+    /// anything is written; [`NoMemory`](ErrorKind::NoMemory); and what [`set`](Self::set) reports.
     ///
     /// ```
     /// let image = vmarray::NdArray::<u8, 2>::new([50, 50])?;

@@ -178,8 +178,8 @@ impl<'a, T: Element, D: Device> Row<'a, VirtualArray<T, D>> {
     /// Copies a part into a new vector.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), with places in the row, and
-    /// what [`VirtualArray::to_vec`] reports.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), with places in the row,
+    /// and what [`VirtualArray::to_vec`] reports.
     ///
     /// ```
     /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;

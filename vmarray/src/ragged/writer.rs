@@ -18,8 +18,8 @@ use crate::error::{ErrorKind, Result};
 ///
 /// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add two
 /// numbers, and copy at the same time, but for those that copy to one page; whoever has many short rows
-/// pushes them [together](Self::push_joined). Where the capacity ends, arrays of at least twice the length are built, and
-/// all threads wait while what is there is copied.
+/// pushes them [together](Self::push_joined). Where the capacity ends, arrays of at least twice the length are built,
+/// and all threads wait while what is there is copied.
 ///
 /// ```
 /// use vmarray::RaggedArray;
@@ -82,12 +82,12 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }
 
-    /// Adds several rows that follow one another in `elements`, and returns their numbers, which do so as well. Costs one
-    /// reservation and two copies.
+    /// Adds several rows that follow one another in `elements`, and returns their numbers, which do so as well. Costs
+    /// one reservation and two copies.
     ///
     /// # Errors
-    /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), with nothing done, if the lengths are not
-    /// those of the elements.
+    /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), with nothing done, if the lengths are
+    /// not those of the elements.
     ///
     /// ```
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
