@@ -86,6 +86,8 @@ mod parallel;
 #[cfg(not(loom))]
 mod placement;
 #[cfg(not(loom))]
+mod profile;
+#[cfg(not(loom))]
 mod ragged;
 #[cfg(not(loom))]
 mod range;
@@ -119,6 +121,7 @@ mod facade {
     pub use crate::nd::{Grid, GridMut, NdArray, NdBuilder, NdLayout, NdSection, TileMut, TileRef, Tiles};
     pub use crate::page_guard::{PageMut, PageRef};
     pub use crate::placement::Placement;
+    pub use crate::profile::{Direction, Profile};
     pub use crate::ragged::{Items, Ragged, RaggedArray, RaggedBuilder, RaggedWriter, Row, Rows};
     pub use crate::stats::{ChannelStats, Stats};
 

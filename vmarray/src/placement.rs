@@ -1,6 +1,13 @@
 //! Which share of an array each device gets.
 
+mod shares;
+mod turns;
+
+pub(crate) use turns::take_turns;
+
 use crate::error::{ErrorKind, Result};
+use crate::profile::Direction;
+use shares::Demand;
 
 /// How the pages of an array are distributed over its devices.
 ///
@@ -10,6 +17,18 @@ use crate::error::{ErrorKind, Result};
 ///
 /// An array with fewer pages than channels has a channel for each page, the first of the turns: then shares are as near
 /// as that allows, and a device whose turn does not come gets nothing.
+///
+/// # Which one
+///
+/// All pages of a run are as fast as the slowest device that has some of them. An array of 5 GB over a card of 11 GB
+/// behind one lane (0.8 GB/s) and cards of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
+///
+/// | placement | channels | bytes by card | all together |
+/// |---|---|---|---|
+/// | `Equal` | 4, 4, 4 | 1.67, 1.67, 1.67 GB | 2.4 GB/s |
+/// | `Capacity` | 16, 12, 3 | 2.58, 1.94, 0.48 GB | 1.55 GB/s |
+/// | `Bandwidth(Both)` | 1, 4, 4 | 0.56, 2.22, 2.22 GB | does not fit: 2.22 of 2 GB |
+/// | `Balanced(Both)` | 1, 4, 3 | 0.62, 2.50, 1.88 GB | 6.4 GB/s |
 ///
 /// ```
 /// use vmarray::{Placement, VirtualArray};
@@ -36,19 +55,39 @@ pub enum Placement {
     /// device with less memory than one channel's part gets nothing: with a whole channel it would be full first, and
     /// the array the shorter for it.
     Capacity,
+    /// Channels in proportion to the [measured](crate::Profile) bandwidth of each device, whatever its memory:
+    /// [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if that is too little.
+    Bandwidth(Direction),
+    /// The highest measured bandwidth of all devices together at which the array fits the memory of each.
+    Balanced(Direction),
 }
 
 /// Channels of a device that gets an equal share: enough that threads rarely meet in one shard of the cache.
 const EQUAL_CHANNELS: u32 = 4;
-/// Channels of all devices together when shares follow their memory, and for each device if that is more.
-const CAPACITY_CHANNELS: usize = 32;
-const CAPACITY_CHANNELS_EACH: usize = 8;
+/// Channels of all devices together when shares follow what a device is, and for each device if that is more.
+const SHARED_CHANNELS: usize = 32;
+const SHARED_CHANNELS_EACH: usize = 8;
 /// Channel numbers stay below this.
 const CHANNELS_MAX: u64 = 1 << 16;
 
 impl Placement {
-    /// Channels by device, given what each can hold, in bytes.
-    pub(crate) fn channels(&self, usable_bytes: &[u64]) -> Result<Vec<u32>> {
+    /// The direction in which bandwidth is to be measured, if it matters.
+    pub(crate) fn direction(&self) -> Option<Direction> {
+        match self {
+            Self::Bandwidth(direction) | Self::Balanced(direction) => Some(*direction),
+            _ => None,
+        }
+    }
+
+    /// Channels by device, given the pages of the array, what each device can hold, in bytes, and how fast it is, in
+    /// bytes per second, if [that matters](Self::direction).
+    pub(crate) fn channels(
+        &self,
+        pages: u64,
+        page_bytes: u64,
+        usable_bytes: &[u64],
+        bandwidths: &[u64],
+    ) -> Result<Vec<u32>> {
         let devices = usable_bytes.len();
         if devices == 0 {
             return Err(ErrorKind::NoDevices.into());
@@ -60,6 +99,14 @@ impl Placement {
             }
             Self::Ratios(ratios) => in_lowest_terms(ratios.clone()),
             Self::Capacity => by_capacity(usable_bytes),
+            Self::Bandwidth(_) => {
+                let unlimited = vec![u64::MAX; devices];
+                Demand { pages, room: &unlimited, bandwidths }.best_shares(channels_shared(devices))
+            }
+            Self::Balanced(_) => {
+                let room: Vec<u64> = usable_bytes.iter().map(|bytes| bytes / page_bytes.max(1)).collect();
+                Demand { pages, room: &room, bandwidths }.best_shares(channels_shared(devices))
+            }
         };
         if channels.iter().all(|&n| n == 0) {
             return Err(ErrorKind::NoChannels { devices }.into());
@@ -93,50 +140,23 @@ fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
     a
 }
 
+/// How many channels there are at most when shares follow what a device is.
+fn channels_shared(devices: usize) -> u32 {
+    SHARED_CHANNELS.max(SHARED_CHANNELS_EACH * devices).min(CHANNELS_MAX as usize) as u32
+}
+
 /// Rounds down, so that no device gets more than its part; the largest gets one at least.
 fn by_capacity(usable_bytes: &[u64]) -> Vec<u32> {
     let all: u128 = usable_bytes.iter().map(|&b| u128::from(b)).sum();
     let largest = usable_bytes.iter().copied().max().unwrap_or(0);
-    let channels = CAPACITY_CHANNELS.max(CAPACITY_CHANNELS_EACH * usable_bytes.len()) as u128;
+    let channels = u128::from(channels_shared(usable_bytes.len()));
     let share = |bytes: u64| (u128::from(bytes) * channels).checked_div(all).unwrap_or(0) as u32;
     usable_bytes.iter().map(|&bytes| share(bytes).max(u32::from(bytes == largest))).collect()
-}
-
-/// The devices of the channels in turn: a device with twice the channels comes twice as often, at even distances.
-///
-/// Source: the smooth weighted round robin of nginx's balancer.
-pub(crate) fn take_turns(channels: &[u32]) -> Vec<usize> {
-    let total: i64 = channels.iter().map(|&n| i64::from(n)).sum();
-    let mut credit = vec![0_i64; channels.len()];
-    (0..total)
-        .map(|_| {
-            for (credit, &n) in credit.iter_mut().zip(channels) {
-                *credit += i64::from(n);
-            }
-            // The first of the largest.
-            let next = (0..credit.len()).rev().max_by_key(|&i| credit[i]).unwrap_or(0);
-            credit[next] -= total;
-            next
-        })
-        .collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn turns_follow_the_ratios_evenly() {
-        assert_eq!(take_turns(&[2, 2]), [0, 1, 0, 1]);
-        assert_eq!(take_turns(&[3, 1]), [0, 0, 1, 0]);
-        assert_eq!(take_turns(&[0, 2]), [1, 1]);
-        for ratios in [vec![5, 1, 1], vec![1, 2, 3, 4], vec![7], vec![0, 9, 1]] {
-            let turns = take_turns(&ratios);
-            for (device, &n) in ratios.iter().enumerate() {
-                assert_eq!(turns.iter().filter(|&&d| d == device).count(), n as usize);
-            }
-        }
-    }
 
     #[test]
     fn capacity_gives_nobody_more_than_its_part() {
@@ -153,7 +173,7 @@ mod tests {
     fn large_ratios_are_reduced_or_refused() {
         let channels = |ratios: &[u32]| {
             Placement::Ratios(ratios.to_vec())
-                .channels(&vec![1; ratios.len()])
+                .channels(1, 1, &vec![1; ratios.len()], &[])
                 .map_err(|error| error.kind().clone())
         };
         assert_eq!(channels(&[4, 2]), Ok(vec![4, 2]), "small ones are as stated");
@@ -169,13 +189,38 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        let kind =
-            |placement: Placement, usable: &[u64]| placement.channels(usable).unwrap_err().kind().clone();
+        let kind = |placement: Placement, usable: &[u64]| {
+            placement.channels(1, 1, usable, &[]).unwrap_err().kind().clone()
+        };
         assert_eq!(kind(Placement::Equal, &[]), ErrorKind::NoDevices);
         assert_eq!(kind(Placement::Ratios(vec![0, 0]), &[1, 1]), ErrorKind::NoChannels { devices: 2 });
         assert_eq!(
             kind(Placement::Ratios(vec![1]), &[1, 1]),
             ErrorKind::SharesMismatch { shares: 1, devices: 2 }
         );
+    }
+
+    #[test]
+    fn the_table_of_choices_is_right() {
+        const GB: u64 = 1_000_000_000;
+        let page_bytes = 65_536;
+        let pages = 5 * GB / page_bytes;
+        let usable = [11 * GB, 8 * GB, 2 * GB];
+        let bandwidths = [800_000_000, 3_200_000_000, 3_200_000_000];
+        let choice = |placement: Placement| {
+            let channels = placement.channels(pages, page_bytes, &usable, &bandwidths).unwrap();
+            let all: u32 = channels.iter().sum();
+            let bytes: Vec<u64> = channels
+                .iter()
+                .map(|&n| (5 * GB * u64::from(n) / u64::from(all)).div_ceil(GB / 100))
+                .collect();
+            let speed = channels.iter().zip(bandwidths).filter(|(n, _)| **n > 0);
+            let speed = speed.map(|(&n, b)| b * u64::from(all) / u64::from(n)).min().unwrap() / (GB / 100);
+            (channels, bytes, speed)
+        };
+        assert_eq!(choice(Placement::Equal), (vec![4, 4, 4], vec![167, 167, 167], 240));
+        assert_eq!(choice(Placement::Capacity), (vec![16, 12, 3], vec![259, 194, 49], 155));
+        assert_eq!(choice(Placement::Bandwidth(Direction::Both)), (vec![1, 4, 4], vec![56, 223, 223], 720));
+        assert_eq!(choice(Placement::Balanced(Direction::Both)), (vec![1, 4, 3], vec![63, 250, 188], 640));
     }
 }

@@ -1,0 +1,111 @@
+//! Shares by bandwidth, within the memory that there is.
+
+/// What is to be shared out.
+pub(super) struct Demand<'a> {
+    /// The pages of the array.
+    pub(super) pages: u64,
+    /// How many pages each device can hold.
+    pub(super) room: &'a [u64],
+    /// Bytes per second of each device. As many as there are rooms.
+    pub(super) bandwidths: &'a [u64],
+}
+
+impl Demand<'_> {
+    /// Channels by device, `most` at most, so that all devices together are as fast as can be while each has room for
+    /// its pages. If the array fits no way at all, shares follow the room, and somebody else refuses it.
+    ///
+    /// All pages of a run are there when the slowest device is done with its part, so the speed of the whole is the
+    /// least of bandwidth by share. For each number of channels the best shares are found by giving one channel after
+    /// the other to the device that is the fastest with one more; no later choice makes an earlier one worse.
+    pub(super) fn best_shares(&self, most: u32) -> Vec<u32> {
+        let mut best: Option<(f64, Vec<u32>)> = None;
+        for channels in 1..=most {
+            let Some(shares) = self.shares(channels) else { continue };
+            let speed = self.speed(&shares);
+            // The fewest channels that are as good.
+            if best.as_ref().is_none_or(|(known, _)| speed > known * 1.001) {
+                best = Some((speed, shares));
+            }
+        }
+        let Some((_, mut shares)) = best else { return self.by_room(most) };
+        // A device alone would have a single shard of the cache, in which all threads meet.
+        let all: u32 = shares.iter().sum();
+        if all < super::EQUAL_CHANNELS {
+            let times = super::EQUAL_CHANNELS.div_ceil(all);
+            let more: Vec<u32> = shares.iter().map(|n| n * times).collect();
+            if self.fits(&more) {
+                shares = more;
+            }
+        }
+        shares
+    }
+
+    fn shares(&self, channels: u32) -> Option<Vec<u32>> {
+        let each = self.pages.div_ceil(u64::from(channels));
+        let mut shares = vec![0_u32; self.room.len()];
+        for _ in 0..channels {
+            let speed = |device: usize| self.bandwidths[device] as f64 / f64::from(shares[device] + 1);
+            let next = (0..shares.len())
+                .filter(|&device| (u64::from(shares[device]) + 1).saturating_mul(each) <= self.room[device])
+                // The first of the fastest.
+                .rev()
+                .max_by(|&a, &b| speed(a).total_cmp(&speed(b)))?;
+            shares[next] += 1;
+        }
+        Some(shares)
+    }
+
+    fn fits(&self, shares: &[u32]) -> bool {
+        let each = self.pages.div_ceil(u64::from(shares.iter().sum::<u32>()).max(1));
+        shares.iter().zip(self.room).all(|(&n, &room)| u64::from(n).saturating_mul(each) <= room)
+    }
+
+    /// Bytes per second of all devices together.
+    fn speed(&self, shares: &[u32]) -> f64 {
+        let all: u32 = shares.iter().sum();
+        let used = shares.iter().zip(self.bandwidths).filter(|(n, _)| **n > 0);
+        used.map(|(&n, &bandwidth)| bandwidth as f64 * f64::from(all) / f64::from(n)).fold(f64::MAX, f64::min)
+    }
+
+    fn by_room(&self, most: u32) -> Vec<u32> {
+        let all: u128 = self.room.iter().map(|&pages| u128::from(pages)).sum();
+        let share = |pages: u64| (u128::from(pages) * u128::from(most)).checked_div(all).unwrap_or(0) as u32;
+        self.room.iter().map(|&pages| share(pages).max(1)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        /// No other shares of as many channels are faster, and nobody gets more than fits.
+        #[test]
+        fn shares_fit_and_are_the_best(
+            pages in 1_u64..200,
+            devices in proptest::collection::vec((0_u64..150, 1_u64..20), 1..4),
+        ) {
+            let (room, bandwidths): (Vec<u64>, Vec<u64>) = devices.into_iter().unzip();
+            let demand = Demand { pages, room: &room, bandwidths: &bandwidths };
+            for channels in 1..=6_u32 {
+                let mut best = None::<f64>;
+                let mut all = vec![vec![]];
+                for _ in &room {
+                    all = all.into_iter()
+                        .flat_map(|shares: Vec<u32>| (0..=channels).map(move |n| [&shares[..], &[n]].concat()))
+                        .collect();
+                }
+                for shares in all.iter().filter(|s| s.iter().sum::<u32>() == channels && demand.fits(s)) {
+                    best = Some(best.unwrap_or(0.0).max(demand.speed(shares)));
+                }
+                let found = demand.shares(channels);
+                prop_assert_eq!(found.is_some(), best.is_some());
+                if let (Some(found), Some(best)) = (found, best) {
+                    prop_assert!(demand.fits(&found));
+                    prop_assert!(demand.speed(&found) >= best * 0.999_999, "{:?} has {}, not {}", found, demand.speed(&found), best);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,38 @@
+//! In which order the channels of several devices follow one another.
+
+/// The devices of the channels in turn: a device with twice the channels comes twice as often, at even distances.
+///
+/// Source: the smooth weighted round robin of nginx's balancer.
+pub(crate) fn take_turns(channels: &[u32]) -> Vec<usize> {
+    let total: i64 = channels.iter().map(|&n| i64::from(n)).sum();
+    let mut credit = vec![0_i64; channels.len()];
+    (0..total)
+        .map(|_| {
+            for (credit, &n) in credit.iter_mut().zip(channels) {
+                *credit += i64::from(n);
+            }
+            // The first of the largest.
+            let next = (0..credit.len()).rev().max_by_key(|&i| credit[i]).unwrap_or(0);
+            credit[next] -= total;
+            next
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn turns_follow_the_ratios_evenly() {
+        assert_eq!(take_turns(&[2, 2]), [0, 1, 0, 1]);
+        assert_eq!(take_turns(&[3, 1]), [0, 0, 1, 0]);
+        assert_eq!(take_turns(&[0, 2]), [1, 1]);
+        for ratios in [vec![5, 1, 1], vec![1, 2, 3, 4], vec![7], vec![0, 9, 1]] {
+            let turns = take_turns(&ratios);
+            for (device, &n) in ratios.iter().enumerate() {
+                assert_eq!(turns.iter().filter(|&&d| d == device).count(), n as usize);
+            }
+        }
+    }
+}
