@@ -94,6 +94,8 @@ mod range;
 #[cfg(not(loom))]
 mod read_ahead;
 #[cfg(not(loom))]
+mod section;
+#[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
 mod trace;
@@ -123,6 +125,10 @@ mod facade {
     pub use crate::placement::Placement;
     pub use crate::profile::{Direction, Profile};
     pub use crate::ragged::{Items, Ragged, RaggedArray, RaggedBuilder, RaggedWriter, Row, Rows};
+    pub use crate::section::{
+        Section, SectionCursor, SectionCursorMut, SectionMut, SectionPage, SectionPageMut, SectionPages,
+        SectionPagesMut, SharedSection,
+    };
     pub use crate::stats::{ChannelStats, Stats};
 
     pub use backend_api::{self as device, Commit, Device, HostMemory};

@@ -1,0 +1,106 @@
+//! Sections that own their array together with others.
+
+use std::ops::{Range, RangeBounds};
+use std::sync::Arc;
+
+use backend_api::Device;
+
+use super::{Section, SectionMut};
+use crate::any::AnyDevice;
+use crate::array::VirtualArray;
+use crate::element::Element;
+use crate::error::Result;
+use crate::range::checked as checked_range;
+
+/// A range of an array that is kept alive by it: for threads and tasks that outlive the scope of the array.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vmarray::{SharedSection, VirtualArray};
+///
+/// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
+/// let halves = [SharedSection::new(&array, ..500)?, SharedSection::new(&array, 500..)?];
+/// let threads = halves.map(|half| std::thread::spawn(move || half.as_section_mut().fill(.., 3)));
+/// for thread in threads {
+///     thread.join().unwrap()?;
+/// }
+/// assert_eq!(array.get(999)?, 3);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct SharedSection<T: Element, D: Device = AnyDevice> {
+    array: Arc<VirtualArray<T, D>>,
+    range: Range<usize>,
+}
+
+impl<T: Element, D: Device> SharedSection<T, D> {
+    /// A range of an array, which lives at least as long.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use vmarray::{SharedSection, VirtualArray};
+    /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
+    /// assert!(SharedSection::new(&array, 900..1001).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn new(array: &Arc<VirtualArray<T, D>>, range: impl RangeBounds<usize>) -> Result<Self> {
+        Ok(Self { array: Arc::clone(array), range: array.checked_range(range)? })
+    }
+
+    /// A section of the section.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use vmarray::{SharedSection, VirtualArray};
+    /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
+    /// let part = SharedSection::new(&array, 100..200)?.section(50..)?;
+    /// assert_eq!(part.as_section().range(), 150..200);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn section(&self, range: impl RangeBounds<usize>) -> Result<Self> {
+        let range = checked_range(range, self.range.len())?;
+        let range = self.range.start + range.start..self.range.start + range.end;
+        Ok(Self { array: Arc::clone(&self.array), range })
+    }
+
+    /// The section, for reading.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use vmarray::{SharedSection, VirtualArray};
+    /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
+    /// assert_eq!(SharedSection::new(&array, 100..200)?.as_section().get(5)?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_section(&self) -> Section<'_, T, D> {
+        Section { array: &self.array, start: self.range.start, len: self.range.len() }
+    }
+
+    /// The section, for reading and writing.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// # use vmarray::{SharedSection, VirtualArray};
+    /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
+    /// SharedSection::new(&array, 100..200)?.as_section_mut().set(5, 1)?;
+    /// assert_eq!(array.get(105)?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn as_section_mut(&self) -> SectionMut<'_, T, D> {
+        SectionMut { section: self.as_section() }
+    }
+}
+
+impl<T: Element, D: Device> Clone for SharedSection<T, D> {
+    fn clone(&self) -> Self {
+        Self { array: Arc::clone(&self.array), range: self.range.clone() }
+    }
+}
