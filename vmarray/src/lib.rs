@@ -26,6 +26,7 @@
 //! | `opencl` | yes | cards of all vendors through OpenCL |
 //! | `host` | yes | host RAM, or a file, as a device |
 //! | `rayon` | no | parallel forms of the iterators |
+//! | `memmap2` | no | mapped files as homes of sources |
 //! | `ndarray` | no | boxes in and out of views of the `ndarray` crate |
 //! | `serde` | no | statistics and settings can be serialised |
 //! | `tracing` | no | warnings and events go to `tracing` |
@@ -96,6 +97,8 @@ mod read_ahead;
 #[cfg(not(loom))]
 mod section;
 #[cfg(not(loom))]
+mod source;
+#[cfg(not(loom))]
 mod stats;
 #[cfg(not(loom))]
 mod trace;
@@ -128,6 +131,10 @@ mod facade {
     pub use crate::section::{
         Section, SectionCursor, SectionCursorMut, SectionMut, SectionPage, SectionPageMut, SectionPages,
         SectionPagesMut, SharedSection,
+    };
+    pub use crate::source::{
+        Home, HomeMut, PageState, Source, SourceBuilder, SourceSection, SourceSectionMut, Synchronize,
+        Unfinished,
     };
     pub use crate::stats::{ChannelStats, Stats};
 

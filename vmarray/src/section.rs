@@ -31,8 +31,8 @@ pub use pages::{SectionPage, SectionPageMut, SectionPages, SectionPagesMut};
 /// copied, sent to other threads and cut up again at no cost. Any number of sections may overlap. It holds nothing, so
 /// dropping it changes nothing: pages stay in the cache.
 ///
-/// Operations concern the elements of the section and no others, with the consistency and the errors of the operation of
-/// the same name on [`VirtualArray`]. Only the pages that the section touches are written back, fetched or searched.
+/// Operations concern the elements of the section and no others, with the consistency and the errors of the operation
+/// of the same name on [`VirtualArray`]. Only the pages that the section touches are written back, fetched or searched.
 ///
 /// ```
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;

@@ -32,3 +32,11 @@ pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_
     #[cfg(not(feature = "tracing"))]
     eprintln!("vmarray: {device} cannot be used: {error}");
 }
+
+/// A source was dropped whose devices had newer elements that they do not give.
+pub(crate) fn not_brought_home(error: &crate::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::error!(%error, "a source was dropped, and elements that were newer on its devices are lost");
+    #[cfg(not(feature = "tracing"))]
+    eprintln!("vmarray: a source was dropped, and elements that were newer on its devices are lost: {error}");
+}

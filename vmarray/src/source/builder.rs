@@ -1,0 +1,272 @@
+//! Describing and building sources.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use backend_api::{Device, HostMemory};
+
+use super::Source;
+use super::channel::{Channel, ChannelPlan, HomeBytes};
+use super::core::Core;
+use super::directory::{Cuts, Entry};
+use super::home::Home;
+use crate::any::AnyDevice;
+use crate::element::{Element, Layout};
+use crate::error::{ErrorKind, Result};
+use crate::evict::EvictionPolicy;
+use crate::placement::{Placement, take_turns};
+use crate::trace;
+
+/// The page size that the default page length comes closest to without exceeding it.
+const PAGE_BYTES: usize = 256 << 10;
+/// How many slots a channel has at most.
+const SLOTS_MAX: usize = 1 << 30;
+
+#[derive(Debug)]
+enum Devices<D: Device> {
+    Named(Vec<Arc<D>>),
+    /// To be looked for when the source is built.
+    Found(fn() -> Result<Vec<Arc<D>>>),
+}
+
+/// Describes a [`Source`]; every setting has a default that works.
+///
+/// | setting | default |
+/// |---|---|
+/// | devices | [those of the machine](crate::devices) |
+/// | placement | equal shares |
+/// | page length | the power of two that makes a page 256 KiB long, or just below |
+/// | device memory | as much as the elements take, three quarters of what is usable at most |
+/// | eviction | CLOCK |
+/// | import | none: copies go through page-locked staging memory |
+///
+/// ```
+/// use vmarray::{EvictionPolicy, Field, Source};
+/// // 4 MB of elements, searched through 1 MiB of device memory.
+/// let source = Source::builder(vec![1_u32; 1_000_000])
+///     .device_bytes(1 << 20)
+///     .page_len(1 << 14)
+///     .eviction(EvictionPolicy::TwoQueue)
+///     .build()?;
+/// assert_eq!(source.count(.., Field::whole(), &1)?, 1_000_000);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "describes a source; `build` makes it"]
+pub struct SourceBuilder<T: Element, H: Home<T>, D: Device = AnyDevice> {
+    home: H,
+    devices: Devices<D>,
+    placement: Placement,
+    page_len: Option<usize>,
+    device_bytes: Option<u64>,
+    eviction: EvictionPolicy,
+    import: Option<HostMemory>,
+    marker: PhantomData<fn() -> T>,
+}
+
+impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
+    pub(super) fn new(home: H) -> Self {
+        Self {
+            home,
+            devices: Devices::Found(crate::discovery::devices),
+            placement: Placement::default(),
+            page_len: None,
+            device_bytes: None,
+            eviction: EvictionPolicy::default(),
+            import: None,
+            marker: PhantomData,
+        }
+    }
+}
+
+impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
+    /// Works on these devices. Their type may change, so this comes first or nowhere.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Source, host::HostDevice};
+    /// let device = Arc::new(HostDevice::new(1 << 20)?);
+    /// let source = Source::builder(vec![0_u32; 1000]).devices([device]).build()?;
+    /// assert_eq!(source.len(), 1000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
+        SourceBuilder {
+            home: self.home,
+            devices: Devices::Named(devices.into_iter().collect()),
+            placement: self.placement,
+            page_len: self.page_len,
+            device_bytes: self.device_bytes,
+            eviction: self.eviction,
+            import: self.import,
+            marker: PhantomData,
+        }
+    }
+
+    /// How the pages are distributed over the devices.
+    ///
+    /// ```
+    /// use vmarray::{Placement, Source};
+    /// let source = Source::builder(vec![0_u32; 1000]).placement(Placement::Equal).build()?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// How many elements a page has. A 64th of it, a block, is what is copied at least.
+    ///
+    /// ```
+    /// use vmarray::Source;
+    /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
+    /// assert_eq!((source.page_len(), source.block_len()), (128, 2));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn page_len(mut self, elements: usize) -> Self {
+        self.page_len = Some(elements);
+        self
+    }
+
+    /// How much device memory is taken, of all devices together. Each channel takes a page at least.
+    ///
+    /// ```
+    /// use vmarray::Source;
+    /// let source = Source::builder(vec![0_u32; 1000]).page_len(10).device_bytes(800).build()?;
+    /// assert!(source.device_bytes() <= 800);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn device_bytes(mut self, bytes: u64) -> Self {
+        self.device_bytes = Some(bytes);
+        self
+    }
+
+    /// Which pages give up their device memory first.
+    ///
+    /// ```
+    /// use vmarray::{EvictionPolicy, Source};
+    /// let source = Source::builder(vec![0_u32; 1000]).eviction(EvictionPolicy::Lru).build()?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
+        self.eviction = policy;
+        self
+    }
+
+    /// Makes the elements' memory known to the devices, which then copy from and to it without a stop in between:
+    /// page-locked ([`HostMemory::Pinned`]), which is slow to do and fast to use, or as it is. Where that is refused,
+    /// copies go through staging memory.
+    ///
+    /// Only for memory that the home owns:
+    ///
+    /// ```
+    /// use vmarray::{HostMemory, Source};
+    /// let source = Source::builder(vec![0_u32; 1000]).import(HostMemory::Pageable).build()?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// Borrowed memory can be freed while a leaked source still has it known to a driver, so this does not compile:
+    ///
+    /// ```compile_fail
+    /// use vmarray::{HostMemory, Source};
+    /// let mut elements = [0_u32; 1000];
+    /// let source = Source::builder(&mut elements[..]).import(HostMemory::Pageable).build()?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn import(mut self, kind: HostMemory) -> Self {
+        const { assert!(H::OWNED, "only memory that its home owns can be made known to devices") };
+        self.import = Some(kind);
+        self
+    }
+
+    /// Builds the source. Takes device memory at once; copies nothing.
+    ///
+    /// # Errors
+    /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
+    /// [`NoDevices`](ErrorKind::NoDevices), [`NoChannels`](ErrorKind::NoChannels),
+    /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
+    /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
+    /// [`Device`](ErrorKind::Device) for refused memory. The home is dropped then; lend it (`&mut [T]`) to keep it.
+    ///
+    /// ```
+    /// use vmarray::{ErrorKind, Source};
+    /// let error = Source::builder(vec![0_u32; 1000]).page_len(0).build().unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
+    /// ```
+    pub fn build(self) -> Result<Source<T, H, D>> {
+        let mut home = Box::new(self.home);
+        let memory = home.memory();
+        let (first, len) = (memory.cast::<T>(), memory.len());
+        let element_bytes = Layout::<T>::BYTES;
+        let page_len = self.page_len.unwrap_or_else(|| {
+            let most = (PAGE_BYTES / element_bytes).max(1);
+            (1 << most.ilog2()).min(len.max(1).next_power_of_two())
+        });
+        if page_len == 0 {
+            return Err(ErrorKind::ZeroPageLength.into());
+        }
+        let page_bytes = page_len
+            .checked_mul(element_bytes)
+            .filter(|&bytes| bytes <= isize::MAX as usize / 64)
+            .ok_or(ErrorKind::PageTooLong { page_len, element_bytes })?;
+        let devices = match self.devices {
+            Devices::Named(devices) => devices,
+            Devices::Found(find) => find()?,
+        };
+        let usable = devices
+            .iter()
+            .map(|d| Ok(d.memory()?.usable_bytes))
+            .collect::<Result<Vec<u64>, backend_api::Error>>()?;
+        let cuts = Cuts::new(len, page_len);
+        let pages = cuts.pages();
+        let mut turns = take_turns(&self.placement.channels(&usable)?);
+        turns.truncate(pages.max(1));
+        let slots = |channel: usize| -> usize {
+            let device = turns[channel];
+            let sharers = turns.iter().filter(|&&other| other == device).count() as u64;
+            let bytes = match self.device_bytes {
+                Some(bytes) => bytes / turns.len() as u64,
+                None => usable[device] / 4 * 3 / sharers,
+            };
+            let of_channel = pages.saturating_sub(channel).div_ceil(turns.len());
+            usize::try_from(bytes / page_bytes as u64)
+                .unwrap_or(SLOTS_MAX)
+                .min(of_channel)
+                .clamp(1, SLOTS_MAX)
+        };
+        for (number, device) in devices.iter().enumerate() {
+            let asked_bytes: u64 = (0..turns.len())
+                .filter(|&channel| turns[channel] == number)
+                .map(|channel| slots(channel) as u64 * page_bytes as u64)
+                .sum();
+            if asked_bytes > usable[number] {
+                let device = device.info().to_string();
+                return Err(
+                    ErrorKind::DoesNotFit { device, asked_bytes, usable_bytes: usable[number] }.into()
+                );
+            }
+        }
+        let mut entries = Vec::new();
+        entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
+        entries.resize_with(pages, Entry::new);
+        let channels = (0..turns.len())
+            .map(|index| {
+                let mut channel = Channel::new(ChannelPlan {
+                    device: Arc::clone(&devices[turns[index]]),
+                    slots: slots(index),
+                    home: HomeBytes { first: first.cast(), element_bytes, cuts },
+                    policy: self.eviction,
+                })?;
+                if let Some(kind) = self.import.filter(|_| H::OWNED && len > 0) {
+                    // SAFETY: the home owns its memory, so that it stays allocated until the home is dropped, which is
+                    // after the channel.
+                    if let Err(error) = unsafe { channel.import_home(kind) } {
+                        trace::pin_refused(&error);
+                    }
+                }
+                Ok(channel)
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(Source { core: Box::new(Core::new(first, cuts, entries.into(), channels)), home })
+    }
+}

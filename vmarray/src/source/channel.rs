@@ -1,0 +1,543 @@
+//! One channel of a source: a bounded number of slots on a device, and the copies between them and the home.
+
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use backend_api::{
+    Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostId, HostMemory, HostSpan, Queue, Ticket,
+    Transfer,
+};
+use parking_lot::{Mutex, RwLockWriteGuard};
+
+use super::directory::{Cuts, Entry};
+use super::staging::{Staging, pinned};
+use crate::error::Result;
+use crate::evict::{EvictionPolicy, Evictor, Verdict};
+use crate::stats::Counters;
+
+/// How much is copied by way of one piece of staging memory.
+const CHUNK_BYTES: usize = 8 << 20;
+/// How many copies a submission has at most.
+const BATCH: usize = 256;
+/// How many buffers for answers and single pages are kept.
+const SPARE: usize = 8;
+/// In place of the page of a slot that has none.
+const NO_PAGE: usize = usize::MAX;
+
+/// Where a source's elements are at home, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct HomeBytes {
+    pub(super) first: NonNull<u8>,
+    pub(super) element_bytes: usize,
+    pub(super) cuts: Cuts,
+}
+
+// SAFETY: an address and figures; who may touch the bytes is decided by the directory's locks.
+unsafe impl Send for HomeBytes {}
+// SAFETY: as above.
+unsafe impl Sync for HomeBytes {}
+
+impl HomeBytes {
+    /// # Safety
+    /// The offset is within the home's bytes.
+    unsafe fn at(&self, offset: usize) -> *mut u8 {
+        // SAFETY: vouched for by the caller.
+        unsafe { self.first.as_ptr().add(offset) }
+    }
+}
+
+/// Blocks of a page that has a slot.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PageBlocks {
+    pub(super) page: usize,
+    pub(super) slot: u32,
+    pub(super) blocks: u64,
+}
+
+/// Bytes that follow one another both at home and on the device.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    home: usize,
+    device: u64,
+    bytes: usize,
+}
+
+/// Memory of the program that the device was told of.
+#[derive(Debug)]
+struct Import<D: Device> {
+    device: Arc<D>,
+    id: HostId,
+}
+
+impl<D: Device> Drop for Import<D> {
+    fn drop(&mut self) {
+        self.device.release_host(self.id);
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Channel<D: Device> {
+    // Declared first, dropped first: ending a queue waits for its work.
+    uploads: Queue<D>,
+    downloads: Queue<D>,
+    kernels: Queue<D>,
+    import: Option<Import<D>>,
+    slots: DeviceBuffer<D>,
+    device: Arc<D>,
+    page_bytes: usize,
+    home: HomeBytes,
+    /// Held by whoever works on several pages.
+    pub(super) pool: Mutex<Pool<D>>,
+    spare: Mutex<Vec<HostBuffer<D>>>,
+    pub(super) counters: Counters,
+}
+
+/// Who has which slot.
+#[derive(Debug)]
+pub(super) struct Pool<D: Device> {
+    /// The page of each slot.
+    pages: Vec<usize>,
+    /// Whether the slot was used again since the policy last asked.
+    referenced: Vec<bool>,
+    free: Vec<u32>,
+    evictor: Evictor,
+    pub(super) staging: Staging<D>,
+}
+
+impl<D: Device> Pool<D> {
+    pub(super) fn slots(&self) -> usize {
+        self.pages.len()
+    }
+
+    /// A page that has a slot is used.
+    pub(super) fn touched(&mut self, slot: u32) {
+        self.referenced[slot as usize] = true;
+        self.evictor.touched(slot);
+    }
+
+    /// A page gets a slot that nobody has.
+    pub(super) fn adopt(&mut self, slot: u32, page: usize) {
+        self.pages[slot as usize] = page;
+        self.referenced[slot as usize] = false;
+        self.evictor.inserted(slot, page as u64);
+    }
+
+    /// A page has given up its slot.
+    pub(super) fn disown(&mut self, slot: u32) {
+        self.evictor.removed(slot);
+        self.pages[slot as usize] = NO_PAGE;
+        self.free.push(slot);
+    }
+
+    /// The pages that have slots.
+    pub(super) fn tenants(&self) -> impl Iterator<Item = usize> + '_ {
+        self.pages.iter().copied().filter(|&page| page != NO_PAGE)
+    }
+}
+
+/// What a channel is built from.
+pub(super) struct ChannelPlan<D> {
+    pub(super) device: Arc<D>,
+    pub(super) slots: usize,
+    pub(super) home: HomeBytes,
+    pub(super) policy: EvictionPolicy,
+}
+
+impl<D: Device> Channel<D> {
+    pub(super) fn new(plan: ChannelPlan<D>) -> Result<Self> {
+        let ChannelPlan { device, slots, home, policy } = plan;
+        let page_bytes = home.cuts.page_len * home.element_bytes;
+        let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
+        let pool = Pool {
+            pages: vec![NO_PAGE; slots],
+            referenced: vec![false; slots],
+            // Taken from the end, so ascending.
+            free: (0..slots as u32).rev().collect(),
+            evictor: Evictor::new(policy, slots),
+            staging: Staging::new(&device, chunk_bytes),
+        };
+        Ok(Self {
+            uploads: Queue::new(&device)?,
+            downloads: Queue::new(&device)?,
+            kernels: Queue::new(&device)?,
+            import: None,
+            slots: DeviceBuffer::new(&device, (slots * page_bytes) as u64, Commit::Lazy)?,
+            device,
+            page_bytes,
+            home,
+            pool: Mutex::new(pool),
+            spare: Mutex::default(),
+            counters: Counters::default(),
+        })
+    }
+
+    /// Tells the device of the home, so that it copies without a stop in between.
+    ///
+    /// # Safety
+    /// The home's memory stays allocated until the channel is dropped, also if the channel never is.
+    pub(super) unsafe fn import_home(&mut self, kind: HostMemory) -> backend_api::Result<()> {
+        let bytes = self.home.cuts.len * self.home.element_bytes;
+        // SAFETY: vouched for by the caller; nothing is downloaded to memory that cannot be written to, since nothing
+        // becomes dirty then.
+        let id = unsafe { self.device.import_host(self.home.first, bytes, kind)? };
+        self.import = Some(Import { device: Arc::clone(&self.device), id });
+        Ok(())
+    }
+
+    pub(super) fn device(&self) -> &Arc<D> {
+        &self.device
+    }
+
+    pub(super) fn kernels(&self) -> &Queue<D> {
+        &self.kernels
+    }
+
+    pub(super) fn slot_bytes(&self) -> u64 {
+        self.slots.bytes()
+    }
+
+    /// The place of an element of a slot.
+    pub(super) fn place(&self, slot: u32, at: usize) -> DeviceSpan {
+        self.slots.at(slot as u64 * self.page_bytes as u64 + (at * self.home.element_bytes) as u64)
+    }
+
+    fn pieces(&self, pages: &[PageBlocks]) -> Vec<Piece> {
+        let mut pieces: Vec<Piece> = Vec::new();
+        let HomeBytes { element_bytes, cuts, .. } = self.home;
+        for &PageBlocks { page, slot, blocks } in pages {
+            for range in cuts.ranges(page, blocks) {
+                let piece = Piece {
+                    home: (page * cuts.page_len + range.start) * element_bytes,
+                    device: self.place(slot, range.start).offset,
+                    bytes: range.len() * element_bytes,
+                };
+                match pieces.last_mut() {
+                    Some(last)
+                        if last.home + last.bytes == piece.home
+                            && last.device + last.bytes as u64 == piece.device =>
+                    {
+                        last.bytes += piece.bytes;
+                    }
+                    _ => pieces.push(piece),
+                }
+            }
+        }
+        pieces
+    }
+
+    fn upload_of(&self, piece: &Piece, from: HostSpan) -> Transfer {
+        Transfer::Upload { from, to: self.slots.at(piece.device), bytes: piece.bytes as u64 }
+    }
+
+    fn download_of(&self, piece: &Piece, to: HostSpan) -> Transfer {
+        Transfer::Download { from: self.slots.at(piece.device), to, bytes: piece.bytes as u64 }
+    }
+
+    fn submit(&self, queue: &Queue<D>, transfers: &[Transfer]) -> Result<Ticket> {
+        self.counters.submissions.add(1);
+        Ok(queue.submit(transfers)?)
+    }
+
+    /// Starts to copy blocks from home to the device. The caller holds the pages. Adds the tickets of all that is under
+    /// way, also if it fails.
+    pub(super) fn fetch(
+        &self,
+        staging: &mut Staging<D>,
+        pages: &[PageBlocks],
+        tickets: &mut Vec<Ticket>,
+    ) -> Result<u64> {
+        let pieces = self.pieces(pages);
+        let bytes: u64 = pieces.iter().map(|piece| piece.bytes as u64).sum();
+        if let Some(import) = &self.import {
+            for batch in pieces.chunks(BATCH) {
+                let copy = |piece: &Piece| self.upload_of(piece, HostSpan::new(import.id, piece.home as u64));
+                tickets.push(self.submit(&self.uploads, &batch.iter().map(copy).collect::<Vec<_>>())?);
+            }
+        } else {
+            for batch in batches(&pieces, staging.chunk_bytes()) {
+                let chunk = staging.next()?;
+                let (mut at, mut transfers) = (0, Vec::with_capacity(batch.len()));
+                for piece in &batch {
+                    let buffer = staging.chunk(chunk);
+                    // SAFETY: the piece is within the home, and nobody writes to it while the page is held.
+                    let bytes = unsafe { std::slice::from_raw_parts(self.home.at(piece.home), piece.bytes) };
+                    buffer.write(at, bytes);
+                    transfers.push(self.upload_of(piece, buffer.at(at as u64)));
+                    at += piece.bytes;
+                }
+                let ticket = self.submit(&self.uploads, &transfers)?;
+                staging.busy(chunk, ticket);
+                tickets.push(ticket);
+            }
+        }
+        self.counters.bytes_to_device.add(bytes);
+        Ok(bytes)
+    }
+
+    /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes the
+    /// outcome; after an error any of the blocks may be home or not.
+    pub(super) fn bring_home(&self, staging: &mut Staging<D>, pages: &[PageBlocks]) -> Result<()> {
+        let pieces = self.pieces(pages);
+        if self.import.is_some() {
+            return self.bring_home_directly(&pieces);
+        }
+        let land =
+            |staging: &Staging<D>, (ticket, chunk, batch): (Ticket, usize, Vec<Piece>)| -> Result<()> {
+                self.device.wait(ticket)?;
+                let mut at = 0;
+                for piece in batch {
+                    // SAFETY: the caller has the page exclusively.
+                    unsafe { self.land(staging.chunk(chunk), at, &piece) };
+                    at += piece.bytes;
+                }
+                Ok(())
+            };
+        // One batch is copied home by this thread while the next is copied by the device.
+        let mut former = None;
+        for batch in batches(&pieces, staging.chunk_bytes()) {
+            let chunk = staging.next()?;
+            let mut at = 0;
+            let transfers: Vec<_> = batch
+                .iter()
+                .map(|piece| {
+                    let to = staging.chunk(chunk).at(at);
+                    at += piece.bytes as u64;
+                    self.download_of(piece, to)
+                })
+                .collect();
+            let ticket = self.submit(&self.downloads, &transfers)?;
+            staging.busy(chunk, ticket);
+            if let Some(former) = former.replace((ticket, chunk, batch)) {
+                land(staging, former)?;
+            }
+        }
+        former.map_or(Ok(()), |last| land(staging, last))
+    }
+
+    fn bring_home_directly(&self, pieces: &[Piece]) -> Result<()> {
+        let Some(import) = &self.import else { return Ok(()) };
+        let copy = |piece: &Piece| self.download_of(piece, HostSpan::new(import.id, piece.home as u64));
+        let mut outcome = Ok(());
+        let mut last = None;
+        for batch in pieces.chunks(BATCH) {
+            match self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>()) {
+                Ok(ticket) => {
+                    // Nothing may be under way when this returns, so all are waited for.
+                    if let Some(former) = last.replace(ticket) {
+                        outcome = outcome.and(self.device.wait(former).map_err(Into::into));
+                    }
+                }
+                Err(error) => {
+                    outcome = outcome.and(Err(error));
+                    break;
+                }
+            }
+        }
+        if let Some(last) = last {
+            outcome = outcome.and(self.device.wait(last).map_err(Into::into));
+        }
+        if outcome.is_ok() {
+            self.counters.bytes_from_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
+        }
+        outcome
+    }
+
+    /// Copies a piece that has arrived in a buffer home.
+    ///
+    /// # Safety
+    /// The page is the caller's alone, and nothing is copied to that part of the buffer any more.
+    unsafe fn land(&self, buffer: &HostBuffer<D>, at: usize, piece: &Piece) {
+        // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
+        let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
+        buffer.read(at, home);
+        self.counters.bytes_from_device.add(piece.bytes as u64);
+    }
+
+    /// As [`bring_home`](Self::bring_home) for one page, without the channel's staging memory.
+    pub(super) fn bring_page_home(&self, page: PageBlocks) -> Result<()> {
+        let pieces = self.pieces(&[page]);
+        if self.import.is_some() {
+            return self.bring_home_directly(&pieces);
+        }
+        let (buffer, ticket) = self.start_to_read(page)?;
+        let result = self.device.wait(ticket);
+        if result.is_ok() {
+            // SAFETY: the caller has the page exclusively; the copy is done.
+            unsafe { self.land_page(&buffer, page) };
+        }
+        self.keep(buffer);
+        Ok(result?)
+    }
+
+    /// Starts to copy blocks of a page to a buffer, one after the other.
+    pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(HostBuffer<D>, Ticket)> {
+        let buffer = self.buffer(self.page_bytes)?;
+        let mut at = 0;
+        let pieces = self.pieces(&[page]);
+        let transfers: Vec<_> = pieces
+            .iter()
+            .map(|piece| {
+                let to = buffer.at(at);
+                at += piece.bytes as u64;
+                self.download_of(piece, to)
+            })
+            .collect();
+        match self.submit(&self.downloads, &transfers) {
+            Ok(ticket) => Ok((buffer, ticket)),
+            Err(error) => {
+                self.keep(buffer);
+                Err(error)
+            }
+        }
+    }
+
+    /// Copies home what was read by [`start_to_read`](Self::start_to_read) and has arrived.
+    ///
+    /// # Safety
+    /// The page is the caller's alone, and the copy is done.
+    pub(super) unsafe fn land_page(&self, buffer: &HostBuffer<D>, page: PageBlocks) {
+        let mut at = 0;
+        for piece in self.pieces(&[page]) {
+            // SAFETY: vouched for by the caller.
+            unsafe { self.land(buffer, at, &piece) };
+            at += piece.bytes;
+        }
+    }
+
+    /// The first difference between what was read of a page and its home, in elements from the page's start.
+    pub(super) fn difference(&self, buffer: &HostBuffer<D>, page: PageBlocks) -> Option<usize> {
+        let HomeBytes { element_bytes, cuts, .. } = self.home;
+        let mut at = 0;
+        for piece in self.pieces(&[page]) {
+            let mut seen = vec![0; piece.bytes];
+            buffer.read(at, &mut seen);
+            at += piece.bytes;
+            self.counters.bytes_from_device.add(piece.bytes as u64);
+            // SAFETY: within the home; nobody writes to it while the page is held.
+            let home = unsafe { std::slice::from_raw_parts(self.home.at(piece.home), piece.bytes) };
+            if let Some(byte) = home.iter().zip(&seen).position(|(a, b)| a != b) {
+                return Some((piece.home + byte) / element_bytes - page.page * cuts.page_len);
+            }
+        }
+        None
+    }
+
+    /// Host memory of at least so many bytes, to be given to [`keep`](Self::keep) when no work touches it.
+    pub(super) fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        let mut spare = self.spare.lock();
+        if let Some(fits) = spare.iter().position(|buffer| buffer.bytes() >= bytes) {
+            return Ok(spare.swap_remove(fits));
+        }
+        drop(spare);
+        pinned(&self.device, bytes)
+    }
+
+    pub(super) fn keep(&self, buffer: HostBuffer<D>) {
+        let mut spare = self.spare.lock();
+        if spare.len() < SPARE && buffer.bytes() <= CHUNK_BYTES.max(self.page_bytes) {
+            spare.push(buffer);
+        }
+    }
+
+    /// Slots that nobody has, ascending; if need be, taken from other pages, whose newer copies are brought home.
+    ///
+    /// The caller sees to it that it does not hold so many pages itself that there are too few.
+    pub(super) fn allocate(&self, pool: &mut Pool<D>, entries: &[Entry], want: usize) -> Result<Vec<u32>> {
+        let at_hand = pool.free.len().min(want);
+        let mut slots = pool.free.split_off(pool.free.len() - at_hand);
+        while slots.len() < want {
+            let victims = self.victims(pool, entries, want - slots.len());
+            if victims.is_empty() {
+                // Others use all that are left, one page each and for a moment only.
+                std::thread::yield_now();
+            } else if let Err(error) = self.evict(pool, entries, victims, &mut slots) {
+                pool.free.append(&mut slots);
+                return Err(error);
+            }
+        }
+        slots.sort_unstable();
+        Ok(slots)
+    }
+
+    fn victims<'e>(
+        &self,
+        pool: &mut Pool<D>,
+        entries: &'e [Entry],
+        want: usize,
+    ) -> Vec<(u32, RwLockWriteGuard<'e, ()>)> {
+        let mut victims = Vec::new();
+        let Pool { pages, referenced, evictor, .. } = pool;
+        evictor.victims(want, &mut |slot| {
+            if std::mem::take(&mut referenced[slot as usize]) {
+                return Verdict::Referenced;
+            }
+            match entries[pages[slot as usize]].try_take() {
+                Some(guard) => {
+                    victims.push((slot, guard));
+                    Verdict::Take
+                }
+                None => Verdict::Skip,
+            }
+        });
+        victims
+    }
+
+    /// Takes their slots from pages.
+    fn evict(
+        &self,
+        pool: &mut Pool<D>,
+        entries: &[Entry],
+        victims: Vec<(u32, RwLockWriteGuard<'_, ()>)>,
+        slots: &mut Vec<u32>,
+    ) -> Result<()> {
+        let of = |slot: u32, pool: &Pool<D>| pool.pages[slot as usize];
+        let mut dirty: Vec<PageBlocks> = victims
+            .iter()
+            .map(|&(slot, _)| (slot, of(slot, pool)))
+            .map(|(slot, page)| PageBlocks { page, slot, blocks: entries[page].dirty() })
+            .filter(|page| page.blocks != 0)
+            .collect();
+        dirty.sort_unstable_by_key(|page| page.page);
+        if let Err(error) = self.bring_home(&mut pool.staging, &dirty) {
+            self.counters.failed_write_backs.add(dirty.len() as u64);
+            for (slot, _) in &victims {
+                pool.evictor.inserted(*slot, of(*slot, pool) as u64);
+            }
+            return Err(error);
+        }
+        self.counters.write_backs.add(dirty.len() as u64);
+        self.counters.evictions.add(victims.len() as u64);
+        for (slot, _guard) in &victims {
+            let entry = &entries[of(*slot, pool)];
+            entry.invalidate(u64::MAX);
+            entry.place(None);
+            pool.pages[*slot as usize] = NO_PAGE;
+            slots.push(*slot);
+        }
+        Ok(())
+    }
+}
+
+/// Cuts pieces into batches of so many bytes at most.
+fn batches(pieces: &[Piece], most_bytes: usize) -> Vec<Vec<Piece>> {
+    let (mut batches, mut room) = (Vec::new(), 0);
+    for mut piece in pieces.iter().copied() {
+        while piece.bytes > 0 {
+            if room == 0 || batches.last().is_none_or(|batch: &Vec<Piece>| batch.len() == BATCH) {
+                batches.push(Vec::new());
+                room = most_bytes;
+            }
+            let bytes = piece.bytes.min(room);
+            if let Some(batch) = batches.last_mut() {
+                batch.push(Piece { bytes, ..piece });
+            }
+            room -= bytes;
+            piece = Piece {
+                home: piece.home + bytes,
+                device: piece.device + bytes as u64,
+                bytes: piece.bytes - bytes,
+            };
+        }
+    }
+    batches
+}

@@ -1,0 +1,148 @@
+//! Bringing home and devices into agreement, or telling them that there is no need.
+
+use std::ops::Range;
+
+use backend_api::Device;
+use parking_lot::RwLockWriteGuard;
+
+use super::channel::{Channel, PageBlocks, Pool};
+use super::core::Core;
+use crate::element::Element;
+use crate::error::Result;
+
+/// How many bytes are brought home in one go.
+const BATCH_BYTES: usize = 32 << 20;
+
+impl<T: Element, D: Device> Core<T, D> {
+    /// Brings home what is newer on the devices, of a range. On an error some of it is still newer there; what belongs
+    /// to other channels is brought home all the same.
+    pub(super) fn synchronize(&self, range: &Range<usize>) -> Result<()> {
+        let mut outcome = Ok(());
+        for (index, channel) in self.channels.iter().enumerate() {
+            let mut pages = self
+                .pages_of_channel(index, range)
+                .filter(|&page| self.entries[page].dirty() != 0)
+                .peekable();
+            if pages.peek().is_some() {
+                let mut pool = channel.pool.lock();
+                let most = (BATCH_BYTES / self.page_bytes()).max(1);
+                while pages.peek().is_some() {
+                    let done = self.synchronize_some(channel, &mut pool, pages.by_ref().take(most), range);
+                    outcome = outcome.and(done);
+                }
+            }
+        }
+        outcome
+    }
+
+    fn synchronize_some(
+        &self,
+        channel: &Channel<D>,
+        pool: &mut Pool<D>,
+        pages: impl Iterator<Item = usize>,
+        range: &Range<usize>,
+    ) -> Result<()> {
+        let mut held: Vec<(PageBlocks, RwLockWriteGuard<'_, ()>)> = Vec::new();
+        for page in pages {
+            let entry = &self.entries[page];
+            let guard = entry.take();
+            let blocks = entry.dirty() & self.cuts.touched(&self.cuts.within(page, range));
+            if let Some(slot) = entry.slot().filter(|_| blocks != 0) {
+                held.push((PageBlocks { page, slot, blocks }, guard));
+            }
+        }
+        let blocks: Vec<PageBlocks> = held.iter().map(|(blocks, _)| *blocks).collect();
+        if let Err(error) = channel.bring_home(&mut pool.staging, &blocks) {
+            channel.counters.failed_write_backs.add(blocks.len() as u64);
+            return Err(error);
+        }
+        channel.counters.write_backs.add(blocks.len() as u64);
+        blocks.iter().for_each(|done| self.entries[done.page].synchronized(done.blocks));
+        Ok(())
+    }
+
+    /// Declares the elements of a range void: neither fetched nor brought home.
+    pub(super) fn discard(&self, range: &Range<usize>) {
+        for page in self.cuts.touched_pages(range) {
+            let entry = &self.entries[page];
+            if entry.valid() != 0 {
+                let _guard = entry.take();
+                entry.invalidate(self.cuts.covered(page, &self.cuts.within(page, range)));
+            }
+        }
+    }
+
+    /// Declares what the devices have of a range void: the home is right. Newer elements beside it, in the same blocks,
+    /// are brought home.
+    pub(super) fn refresh(&self, range: &Range<usize>) -> Result<()> {
+        for page in self.cuts.touched_pages(range) {
+            let entry = &self.entries[page];
+            if entry.valid() == 0 {
+                continue;
+            }
+            let _guard = entry.take();
+            let within = self.cuts.within(page, range);
+            let touched = self.cuts.touched(&within);
+            let beside = touched & !self.cuts.covered(page, &within) & entry.dirty();
+            if beside != 0 {
+                // SAFETY: the page is this thread's alone.
+                let kept = unsafe { self.elements_at_home(page, &within) }.to_vec();
+                self.settle(page, beside)?;
+                // SAFETY: as above.
+                unsafe { self.elements_at_home(page, &within) }.copy_from_slice(&kept);
+            }
+            entry.invalidate(touched);
+        }
+        Ok(())
+    }
+
+    /// Takes their slots from the pages of a range, after bringing home what is newer there.
+    pub(super) fn evict(&self, range: &Range<usize>) -> Result<()> {
+        self.synchronize(range)?;
+        let touched = self.cuts.touched_pages(range);
+        for (index, channel) in self.channels.iter().enumerate() {
+            let mut pool = channel.pool.lock();
+            let tenants: Vec<usize> = if touched.len() / self.channels.len() < pool.slots() {
+                self.pages_of_channel(index, range).collect()
+            } else {
+                pool.tenants().filter(|page| touched.contains(page)).collect()
+            };
+            for page in tenants {
+                let entry = &self.entries[page];
+                let _guard = entry.take();
+                if let Some(slot) = entry.slot() {
+                    self.settle(page, u64::MAX)?;
+                    entry.invalidate(u64::MAX);
+                    entry.place(None);
+                    pool.disown(slot);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The first element of a range whose shared copy on a device differs from the home.
+    pub(super) fn verify(&self, range: &Range<usize>) -> Result<Option<usize>> {
+        for page in self.cuts.touched_pages(range) {
+            let entry = &self.entries[page];
+            if entry.valid() == 0 {
+                continue;
+            }
+            let _guard = entry.share();
+            let within = self.cuts.within(page, range);
+            let blocks = entry.valid() & !entry.dirty() & self.cuts.touched(&within);
+            let Some(slot) = entry.slot().filter(|_| blocks != 0) else { continue };
+            let channel = self.channel(page);
+            let blocks = PageBlocks { page, slot, blocks };
+            let (buffer, ticket) = channel.start_to_read(blocks)?;
+            let arrived = channel.device().wait(ticket);
+            let differs = if arrived.is_ok() { channel.difference(&buffer, blocks) } else { None };
+            channel.keep(buffer);
+            arrived?;
+            if let Some(at) = differs {
+                return Ok(Some(page * self.cuts.page_len + at));
+            }
+        }
+        Ok(None)
+    }
+}

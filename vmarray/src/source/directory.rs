@@ -1,0 +1,230 @@
+//! The directory of a source: where valid copies of its pages are, in blocks.
+//!
+//! A page is in memory of the program (its home) and, in blocks of a 64th of a page, possibly on the device of its
+//! channel. Two words of 64 bits say so, one bit a block:
+//!
+//! | valid | dirty | the home | the device | in other words |
+//! |---|---|---|---|---|
+//! | 0 | 0 | valid | nothing | exclusive to the home, or never fetched |
+//! | 1 | 0 | valid | valid | shared: both are equal |
+//! | 1 | 1 | stale | valid | exclusive to the device |
+//!
+//! Invariants, asserted after each change in debug builds: what is dirty is valid; what is valid has a slot; no block
+//! lies behind the page's end. So at most one location is exclusive, and a valid copy is always somewhere.
+//!
+//! Each page has a lock. Elements at home are read by those who share it, and written by those who have it exclusively.
+//! The two words are changed by those who have it exclusively; and bits are *set* in `valid` also by whoever shares
+//! it and holds its channel, since only those who hold the channel look for missing bits. Whoever holds more than one
+//! page holds their channel, or waits for none; whoever holds a page does not wait for a channel.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+const NO_SLOT: u32 = u32::MAX;
+const BLOCKS: usize = 64;
+
+/// What the directory knows of a page.
+#[derive(Debug)]
+pub(super) struct Entry {
+    lock: RwLock<()>,
+    valid: AtomicU64,
+    dirty: AtomicU64,
+    slot: AtomicU32,
+    /// Rises whenever the words or what the slot holds change: tells an asynchronous copy that it came too late.
+    version: AtomicU32,
+}
+
+impl Entry {
+    pub(super) fn new() -> Self {
+        Self {
+            lock: RwLock::new(()),
+            valid: AtomicU64::new(0),
+            dirty: AtomicU64::new(0),
+            slot: AtomicU32::new(NO_SLOT),
+            version: AtomicU32::new(0),
+        }
+    }
+
+    pub(super) fn share(&self) -> RwLockReadGuard<'_, ()> {
+        self.lock.read()
+    }
+
+    pub(super) fn take(&self) -> RwLockWriteGuard<'_, ()> {
+        self.lock.write()
+    }
+
+    pub(super) fn try_take(&self) -> Option<RwLockWriteGuard<'_, ()>> {
+        self.lock.try_write()
+    }
+
+    /// The blocks that the device has.
+    pub(super) fn valid(&self) -> u64 {
+        self.valid.load(Relaxed)
+    }
+
+    /// The blocks that only the device has.
+    pub(super) fn dirty(&self) -> u64 {
+        self.dirty.load(Relaxed)
+    }
+
+    pub(super) fn slot(&self) -> Option<u32> {
+        Some(self.slot.load(Relaxed)).filter(|&slot| slot != NO_SLOT)
+    }
+
+    pub(super) fn version(&self) -> u32 {
+        self.version.load(Relaxed)
+    }
+
+    /// Blocks have been copied to the device.
+    pub(super) fn fetched(&self, blocks: u64) {
+        self.valid.fetch_or(blocks, Relaxed);
+        self.check();
+    }
+
+    /// Blocks have been written to on the device.
+    pub(super) fn changed_on_device(&self, blocks: u64) {
+        self.valid.store(self.valid() | blocks, Relaxed);
+        self.dirty.store(self.dirty() | blocks, Relaxed);
+        self.rise();
+    }
+
+    /// Blocks have been copied to the home.
+    pub(super) fn synchronized(&self, blocks: u64) {
+        self.dirty.store(self.dirty() & !blocks, Relaxed);
+        self.rise();
+    }
+
+    /// What the device has of some blocks is void.
+    pub(super) fn invalidate(&self, blocks: u64) {
+        if self.valid() & blocks != 0 {
+            self.dirty.store(self.dirty() & !blocks, Relaxed);
+            self.valid.store(self.valid() & !blocks, Relaxed);
+            self.rise();
+        }
+    }
+
+    /// Gives the page a slot, or takes it away; nothing is valid there.
+    pub(super) fn place(&self, slot: Option<u32>) {
+        debug_assert!(self.valid() == 0, "a page with copies changes its slot");
+        self.slot.store(slot.unwrap_or(NO_SLOT), Relaxed);
+        self.rise();
+    }
+
+    fn rise(&self) {
+        self.version.fetch_add(1, Relaxed);
+        self.check();
+    }
+
+    fn check(&self) {
+        debug_assert!(self.dirty() & !self.valid() == 0, "a block that the device has not is newer there");
+        debug_assert!(self.valid() == 0 || self.slot().is_some(), "a copy is nowhere");
+    }
+}
+
+/// How a source is cut into pages and blocks.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cuts {
+    pub(super) len: usize,
+    pub(super) page_len: usize,
+    pub(super) block_len: usize,
+}
+
+impl Cuts {
+    pub(super) fn new(len: usize, page_len: usize) -> Self {
+        Self { len, page_len, block_len: page_len.div_ceil(BLOCKS) }
+    }
+
+    pub(super) fn pages(&self) -> usize {
+        self.len.div_ceil(self.page_len)
+    }
+
+    /// The pages that a range touches.
+    pub(super) fn touched_pages(&self, range: &Range<usize>) -> Range<usize> {
+        if range.is_empty() { 0..0 } else { range.start / self.page_len..range.end.div_ceil(self.page_len) }
+    }
+
+    /// How many elements a page has.
+    pub(super) fn elements(&self, page: usize) -> usize {
+        (self.len - page * self.page_len).min(self.page_len)
+    }
+
+    /// Which elements of a page are in a range that touches it.
+    pub(super) fn within(&self, page: usize, range: &Range<usize>) -> Range<usize> {
+        let first = page * self.page_len;
+        range.start.max(first) - first..(range.end - first).min(self.page_len)
+    }
+
+    /// The blocks that have elements in a part of a page.
+    pub(super) fn touched(&self, within: &Range<usize>) -> u64 {
+        bits(within.start / self.block_len, within.end.div_ceil(self.block_len))
+    }
+
+    /// The blocks all of whose elements are in a part of a page.
+    pub(super) fn covered(&self, page: usize, within: &Range<usize>) -> u64 {
+        let elements = self.elements(page);
+        let end = if within.end == elements {
+            elements.div_ceil(self.block_len)
+        } else {
+            within.end / self.block_len
+        };
+        bits(within.start.div_ceil(self.block_len), end)
+    }
+
+    /// The elements of some blocks of a page, as few ranges as possible, ascending.
+    pub(super) fn ranges(&self, page: usize, blocks: u64) -> impl Iterator<Item = Range<usize>> + use<> {
+        let (block_len, elements) = (self.block_len, self.elements(page));
+        let mut left = blocks;
+        std::iter::from_fn(move || {
+            if left == 0 {
+                return None;
+            }
+            let start = left.trailing_zeros() as usize;
+            let end = start + (!(left >> start)).trailing_zeros() as usize;
+            left &= !bits(start, end);
+            Some(start * block_len..(end * block_len).min(elements))
+        })
+    }
+}
+
+/// The bits from one up to, but not with, another.
+fn bits(start: usize, end: usize) -> u64 {
+    if end <= start { 0 } else { (u64::MAX >> (BLOCKS - (end - start))) << start }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn blocks_cover_what_they_say() {
+        for (len, page_len) in [(1, 1), (10, 3), (640, 64), (1000, 128), (1000, 100), (70, 65), (5000, 999)] {
+            let cuts = Cuts::new(len, page_len);
+            for page in 0..cuts.pages() {
+                let elements = cuts.elements(page);
+                let of = |blocks: u64| -> Vec<usize> { cuts.ranges(page, blocks).flatten().collect() };
+                assert_eq!(
+                    of(u64::MAX >> (BLOCKS - elements.div_ceil(cuts.block_len))),
+                    (0..elements).collect::<Vec<_>>()
+                );
+                for start in 0..elements {
+                    for end in [start + 1, start + 2, (start + elements) / 2, elements] {
+                        let part = start..end.clamp(start + 1, elements);
+                        let (touched, covered) = (of(cuts.touched(&part)), of(cuts.covered(page, &part)));
+                        assert!(part.clone().all(|at| touched.contains(&at)), "{len} {page_len} {part:?}");
+                        assert!(touched.len() < part.len() + 2 * cuts.block_len);
+                        assert!(covered.iter().all(|at| part.contains(at)), "{len} {page_len} {part:?}");
+                        assert!(covered.len() + 2 * cuts.block_len > part.len());
+                        assert_eq!(cuts.covered(page, &part) & !cuts.touched(&part), 0);
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn an_entry_is_small() {
+        assert!(size_of::<Entry>() <= 32);
+    }
+}

@@ -1,0 +1,158 @@
+//! Bringing home what is newer on the devices, without blocking.
+
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use backend_api::{Device, HostBuffer, Progress, Ticket};
+
+use super::channel::PageBlocks;
+use super::core::Core;
+use crate::any::AnyDevice;
+use crate::element::Element;
+use crate::error::{Error, Result};
+
+/// How many pages are under way at a time.
+const PAGES: usize = 16;
+
+/// What [`Source::synchronize_async`](crate::Source::synchronize_async) returns; see there.
+///
+/// Nothing is held between two polls: pages that change while they are copied are copied once more. It can be dropped
+/// at any time: what has arrived by then is home, the rest is still on the devices.
+///
+/// ```
+/// use std::pin::pin;
+/// use std::task::{Context, Poll, Waker};
+/// let source = vmarray::Source::new(vec![0_u32; 100])?;
+/// source.fill(.., 7)?;
+/// let mut done = pin!(source.synchronize_async(..)?);
+/// let mut context = Context::from_waker(Waker::noop());
+/// while done.as_mut().poll(&mut context)?.is_pending() {}
+/// # use std::future::Future;
+/// assert_eq!(source.page_state(0)?.newer, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use = "does nothing unless polled"]
+pub struct Synchronize<'a, T: Element, D: Device = AnyDevice> {
+    core: &'a Core<T, D>,
+    range: Range<usize>,
+    /// Not looked at yet.
+    pages: Range<usize>,
+    /// To be copied once more.
+    again: Vec<usize>,
+    under_way: Vec<Copy<D>>,
+    error: Option<Error>,
+}
+
+struct Copy<D: Device> {
+    ticket: Ticket,
+    buffer: HostBuffer<D>,
+    page: PageBlocks,
+    version: u32,
+}
+
+impl<T: Element, D: Device> Core<T, D> {
+    pub(super) fn synchronize_async(&self, range: Range<usize>) -> Synchronize<'_, T, D> {
+        let pages = self.cuts.touched_pages(&range);
+        Synchronize { core: self, range, pages, again: Vec::new(), under_way: Vec::new(), error: None }
+    }
+}
+
+impl<T: Element, D: Device> Synchronize<'_, T, D> {
+    fn next_page(&mut self) -> Option<usize> {
+        let entries = &self.core.entries;
+        self.again.pop().or_else(|| self.pages.find(|&page| entries[page].dirty() != 0))
+    }
+
+    /// Starts to copy a page if there is anything to copy.
+    fn start(&mut self, page: usize) -> Result<()> {
+        let core = self.core;
+        let entry = &core.entries[page];
+        let guard = entry.share();
+        let blocks = entry.dirty() & core.cuts.touched(&core.cuts.within(page, &self.range));
+        let (slot, version) = (entry.slot(), entry.version());
+        drop(guard);
+        let Some(slot) = slot.filter(|_| blocks != 0) else { return Ok(()) };
+        let page = PageBlocks { page, slot, blocks };
+        // The slot may change hands before the copy is done; the version tells.
+        let (buffer, ticket) = core.channel(page.page).start_to_read(page)?;
+        self.under_way.push(Copy { ticket, buffer, page, version });
+        Ok(())
+    }
+
+    /// Takes in a copy that is done.
+    fn land(&mut self, copy: Copy<D>) {
+        let entry = &self.core.entries[copy.page.page];
+        let channel = self.core.channel(copy.page.page);
+        let guard = entry.take();
+        if entry.version() == copy.version {
+            // SAFETY: the page is this thread's alone, and the copy is done.
+            unsafe { channel.land_page(&copy.buffer, copy.page) };
+            entry.synchronized(copy.page.blocks);
+            channel.counters.write_backs.add(1);
+        } else {
+            self.again.push(copy.page.page);
+        }
+        drop(guard);
+        channel.keep(copy.buffer);
+    }
+
+    fn fail(&mut self, error: Error) {
+        self.error.get_or_insert(error);
+    }
+}
+
+impl<T: Element, D: Device> Future for Synchronize<'_, T, D> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        loop {
+            let mut landed = false;
+            for copy in std::mem::take(&mut this.under_way) {
+                let channel = this.core.channel(copy.page.page);
+                match channel.device().poll(copy.ticket) {
+                    Ok(Progress::Pending) => this.under_way.push(copy),
+                    Ok(Progress::Done) => {
+                        landed = true;
+                        this.land(copy);
+                    }
+                    Err(error) => {
+                        channel.counters.failed_write_backs.add(1);
+                        this.fail(error.into());
+                    }
+                }
+            }
+            while this.under_way.len() < PAGES
+                && let Some(page) = this.next_page()
+            {
+                landed = true;
+                if let Err(error) = this.start(page) {
+                    this.fail(error);
+                }
+            }
+            if this.under_way.is_empty() && this.again.is_empty() {
+                return Poll::Ready(this.error.take().map_or(Ok(()), Err));
+            }
+            if !landed {
+                // Any one that is done is a reason to go on.
+                for copy in &this.under_way {
+                    let channel = this.core.channel(copy.page.page);
+                    channel.device().wake(copy.ticket, context.waker().clone());
+                }
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl<T: Element, D: Device> fmt::Debug for Synchronize<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Synchronize")
+            .field("range", &self.range)
+            .field("pages_left", &(self.pages.len() + self.again.len() + self.under_way.len()))
+            .finish_non_exhaustive()
+    }
+}

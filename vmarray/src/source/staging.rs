@@ -1,0 +1,67 @@
+//! Page-locked memory between the home, which drivers do not know, and a device.
+
+use std::sync::Arc;
+
+use backend_api::{Device, HostBuffer, HostMemory, Ticket};
+
+use crate::error::Result;
+use crate::trace;
+
+/// How many pieces take turns, so that one is filled or emptied while others are copied from or to.
+const CHUNKS: usize = 3;
+
+/// Host memory that takes turns.
+#[derive(Debug)]
+pub(super) struct Staging<D: Device> {
+    device: Arc<D>,
+    chunk_bytes: usize,
+    /// Each with the last work that touches it.
+    chunks: Vec<(HostBuffer<D>, Option<Ticket>)>,
+    next: usize,
+}
+
+impl<D: Device> Staging<D> {
+    /// Takes no memory yet.
+    pub(super) fn new(device: &Arc<D>, chunk_bytes: usize) -> Self {
+        Self { device: Arc::clone(device), chunk_bytes, chunks: Vec::new(), next: 0 }
+    }
+
+    pub(super) fn chunk_bytes(&self) -> usize {
+        self.chunk_bytes
+    }
+
+    /// A piece that no work touches; waits for the work that does.
+    pub(super) fn next(&mut self) -> Result<usize> {
+        let index = self.next;
+        if index == self.chunks.len() {
+            self.chunks.push((pinned(&self.device, self.chunk_bytes)?, None));
+        }
+        self.next = (index + 1) % CHUNKS;
+        if let Some(ticket) = self.chunks[index].1.take() {
+            // Whoever submitted it hears of its errors.
+            let _ = self.device.wait(ticket);
+        }
+        Ok(index)
+    }
+
+    pub(super) fn chunk(&self, index: usize) -> &HostBuffer<D> {
+        &self.chunks[index].0
+    }
+
+    /// Work that touches a piece is under way.
+    pub(super) fn busy(&mut self, index: usize, ticket: Ticket) {
+        self.chunks[index].1 = Some(ticket);
+    }
+}
+
+/// Page-locked memory, or pageable memory where that is refused.
+pub(super) fn pinned<D: Device>(device: &Arc<D>, bytes: usize) -> Result<HostBuffer<D>> {
+    match HostBuffer::new(device, bytes, HostMemory::Pinned) {
+        Ok(buffer) => Ok(buffer),
+        Err(error) => {
+            let buffer = HostBuffer::new(device, bytes, HostMemory::Pageable)?;
+            trace::pin_refused(&error);
+            Ok(buffer)
+        }
+    }
+}
