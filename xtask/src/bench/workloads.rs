@@ -12,6 +12,7 @@ mod mixed;
 mod nbody;
 mod peer;
 mod random;
+mod section;
 mod serial;
 
 use super::measure::Unit;
@@ -40,6 +41,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "serial", about: "Loops over elements, one get at a time", run: serial::run },
     Family { name: "copy", about: "From array to array", run: copy::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },
+    Family { name: "section", about: "Parts of arrays, and memory of the program", run: section::run },
     Family { name: "peer", about: "Workloads that another program of its kind runs too", run: peer::run },
     Family { name: "cached", about: "Elements whose pages are in the cache", run: cached::run },
     Family { name: "mixed", about: "Reads and writes, even and skewed by Zipf's law", run: mixed::run },
