@@ -12,8 +12,7 @@ use crate::error::{ErrorKind, Result};
 use crate::evict::EvictionPolicy;
 use crate::page::PageTable;
 use crate::pager::Pager;
-use crate::placement::{Placement, take_turns};
-use crate::profile::Profile;
+use crate::placement::Placement;
 
 /// The page size that the default page length comes closest to without exceeding it.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
@@ -229,15 +228,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             .iter()
             .map(|d| Ok(d.memory()?.usable_bytes))
             .collect::<Result<Vec<u64>, backend_api::Error>>()?;
-        let bandwidths = match self.placement.direction() {
-            Some(direction) => devices
-                .iter()
-                .map(|device| Profile::of(device).map(|profile| profile.bytes_per_second(direction)))
-                .collect::<Result<Vec<u64>>>()?,
-            None => Vec::new(),
-        };
-        let shares = self.placement.channels(pages, page_bytes as u64, &usable, &bandwidths)?;
-        let mut turns = take_turns(&shares);
+        let mut turns = self.placement.turns(devices, pages, page_bytes as u64, &usable)?;
         // A channel without a page would be of no use.
         turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
         let channels = turns.len() as u64;

@@ -3,11 +3,14 @@
 mod shares;
 mod turns;
 
-pub(crate) use turns::take_turns;
+use std::sync::Arc;
+
+use backend_api::Device;
 
 use crate::error::{ErrorKind, Result};
-use crate::profile::Direction;
+use crate::profile::{Direction, Profile};
 use shares::Demand;
+use turns::take_turns;
 
 /// How the pages of an array are distributed over its devices.
 ///
@@ -71,8 +74,27 @@ const SHARED_CHANNELS_EACH: usize = 8;
 const CHANNELS_MAX: u64 = 1 << 16;
 
 impl Placement {
+    /// The devices of the channels in turn, given the pages of the array and what each device can hold, in bytes.
+    /// Measures the devices if that matters.
+    pub(crate) fn turns<D: Device>(
+        &self,
+        devices: &[Arc<D>],
+        pages: u64,
+        page_bytes: u64,
+        usable_bytes: &[u64],
+    ) -> Result<Vec<usize>> {
+        let bandwidths = match self.direction() {
+            Some(direction) => devices
+                .iter()
+                .map(|device| Profile::of(device).map(|profile| profile.bytes_per_second(direction)))
+                .collect::<Result<Vec<u64>>>()?,
+            None => Vec::new(),
+        };
+        self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| take_turns(&channels))
+    }
+
     /// The direction in which bandwidth is to be measured, if it matters.
-    pub(crate) fn direction(&self) -> Option<Direction> {
+    fn direction(&self) -> Option<Direction> {
         match self {
             Self::Bandwidth(direction) | Self::Balanced(direction) => Some(*direction),
             _ => None,
@@ -81,7 +103,7 @@ impl Placement {
 
     /// Channels by device, given the pages of the array, what each device can hold, in bytes, and how fast it is, in
     /// bytes per second, if [that matters](Self::direction).
-    pub(crate) fn channels(
+    fn channels(
         &self,
         pages: u64,
         page_bytes: u64,

@@ -3,7 +3,7 @@
 /// The devices of the channels in turn: a device with twice the channels comes twice as often, at even distances.
 ///
 /// Source: the smooth weighted round robin of nginx's balancer.
-pub(crate) fn take_turns(channels: &[u32]) -> Vec<usize> {
+pub(super) fn take_turns(channels: &[u32]) -> Vec<usize> {
     let total: i64 = channels.iter().map(|&n| i64::from(n)).sum();
     let mut credit = vec![0_i64; channels.len()];
     (0..total)

@@ -14,7 +14,7 @@ use crate::any::AnyDevice;
 use crate::element::{Element, Layout};
 use crate::error::{ErrorKind, Result};
 use crate::evict::EvictionPolicy;
-use crate::placement::{Placement, take_turns};
+use crate::placement::Placement;
 use crate::trace;
 
 /// The page size that the default page length comes closest to without exceeding it.
@@ -219,7 +219,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .collect::<Result<Vec<u64>, backend_api::Error>>()?;
         let cuts = Cuts::new(len, page_len);
         let pages = cuts.pages();
-        let mut turns = take_turns(&self.placement.channels(&usable)?);
+        let page_bytes = (page_len * size_of::<T>()) as u64;
+        let mut turns = self.placement.turns(&devices, pages as u64, page_bytes, &usable)?;
         turns.truncate(pages.max(1));
         let slots = |channel: usize| -> usize {
             let device = turns[channel];
