@@ -3,19 +3,19 @@
 //! Both have four columns of values from 0 to 1000, two of them with dimensions in common; about 17.5 million tuples
 //! come out.
 //!
-//! `cargo run --release --example index_sets [TUPLES_LOG2 [THREADS...]]` prints the median times of interleaved
-//! repetitions for each number of threads, and a digest of the results.
+//! `cargo run --release --example index_sets [TUPLES_LOG2 [THREADS...]]` prints the least and the median time of
+//! interleaved repetitions for each number of threads, and a digest of the results. The array lies on the devices of
+//! the machine, or on those that the environment variable `VMARRAY_DEVICES` names.
 
 use std::error::Error;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vmarray::host::HostDevice;
-use vmarray::{Combine, Dimension, IndexSet};
+use vmarray::{Combine, Device, Dimension, IndexSet};
 
 const LARGEST: u64 = 1000;
-const CACHE_BYTES: usize = 64 << 20;
-const REPETITIONS: usize = 5;
+/// All the RAM that the array may use. Small enough to stay in a processor's cache.
+const CACHE_BYTES: usize = 16 << 20;
+const REPETITIONS: usize = 7;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -26,6 +26,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let a = random([0, 1, 2, 3], 1 << log2, 1)?;
     let b = random([0, 2, 5, 6], 1 << log2, 2)?;
+    for device in vmarray::devices()? {
+        println!("on {}", device.info());
+    }
     for threads in threads {
         compare(&a, &b, threads)?;
     }
@@ -33,26 +36,23 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Error>> {
-    let (mut counts, mut memory, mut paged, mut paged_again) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let bytes = Combine::new(a, b).run()?.len() * 6 * 8;
+    let [mut counted, mut memory, mut paged, mut paged_again] = [const { Vec::new() }; 4];
     let mut digest = None;
     for _ in 0..REPETITIONS {
         let start = Instant::now();
         let combination = Combine::new(a, b).threads(threads).run()?;
-        counts.push(start.elapsed());
+        counted.push(start.elapsed());
         let set = combination.to_index_set()?;
         memory.push(start.elapsed());
         drop(combination);
-        let in_memory = set.values().iter().fold(0, next);
-        let len = set.len();
+        let in_memory = (set.len(), set.values().iter().fold(0, next));
         drop(set);
 
         let start = Instant::now();
-        let device = Arc::new(HostDevice::new(bytes as u64 + (1 << 20))?);
         let combination = Combine::new(a, b).threads(threads).run()?;
-        let set = combination.to_paged(|array| array.devices([device]).cache_bytes(CACHE_BYTES))?;
+        let set = combination.to_paged(|array| array.cache_bytes(CACHE_BYTES))?;
         paged.push(start.elapsed());
+        drop(combination);
         let start = Instant::now();
         let combination = Combine::new(a, b).threads(threads).run()?;
         combination.write_to(set.array(), 0)?;
@@ -63,15 +63,22 @@ fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Err
         for page in set.array().pages() {
             in_pages = page?.iter().fold(in_pages, next);
         }
-        assert_eq!(in_memory, in_pages, "the same results in the same order");
-        assert_eq!(*digest.get_or_insert((len, in_memory)), (len, in_memory));
+        assert_eq!(in_memory, (set.len(), in_pages), "the same results in the same order");
+        assert_eq!(in_memory, *digest.get_or_insert(in_memory));
     }
     let (len, digest) = digest.unwrap_or_default();
-    println!("{threads} threads: {len} results, {} MiB, digest {digest:016x}", bytes >> 20);
-    println!("  counted               {:>8.1?}", median(&mut counts));
-    println!("  in memory             {:>8.1?}", median(&mut memory));
-    println!("  in a new array        {:>8.1?}", median(&mut paged));
-    println!("  in an array once more {:>8.1?}", median(&mut paged_again));
+    println!("{threads} threads: {len} results, {} MiB, digest {digest:016x}", (len * 6 * 8) >> 20);
+    for (name, times) in [
+        ("counted", &mut counted),
+        ("in memory", &mut memory),
+        ("in a new array", &mut paged),
+        ("in an array once more", &mut paged_again),
+    ] {
+        times.sort_unstable();
+        let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
+        let (least, median) = (milliseconds(times[0]), milliseconds(times[times.len() / 2]));
+        println!("  {name:<22} least {least:6.0} ms, median {median:6.0} ms");
+    }
     Ok(())
 }
 
@@ -87,9 +94,4 @@ fn random(dimensions: [Dimension; 4], tuples: usize, seed: u64) -> vmarray::Resu
 /// A digest of a sequence.
 fn next(digest: u64, value: &u64) -> u64 {
     (digest ^ value).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(29)
-}
-
-fn median(times: &mut [Duration]) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
 }
