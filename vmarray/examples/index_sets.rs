@@ -1,4 +1,5 @@
-//! Two index sets of 2^22 tuples combined: in memory, and into an array of pages with little RAM.
+//! Two index sets of 2^22 tuples combined: in memory, into an array of pages with little RAM, and with the inputs in
+//! arrays, too.
 //!
 //! Both have four columns of values from 0 to 1000, two of them with dimensions in common; about 17.5 million tuples
 //! come out.
@@ -10,12 +11,14 @@
 use std::error::Error;
 use std::time::{Duration, Instant};
 
-use vmarray::{Combine, Device, Dimension, IndexSet};
+use vmarray::{Combine, Device, Dimension, IndexSet, PagedIndexSet};
 
 const LARGEST: u64 = 1000;
 /// All the RAM that the array may use. Small enough to stay in a processor's cache.
 const CACHE_BYTES: usize = 16 << 20;
-const REPETITIONS: usize = 7;
+/// What may be known of inputs in arrays at a time.
+const MEMORY_BYTES: usize = 128 << 20;
+const REPETITIONS: usize = 5;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
@@ -36,7 +39,9 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Error>> {
-    let [mut counted, mut memory, mut paged, mut paged_again] = [const { Vec::new() }; 4];
+    let [mut counted, mut memory, mut paged, mut paged_again, mut all_paged] = [const { Vec::new() }; 5];
+    let in_pages = |set| PagedIndexSet::from_index_set(set, |array| array.cache_bytes(CACHE_BYTES));
+    let (paged_a, paged_b) = (in_pages(a)?, in_pages(b)?);
     let mut digest = None;
     for _ in 0..REPETITIONS {
         let start = Instant::now();
@@ -46,6 +51,7 @@ fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Err
         memory.push(start.elapsed());
         drop(combination);
         let in_memory = (set.len(), set.values().iter().fold(0, next));
+        let tuples = sum_of(&set);
         drop(set);
 
         let start = Instant::now();
@@ -65,6 +71,19 @@ fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Err
         }
         assert_eq!(in_memory, (set.len(), in_pages), "the same results in the same order");
         assert_eq!(in_memory, *digest.get_or_insert(in_memory));
+
+        // In another order, since the second set is cut into blocks.
+        let start = Instant::now();
+        let combination =
+            Combine::new(&paged_a, &paged_b).threads(threads).memory_bytes(MEMORY_BYTES).run()?;
+        combination.write_to(set.array(), 0)?;
+        all_paged.push(start.elapsed());
+        let mut tuples_in_pages = 0_u64;
+        for first in (0..set.len()).step_by(1 << 16) {
+            let part = set.to_index_set(first..set.len().min(first + (1 << 16)))?;
+            tuples_in_pages = tuples_in_pages.wrapping_add(sum_of(&part));
+        }
+        assert_eq!(tuples, tuples_in_pages, "the same results");
     }
     let (len, digest) = digest.unwrap_or_default();
     println!("{threads} threads: {len} results, {} MiB, digest {digest:016x}", (len * 6 * 8) >> 20);
@@ -73,6 +92,7 @@ fn compare(a: &IndexSet, b: &IndexSet, threads: usize) -> Result<(), Box<dyn Err
         ("in memory", &mut memory),
         ("in a new array", &mut paged),
         ("in an array once more", &mut paged_again),
+        ("inputs in arrays, too", &mut all_paged),
     ] {
         times.sort_unstable();
         let milliseconds = |time: Duration| time.as_secs_f64() * 1e3;
@@ -89,6 +109,11 @@ fn random(dimensions: [Dimension; 4], tuples: usize, seed: u64) -> vmarray::Resu
         (state >> 33) % (LARGEST + 1)
     };
     IndexSet::from_values(dimensions, (0..4 * tuples).map(value).collect())
+}
+
+/// A digest of tuples in any order.
+fn sum_of(set: &IndexSet) -> u64 {
+    set.rows().map(|row| row.iter().fold(0, next)).fold(0, u64::wrapping_add)
 }
 
 /// A digest of a sequence.

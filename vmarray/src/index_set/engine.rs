@@ -140,10 +140,14 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
             .map_err(|_| ErrorKind::NoMemory { bytes: pieces.saturating_mul(8) })?;
         let (mut len, mut kept) = (0_usize, None);
         for number in 0..pieces {
-            let piece = self.build(number, &mut walk)?;
+            let mut piece = self.build(number, &mut walk)?;
             totals.push(piece.len());
             len = len.checked_add(piece.len()).ok_or(()).map_err(too_long)?;
-            kept = Some(Arc::new(piece)).filter(|_| pieces == 1);
+            if pieces == 1 {
+                walk = Walk::new();
+                piece.settle();
+                kept = Some(Arc::new(piece));
+            }
         }
         (self.totals, self.len, self.kept) = (totals, len, kept);
         Ok(())
@@ -214,6 +218,16 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
 }
 
 impl Piece<'_> {
+    /// Gives back what is needed only to find partners, if nobody else finds any.
+    fn settle(&mut self) {
+        if let Some(Grouped { block, index: Some(index) }) = Arc::get_mut(&mut self.block) {
+            index.forget_keys();
+            if block.is_owned() {
+                block.forget();
+            }
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.found.total()
     }

@@ -9,8 +9,6 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use bytemuck::Zeroable;
-
 use super::keys::{Coder, KeyHash};
 use super::merge::Merge;
 use super::partition::{Entry, Fanout, Partitions};
@@ -117,6 +115,11 @@ impl Index {
 
     pub(super) fn rest(&self) -> &[u64] {
         &self.rest
+    }
+
+    /// Gives the memory of the tables back. No partner can be looked up afterwards.
+    pub(super) fn forget_keys(&mut self) {
+        self.tables = Vec::new();
     }
 
     /// Whether the tuples are needed to look others up.
@@ -271,9 +274,3 @@ fn reserve<T>(items: &mut Vec<T>) -> Result<()> {
     }
     if items.len() == items.capacity() { double(items) } else { Ok(()) }
 }
-
-/// Zero is the run of no tuples.
-const _: fn() = || {
-    fn zeroable<T: Zeroable>() {}
-    zeroable::<AtomicU64>();
-};

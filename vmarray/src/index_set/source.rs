@@ -10,6 +10,9 @@ use crate::memory::zeroed_vec_large;
 /// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of your own,
 /// which any number of threads may read at a time.
 ///
+/// A source must have the same labels and length as long as it is in use. One that breaks its word gets wrong results
+/// or a panic, but no undefined behaviour.
+///
 /// ```
 /// use vmarray::{Combine, Dimension, IndexSet, Result, Tuples};
 ///
@@ -37,18 +40,45 @@ use crate::memory::zeroed_vec_large;
 #[allow(clippy::len_without_is_empty, reason = "nobody needs it here")]
 pub trait Tuples: Sync {
     /// The labels of the columns, none of them twice.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, Tuples};
+    /// assert_eq!(Tuples::dimensions(&IndexSet::new([4, 2])?), [4, 2]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn dimensions(&self) -> &[Dimension];
 
     /// How many tuples there are.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, Tuples};
+    /// assert_eq!(Tuples::len(&IndexSet::from_rows([0], [[5], [5]])?), 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn len(&self) -> usize;
 
     /// Copies tuples from number `first` on into a slice, as many as it has room for.
     ///
     /// # Errors
     /// Those of the source; they end the operation.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, Tuples};
+    /// let set = IndexSet::from_rows([0, 1], [[5, 6], [7, 8], [9, 10]])?;
+    /// let mut two = [0; 4];
+    /// set.read_tuples(1, &mut two)?;
+    /// assert_eq!(two, [7, 8, 9, 10]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()>;
 
     /// All values, tuple after tuple, if they are in RAM; they are used in place then.
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, Tuples};
+    /// assert_eq!(IndexSet::from_rows([0], [[5]])?.in_memory(), Some(&[5][..]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn in_memory(&self) -> Option<&[u64]> {
         None
     }
