@@ -219,8 +219,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .collect::<Result<Vec<u64>, backend_api::Error>>()?;
         let cuts = Cuts::new(len, page_len);
         let pages = cuts.pages();
-        let page_bytes = (page_len * size_of::<T>()) as u64;
-        let mut turns = self.placement.turns(&devices, pages as u64, page_bytes, &usable)?;
+        let mut turns = self.placement.turns(&devices, pages as u64, page_bytes as u64, &usable)?;
         turns.truncate(pages.max(1));
         let slots = |channel: usize| -> usize {
             let device = turns[channel];
