@@ -11,6 +11,8 @@ mod elements;
 #[cfg(feature = "array")]
 mod lru;
 #[cfg(feature = "array")]
+mod managed;
+#[cfg(feature = "array")]
 mod mapped_file;
 #[cfg(feature = "array")]
 mod measure;

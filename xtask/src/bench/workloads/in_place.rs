@@ -1,10 +1,12 @@
 //! Page slices in place: scan, overwrite and update of a large array, in order, by one thread and by all.
 
 use super::{Bench, size};
+use crate::bench::managed::ManagedMemory;
 use crate::bench::measure::{Sample, Unit, timed};
 use crate::bench::plain::{number, sum};
 use crate::bench::raw::Way;
 use anyhow::{Context, Result};
+use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::hint::black_box;
 use vmarray::VirtualArray;
 
@@ -28,6 +30,7 @@ fn one_array(bench: &mut Bench, array: &Words) -> Result<()> {
     let effort = &setup.effort;
     let bytes = array.len() as f64 * 4.0;
     let page = size(array.page_len() * 4);
+    let managed = ManagedMemory::<u32>::new(&setup, (array.len() * 4).min(1 << 30))?;
     for threads in setup.thread_counts(false) {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("no threads")?;
         let passes = |run: &(dyn Fn(&Words) -> Result<()> + Sync)| -> Result<Sample> {
@@ -46,6 +49,17 @@ fn one_array(bench: &mut Bench, array: &Words) -> Result<()> {
             row.ours(effort, array, || passes(&|array| if serial { scan(array) } else { par_scan(array) }))?;
             row.limit("bus", bench.raw.bus(Way::Down)?);
             row.limit("vec", bench.plain.scan(&setup, threads)?);
+            if let Some(managed) = &managed {
+                row.other(effort, "managed", || {
+                    managed.forget()?;
+                    let slice = managed.slice();
+                    let parts = slice.chunks(slice.len().div_ceil(threads));
+                    timed(threads, || {
+                        black_box(pool.install(|| parts.clone().par_bridge().map(sum).sum::<u64>()));
+                        Ok(size_of_val(slice) as f64)
+                    })
+                })?;
+            }
             bench.push(row);
         }
         if let Some(mut row) =

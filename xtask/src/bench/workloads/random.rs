@@ -3,6 +3,7 @@
 use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::lru::LockedCache;
+use crate::bench::managed::ManagedMemory;
 use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::random::Random;
@@ -60,7 +61,8 @@ fn one<T: Payload>(bench: &mut Bench, case: &Case) -> Result<()> {
         let bytes = bytes.min(1 << 30);
         let len = bytes / size_of::<T>();
         let locked = LockedCache::<T>::new(&setup.devices, len, array.page_len(), bytes / case.times)?;
-        Some((locked, MappedFile::<T>::new(setup.file_bytes)?))
+        let managed = ManagedMemory::<T>::new(&setup, bytes)?;
+        Some((locked, MappedFile::<T>::new(setup.file_bytes)?, managed))
     } else {
         None
     };
@@ -80,7 +82,7 @@ fn one<T: Payload>(bench: &mut Bench, case: &Case) -> Result<()> {
             };
             row.ours(effort, &array, || lookups(&get, len))?;
             row.limit("single", bench.raw.single(page_bytes, threads)?);
-            if let Some((locked, file)) = &mut others {
+            if let Some((locked, file, managed)) = &mut others {
                 row.other(effort, "lru", || {
                     let get = |index| {
                         ensure!(locked.get(index)?.belongs_to(index), "element {index} is wrong");
@@ -97,6 +99,17 @@ fn one<T: Payload>(bench: &mut Bench, case: &Case) -> Result<()> {
                     };
                     lookups(&get, file.len())
                 })?;
+                if let Some(managed) = managed {
+                    row.other(effort, "managed", || {
+                        managed.forget()?;
+                        let slice = managed.slice();
+                        let get = |index: usize| {
+                            ensure!(slice[index].belongs_to(index), "element {index} is wrong");
+                            Ok(())
+                        };
+                        lookups(&get, managed.len())
+                    })?;
+                }
             }
             bench.push(row);
         }

@@ -1,0 +1,86 @@
+//! An alternative: managed memory, which CUDA moves between the host and a card by itself.
+
+use super::elements::Payload;
+use super::setup::Setup;
+use anyhow::Result;
+use cudarc::driver::{CudaContext, result, sys};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use vmarray::Device;
+
+/// Elements in managed memory of the first card.
+pub struct ManagedMemory<T> {
+    context: Arc<CudaContext>,
+    pointer: sys::CUdeviceptr,
+    len: usize,
+    marker: PhantomData<T>,
+}
+
+// SAFETY: the memory may be read by any thread; nothing writes to it after `new`.
+unsafe impl<T: Sync> Sync for ManagedMemory<T> {}
+
+impl<T: Payload> ManagedMemory<T> {
+    /// About `bytes` bytes, on the card; `None` if arrays do not lie on a card of CUDA, or if it has no such memory.
+    pub fn new(setup: &Setup, bytes: usize) -> Result<Option<Self>> {
+        // SAFETY: looks whether the driver's library can be loaded.
+        let present = unsafe { sys::is_culib_present() };
+        if !present || setup.devices.iter().all(|device| device.info().backend != "cuda") {
+            return Ok(None);
+        }
+        let context = CudaContext::new(0)?;
+        let supported = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS;
+        if context.attribute(supported)? == 0 {
+            return Ok(None);
+        }
+        let len = bytes / size_of::<T>();
+        let attach = sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
+        // SAFETY: the context is current on this thread since it was made; the memory is written to before it is read.
+        let pointer = unsafe { result::malloc_managed(len * size_of::<T>(), attach)? };
+        let memory = Self { context, pointer, len, marker: PhantomData };
+        // SAFETY: managed memory is memory of the host, too; it is as long as that, aligned to pages, and nobody else's.
+        let elements = unsafe { std::slice::from_raw_parts_mut(pointer as *mut T, len) };
+        elements.iter_mut().enumerate().for_each(|(index, element)| *element = T::of(index));
+        memory.forget()?;
+        Ok(Some(memory))
+    }
+
+    /// How many elements there are.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Moves everything to the card.
+    pub fn forget(&self) -> Result<()> {
+        self.context.bind_to_thread()?;
+        let location = sys::CUmemLocation {
+            type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
+            id: self.context.ordinal() as i32,
+        };
+        // SAFETY: the range is that of the allocation; the null stream belongs to the context, which is current.
+        unsafe {
+            result::mem_prefetch_async(
+                self.pointer,
+                self.len * size_of::<T>(),
+                location,
+                std::ptr::null_mut(),
+            )?;
+        }
+        Ok(self.context.synchronize()?)
+    }
+
+    /// The elements. Whatever is not in RAM comes from the card at first use.
+    pub fn slice(&self) -> &[T] {
+        // SAFETY: as in `new`; nobody writes to it any more.
+        unsafe { std::slice::from_raw_parts(self.pointer as *const T, self.len) }
+    }
+}
+
+impl<T> Drop for ManagedMemory<T> {
+    fn drop(&mut self) {
+        // A context that is gone has taken the memory with it.
+        if self.context.bind_to_thread().is_ok() {
+            // SAFETY: this is the only owner, and slices of it are gone.
+            let _ = unsafe { result::free_sync(self.pointer) };
+        }
+    }
+}
