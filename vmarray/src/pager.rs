@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use backend_api::{Device, racy};
 
-use crate::channel::{Channel, Patience, Purpose, Then, Victim, quiesce};
+use crate::channel::{Channel, Load, Loaded, Patience, Purpose, Then, Victim, quiesce};
 use crate::error::{ErrorKind, Result};
 use crate::guards::{self, Identity};
 use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WANTED, ZEROED};
@@ -225,7 +225,7 @@ impl<D: Device> Pager<D> {
                     self.await_page(page, state, exclusive)?;
                 }
                 Err(Refusal::Absent) => {
-                    if let Some(held) = self.load(page, then, fetch, stream)? {
+                    if let Some(held) = self.load(page, then, fetch, stream, false)? {
                         return Ok(held);
                     }
                 }
@@ -233,8 +233,16 @@ impl<D: Device> Pager<D> {
         }
     }
 
-    /// Gets an absent page its frame and its contents. `None` if somebody else was faster.
-    fn load(&self, page: u64, then: Then, fetch: Fetch, stream: Stream) -> Result<Option<Held>> {
+    /// Gets an absent page its frame and its contents, fetched `alone` or with others. `None` if somebody else was
+    /// faster.
+    fn load(
+        &self,
+        page: u64,
+        then: Then,
+        fetch: Fetch,
+        stream: Stream,
+        alone: bool,
+    ) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything.
@@ -257,12 +265,24 @@ impl<D: Device> Pager<D> {
         channel.counters.misses.add(1);
         let held = Held { address: frame.address, before: State(0) };
         if home.has(HOME) && fetch == Fetch::Contents {
-            let ticket = channel.start_loads(&self.table, &[(page, frame, then)])?;
+            let load = Load { page, frame, then, id: channel.load_id() };
+            if alone {
+                channel.request_alone(&self.table, load);
+            } else {
+                channel.request(&self.table, [load]);
+            }
             if stream == Stream::Follow {
                 self.advance(page);
             }
             channel.counters.waits.add(1);
-            channel.finish_load(&self.table, ticket, page)?;
+            if channel.await_load(&self.table, &load, home)? == Loaded::NotWithOthers {
+                return self.load(page, then, fetch, Stream::Ignore, true);
+            }
+            if let Then::Exclusive(holder) = then
+                && entry.hold_exclusive(holder)
+            {
+                unpark(entry);
+            }
             return Ok(Some(held));
         }
         if fetch == Fetch::Contents {
@@ -327,55 +347,60 @@ impl<D: Device> Pager<D> {
         let mut reached = pages.end;
         let mut outcome = Ok(());
         for (index, channel) in (0..).zip(&self.channels) {
-            let mut loads = Vec::new();
-            // More than half of the frames would push out what was just fetched.
-            let most = (channel.frames_max() as usize / 2).max(1);
-            for page in self.of_channel(index, &pages) {
-                let entry = self.table.entry(page);
-                let state = entry.state(Ordering::Relaxed);
-                if state.any(EXCLUSIVE | RESIDENT) || !state.has(HOME) {
-                    continue;
-                }
-                let frame = if loads.len() < most {
-                    channel.take_frame(&self.table, Patience::Try)
-                } else {
-                    Ok(None)
-                };
-                match frame {
-                    Ok(Some(frame)) => match entry.try_claim_absent(true) {
-                        Ok(before) if before.has(HOME) => loads.push((page, frame, Then::Release)),
-                        // It lost its contents between the two looks: there is nothing to fetch.
-                        Ok(_) => {
-                            channel.put_back(frame);
-                            if entry.vacate(false) {
-                                unpark(entry);
-                            }
-                        }
-                        Err(_) => channel.put_back(frame),
-                    },
-                    Ok(None) => {
-                        reached = reached.min(page);
-                        break;
-                    }
-                    Err(error) => {
-                        reached = reached.min(page);
-                        outcome = outcome.and(Err(error));
-                        break;
-                    }
-                }
-            }
-            if !loads.is_empty() {
-                let first = loads[0].0;
-                match channel.start_loads(&self.table, &loads) {
-                    Ok(_) => channel.counters.prefetches.add(loads.len() as u64),
-                    Err(error) => {
-                        reached = reached.min(first);
-                        outcome = outcome.and(Err(error));
-                    }
+            match self.prefetch_in(channel, self.of_channel(index, &pages)) {
+                Ok(None) => {}
+                Ok(Some(left_out)) => reached = reached.min(left_out),
+                Err(error) => {
+                    reached = pages.start;
+                    outcome = outcome.and(Err(error));
                 }
             }
         }
         outcome.map(|()| reached)
+    }
+
+    /// Starts to fetch pages of one channel; returns the first one that was left out.
+    fn prefetch_in(&self, channel: &Channel<D>, pages: impl Iterator<Item = u64>) -> Result<Option<u64>> {
+        // More than half of the frames would push out what was just fetched.
+        let most = (channel.frames_max() as usize / 2).max(1);
+        let is_absent = |page: &u64| {
+            let state = self.table.entry(*page).state(Ordering::Relaxed);
+            !state.any(EXCLUSIVE | RESIDENT) && state.has(HOME)
+        };
+        let mut wanted: Vec<u64> = pages.filter(is_absent).take(most + 1).collect();
+        let mut left_out = if wanted.len() > most { wanted.pop() } else { None };
+        if wanted.is_empty() {
+            return Ok(left_out);
+        }
+        let frames = channel.take_frames(&self.table, wanted.len())?;
+        left_out = wanted.get(frames.len()).copied().or(left_out);
+        let mut loads = Vec::with_capacity(frames.len());
+        let mut unused = Vec::new();
+        let mut frames = frames.into_iter();
+        for page in wanted {
+            let entry = self.table.entry(page);
+            // What could not be claimed is somebody else's matter; its frame serves the next page.
+            let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
+            match entry.try_claim_absent(true) {
+                Ok(before) if before.has(HOME) => {
+                    loads.push(Load { page, frame, then: Then::Release, id: channel.load_id() });
+                    continue;
+                }
+                // It lost its contents between the two looks: there is nothing to fetch.
+                Ok(_) => {
+                    if entry.vacate(false) {
+                        unpark(entry);
+                    }
+                }
+                Err(_) => {}
+            }
+            unused.push(frame);
+        }
+        unused.extend(frames);
+        channel.put_back_all(&unused);
+        channel.counters.prefetches.add(loads.len() as u64);
+        channel.request(&self.table, loads);
+        Ok(left_out)
     }
 
     /// The pages of a range that are homed in a channel.

@@ -93,6 +93,12 @@ impl State {
         self.pins() < COUNT_MAX && self.guards() < COUNT_MAX
     }
 
+    /// Changes with each exclusive release.
+    #[inline]
+    pub(crate) fn version(self) -> u64 {
+        self.0 >> VERSION_SHIFT
+    }
+
     /// Whether no latched write began or ended between this state and a later one, and none was under way.
     #[inline]
     pub(crate) fn validates(self, later: State) -> bool {

@@ -1,0 +1,119 @@
+//! Work on home slots: fills, kernels, and copies of single elements.
+
+use backend_api::{
+    Device, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Queue, Ticket, Transfer as Copy,
+};
+
+use super::Channel;
+use crate::error::Result;
+
+/// Small pieces of pinned memory for copies of single elements.
+#[derive(Debug)]
+pub(super) struct Bounce<D: Device> {
+    chunks: Vec<HostBuffer<D>>,
+    free: Vec<(HostSpan, *mut u8)>,
+}
+
+// SAFETY: the pointers lead into the chunks, which move along; a free cell is touched by nobody.
+unsafe impl<D: Device> Send for Bounce<D> {}
+
+impl<D: Device> Bounce<D> {
+    pub(super) fn new() -> Self {
+        Self { chunks: Vec::new(), free: Vec::new() }
+    }
+
+    /// How much memory it has.
+    pub(super) fn bytes(&self) -> usize {
+        self.chunks.iter().map(HostBuffer::bytes).sum()
+    }
+}
+
+impl<D: Device> Channel<D> {
+    /// Fills home slots `slots` of this channel, whose pages the caller holds, with a pattern, and waits.
+    pub(crate) fn fill_slots(&self, slots: std::ops::Range<u64>, pattern: &[u8]) -> Result<()> {
+        let bytes = self.page_bytes as u64;
+        let fill = Fill {
+            to: self.slots.at(slots.start * bytes),
+            bytes: (slots.end - slots.start) * bytes,
+            pattern,
+        };
+        let order = self.write_order.lock();
+        let ticket = self.writes.fill(&fill);
+        drop(order);
+        self.counters.submissions.add(1);
+        Ok(self.device.wait(ticket?)?)
+    }
+
+    /// Runs device-side work on the fetch queue so that no write to a home slot overlaps with it.
+    pub(crate) fn between_writes(
+        &self,
+        submit: impl FnOnce(&Queue<D>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        let _order = self.write_order.lock();
+        let last_write = self.writes.submit(&[])?;
+        self.fetches.order_after(last_write)?;
+        self.counters.submissions.add(1);
+        let ticket = submit(&self.fetches)?;
+        self.writes.order_after(ticket)?;
+        Ok(ticket)
+    }
+
+    /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller keeps from changing.
+    pub(crate) fn read_home(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
+        let (host, address) = self.bounce_cell()?;
+        let from = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
+        let copy = Copy::Download { from, to: host, bytes: into.len() as u64 };
+        self.counters.submissions.add(1);
+        let result = self.fetches.submit(&[copy]).and_then(|ticket| self.device.wait(ticket));
+        if result.is_ok() {
+            // SAFETY: the cell is as long as an element and this thread's alone; the copy into it is done.
+            unsafe { address.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };
+            self.counters.bytes_from_device.add(into.len() as u64);
+        }
+        self.bounce.lock().free.push((host, address));
+        Ok(result?)
+    }
+
+    /// Writes bytes at an offset of a page's home slot, which the caller has for itself.
+    pub(crate) fn write_home(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
+        let (host, address) = self.bounce_cell()?;
+        // SAFETY: the cell is as long as an element and this thread's alone.
+        unsafe { bytes.as_ptr().copy_to_nonoverlapping(address, bytes.len()) };
+        let to = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
+        let copy = Copy::Upload { from: host, to, bytes: bytes.len() as u64 };
+        let order = self.write_order.lock();
+        let ticket = self.writes.submit(&[copy]);
+        drop(order);
+        self.counters.submissions.add(1);
+        let result = ticket.and_then(|ticket| self.device.wait(ticket));
+        if result.is_ok() {
+            self.counters.bytes_to_device.add(bytes.len() as u64);
+        }
+        self.bounce.lock().free.push((host, address));
+        Ok(result?)
+    }
+
+    fn bounce_cell(&self) -> Result<(HostSpan, *mut u8)> {
+        const CELLS: usize = 16;
+        if let Some(cell) = self.bounce.lock().free.pop() {
+            return Ok(cell);
+        }
+        let kind = self.shard.lock().memory;
+        let stride = self.cell_bytes;
+        let chunk = HostBuffer::new(&self.device, CELLS * stride, kind);
+        let chunk = match chunk {
+            Err(_) if self.fall_back => HostBuffer::new(&self.device, CELLS * stride, HostMemory::Pageable)?,
+            chunk => chunk?,
+        };
+        let cell = |i: usize| {
+            // SAFETY: the chunk is `CELLS * stride` bytes long.
+            let address = unsafe { chunk.address().as_ptr().add(i * stride) };
+            (chunk.at((i * stride) as u64), address)
+        };
+        let mut bounce = self.bounce.lock();
+        bounce.free.extend((1..CELLS).map(cell));
+        let first = cell(0);
+        bounce.chunks.push(chunk);
+        Ok(first)
+    }
+}

@@ -1,0 +1,310 @@
+//! Frames: page-sized places in host memory, and how a thread gets hold of one.
+
+use std::sync::atomic::{Ordering, fence};
+
+use backend_api::{Device, HostBuffer, HostMemory, HostSpan};
+use parking_lot::MutexGuard;
+
+use super::victims::USED_PATIENCE;
+use super::write_back::Purpose;
+use super::{Channel, NO_PAGE, Shard};
+use crate::error::{ErrorKind, Result};
+use crate::guards;
+use crate::page::PageTable;
+
+/// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// A page-sized place in host memory. Whoever has one that is not in the free list owns it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) index: u32,
+    pub(crate) address: *mut u8,
+    pub(crate) host: HostSpan,
+}
+
+// SAFETY: a frame is a name and an address; who may touch the bytes is decided by the page protocol.
+unsafe impl Send for Frame {}
+
+/// Whether a frame is worth waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Wait,
+    Try,
+}
+
+impl<D: Device> Channel<D> {
+    /// Takes one more chunk of host memory for frames.
+    pub(super) fn grow(&self) -> Result<()> {
+        let (kind, have) = {
+            let mut shard = self.shard.lock();
+            let have = shard.frames.len() as u32;
+            if shard.growing || shard.full || have >= self.frames_max {
+                return Ok(());
+            }
+            shard.growing = true;
+            (shard.memory, have)
+        };
+        let frames = (CHUNK_BYTES / self.frame_stride).clamp(1, (self.frames_max - have) as usize);
+        let mut memory = kind;
+        let mut chunk = HostBuffer::new(&self.device, frames * self.frame_stride, memory);
+        if self.fall_back
+            && memory == HostMemory::Pinned
+            && chunk.as_ref().is_err_and(|e| e.kind() == backend_api::ErrorKind::PinRefused)
+        {
+            memory = HostMemory::Pageable;
+            if let Err(error) = &chunk {
+                crate::trace::pin_refused(error);
+            }
+            chunk = HostBuffer::new(&self.device, frames * self.frame_stride, memory);
+        }
+        let mut shard = self.shard.lock();
+        shard.growing = false;
+        let result = match chunk {
+            Ok(chunk) => {
+                shard.memory = memory;
+                for i in 0..frames {
+                    let index = shard.frames.len() as u32;
+                    // SAFETY: the chunk is `frames * frame_stride` bytes long.
+                    let address = unsafe { chunk.address().as_ptr().add(i * self.frame_stride) };
+                    let host = chunk.at((i * self.frame_stride) as u64);
+                    shard.frames.push(Frame { index, address, host });
+                    shard.pages.push(NO_PAGE);
+                }
+                // Taken from the end: pages that come in order get frames in order, which processors prefetch across.
+                let last = shard.frames.len() as u32;
+                shard.free.extend((last - frames as u32..last).rev());
+                shard.chunks.push(chunk);
+                Ok(())
+            }
+            // Less than was asked for still works; nothing at all does not.
+            Err(_) if have > 0 => {
+                shard.full = true;
+                self.guards_max.store(super::guards::most(have), Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        };
+        drop(shard);
+        self.announce();
+        result
+    }
+
+    /// Gets a frame that nobody uses. `None` only to the impatient.
+    pub(crate) fn take_frame(&self, table: &PageTable, patience: Patience) -> Result<Option<Frame>> {
+        let mut turns = 0_u32;
+        // Searches that were broken off, so that others get the lock, are gone on with for two turns of a clock's hand.
+        let mut goes_on = 2 + 2 * self.frames_max / USED_PATIENCE as u32;
+        loop {
+            let mut shard = self.shard.lock();
+            if let Some(index) = shard.free.pop() {
+                return Ok(Some(shard.frames[index as usize]));
+            }
+            if !shard.full && !shard.growing && (shard.frames.len() as u32) < self.frames_max {
+                drop(shard);
+                self.grow()?;
+                continue;
+            }
+            self.reap(&mut shard, table);
+            if !shard.free.is_empty() {
+                continue;
+            }
+            let victims = self.choose_victims(&mut shard, table);
+            drop(shard);
+            let frame = self.free_clean(table, &victims.clean);
+            let started = self.write_back(table, &victims.dirty, Purpose::Evict);
+            if frame.is_some() {
+                // The next flush tells of a failure.
+                return Ok(frame);
+            }
+            if let Err(error) = started {
+                self.shard.lock().write_error = None;
+                return Err(error);
+            }
+            if victims.unfinished && goes_on > 0 {
+                goes_on -= 1;
+                continue;
+            }
+            if patience == Patience::Try {
+                return Ok(None);
+            }
+            turns += 1;
+            self.await_frame(table, turns)?;
+        }
+    }
+
+    /// Gets as many frames as can be had without waiting, up to a number, in the order of their addresses.
+    ///
+    /// # Errors
+    /// As [`take_frame`](Self::take_frame); frames that were to be had before are then given back.
+    pub(crate) fn take_frames(&self, table: &PageTable, most: usize) -> Result<Vec<Frame>> {
+        let mut taken: Vec<Frame> = Vec::with_capacity(most);
+        while taken.len() < most {
+            {
+                let mut shard = self.shard.lock();
+                let at = shard.free.len().saturating_sub(most - taken.len());
+                let Shard { free, frames, .. } = &mut *shard;
+                taken.extend(free.drain(at..).map(|index| frames[index as usize]));
+            }
+            if taken.len() < most {
+                match self.take_frame(table, Patience::Try) {
+                    Ok(Some(frame)) => taken.push(frame),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.put_back_all(&taken);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        taken.sort_unstable_by_key(|frame| frame.index);
+        Ok(taken)
+    }
+
+    /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
+    fn await_frame(&self, table: &PageTable, turns: u32) -> Result<()> {
+        let mut shard = self.shard.lock();
+        if !shard.free.is_empty() {
+            return Ok(());
+        }
+        if let Some((ticket, is_write_back)) = shard.oldest_transfer() {
+            self.counters.waits.add(1);
+            if !shard.watch(ticket) {
+                // Whoever waits for it tells.
+                self.sleep(&mut shard);
+                return Ok(());
+            }
+            drop(shard);
+            let outcome = self.finish(table, ticket);
+            if is_write_back && outcome.is_err() {
+                // Told to whoever needs the frame.
+                self.shard.lock().write_error = None;
+                return outcome;
+            }
+            return Ok(());
+        }
+        // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
+        let is_guarded =
+            |page: &&u64| **page != NO_PAGE && table.entry(**page).state(Ordering::Acquire).guards() > 0;
+        let all_guarded = |shard: &Shard<D>| {
+            let guarded = shard.pages.iter().filter(is_guarded).count();
+            guarded > 0 && guarded == shard.frames.len()
+        };
+        if all_guarded(&shard) {
+            if guards::held() {
+                let frames = shard.frames.len() as u64;
+                return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
+            }
+            self.counters.waits.add(1);
+            self.sleep_while(&mut shard, |shard| shard.free.is_empty() && all_guarded(shard));
+            return Ok(());
+        }
+        if shard.growing {
+            self.sleep(&mut shard);
+            return Ok(());
+        }
+        drop(shard);
+        // Another thread is between two steps of taking or releasing a page.
+        if turns < 50 {
+            std::hint::spin_loop()
+        } else {
+            std::thread::yield_now()
+        }
+        Ok(())
+    }
+
+    /// Sleeps until [`announce`](Self::announce), once. What is waited for changes under the lock of the shard.
+    pub(super) fn sleep(&self, shard: &mut MutexGuard<'_, Shard<D>>) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        self.freed.wait(shard);
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Sleeps while something holds that may also change without the lock, before an [`announce`](Self::announce).
+    pub(super) fn sleep_while(
+        &self,
+        shard: &mut MutexGuard<'_, Shard<D>>,
+        holds: impl Fn(&Shard<D>) -> bool,
+    ) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        // Either this look sees the change, or whoever made it sees this sleeper.
+        fence(Ordering::SeqCst);
+        if holds(shard) {
+            self.freed.wait(shard);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Wakes those who wait for frames or for guards to end. The lock of the shard is not held.
+    pub(super) fn announce(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleepers.load(Ordering::SeqCst) > 0 {
+            // Whoever is about to sleep holds the lock: after this it sleeps, or has looked again.
+            drop(self.shard.lock());
+            self.freed.notify_all();
+        }
+    }
+
+    /// Gives back a frame that no page has.
+    pub(crate) fn put_back(&self, frame: Frame) {
+        self.put_back_all(&[frame]);
+    }
+
+    /// Gives back frames that no page has.
+    pub(crate) fn put_back_all(&self, frames: &[Frame]) {
+        if frames.is_empty() {
+            return;
+        }
+        self.shard.lock().free.extend(frames.iter().map(|frame| frame.index));
+        self.announce();
+    }
+
+    /// Puts a frame under the eviction policy: it now holds this page.
+    pub(crate) fn adopt(&self, page: u64, frame: Frame) {
+        self.shard.lock().adopt(page, frame.index, self.recency);
+    }
+
+    /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the
+    /// caller [puts it back](Self::put_back): not before, since the entry still names it; and it is taken out before
+    /// that, since the page may get another frame the moment it is vacated.
+    pub(crate) fn disown(&self, address: *mut u8, page: u64) -> Frame {
+        let mut shard = self.shard.lock();
+        let frame = shard.frame_at(address, self.frame_stride);
+        shard.evictor.removed(frame.index);
+        shard.frame_of.remove(&page);
+        shard.pages[frame.index as usize] = NO_PAGE;
+        frame
+    }
+
+    /// The frame at an address that a page's entry names, while the caller holds the page.
+    pub(crate) fn frame_at(&self, address: *mut u8) -> Frame {
+        self.shard.lock().frame_at(address, self.frame_stride)
+    }
+}
+
+impl<D: Device> Shard<D> {
+    pub(super) fn adopt(&mut self, page: u64, frame: u32, recency: bool) {
+        self.pages[frame as usize] = page;
+        self.evictor.inserted(frame, page);
+        if !recency {
+            self.frame_of.insert(page, frame);
+        }
+    }
+
+    fn frame_at(&self, address: *mut u8, stride: usize) -> Frame {
+        self.frames[frame_number(&self.chunks, stride, address)]
+    }
+}
+
+/// The number of the frame at an address that an entry names.
+pub(super) fn frame_number<D: Device>(chunks: &[HostBuffer<D>], stride: usize, address: *mut u8) -> usize {
+    let mut first = 0;
+    for chunk in chunks {
+        let offset = address.addr().wrapping_sub(chunk.address().addr().get());
+        if offset < chunk.bytes() {
+            return first + offset / stride;
+        }
+        first += chunk.bytes() / stride;
+    }
+    unreachable!("entries name frames of their own channel only")
+}

@@ -1,0 +1,69 @@
+//! Copies between slots and frames, neighbours in one.
+
+use backend_api::{DeviceSpan, HostSpan, Transfer};
+
+/// Which way a page goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Way {
+    /// From its slot to a frame.
+    Fetch,
+    /// From its frame to its slot.
+    WriteBack,
+}
+
+/// Copies of so many bytes each, in ascending order of slots; those that follow each other on both sides are one.
+///
+/// The driver takes microseconds for each piece, so one long copy is far cheaper than several short ones.
+pub(super) fn pieces(
+    pages: impl Iterator<Item = (DeviceSpan, HostSpan)>,
+    bytes: u64,
+    way: Way,
+) -> Vec<Transfer> {
+    let mut pieces: Vec<(DeviceSpan, HostSpan, u64)> = Vec::new();
+    for (slot, frame) in pages {
+        if let Some((first_slot, first_frame, length)) = pieces.last_mut()
+            && first_slot.offset + *length == slot.offset
+            && first_frame.host == frame.host
+            && first_frame.offset + *length == frame.offset
+        {
+            *length += bytes;
+            continue;
+        }
+        pieces.push((slot, frame, bytes));
+    }
+    let transfer = |(slot, frame, bytes)| match way {
+        Way::Fetch => Transfer::Download { from: slot, to: frame, bytes },
+        Way::WriteBack => Transfer::Upload { from: frame, to: slot, bytes },
+    };
+    pieces.into_iter().map(transfer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use backend_api::{BufferId, HostId};
+
+    use super::*;
+
+    #[test]
+    fn neighbours_on_both_sides_are_one_copy() {
+        let (buffer, hosts) = (BufferId::unique(), [HostId::unique(), HostId::unique()]);
+        let page = |slot: u64, host: usize, frame: u64| {
+            (DeviceSpan::new(buffer, slot * 10), HostSpan::new(hosts[host], frame * 10))
+        };
+        // Slots 0 to 2 in frames 4 to 6; then a gap in the slots, one in the frames, and another piece of host memory.
+        let pages = [
+            page(0, 0, 4),
+            page(1, 0, 5),
+            page(2, 0, 6),
+            page(4, 0, 7),
+            page(5, 0, 9),
+            page(6, 1, 10),
+        ];
+        let copies = pieces(pages.into_iter(), 10, Way::Fetch);
+        assert_eq!(copies.iter().map(Transfer::bytes).collect::<Vec<_>>(), [30, 10, 10, 10]);
+        assert_eq!(copies[0], Transfer::Download { from: pages[0].0, to: pages[0].1, bytes: 30 });
+        let up = pieces(pages[..2].iter().copied(), 10, Way::WriteBack);
+        assert_eq!(up, [Transfer::Upload { from: pages[0].1, to: pages[0].0, bytes: 20 }]);
+        assert!(pieces(std::iter::empty(), 10, Way::Fetch).is_empty());
+    }
+}

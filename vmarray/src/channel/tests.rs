@@ -1,0 +1,137 @@
+//! Loads of several threads in one submission, by counts: what waits while another thread submits goes together.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use backend_api::wrap::{Counting, Fault, Faulty, Operation};
+use backend_api::{Device, ErrorKind};
+use backend_host::HostDevice;
+
+use crate::array::VirtualArray;
+use crate::placement::Placement;
+
+type Array<D> = VirtualArray<u32, D>;
+
+const PAGE_LEN: usize = 16;
+
+/// 64 pages, written and evicted, in one channel of 32 frames.
+fn array<D: Device>(device: &Arc<D>) -> Array<D> {
+    let array = VirtualArray::<u32>::builder(64 * PAGE_LEN)
+        .devices([device.clone()])
+        .placement(Placement::Ratios(vec![1]))
+        .page_len(PAGE_LEN)
+        .frames_per_channel(32)
+        .read_ahead(false)
+        .build()
+        .unwrap();
+    let contents: Vec<u32> = (0..array.len() as u32).collect();
+    array.write(0, &contents).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array
+}
+
+fn host() -> HostDevice {
+    HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap()
+}
+
+/// Runs `miss` on threads, one for each page, while it looks as if another thread were submitting; then lets go of
+/// them, when all have queued their loads. Returns what they returned.
+fn together<D: Device, R: Send>(
+    array: &Array<D>,
+    pages: &[usize],
+    miss: impl Fn(usize) -> R + Sync,
+) -> Vec<R> {
+    let channel = &array.pager().channels()[0];
+    let lead = |on: bool| {
+        channel.shard.lock().is_led = on;
+        channel.is_led.store(on, Ordering::Relaxed);
+    };
+    lead(true);
+    std::thread::scope(|scope| {
+        let miss = &miss;
+        let threads: Vec<_> = pages.iter().map(|&page| scope.spawn(move || miss(page))).collect();
+        while channel.shard.lock().queued.len() < pages.len() {
+            std::thread::yield_now();
+        }
+        lead(false);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn misses_of_many_threads_are_one_submission() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device);
+    let pages = [40, 3, 17, 4, 60, 5, 25, 41];
+    let before = device.counts().work;
+    let values = together(&array, &pages, |page| array.get(page * PAGE_LEN).unwrap());
+    assert_eq!(values, pages.map(|page| (page * PAGE_LEN) as u32));
+    let total = array.stats().total();
+    assert_eq!((total.misses, total.submissions), (8, 1));
+    let work = device.counts().work;
+    assert_eq!(work.submits - before.submits, 1);
+    assert_eq!(work.download_bytes - before.download_bytes, 8 * 64);
+    // One thread waits in the driver for all of them.
+    assert_eq!(work.waits - before.waits, 1);
+}
+
+#[test]
+fn readers_and_writers_are_loaded_together() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device);
+    together(&array, &[1, 2, 3, 4], |page| match page {
+        1 => array.set(PAGE_LEN, 7).unwrap(),
+        2 => array.page_mut(2).unwrap()[0] = 8,
+        3 => assert_eq!(array.page(3).unwrap()[0], 3 * PAGE_LEN as u32),
+        _ => assert_eq!(array.update(4 * PAGE_LEN, |x| x + 1).unwrap(), 4 * PAGE_LEN as u32),
+    });
+    assert_eq!(array.stats().total().submissions, 1);
+    assert_eq!(array.get(PAGE_LEN).unwrap(), 7);
+    assert_eq!(array.get(2 * PAGE_LEN).unwrap(), 8);
+    assert_eq!(array.get(4 * PAGE_LEN).unwrap(), 4 * PAGE_LEN as u32 + 1);
+}
+
+#[test]
+fn loads_that_failed_together_are_tried_again_alone() {
+    let device = Arc::new(Faulty::new(host()));
+    let array = array(&device);
+    let pages = [2, 3, 4];
+    for later in [false, true] {
+        for failures in 1..=2 {
+            for call in 1..=failures {
+                let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(call);
+                device.inject(if later { fault.reported_later() } else { fault });
+            }
+            let values = together(&array, &pages, |page| array.get(page * PAGE_LEN));
+            device.clear();
+            // The first failure is that of all, the second one that of the page that was tried again first.
+            let failed = values.iter().filter(|value| value.is_err()).count();
+            assert_eq!(failed as u64, failures - 1);
+            for (page, value) in pages.iter().zip(values) {
+                match value {
+                    Ok(value) => assert_eq!(value, (page * PAGE_LEN) as u32),
+                    Err(error) => {
+                        assert_eq!(error.device_error().unwrap().kind(), ErrorKind::CopyFailed);
+                        assert_eq!(array.get(page * PAGE_LEN).unwrap(), (page * PAGE_LEN) as u32);
+                    }
+                }
+            }
+            assert_eq!(array.pager().channels()[0].untold_failures.load(Ordering::Relaxed), 0);
+            array.evict(..).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_thread_submits_and_waits_once_a_miss() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device);
+    let before = device.counts().work;
+    for page in [9, 30, 2, 50, 7] {
+        array.get(page * PAGE_LEN).unwrap();
+    }
+    let work = device.counts().work;
+    assert_eq!((work.submits - before.submits, work.waits - before.waits), (5, 5));
+    assert_eq!(work.polls, before.polls);
+}

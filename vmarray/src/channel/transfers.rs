@@ -1,0 +1,241 @@
+//! What is under way between frames and slots: waiting for it, and finishing it.
+//!
+//! One thread waits for a ticket in the driver; others who need one of its pages sleep at the page, since calls into a
+//! driver take turns. Whoever finishes the ticket wakes them.
+
+use std::sync::atomic::Ordering;
+
+use backend_api::{Device, Progress, Ticket};
+use parking_lot::MutexGuard;
+
+use super::combine::{Load, Then};
+use super::{Channel, NO_PAGE, Shard};
+use crate::error::Result;
+use crate::page::state::{AHEAD, IN_FLIGHT, USED, WAITED};
+use crate::page::{Holder, PageTable, State, park, unpark};
+
+/// Pages on their way to frames.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    pub(super) ticket: Ticket,
+    pub(super) loads: Vec<Load>,
+    /// Whether a thread waits for the ticket.
+    pub(super) is_watched: bool,
+}
+
+/// Pages on their way home.
+#[derive(Debug)]
+pub(super) struct WriteBack {
+    pub(super) ticket: Ticket,
+    pub(super) pages: Vec<u64>,
+    /// Whether their frames are wanted.
+    pub(super) evicting: bool,
+    /// Whether a thread waits for the ticket.
+    pub(super) is_watched: bool,
+}
+
+/// A load that failed.
+#[derive(Debug)]
+pub(super) struct FailedLoad {
+    pub(super) id: u64,
+    pub(super) error: backend_api::Error,
+    /// Whether it was submitted without others.
+    pub(super) was_alone: bool,
+}
+
+impl Fetch {
+    pub(super) fn concerns(&self, page: u64) -> bool {
+        self.loads.iter().any(|load| load.page == page)
+    }
+}
+
+/// Pages whose sleepers are to be woken once the lock of the shard is given up.
+#[derive(Debug, Default)]
+pub(super) struct Wakes(Vec<u64>);
+
+impl Wakes {
+    pub(super) fn add(&mut self, page: u64, is_waited_for: bool) {
+        if is_waited_for {
+            self.0.push(page);
+        }
+    }
+}
+
+impl<D: Device> Channel<D> {
+    pub(super) fn wake(&self, table: &PageTable, wakes: Wakes) {
+        for page in wakes.0 {
+            unpark(table.entry(page));
+        }
+    }
+
+    /// Waits for a ticket and finishes all transfers that it stands for, unless somebody else did.
+    ///
+    /// # Errors
+    /// The ticket's.
+    pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
+        let outcome = self.device.wait(ticket);
+        let mut wakes = Wakes::default();
+        let mut shard = self.shard.lock();
+        self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
+        drop(shard);
+        self.wake(table, wakes);
+        self.announce();
+        outcome.map_err(Into::into)
+    }
+
+    /// Finishes what is done already of what may bring frames: write-backs. Does not wait.
+    pub(super) fn reap(&self, shard: &mut MutexGuard<'_, Shard<D>>, table: &PageTable) {
+        let mut wakes = Wakes::default();
+        // The queue is in order: behind one that is pending nothing is done.
+        while let Some(work) = shard.write_backs.iter().min_by_key(|work| work.ticket.value) {
+            let ticket = work.ticket;
+            match self.device.poll(ticket) {
+                Ok(Progress::Pending) => break,
+                outcome => self.complete(shard, table, ticket, outcome.as_ref().err(), &mut wakes),
+            }
+        }
+        if !wakes.0.is_empty() {
+            MutexGuard::unlocked(shard, || self.wake(table, wakes));
+        }
+    }
+
+    fn complete(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        ticket: Ticket,
+        error: Option<&backend_api::Error>,
+        wakes: &mut Wakes,
+    ) {
+        if let Some(at) = shard.fetches.iter().position(|work| work.ticket == ticket) {
+            let loads = shard.fetches.swap_remove(at).loads;
+            match error {
+                Some(error) => self.fail_loads(shard, table, loads, error, wakes),
+                None => self.end_loads(shard, table, &loads, wakes),
+            }
+        } else if let Some(at) = shard.write_backs.iter().position(|work| work.ticket == ticket) {
+            let work = shard.write_backs.swap_remove(at);
+            self.end_write_back(shard, table, work, error, wakes);
+        }
+    }
+
+    fn end_loads(&self, shard: &mut Shard<D>, table: &PageTable, loads: &[Load], wakes: &mut Wakes) {
+        for load in loads {
+            let entry = table.entry(load.page);
+            // First, since whoever has the page exclusively goes on the moment that it is resident.
+            shard.adopt(load.page, load.frame.index, self.recency);
+            entry.install(load.frame.address);
+            let is_waited_for = match load.then {
+                Then::Share(holder) => entry.downgrade(holder),
+                // Its owner may sleep, and is not to wait for its own release.
+                Then::Exclusive(_) => entry.state(Ordering::Acquire).any(WAITED),
+                // Its first lap through the cache is free.
+                Then::Release => entry.release_exclusive(Holder::Pin, AHEAD | USED),
+            };
+            wakes.add(load.page, is_waited_for);
+        }
+    }
+
+    /// Gives claims and frames of loads back; keeps the error for those who asked.
+    pub(super) fn fail_loads(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        loads: Vec<Load>,
+        error: &backend_api::Error,
+        wakes: &mut Wakes,
+    ) {
+        let was_alone = loads.len() == 1;
+        for load in loads {
+            if load.then != Then::Release {
+                shard.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
+                // Before the claim ends: then its owner looks.
+                self.untold_failures.fetch_add(1, Ordering::Release);
+            }
+            shard.pages[load.frame.index as usize] = NO_PAGE;
+            shard.free.push(load.frame.index);
+            wakes.add(load.page, table.entry(load.page).vacate(false));
+        }
+    }
+
+    fn end_write_back(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        work: WriteBack,
+        error: Option<&backend_api::Error>,
+        wakes: &mut Wakes,
+    ) {
+        let count = work.pages.len() as u64;
+        match error {
+            None => self.counters.write_backs.add(count),
+            Some(error) => {
+                self.counters.failed_write_backs.add(count);
+                shard.write_error.get_or_insert_with(|| error.clone());
+            }
+        }
+        for page in &work.pages {
+            wakes.add(*page, table.entry(*page).end_write_back(error.is_none()));
+        }
+        if work.evicting && error.is_none() {
+            shard.cleaned.extend(work.pages);
+        }
+    }
+
+    /// Waits for the transfer of a page that is in flight. Its outcome is told to whoever asked for it.
+    pub(crate) fn help(&self, table: &PageTable, page: u64) {
+        self.counters.waits.add(1);
+        self.help_while(table, page, |_| true);
+    }
+
+    /// As [`help`](Self::help), as long as something holds of the page's state.
+    pub(super) fn help_while(&self, table: &PageTable, page: u64, holds: impl Fn(State) -> bool) {
+        let mut shard = self.shard.lock();
+        let found = shard.transfer_of(page);
+        match found {
+            Some((ticket, is_watched)) if !*is_watched => {
+                *is_watched = true;
+                drop(shard);
+                // Kept for whoever asked for it.
+                let _ = self.finish(table, ticket);
+            }
+            Some(_) => {
+                drop(shard);
+                park(table.entry(page), |state| state.any(IN_FLIGHT) && holds(state));
+            }
+            // Its owner is about to put it on record, or somebody finished it just now.
+            None => {
+                drop(shard);
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+impl<D: Device> Shard<D> {
+    fn transfer_of(&mut self, page: u64) -> Option<(Ticket, &mut bool)> {
+        if let Some(work) = self.fetches.iter_mut().find(|work| work.concerns(page)) {
+            return Some((work.ticket, &mut work.is_watched));
+        }
+        let work = self.write_backs.iter_mut().find(|work| work.pages.contains(&page))?;
+        Some((work.ticket, &mut work.is_watched))
+    }
+
+    /// The transfer that may bring a frame first, and whether it is a write-back.
+    pub(super) fn oldest_transfer(&self) -> Option<(Ticket, bool)> {
+        let writes = self.write_backs.iter().map(|work| work.ticket).min_by_key(|ticket| ticket.value);
+        let fetches = || self.fetches.iter().map(|work| work.ticket).min_by_key(|ticket| ticket.value);
+        writes.map(|ticket| (ticket, true)).or_else(|| fetches().map(|ticket| (ticket, false)))
+    }
+
+    /// Makes the calling thread the one that waits for a ticket; false if there is one, who then
+    /// [announces](Channel::announce) the end.
+    pub(super) fn watch(&mut self, ticket: Ticket) -> bool {
+        let fetches = self.fetches.iter_mut().map(|work| (work.ticket, &mut work.is_watched));
+        let writes = self.write_backs.iter_mut().map(|work| (work.ticket, &mut work.is_watched));
+        let Some((_, is_watched)) = fetches.chain(writes).find(|(known, _)| *known == ticket) else {
+            return true;
+        };
+        !std::mem::replace(is_watched, true)
+    }
+}
