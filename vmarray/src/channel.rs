@@ -11,10 +11,12 @@
 //! | `transfers` | what is under way, waiting for it, finishing it |
 //! | `combine` | loads of many threads in one submission |
 //! | `write_back` | dirty pages on their way home |
+//! | `ahead` | how many pages were fetched ahead and not used yet |
 //! | `guards` | how many frames the program's guards may hold |
 //! | `device_work` | fills, kernels and copies of single elements on home slots |
 //! | `pieces` | copies of neighbouring pages as one |
 
+mod ahead;
 mod combine;
 mod device_work;
 mod frames;
@@ -81,6 +83,9 @@ pub(crate) struct Channel<D: Device> {
     untold_failures: AtomicU32,
     /// Names loads.
     next_load: AtomicU64,
+    /// Pages fetched ahead and not used yet, nearly.
+    ahead: AtomicU64,
+    ahead_refusals: AtomicU32,
     /// Guards that were admitted, and how many may be.
     guards: AtomicU32,
     guards_max: AtomicU32,
@@ -164,6 +169,8 @@ impl<D: Device> Channel<D> {
             is_led: AtomicBool::new(false),
             untold_failures: AtomicU32::new(0),
             next_load: AtomicU64::new(0),
+            ahead: AtomicU64::new(0),
+            ahead_refusals: AtomicU32::new(0),
             guards: AtomicU32::new(0),
             guards_max: AtomicU32::new(guards::most(plan.frames_max)),
             write_order: Mutex::new(()),

@@ -12,7 +12,7 @@ use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAI
 use crate::page::{
     Access, Counter, Entry, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
 };
-use crate::read_ahead::{self, Streams};
+use crate::read_ahead::{self, Ahead, Streams, Use};
 use crate::stats::Stats;
 use crate::trace;
 
@@ -40,6 +40,11 @@ pub(crate) struct Held {
     /// Its state before it was taken, which tells what lock-free accesses may be under way.
     pub(crate) before: State,
 }
+
+/// How much is fetched ahead of one stream at most, in bytes; and in pages, at least and at most, if an eighth of the
+/// frames allows that. Enough to keep a bus of 64 GB/s busy for the time of a round trip.
+const WINDOW_BYTES: usize = 4 << 20;
+const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
 /// What came of an attempt to hold a page without contents.
 #[derive(Clone, Copy, Debug)]
@@ -70,6 +75,8 @@ pub(crate) struct Pager<D: Device> {
     /// What the statistics were when they were last reset.
     baseline: parking_lot::Mutex<Stats>,
     read_ahead: bool,
+    /// How many pages are fetched ahead of a stream at most.
+    window_max: u64,
     /// Names the array to what threads remember.
     identity: Identity,
 }
@@ -82,8 +89,11 @@ impl<D: Device> Pager<D> {
         read_ahead: bool,
     ) -> Self {
         let counter = counter::acquire();
+        let frames: u64 = channels.iter().map(|c| u64::from(c.frames_max())).sum();
+        let window = (WINDOW_BYTES / page_bytes).clamp(*WINDOW_PAGES.start(), *WINDOW_PAGES.end());
         let pager = Self {
-            frames: channels.iter().map(|c| u64::from(c.frames_max())).sum(),
+            frames,
+            window_max: (frames / 8).min(window as u64),
             channels,
             table,
             page_bytes,
@@ -212,8 +222,11 @@ impl<D: Device> Pager<D> {
                     if !channel.recency() {
                         channel.touched(page);
                     }
-                    if before.any(AHEAD) && stream == Stream::Follow {
-                        self.advance(page);
+                    if before.any(AHEAD) {
+                        channel.fewer_ahead(1);
+                        if stream == Stream::Follow {
+                            self.follow(page, Use::FetchedAhead);
+                        }
                     }
                     return Ok(Held { address: entry.address(), before });
                 }
@@ -272,7 +285,7 @@ impl<D: Device> Pager<D> {
                 channel.request(&self.table, [load]);
             }
             if stream == Stream::Follow {
-                self.advance(page);
+                self.follow(page, Use::Missed);
             }
             channel.counters.waits.add(1);
             if channel.await_load(&self.table, &load, home)? == Loaded::NotWithOthers {
@@ -324,21 +337,48 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
-    /// Tells the read-ahead of a miss, or of the first use of a page that was read ahead.
+    /// Notes the first use of a page that was read ahead.
     pub(crate) fn advance(&self, page: u64) {
+        self.channel(page).fewer_ahead(1);
+        self.follow(page, Use::FetchedAhead);
+    }
+
+    /// Tells the read-ahead of a use, and starts to fetch what it expects next.
+    fn follow(&self, page: u64, usage: Use) {
         if !self.read_ahead {
             return;
         }
-        let array = Streams { array: self.identity.number(), pages: self.table.len(), frames: self.frames };
-        let Some(ahead) = read_ahead::advance(array, page) else { return };
-        match self.prefetch(ahead.clone()) {
-            Ok(reached) if reached < ahead.end => read_ahead::retract(array, page, reached),
-            Ok(_) => {}
-            Err(error) => {
-                read_ahead::retract(array, page, ahead.start);
-                trace::read_ahead_failed(&error);
+        let array = Streams {
+            array: self.identity.number(),
+            pages: self.table.len(),
+            window_max: self.window_max,
+        };
+        let Some(ahead) = read_ahead::advance(array, page, usage) else { return };
+        let fetched = self.fetch_ahead(ahead);
+        if fetched < ahead.count {
+            read_ahead::retract(array, page, ahead.count - fetched);
+        }
+    }
+
+    /// Starts to fetch pages of a stream as far as there is room; returns how many of them, counted from the first,
+    /// will be there.
+    fn fetch_ahead(&self, ahead: Ahead) -> u64 {
+        let count = self.channels.len() as u64;
+        let mut fetched = ahead.count;
+        for (index, channel) in (0..).zip(&self.channels) {
+            let pages = ahead.pages().filter(|page| page % count == index);
+            let left_out = match channel.ahead_room(&self.table) {
+                0 => pages.clone().next(),
+                room => self.prefetch_in(channel, pages, room).unwrap_or_else(|error| {
+                    trace::read_ahead_failed(&error);
+                    Some(ahead.first)
+                }),
+            };
+            if let Some(page) = left_out {
+                fetched = fetched.min(page.abs_diff(ahead.first) / ahead.stride.unsigned_abs().max(1));
             }
         }
+        fetched
     }
 
     /// Starts to fetch the pages of a range that are neither resident nor empty, as far as there are frames to be
@@ -347,7 +387,9 @@ impl<D: Device> Pager<D> {
         let mut reached = pages.end;
         let mut outcome = Ok(());
         for (index, channel) in (0..).zip(&self.channels) {
-            match self.prefetch_in(channel, self.of_channel(index, &pages)) {
+            // More than half of the frames would push out what was just fetched.
+            let most = (channel.frames_max() as usize / 2).max(1);
+            match self.prefetch_in(channel, self.of_channel(index, &pages), most) {
                 Ok(None) => {}
                 Ok(Some(left_out)) => reached = reached.min(left_out),
                 Err(error) => {
@@ -359,10 +401,13 @@ impl<D: Device> Pager<D> {
         outcome.map(|()| reached)
     }
 
-    /// Starts to fetch pages of one channel; returns the first one that was left out.
-    fn prefetch_in(&self, channel: &Channel<D>, pages: impl Iterator<Item = u64>) -> Result<Option<u64>> {
-        // More than half of the frames would push out what was just fetched.
-        let most = (channel.frames_max() as usize / 2).max(1);
+    /// Starts to fetch so many pages of one channel at most; returns the first one that was left out.
+    fn prefetch_in(
+        &self,
+        channel: &Channel<D>,
+        pages: impl Iterator<Item = u64>,
+        most: usize,
+    ) -> Result<Option<u64>> {
         let is_absent = |page: &u64| {
             let state = self.table.entry(*page).state(Ordering::Relaxed);
             !state.any(EXCLUSIVE | RESIDENT) && state.has(HOME)
@@ -399,6 +444,7 @@ impl<D: Device> Pager<D> {
         unused.extend(frames);
         channel.put_back_all(&unused);
         channel.counters.prefetches.add(loads.len() as u64);
+        channel.more_ahead(loads.len());
         channel.request(&self.table, loads);
         Ok(left_out)
     }
@@ -504,6 +550,7 @@ impl<D: Device> Pager<D> {
                         return Ok(());
                     }
                     quiesce(entry, before, Access::All);
+                    channel.fewer_ahead(usize::from(before.any(AHEAD)));
                     let frame = channel.disown(entry.address(), page);
                     if entry.vacate(forget) {
                         unpark(entry);
@@ -536,6 +583,7 @@ impl<D: Device> Pager<D> {
             match entry.try_share(Holder::Pin, guards::held()) {
                 Ok(before) => {
                     count_hit(self.counter);
+                    self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
                     quiesce(entry, before, Access::Writes);
                     // SAFETY: the page is shared, so it stays resident and nobody writes; the range is inside of it.
                     unsafe { racy::read(entry.address().add(offset), into) };
@@ -570,6 +618,7 @@ impl<D: Device> Pager<D> {
             match entry.try_exclusive(Holder::Pin) {
                 Ok(before) => {
                     count_hit(self.counter);
+                    self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
                     quiesce(entry, before, Access::All);
                     // SAFETY: the page is this thread's alone; the range is inside of it.
                     unsafe { racy::write(entry.address().add(offset), bytes) };

@@ -1,18 +1,27 @@
-//! Recognises sequential streams of misses, per thread, and says what to fetch ahead.
+//! Recognises streams of misses, per thread, and says what to fetch ahead.
 //!
-//! Each thread remembers a few streams. A miss on the page after a stream's last one continues it, and the window of
-//! pages fetched ahead doubles from one up to a limit; any other miss begins a stream, in place of the one used least
-//! recently. The first use of a page that was read ahead continues its stream, so a stream that keeps up never misses.
+//! Each thread remembers a few streams, and the last pages that belong to none. A page next to one of those begins a
+//! sequential stream, up or down; three equal steps begin a strided one. A page where a stream goes on continues it,
+//! and the window of pages fetched ahead doubles from one up to a limit. The first use of a page that was read ahead
+//! continues its stream, so a stream that keeps up never misses.
+//!
+//! A stream that misses a page which it had fetched has lost it unused: its window is halved. A thread whose streams
+//! lose all, or end with more pages fetched than used, has to show longer runs before anything is fetched for it again.
 
 use std::cell::RefCell;
-use std::ops::Range;
 
 /// Streams that a thread can follow at once.
-const STREAMS: usize = 4;
-/// The window's limit, in pages.
-const WINDOW_MAX: u64 = 16;
-/// Misses in a row before anything is fetched ahead.
+const STREAMS: usize = 8;
+/// How many pages without a stream a thread remembers: three strided streams side by side take nine.
+const LOOSE: usize = 12;
+/// Steps that a stream may be ahead of what was seen of it: several threads that go through the same pages see
+/// each only some of them first.
+const GAP: u64 = 8;
+/// Pages in a row before anything is fetched ahead, at first and at most.
 const RUN_MIN: u64 = 2;
+const RUN_MIN_MOST: u64 = 16;
+/// A strided stream begins with so many pages at equal distances.
+const STRIDED_RUN: u64 = 4;
 
 /// What is known of the array that a stream runs through.
 #[derive(Clone, Copy, Debug)]
@@ -21,8 +30,32 @@ pub(crate) struct Streams {
     pub(crate) array: u64,
     /// Its length in pages.
     pub(crate) pages: u64,
-    /// All frames of its cache; the window takes at most an eighth of them.
-    pub(crate) frames: u64,
+    /// How many pages a window has at most; none is fetched ahead at 0.
+    pub(crate) window_max: u64,
+}
+
+/// What led to a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Use {
+    /// It was not resident.
+    Missed,
+    /// It had been fetched ahead, and is used for the first time.
+    FetchedAhead,
+}
+
+/// Pages to fetch, at equal distances.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    pub(crate) first: u64,
+    pub(crate) stride: i64,
+    pub(crate) count: u64,
+}
+
+impl Ahead {
+    /// The pages, in the order in which they will be used.
+    pub(crate) fn pages(self) -> impl Iterator<Item = u64> + Clone {
+        (0..self.count as i64).map(move |step| self.first.wrapping_add_signed(step * self.stride))
+    }
 }
 
 #[derive(Clone, Copy, Default)]
@@ -30,115 +63,312 @@ struct Stream {
     array: u64,
     /// The page used last.
     last: u64,
+    /// Pages from one to the next; 0 in a place that no stream has.
+    stride: i64,
     /// How many pages followed one another.
     run: u64,
-    /// The end of what was fetched ahead.
-    end: u64,
+    /// How many of those had been fetched ahead when they were used.
+    used: u64,
+    /// How many steps beyond `last` were fetched.
+    ahead: u64,
     window: u64,
     /// When it was used last, in uses.
     age: u64,
 }
 
+impl Stream {
+    /// How many steps lead from the last page to this one, if the stream may get there next.
+    fn steps_to(&self, array: u64, page: u64) -> Option<u64> {
+        let distance = page.wrapping_sub(self.last) as i64;
+        if self.stride == 0 || self.array != array || distance % self.stride != 0 {
+            return None;
+        }
+        let gap = if self.stride.abs() == 1 { GAP } else { 1 };
+        let steps = u64::try_from(distance / self.stride).ok()?;
+        (steps <= self.ahead + gap).then_some(steps)
+    }
+
+    /// How many steps it can go on from its last page within the array.
+    fn steps_left(&self, pages: u64) -> u64 {
+        let room = if self.stride > 0 { pages.saturating_sub(self.last + 1) } else { self.last };
+        room / self.stride.unsigned_abs().max(1)
+    }
+}
+
+struct Memory {
+    clock: u64,
+    streams: [Stream; STREAMS],
+    /// Array and page; array 0 is none.
+    loose: [(u64, u64); LOOSE],
+    next_loose: usize,
+    run_min: u64,
+}
+
+impl Memory {
+    const fn new() -> Self {
+        let none = Stream { array: 0, last: 0, stride: 0, run: 0, used: 0, ahead: 0, window: 0, age: 0 };
+        Self {
+            clock: 0,
+            streams: [none; STREAMS],
+            loose: [(0, 0); LOOSE],
+            next_loose: 0,
+            run_min: RUN_MIN,
+        }
+    }
+
+    fn step(&mut self, array: Streams, page: u64, usage: Use) -> Option<Ahead> {
+        self.clock += 1;
+        let known = self.streams.iter().enumerate().find_map(|(at, stream)| {
+            stream.steps_to(array.array, page).map(|steps| (at, steps))
+        });
+        let mut grows = true;
+        let at = match known {
+            Some((at, 0)) => {
+                self.streams[at].age = self.clock;
+                return None;
+            }
+            Some((at, steps)) => {
+                let stream = &mut self.streams[at];
+                stream.age = self.clock;
+                if usage == Use::Missed && steps <= stream.ahead {
+                    // Fetched too early: it has left the cache since.
+                    grows = false;
+                    stream.window /= 2;
+                    stream.ahead = 0;
+                    if stream.window == 0 {
+                        stream.run = 0;
+                        self.run_min = (self.run_min * 2).min(RUN_MIN_MOST);
+                    }
+                }
+                stream.ahead = stream.ahead.saturating_sub(steps);
+                stream.run += steps;
+                stream.used += u64::from(usage == Use::FetchedAhead);
+                stream.last = page;
+                at
+            }
+            None => {
+                let (stride, run) = self.new_stream(array.array, page)?;
+                self.replace_oldest(Stream {
+                    array: array.array,
+                    last: page,
+                    stride,
+                    run,
+                    age: self.clock,
+                    ..Stream::default()
+                })
+            }
+        };
+        let stream = &mut self.streams[at];
+        if stream.run < self.run_min || array.window_max == 0 {
+            return None;
+        }
+        // Half a window is still ahead: wait, so that fetches come in batches.
+        if stream.ahead > stream.window / 2 {
+            return None;
+        }
+        if grows {
+            stream.window = (stream.window * 2).clamp(1, array.window_max);
+        }
+        let end = stream.window.min(stream.steps_left(array.pages));
+        let count = end.saturating_sub(stream.ahead);
+        if count == 0 {
+            return None;
+        }
+        let first = page.wrapping_add_signed((stream.ahead as i64 + 1) * stream.stride);
+        stream.ahead = end;
+        Some(Ahead { first, stride: stream.stride, count })
+    }
+
+    /// The stride and run of a stream that begins with this page and some of those remembered; else remembers it.
+    fn new_stream(&mut self, array: u64, page: u64) -> Option<(i64, u64)> {
+        let is_loose = |page: u64| self.loose.contains(&(array, page));
+        for stride in [1, -1] {
+            if is_loose(page.wrapping_add_signed(-stride)) {
+                return Some((stride, 2));
+            }
+        }
+        for &(of, other) in &self.loose {
+            let stride = page.wrapping_sub(other) as i64;
+            let follows = of == array
+                && stride != 0
+                && (2..STRIDED_RUN as i64).all(|step| is_loose(page.wrapping_add_signed(-stride * step)));
+            if follows {
+                return Some((stride, STRIDED_RUN));
+            }
+        }
+        if !is_loose(page) {
+            self.loose[self.next_loose] = (array, page);
+            self.next_loose = (self.next_loose + 1) % LOOSE;
+        }
+        None
+    }
+
+    fn replace_oldest(&mut self, stream: Stream) -> usize {
+        let ages = self.streams.iter().map(|stream| stream.age).enumerate();
+        let at = ages.min_by_key(|(_, age)| *age).map_or(0, |(at, _)| at);
+        let old = std::mem::replace(&mut self.streams[at], stream);
+        if old.ahead > old.used {
+            self.run_min = (self.run_min * 2).min(RUN_MIN_MOST);
+        } else if old.run >= RUN_MIN_MOST {
+            self.run_min = (self.run_min / 2).max(RUN_MIN);
+        }
+        at
+    }
+}
+
 thread_local! {
-    static STATE: RefCell<(u64, [Stream; STREAMS])> = RefCell::new((0, [Stream::default(); STREAMS]));
+    static MEMORY: RefCell<Memory> = const { RefCell::new(Memory::new()) };
 }
 
 /// Notes the use of a page that was not resident, or that had been read ahead; returns the pages to fetch now.
-pub(crate) fn advance(array: Streams, page: u64) -> Option<Range<u64>> {
-    STATE.try_with(|state| step(&mut state.borrow_mut(), array, page)).ok().flatten()
+pub(crate) fn advance(array: Streams, page: u64, usage: Use) -> Option<Ahead> {
+    MEMORY.try_with(|memory| memory.borrow_mut().step(array, page, usage)).ok().flatten()
 }
 
-/// Notes that of the pages that [`advance`] gave for this page only those before `reached` are being fetched.
-pub(crate) fn retract(array: Streams, page: u64, reached: u64) {
-    let _ = STATE.try_with(|state| {
-        let (_, streams) = &mut *state.borrow_mut();
-        for stream in streams.iter_mut().filter(|s| s.array == array.array && s.last == page) {
-            stream.end = stream.end.min(reached.max(page + 1));
+/// Notes that of the pages that [`advance`] gave for this page the last ones are not being fetched.
+pub(crate) fn retract(array: Streams, page: u64, left_out: u64) {
+    let _ = MEMORY.try_with(|memory| {
+        let streams = &mut memory.borrow_mut().streams;
+        if let Some(stream) =
+            streams.iter_mut().find(|s| s.stride != 0 && s.array == array.array && s.last == page)
+        {
+            stream.ahead = stream.ahead.saturating_sub(left_out);
+            // There is no room for more at present.
+            stream.window = stream.window.min(stream.ahead.max(1));
         }
     });
-}
-
-fn step(state: &mut (u64, [Stream; STREAMS]), array: Streams, page: u64) -> Option<Range<u64>> {
-    let (clock, streams) = state;
-    *clock += 1;
-    let known = streams.iter().position(|s| {
-        s.array == array.array && s.run > 0 && page >= s.last && (page <= s.last + 1 || page < s.end)
-    });
-    let Some(at) = known else {
-        let oldest = streams.iter_mut().min_by_key(|s| s.age)?;
-        *oldest = Stream { array: array.array, last: page, run: 1, end: page + 1, window: 0, age: *clock };
-        return None;
-    };
-    let stream = &mut streams[at];
-    stream.age = *clock;
-    if page == stream.last {
-        return None;
-    }
-    stream.run += page - stream.last;
-    stream.last = page;
-    stream.end = stream.end.max(page + 1);
-    let limit = (array.frames / 8).min(WINDOW_MAX);
-    if stream.run < RUN_MIN || limit == 0 {
-        return None;
-    }
-    // Half a window is still ahead: wait, so that fetches come in batches.
-    if stream.end - (page + 1) > stream.window / 2 {
-        return None;
-    }
-    stream.window = (stream.window * 2).clamp(1, limit);
-    let ahead = stream.end..(page + 1 + stream.window).min(array.pages);
-    if ahead.is_empty() {
-        return None;
-    }
-    stream.end = ahead.end;
-    Some(ahead)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
+
     use super::*;
 
-    const ARRAY: Streams = Streams { array: 1, pages: 1000, frames: 1000 };
+    const ARRAY: Streams = Streams { array: 1, pages: 1000, window_max: 16 };
 
-    fn fetched(array: Streams, pages: impl IntoIterator<Item = u64>) -> Vec<Range<u64>> {
-        let mut state = (0, [Stream::default(); STREAMS]);
-        pages.into_iter().filter_map(|page| step(&mut state, array, page)).collect()
+    /// Runs accesses against a cache that keeps everything: what was fetched ahead, and how many accesses missed.
+    fn run(array: Streams, pages: impl IntoIterator<Item = u64>) -> (Vec<Ahead>, usize) {
+        let (mut memory, mut resident) = (Memory::new(), HashSet::new());
+        let (mut fetched, mut misses) = (Vec::new(), 0);
+        for page in pages {
+            let usage = if resident.insert(page) { Use::Missed } else { Use::FetchedAhead };
+            misses += usize::from(usage == Use::Missed);
+            if let Some(ahead) = memory.step(array, page, usage) {
+                resident.extend(ahead.pages());
+                fetched.push(ahead);
+            }
+        }
+        (fetched, misses)
+    }
+
+    fn random(count: usize, below: u64) -> Vec<u64> {
+        let mut state = 1_u64;
+        let mut next = || {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state
+        };
+        (0..count).map(|_| next() % below).collect()
     }
 
     #[test]
     fn a_scan_is_fetched_ahead_without_gaps_or_repeats() {
-        let ahead = fetched(ARRAY, 0..1000);
-        assert_eq!(ahead.first().unwrap().start, 2);
-        assert_eq!(ahead.last().unwrap().end, 1000);
-        assert!(ahead.windows(2).all(|pair| pair[0].end == pair[1].start));
-        assert!(ahead.iter().any(|range| range.end - range.start >= WINDOW_MAX / 2));
+        let (ahead, misses) = run(ARRAY, 0..1000);
+        let pages: Vec<u64> = ahead.iter().flat_map(|ahead| ahead.pages()).collect();
+        assert_eq!(pages, (2..1000).collect::<Vec<_>>());
+        assert_eq!(misses, 2);
+        assert!(ahead.iter().any(|ahead| ahead.count >= 8));
     }
 
     #[test]
-    fn random_pages_fetch_nothing() {
-        assert!(fetched(ARRAY, (0..500).map(|i| i * 7919 % 1000)).is_empty());
-    }
-
-    #[test]
-    fn several_streams_run_side_by_side() {
-        let pages = (0..100).flat_map(|i| [i, 300 + i, 600 + i]);
-        let ahead = fetched(ARRAY, pages);
-        for start in [0, 300, 600] {
-            assert!(ahead.iter().any(|range| range.start > start && range.end < start + 150));
+    fn streams_of_any_stride_are_followed_both_ways() {
+        for stride in [-1_i64, 3, -3, 7, -40, 100] {
+            let first = if stride > 0 { 0_i64 } else { 999 };
+            let pages = std::iter::successors(Some(first), |page| Some(page + stride));
+            let pages: Vec<u64> =
+                pages.take_while(|page| (0..1000).contains(page)).map(|page| page as u64).collect();
+            let (ahead, misses) = run(ARRAY, pages.iter().copied());
+            assert!(misses <= 4, "{stride}: {misses}");
+            assert!(ahead.iter().all(|ahead| ahead.stride == stride));
+            assert!(ahead.iter().flat_map(|ahead| ahead.pages()).all(|page| pages.contains(&page)));
         }
     }
 
     #[test]
+    fn random_pages_fetch_next_to_nothing() {
+        let (ahead, _) = run(Streams { pages: 1 << 20, ..ARRAY }, random(5000, 1 << 20));
+        assert!(ahead.iter().map(|ahead| ahead.count).sum::<u64>() < 50);
+    }
+
+    #[test]
+    fn several_streams_run_side_by_side() {
+        let (ahead, misses) = run(ARRAY, (0..100).flat_map(|i| [i, 300 + i, 900 - i, 500 + 2 * i]));
+        assert!(misses < 20, "{misses}");
+        for (stride, start) in [(1, 0), (1, 300), (-1, 800), (2, 500)] {
+            let is_of = |ahead: &&Ahead| ahead.stride == stride && (start..start + 200).contains(&ahead.first);
+            assert!(ahead.iter().find(is_of).is_some(), "{start}");
+        }
+    }
+
+    #[test]
+    fn threads_that_share_a_stream_follow_it_through_gaps() {
+        let seen = (0..200).filter(|page| !(page * page % 7_u64).is_multiple_of(3));
+        let (ahead, _) = run(ARRAY, seen);
+        assert!(ahead.iter().map(|ahead| ahead.count).sum::<u64>() > 150);
+        assert!(ahead.len() < 60, "{}", ahead.len());
+    }
+
+    #[test]
+    fn a_window_that_does_not_pay_shrinks() {
+        let mut memory = Memory::new();
+        let counts = |memory: &mut Memory, pages: std::ops::Range<u64>, usage| -> Vec<u64> {
+            pages.filter_map(|page| memory.step(ARRAY, page, usage)).map(|ahead| ahead.count).collect()
+        };
+        assert!(counts(&mut memory, 0..100, Use::FetchedAhead).iter().any(|count| *count >= 8));
+        // Whatever is fetched is gone before it is used.
+        let shrunk = counts(&mut memory, 100..200, Use::Missed);
+        assert!(shrunk.len() < 20 && shrunk[5..].iter().all(|count| *count <= 1), "{shrunk:?}");
+    }
+
+    #[test]
+    fn a_thread_whose_streams_never_pay_is_fetched_less_for() {
+        let mut memory = Memory::new();
+        let mut fetched = Vec::new();
+        for first in random(100, 1 << 20) {
+            for page in [first, first + 1] {
+                fetched.extend(memory.step(Streams { pages: 1 << 20, ..ARRAY }, page, Use::Missed));
+            }
+        }
+        assert!(fetched.len() < 30, "{}", fetched.len());
+    }
+
+    #[test]
+    fn what_was_not_fetched_is_asked_for_again() {
+        let mut memory = Memory::new();
+        (0..50).for_each(|page| drop(memory.step(ARRAY, page, Use::FetchedAhead)));
+        let (at, stream) = memory.streams.iter().enumerate().find(|(_, s)| s.stride == 1).unwrap();
+        let ahead = stream.ahead;
+        memory.streams[at].ahead = 0;
+        let again = memory.step(ARRAY, 50, Use::Missed).unwrap();
+        assert_eq!((again.first, again.stride), (51, 1));
+        assert!(ahead > 0);
+    }
+
+    #[test]
     fn a_tiny_cache_is_left_alone() {
-        assert!(fetched(Streams { frames: 7, ..ARRAY }, 0..100).is_empty());
+        assert!(run(Streams { window_max: 0, ..ARRAY }, 0..100).0.is_empty());
     }
 
     #[test]
     fn arrays_are_kept_apart() {
-        let mut state = (0, [Stream::default(); STREAMS]);
+        let mut memory = Memory::new();
         for page in 0..50 {
-            let array = Streams { array: page % 2, ..ARRAY };
-            assert_eq!(step(&mut state, array, page), None);
+            // Odd pages of one array, even ones of the other: strided streams, never sequential ones.
+            let array = Streams { array: 1 + page % 2, ..ARRAY };
+            let ahead = memory.step(array, page, Use::Missed);
+            assert!(ahead.is_none_or(|ahead| ahead.stride == 2));
         }
     }
 }

@@ -61,6 +61,8 @@ counters! {
     misses,
     /// Pages fetched ahead of need, by request or by read-ahead.
     prefetches,
+    /// Pages fetched ahead of need that lost their frame before they were used.
+    prefetches_unused,
     /// Pages that lost their frame to make room for others.
     evictions,
     /// Pages copied from their frame to their home.

@@ -151,6 +151,8 @@ impl<D: Device> Channel<D> {
                 shard.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
                 // Before the claim ends: then its owner looks.
                 self.untold_failures.fetch_add(1, Ordering::Release);
+            } else {
+                self.fewer_ahead(1);
             }
             shard.pages[load.frame.index as usize] = NO_PAGE;
             shard.free.push(load.frame.index);

@@ -7,6 +7,7 @@ use backend_api::Device;
 use super::frames::{Frame, frame_number};
 use super::{Channel, NO_PAGE, Shard, quiesce_all};
 use crate::evict::Verdict;
+use crate::page::state::AHEAD;
 use crate::page::{Access, PageTable, State, Sweep, unpark};
 
 /// How many frames one round of eviction frees at most, and how many pages one write-back carries. Enough to make the
@@ -121,6 +122,11 @@ impl<D: Device> Channel<D> {
         }
         let (first, rest) = clean.split_first()?;
         self.counters.evictions.add(clean.len() as u64);
+        let unused = clean.iter().filter(|victim| victim.before.any(AHEAD)).count();
+        if unused > 0 {
+            self.counters.prefetches_unused.add(unused as u64);
+            self.fewer_ahead(unused);
+        }
         if !rest.is_empty() {
             self.shard.lock().free.extend(rest.iter().rev().map(|victim| victim.frame.index));
             self.announce();
