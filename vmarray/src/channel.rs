@@ -14,6 +14,7 @@
 //! | `ahead` | how many pages were fetched ahead and not used yet |
 //! | `guards` | how many frames the program's guards may hold |
 //! | `device_work` | fills, kernels and copies of single elements on home slots |
+//! | `staging` | ranges that pass by the cache |
 //! | `pieces` | copies of neighbouring pages as one |
 
 mod ahead;
@@ -22,6 +23,7 @@ mod device_work;
 mod frames;
 mod guards;
 mod pieces;
+mod staging;
 #[cfg(test)]
 mod tests;
 mod transfers;
@@ -44,6 +46,8 @@ use crate::stats::Counters;
 pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
 pub(crate) use frames::{Frame, Patience};
+pub(crate) use staging::Stage;
+use staging::Stages;
 use transfers::{FailedLoad, Fetch, WriteBack};
 pub(crate) use victims::Victim;
 pub(crate) use write_back::Purpose;
@@ -92,6 +96,7 @@ pub(crate) struct Channel<D: Device> {
     /// Held while a write to home slots is submitted or ordered against a device-side operation.
     write_order: Mutex<()>,
     bounce: Mutex<Bounce<D>>,
+    stages: Mutex<Stages<D>>,
     device: Arc<D>,
     index: u32,
     channels: u32,
@@ -175,6 +180,7 @@ impl<D: Device> Channel<D> {
             guards_max: AtomicU32::new(guards::most(plan.frames_max)),
             write_order: Mutex::new(()),
             bounce: Mutex::new(Bounce::new()),
+            stages: Mutex::new(Stages::new()),
             device: plan.device,
             index: plan.index,
             channels: plan.channels,
@@ -216,10 +222,10 @@ impl<D: Device> Channel<D> {
 
     /// Bytes of RAM that the frames take now, and may take, and what kind of memory new ones are made of.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
-        let cells = self.bounce.lock().bytes();
+        let others = self.bounce.lock().bytes() + self.stage_bytes();
         let shard = self.shard.lock();
         let frames: usize = shard.chunks.iter().map(HostBuffer::bytes).sum();
-        (frames + cells, self.frames_max as usize * self.frame_stride + cells, shard.memory)
+        (frames + others, self.frames_max as usize * self.frame_stride + others, shard.memory)
     }
 
     /// Whether recency is kept in the page's state; else the policy is told of every access.

@@ -51,6 +51,8 @@ mod builder;
 #[cfg(not(loom))]
 mod channel;
 #[cfg(not(loom))]
+mod copiers;
+#[cfg(not(loom))]
 mod cursor;
 #[cfg(not(loom))]
 mod discovery;

@@ -1,5 +1,7 @@
 //! Pages of bytes: getting hold of them, letting go, and moving many of them at once. Elements are unknown here.
 
+mod bulk;
+
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
@@ -248,14 +250,7 @@ impl<D: Device> Pager<D> {
 
     /// Gets an absent page its frame and its contents, fetched `alone` or with others. `None` if somebody else was
     /// faster.
-    fn load(
-        &self,
-        page: u64,
-        then: Then,
-        fetch: Fetch,
-        stream: Stream,
-        alone: bool,
-    ) -> Result<Option<Held>> {
+    fn load(&self, page: u64, then: Then, fetch: Fetch, stream: Stream, alone: bool) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything.
@@ -348,11 +343,8 @@ impl<D: Device> Pager<D> {
         if !self.read_ahead {
             return;
         }
-        let array = Streams {
-            array: self.identity.number(),
-            pages: self.table.len(),
-            window_max: self.window_max,
-        };
+        let array =
+            Streams { array: self.identity.number(), pages: self.table.len(), window_max: self.window_max };
         let Some(ahead) = read_ahead::advance(array, page, usage) else { return };
         let fetched = self.fetch_ahead(ahead);
         if fetched < ahead.count {

@@ -5,6 +5,7 @@ use std::ops::{Bound, Range, RangeBounds};
 use backend_api::{Device, racy};
 
 use crate::array::VirtualArray;
+use crate::copiers;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::memory::zeroed_vec;
@@ -59,7 +60,9 @@ pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Rang
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Copies elements from `start` on into a slice.
     ///
-    /// Pages are fetched ahead while others are copied; they stay in the cache. Atomic by page.
+    /// Pages are fetched ahead while others are copied. They stay in the cache, unless the range is long (a sixteenth of
+    /// the cache and more): then pages that are not resident are copied past it, and from 16 MiB on by several threads
+    /// if there are cores that no such call uses. Atomic by page.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`get`](Self::get) reports; after an error of a device the
@@ -75,6 +78,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn read(&self, start: usize, into: &mut [T]) -> Result<()> {
         let range = self.range_at(start, into.len())?;
+        let pages = self.touched_pages(&range);
+        if self.pager().is_bulk(pages.end - pages.start) {
+            return self.read_bulk(start, into);
+        }
         // A short range may be one of many that follow each other; a long one looks ahead by itself.
         let is_short = self.touched_pages(&range).count() <= 2;
         let stream = if is_short { Stream::Follow } else { Stream::Ignore };
@@ -95,11 +102,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Copies a slice into the elements from `start` on.
     ///
-    /// Pages that are overwritten whole are not fetched. Atomic by page.
+    /// Pages that are overwritten whole are not fetched; of a long range, as for [`read`](Self::read), those that are not
+    /// resident are copied straight to their devices. Atomic by page.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`set`](Self::set) reports; after an error of a device the
-    /// elements up to some page are written.
+    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`set`](Self::set) reports; after an error of a device each
+    /// page is written or not, or, if a copy straight to the device failed and there is no frame to be had either, has
+    /// unspecified contents.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -110,7 +119,20 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn write(&self, start: usize, from: &[T]) -> Result<()> {
         let range = self.range_at(start, from.len())?;
-        for part in parts(range, self.page_len()) {
+        let whole = self.whole_pages(&range);
+        if self.pager().is_bulk(whole.len() as u64) {
+            let middle = self.elements_of(&whole);
+            let (first, rest) = from.split_at(middle.start - start);
+            let (middle_of, last) = rest.split_at(middle.len());
+            self.write_by_page(start, first)?;
+            self.write_bulk(middle.start, middle_of)?;
+            return self.write_by_page(middle.end, last);
+        }
+        self.write_by_page(start, from)
+    }
+
+    fn write_by_page(&self, start: usize, from: &[T]) -> Result<()> {
+        for part in parts(start..start + from.len(), self.page_len()) {
             let from = &from[part.of_range.clone()];
             self.overwrite(&part, |to| {
                 // SAFETY: the slice has as many elements as the part, whose place is this thread's alone.
@@ -118,6 +140,43 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             })?;
         }
         Ok(())
+    }
+
+    fn read_bulk(&self, start: usize, into: &mut [T]) -> Result<()> {
+        let run = |start: usize, into: &mut [T]| {
+            self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into))
+        };
+        let lengths = copiers::shares(into.len(), size_of::<T>(), start, self.page_len());
+        if lengths.len() < 2 {
+            return run(start, into);
+        }
+        let (mut rest, mut at) = (into, start);
+        let parts = lengths.iter().map(|&length| {
+            let (part, others) = std::mem::take(&mut rest).split_at_mut(length);
+            rest = others;
+            at += length;
+            (at - length, part)
+        });
+        copiers::run(parts, |(start, part)| run(start, part))
+    }
+
+    /// Whole pages.
+    fn write_bulk(&self, start: usize, from: &[T]) -> Result<()> {
+        let run = |start: usize, from: &[T]| {
+            self.pager().write_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice(from))
+        };
+        let lengths = copiers::shares(from.len(), size_of::<T>(), start, self.page_len());
+        if lengths.len() < 2 {
+            return run(start, from);
+        }
+        let (mut rest, mut at) = (from, start);
+        let parts = lengths.iter().map(|&length| {
+            let (part, others) = rest.split_at(length);
+            rest = others;
+            at += length;
+            (at - length, part)
+        });
+        copiers::run(parts, |(start, part)| run(start, part))
     }
 
     /// Runs `write` on the first element of a part of a page that this thread has for itself. It must write all of
@@ -237,7 +296,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); a device's refusal to
-    /// start copies. A copy that fails later is noticed by nobody but the next access, which tries again.
+    /// give memory or to write back what has to leave the cache. A copy that fails is noticed by nobody but the next
+    /// access, which tries again.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;

@@ -107,20 +107,16 @@ struct Memory {
 impl Memory {
     const fn new() -> Self {
         let none = Stream { array: 0, last: 0, stride: 0, run: 0, used: 0, ahead: 0, window: 0, age: 0 };
-        Self {
-            clock: 0,
-            streams: [none; STREAMS],
-            loose: [(0, 0); LOOSE],
-            next_loose: 0,
-            run_min: RUN_MIN,
-        }
+        Self { clock: 0, streams: [none; STREAMS], loose: [(0, 0); LOOSE], next_loose: 0, run_min: RUN_MIN }
     }
 
     fn step(&mut self, array: Streams, page: u64, usage: Use) -> Option<Ahead> {
         self.clock += 1;
-        let known = self.streams.iter().enumerate().find_map(|(at, stream)| {
-            stream.steps_to(array.array, page).map(|steps| (at, steps))
-        });
+        let known = self
+            .streams
+            .iter()
+            .enumerate()
+            .find_map(|(at, stream)| stream.steps_to(array.array, page).map(|steps| (at, steps)));
         let mut grows = true;
         let at = match known {
             Some((at, 0)) => {
@@ -307,7 +303,8 @@ mod tests {
         let (ahead, misses) = run(ARRAY, (0..100).flat_map(|i| [i, 300 + i, 900 - i, 500 + 2 * i]));
         assert!(misses < 20, "{misses}");
         for (stride, start) in [(1, 0), (1, 300), (-1, 800), (2, 500)] {
-            let is_of = |ahead: &&Ahead| ahead.stride == stride && (start..start + 200).contains(&ahead.first);
+            let is_of =
+                |ahead: &&Ahead| ahead.stride == stride && (start..start + 200).contains(&ahead.first);
             assert!(ahead.iter().find(is_of).is_some(), "{start}");
         }
     }
@@ -347,7 +344,9 @@ mod tests {
     #[test]
     fn what_was_not_fetched_is_asked_for_again() {
         let mut memory = Memory::new();
-        (0..50).for_each(|page| drop(memory.step(ARRAY, page, Use::FetchedAhead)));
+        for page in 0..50 {
+            let _ = memory.step(ARRAY, page, Use::FetchedAhead);
+        }
         let (at, stream) = memory.streams.iter().enumerate().find(|(_, s)| s.stride == 1).unwrap();
         let ahead = stream.ahead;
         memory.streams[at].ahead = 0;

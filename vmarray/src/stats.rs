@@ -69,6 +69,8 @@ counters! {
     write_backs,
     /// Pages whose copy to their home failed. They stayed dirty in their frames.
     failed_write_backs,
+    /// Pages copied between their home and the program's memory without being given a frame.
+    bypasses,
     /// Bytes copied to the device.
     bytes_to_device,
     /// Bytes copied from the device.

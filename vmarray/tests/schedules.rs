@@ -135,7 +135,12 @@ fn step(array: &VirtualArray<u32, SimulatedDevice>, model: &mut Model, numbers: 
         },
         6 => {
             let result = array.write(range.start, &vec![value; range.len()]);
-            model.wrote(range, value, &result);
+            if range.len() < 4 * array.page_len() {
+                model.wrote(range, value, &result);
+            } else {
+                // Long ranges go straight to the devices.
+                model.wrote_there(range, value, &result);
+            }
         }
         7 => {
             let result = array.fill(range.clone(), value);

@@ -25,9 +25,8 @@ impl<D: Device> Channel<D> {
         // Uses may be noted late, and by those who do not tell: the count is a hint, which is put right now and then.
         if self.ahead_refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
             let shard = self.shard.lock();
-            let is_ahead = |page: &&u64| {
-                **page != NO_PAGE && table.entry(**page).state(Ordering::Relaxed).any(AHEAD)
-            };
+            let is_ahead =
+                |page: &&u64| **page != NO_PAGE && table.entry(**page).state(Ordering::Relaxed).any(AHEAD);
             let resident = shard.pages.iter().filter(is_ahead).count();
             let coming: usize = shard.fetches.iter().map(|fetch| fetch.loads.len()).sum();
             self.ahead.store((resident + coming + shard.queued.len()) as u64, Ordering::Relaxed);

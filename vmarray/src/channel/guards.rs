@@ -29,8 +29,7 @@ impl<D: Device> Channel<D> {
             }
             self.counters.waits.add(1);
             let mut shard = self.shard.lock();
-            let is_full =
-                || self.guards.load(Ordering::SeqCst) >= self.guards_max.load(Ordering::Relaxed);
+            let is_full = || self.guards.load(Ordering::SeqCst) >= self.guards_max.load(Ordering::Relaxed);
             self.sleep_while(&mut shard, |_| is_full());
             drop(shard);
             if self.try_admit_guard() {

@@ -51,14 +51,8 @@ mod tests {
             (DeviceSpan::new(buffer, slot * 10), HostSpan::new(hosts[host], frame * 10))
         };
         // Slots 0 to 2 in frames 4 to 6; then a gap in the slots, one in the frames, and another piece of host memory.
-        let pages = [
-            page(0, 0, 4),
-            page(1, 0, 5),
-            page(2, 0, 6),
-            page(4, 0, 7),
-            page(5, 0, 9),
-            page(6, 1, 10),
-        ];
+        let pages =
+            [page(0, 0, 4), page(1, 0, 5), page(2, 0, 6), page(4, 0, 7), page(5, 0, 9), page(6, 1, 10)];
         let copies = pieces(pages.into_iter(), 10, Way::Fetch);
         assert_eq!(copies.iter().map(Transfer::bytes).collect::<Vec<_>>(), [30, 10, 10, 10]);
         assert_eq!(copies[0], Transfer::Download { from: pages[0].0, to: pages[0].1, bytes: 30 });
