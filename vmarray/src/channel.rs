@@ -9,6 +9,7 @@
 //! | `frames` | host memory for frames, and how a thread gets hold of one |
 //! | `victims` | which pages give up their frames |
 //! | `transfers` | what is under way, waiting for it, finishing it |
+//! | `waiting` | how threads wait for each other |
 //! | `combine` | loads of many threads in one submission |
 //! | `write_back` | dirty pages on their way home |
 //! | `ahead` | how many pages were fetched ahead and not used yet |
@@ -28,6 +29,7 @@ mod staging;
 mod tests;
 mod transfers;
 mod victims;
+mod waiting;
 mod write_back;
 
 use std::collections::HashMap;
@@ -79,6 +81,8 @@ pub(crate) struct Channel<D: Device> {
     slots: DeviceBuffer<D>,
     shard: Mutex<Shard<D>>,
     freed: Condvar,
+    /// Changes when there may be frames, memory, or work that is done.
+    news: AtomicU64,
     /// How many threads wait for `freed`.
     sleepers: AtomicU32,
     /// Whether a thread submits loads; a copy of the shard's, to be looked at without its lock.
@@ -170,6 +174,7 @@ impl<D: Device> Channel<D> {
                 memory: plan.memory,
             }),
             freed: Condvar::new(),
+            news: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
             is_led: AtomicBool::new(false),
             untold_failures: AtomicU32::new(0),

@@ -1,9 +1,8 @@
 //! Frames: page-sized places in host memory, and how a thread gets hold of one.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::Ordering;
 
 use backend_api::{Device, HostBuffer, HostMemory, HostSpan};
-use parking_lot::MutexGuard;
 
 use super::victims::USED_PATIENCE;
 use super::write_back::Purpose;
@@ -85,6 +84,7 @@ impl<D: Device> Channel<D> {
             }
             Err(error) => Err(error.into()),
         };
+        self.note_news();
         drop(shard);
         self.announce();
         result
@@ -171,7 +171,7 @@ impl<D: Device> Channel<D> {
             self.counters.waits.add(1);
             if !shard.watch(ticket) {
                 // Whoever waits for it tells.
-                self.sleep(&mut shard);
+                self.await_news(shard);
                 return Ok(());
             }
             drop(shard);
@@ -200,7 +200,7 @@ impl<D: Device> Channel<D> {
             return Ok(());
         }
         if shard.growing {
-            self.sleep(&mut shard);
+            self.await_news(shard);
             return Ok(());
         }
         drop(shard);
@@ -213,38 +213,6 @@ impl<D: Device> Channel<D> {
         Ok(())
     }
 
-    /// Sleeps until [`announce`](Self::announce), once. What is waited for changes under the lock of the shard.
-    pub(super) fn sleep(&self, shard: &mut MutexGuard<'_, Shard<D>>) {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        self.freed.wait(shard);
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Sleeps while something holds that may also change without the lock, before an [`announce`](Self::announce).
-    pub(super) fn sleep_while(
-        &self,
-        shard: &mut MutexGuard<'_, Shard<D>>,
-        holds: impl Fn(&Shard<D>) -> bool,
-    ) {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        // Either this look sees the change, or whoever made it sees this sleeper.
-        fence(Ordering::SeqCst);
-        if holds(shard) {
-            self.freed.wait(shard);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    /// Wakes those who wait for frames or for guards to end. The lock of the shard is not held.
-    pub(super) fn announce(&self) {
-        fence(Ordering::SeqCst);
-        if self.sleepers.load(Ordering::SeqCst) > 0 {
-            // Whoever is about to sleep holds the lock: after this it sleeps, or has looked again.
-            drop(self.shard.lock());
-            self.freed.notify_all();
-        }
-    }
-
     /// Gives back a frame that no page has.
     pub(crate) fn put_back(&self, frame: Frame) {
         self.put_back_all(&[frame]);
@@ -255,7 +223,10 @@ impl<D: Device> Channel<D> {
         if frames.is_empty() {
             return;
         }
-        self.shard.lock().free.extend(frames.iter().map(|frame| frame.index));
+        let mut shard = self.shard.lock();
+        shard.free.extend(frames.iter().map(|frame| frame.index));
+        self.note_news();
+        drop(shard);
         self.announce();
     }
 

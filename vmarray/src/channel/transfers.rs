@@ -9,6 +9,7 @@ use backend_api::{Device, Progress, Ticket};
 use parking_lot::MutexGuard;
 
 use super::combine::{Load, Then};
+use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
 use crate::error::Result;
 use crate::page::state::{AHEAD, IN_FLIGHT, USED, WAITED};
@@ -107,6 +108,7 @@ impl<D: Device> Channel<D> {
         error: Option<&backend_api::Error>,
         wakes: &mut Wakes,
     ) {
+        self.note_news();
         if let Some(at) = shard.fetches.iter().position(|work| work.ticket == ticket) {
             let loads = shard.fetches.swap_remove(at).loads;
             match error {
@@ -203,7 +205,11 @@ impl<D: Device> Channel<D> {
             }
             Some(_) => {
                 drop(shard);
-                park(table.entry(page), |state| state.any(IN_FLIGHT) && holds(state));
+                let entry = table.entry(page);
+                let is_busy = |state: State| state.any(IN_FLIGHT) && holds(state);
+                if !spin_while(|| is_busy(entry.state(Ordering::Acquire))) {
+                    park(entry, is_busy);
+                }
             }
             // Its owner is about to put it on record, or somebody finished it just now.
             None => {

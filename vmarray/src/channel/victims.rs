@@ -128,7 +128,10 @@ impl<D: Device> Channel<D> {
             self.fewer_ahead(unused);
         }
         if !rest.is_empty() {
-            self.shard.lock().free.extend(rest.iter().rev().map(|victim| victim.frame.index));
+            let mut shard = self.shard.lock();
+            shard.free.extend(rest.iter().rev().map(|victim| victim.frame.index));
+            self.note_news();
+            drop(shard);
             self.announce();
         }
         Some(first.frame)
