@@ -290,7 +290,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             let element = held.address.cast::<T>().add(at);
             if Layout::<T>::SINGLE_WORD { element::load(element) } else { element::read_racy(element) }
         };
-        if self.recency {
+        if self.recency && held.is_used_again() {
             entry.open_reads();
         }
         self.pager.unshare(page as u64, Holder::Pin);
@@ -395,7 +395,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             if !wrote(outcome) {
                 return 0;
             }
-            if self.recency {
+            if self.recency && held.is_used_again() {
                 entry.open_writes();
             }
             DIRTY
@@ -408,7 +408,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let page = page as u64;
         let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
         let bits = run(held);
-        if self.recency && !Layout::<T>::SINGLE_WORD {
+        if self.recency && !Layout::<T>::SINGLE_WORD && held.is_used_again() {
             self.pager.entry(page).open_reads();
         }
         self.pager.release(page, Holder::Pin, bits);

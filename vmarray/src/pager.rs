@@ -43,6 +43,14 @@ pub(crate) struct Held {
     pub(crate) before: State,
 }
 
+impl Held {
+    /// Whether the page was resident and had been used before: then it is worth opening to lock-free accesses. A page
+    /// that is used once, as at random in an array far larger than its cache, never is, and costs no barrier later.
+    pub(crate) fn is_used_again(&self) -> bool {
+        self.before.any(RESIDENT) && !self.before.any(AHEAD)
+    }
+}
+
 /// How much is fetched ahead of one stream at most, in bytes; and in pages, at least and at most, if an eighth of the
 /// frames allows that. Enough to keep a bus of 64 GB/s busy for the time of a round trip.
 const WINDOW_BYTES: usize = 4 << 20;
