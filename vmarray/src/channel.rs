@@ -45,6 +45,7 @@ use crate::page::state::DIRTY;
 use crate::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 use crate::stats::Counters;
 
+use combine::Read;
 pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
 pub(crate) use frames::{Frame, Patience};
@@ -85,8 +86,8 @@ pub(crate) struct Channel<D: Device> {
     news: AtomicU64,
     /// How many threads wait for `freed`.
     sleepers: AtomicU32,
-    /// Whether a thread submits loads; a copy of the shard's, to be looked at without its lock.
-    is_led: AtomicBool,
+    /// Whether what is queued may be submitted; to be looked at without the lock of the shard.
+    may_lead: AtomicBool,
     /// Loads whose failure nobody has been told of yet.
     untold_failures: AtomicU32,
     /// Names loads.
@@ -101,6 +102,7 @@ pub(crate) struct Channel<D: Device> {
     write_order: Mutex<()>,
     bounce: Mutex<Bounce<D>>,
     stages: Mutex<Stages<D>>,
+    answers: Mutex<Vec<HostBuffer<D>>>,
     device: Arc<D>,
     index: u32,
     channels: u32,
@@ -126,6 +128,8 @@ struct Shard<D: Device> {
     frame_of: HashMap<u64, u32>,
     /// Loads that wait to be submitted.
     queued: Vec<Load>,
+    /// Reads that do.
+    queued_reads: Vec<Arc<Read>>,
     /// Whether a thread submits loads.
     is_led: bool,
     fetches: Vec<Fetch>,
@@ -163,6 +167,7 @@ impl<D: Device> Channel<D> {
                 pages: Vec::new(),
                 frame_of: HashMap::new(),
                 queued: Vec::new(),
+                queued_reads: Vec::new(),
                 is_led: false,
                 fetches: Vec::new(),
                 write_backs: Vec::new(),
@@ -176,7 +181,7 @@ impl<D: Device> Channel<D> {
             freed: Condvar::new(),
             news: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
-            is_led: AtomicBool::new(false),
+            may_lead: AtomicBool::new(false),
             untold_failures: AtomicU32::new(0),
             next_load: AtomicU64::new(0),
             ahead: AtomicU64::new(0),
@@ -186,6 +191,7 @@ impl<D: Device> Channel<D> {
             write_order: Mutex::new(()),
             bounce: Mutex::new(Bounce::new()),
             stages: Mutex::new(Stages::new()),
+            answers: Mutex::new(Vec::new()),
             device: plan.device,
             index: plan.index,
             channels: plan.channels,
@@ -227,7 +233,8 @@ impl<D: Device> Channel<D> {
 
     /// Bytes of RAM that the frames take now, and may take, and what kind of memory new ones are made of.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
-        let others = self.bounce.lock().bytes() + self.stage_bytes();
+        let answers: usize = self.answers.lock().iter().map(HostBuffer::bytes).sum();
+        let others = self.bounce.lock().bytes() + self.stage_bytes() + answers;
         let shard = self.shard.lock();
         let frames: usize = shard.chunks.iter().map(HostBuffer::bytes).sum();
         (frames + others, self.frames_max as usize * self.frame_stride + others, shard.memory)
@@ -268,12 +275,19 @@ impl<D: Device> Channel<D> {
     }
 }
 
-/// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller holds the
-/// page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
-pub(crate) fn quiesce(entry: &Entry, before: State, access: Access) {
-    quiesce_all(std::iter::once((entry, before)), access);
-}
+impl<D: Device> Channel<D> {
+    /// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller holds the
+    /// page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
+    pub(crate) fn quiesce(&self, entry: &Entry, before: State, access: Access) {
+        self.quiesce_all(std::iter::once((entry, before)), access);
+    }
 
-fn quiesce_all<'a>(pages: impl Iterator<Item = (&'a Entry, State)> + Clone, access: Access) {
-    quiesce_by(pages, access, barrier_all, |entry| drain_all(entry, access));
+    /// As [`quiesce`](Self::quiesce) for several pages, with one barrier.
+    fn quiesce_all<'a>(&self, pages: impl Iterator<Item = (&'a Entry, State)> + Clone, access: Access) {
+        let barrier = || {
+            self.counters.barriers.add(1);
+            barrier_all();
+        };
+        quiesce_by(pages, access, barrier, |entry| drain_all(entry, access));
+    }
 }

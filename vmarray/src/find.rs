@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeBounds};
 
-use backend_api::{Device, DeviceSpan, Elements, HostBuffer, HostMemory, Search, Ticket};
+use backend_api::{Device, DeviceSpan, Elements, HostBuffer, Search, Ticket};
 use bytemuck::NoUninit;
 
 use crate::array::VirtualArray;
@@ -208,8 +208,7 @@ impl<'a, D: Device> Question<'a, D> {
     ) -> Result<Self> {
         let limit = limit.min(within.end - within.start);
         let bytes = Search::answer_bytes(limit) as usize;
-        let answer = HostBuffer::new(channel.device(), bytes, HostMemory::Pinned)
-            .or_else(|_| HostBuffer::new(channel.device(), bytes, HostMemory::Pageable))?;
+        let answer = channel.take_answer(bytes)?;
         let slots = channel.slot_memory();
         let start = DeviceSpan::new(slots.buffer, slots.offset + within.start * stride as u64);
         let search = Search {
@@ -239,6 +238,7 @@ impl<'a, D: Device> Question<'a, D> {
         for index in &mut indices {
             *index += self.first;
         }
+        self.channel.put_answer(self.answer);
         Ok(Answer { total, indices })
     }
 }

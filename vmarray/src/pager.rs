@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use backend_api::{Device, racy};
 
-use crate::channel::{Channel, Load, Loaded, Patience, Purpose, Then, Victim, quiesce};
+use crate::channel::{Channel, Load, Loaded, Patience, Purpose, Then, Victim};
 use crate::error::{ErrorKind, Result};
 use crate::guards::{self, Identity};
 use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WANTED, ZEROED};
@@ -155,7 +155,7 @@ impl<D: Device> Pager<D> {
     /// Shares a page whose bytes stay as they are until it is let go.
     pub(crate) fn share_steady(&self, page: u64, holder: Holder, stream: Stream) -> Result<Held> {
         let held = self.acquire(page, Then::Share(holder), Fetch::Contents, stream)?;
-        quiesce(self.table.entry(page), held.before, Access::Writes);
+        self.channel(page).quiesce(self.table.entry(page), held.before, Access::Writes);
         Ok(held)
     }
 
@@ -167,7 +167,7 @@ impl<D: Device> Pager<D> {
     /// Takes a page for the calling thread so that nobody else reads or writes its bytes.
     pub(crate) fn take(&self, page: u64, holder: Holder, fetch: Fetch, stream: Stream) -> Result<Held> {
         let held = self.acquire(page, Then::Exclusive(holder), fetch, stream)?;
-        quiesce(self.table.entry(page), held.before, Access::All);
+        self.channel(page).quiesce(self.table.entry(page), held.before, Access::All);
         Ok(held)
     }
 
@@ -549,7 +549,7 @@ impl<D: Device> Pager<D> {
                         self.release(page, Holder::Pin, 0);
                         return Ok(());
                     }
-                    quiesce(entry, before, Access::All);
+                    channel.quiesce(entry, before, Access::All);
                     channel.fewer_ahead(usize::from(before.any(AHEAD)));
                     let frame = channel.disown(entry.address(), page);
                     if entry.vacate(forget) {
@@ -584,7 +584,7 @@ impl<D: Device> Pager<D> {
                 Ok(before) => {
                     count_hit(self.counter);
                     self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
-                    quiesce(entry, before, Access::Writes);
+                    self.channel(page).quiesce(entry, before, Access::Writes);
                     // SAFETY: the page is shared, so it stays resident and nobody writes; the range is inside of it.
                     unsafe { racy::read(entry.address().add(offset), into) };
                     self.unshare(page, Holder::Pin);
@@ -594,7 +594,7 @@ impl<D: Device> Pager<D> {
                 Err(Refusal::Absent) => match entry.try_share_home() {
                     Ok(has_home) => {
                         let result = if has_home {
-                            self.channel(page).read_home(page, offset, into)
+                            self.channel(page).read_home(&self.table, page, offset, into)
                         } else {
                             into.fill(0);
                             Ok(())
@@ -619,7 +619,7 @@ impl<D: Device> Pager<D> {
                 Ok(before) => {
                     count_hit(self.counter);
                     self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
-                    quiesce(entry, before, Access::All);
+                    self.channel(page).quiesce(entry, before, Access::All);
                     // SAFETY: the page is this thread's alone; the range is inside of it.
                     unsafe { racy::write(entry.address().add(offset), bytes) };
                     self.release(page, Holder::Pin, DIRTY);

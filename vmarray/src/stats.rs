@@ -77,6 +77,9 @@ counters! {
     bytes_from_device,
     /// Batches of copies and kernels submitted to the device.
     submissions,
+    /// Times that all cores had to pass a barrier, because pages that threads may be touching without a lock were to be
+    /// evicted, lent as slices or copied. One for all pages of a batch.
+    barriers,
     /// Times that a thread had to wait: for a copy, a page held by another, or a frame.
     waits,
 }

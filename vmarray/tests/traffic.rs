@@ -169,6 +169,63 @@ fn sequential_reads_are_fetched_ahead_and_once() {
 }
 
 #[test]
+fn strided_reads_are_fetched_ahead_both_ways() {
+    let shape = Shape { page_len: 16, channels: vec![2], frames: 64, ..Shape::default() };
+    for stride in [3_i64, -1, -2] {
+        let array = shape.build::<u32>(16 * 300);
+        array.fill(.., 1).unwrap();
+        array.reset_stats();
+        let first = if stride > 0 { 0 } else { 299 };
+        let pages = std::iter::successors(Some(first), |page| Some(page + stride));
+        let pages: Vec<i64> = pages.take_while(|page| (0..300).contains(page)).collect();
+        assert!(pages.iter().all(|page| array.get(*page as usize * 16).unwrap() == 1));
+        let total = array.stats().total();
+        assert!(total.misses <= 4, "{stride}: {total:?}");
+        assert_eq!(total.misses + total.prefetches, pages.len() as u64);
+        assert_eq!(total.bytes_from_device, pages.len() as u64 * PAGE);
+    }
+}
+
+#[test]
+fn what_is_fetched_ahead_takes_half_of_the_frames_and_is_used() {
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 16, ..Shape::default() };
+    let array = shape.build::<u32>(16 * 1000);
+    array.fill(.., 1).unwrap();
+    array.reset_stats();
+    // Four streams in turn, each of which alone would have a window of two pages.
+    for page in 0..200 {
+        for stream in 0..4 {
+            assert_eq!(array.get((stream * 250 + page) * 16).unwrap(), 1);
+        }
+    }
+    let total = array.stats().total();
+    assert_eq!(total.prefetches_unused, 0);
+    // Three of the streams end where another one began: with what they had fetched ahead of that.
+    assert!((800 * PAGE..=812 * PAGE).contains(&total.bytes_from_device), "{total:?}");
+    assert!(total.prefetches > 400, "{total:?}");
+}
+
+#[test]
+fn pages_that_are_used_once_cost_no_barriers() {
+    let array = Shape { page_len: 16, channels: vec![1], frames: 8, read_ahead: false, ..Shape::default() }
+        .build::<u32>(16 * 100);
+    array.fill(.., 1).unwrap();
+    array.reset_stats();
+    for i in 0..300 {
+        array.get(i * 7919 % 100 * 16).unwrap();
+    }
+    let total = array.stats().total();
+    assert!(total.evictions > 200);
+    assert_eq!(total.barriers, 0);
+    // Used again and again, they are opened, and have to be shut before they go: several at a time.
+    for i in 0..300 {
+        (0..3).for_each(|_| assert_eq!(array.get(i * 7919 % 100 * 16).unwrap(), 1));
+    }
+    let total = array.stats().total();
+    assert!(total.barriers > 0 && total.barriers <= total.evictions);
+}
+
+#[test]
 fn exact_lru_evicts_what_was_used_longest_ago() {
     let shape =
         Shape { page_len: 1, channels: vec![1], frames: 3, policy: EvictionPolicy::Lru, read_ahead: false };

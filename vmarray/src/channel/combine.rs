@@ -1,4 +1,4 @@
-//! Loads of many threads in one submission.
+//! Loads and reads of many threads in one submission.
 //!
 //! A driver's call costs microseconds, and calls into one context take turns; so threads that miss at the same time
 //! share calls. A load is queued under the lock of the shard. If nobody submits at that moment the thread leads:
@@ -8,18 +8,25 @@
 //! A thread whose load is queued looks after it until it is submitted, so leadership can be handed on: a leader goes on
 //! only as long as nobody else could.
 //!
+//! A queue takes some microseconds for each submission, however short, so that many short ones would pile up there and
+//! not here. Hence no more than a few are under way while some thread waits for one of them; it submits what has been
+//! queued when that is done.
+//!
 //! The idea is that of flat combining (D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
 //! synchronization-parallelism tradeoff", 2010).
 
 use std::hint;
 use std::mem;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
-use backend_api::Device;
+use backend_api::{Device, DeviceSpan, HostSpan, Transfer};
+use parking_lot::MutexGuard;
 
 use super::frames::Frame;
 use super::pieces::{Way, pieces};
 use super::transfers::{Fetch, Wakes};
+use super::waiting::spin_while;
 use super::{Channel, Shard};
 use crate::error::Result;
 use crate::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
@@ -28,6 +35,9 @@ use crate::page::{Holder, PageTable, State};
 /// How much one submission fetches at most, in bytes, unless a page is longer: what comes first is not to wait long for
 /// what comes last.
 const BATCH_BYTES: usize = 2 << 20;
+/// How many submissions are under way before others are held back. One is not enough: the device would be idle between
+/// the end of one and the next.
+const DEPTH: usize = 2;
 /// How often a thread looks whether its load was submitted before it gives its time slice away.
 const LOOKS: u32 = 100;
 
@@ -52,6 +62,20 @@ pub(crate) struct Load {
     pub(crate) id: u64,
 }
 
+/// Bytes of a home slot on their way to pinned memory.
+#[derive(Debug)]
+pub(super) struct Read {
+    copy: Transfer,
+    /// What came of it, and whether it was submitted without others.
+    pub(super) outcome: OnceLock<(backend_api::Result<()>, bool)>,
+}
+
+/// What is submitted in one call.
+struct Batch {
+    loads: Vec<Load>,
+    reads: Vec<Arc<Read>>,
+}
+
 /// What came of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Loaded {
@@ -72,81 +96,156 @@ impl<D: Device> Channel<D> {
     pub(crate) fn request(&self, table: &PageTable, loads: impl IntoIterator<Item = Load>) {
         let mut shard = self.shard.lock();
         shard.queued.extend(loads);
-        if !shard.is_led && !shard.queued.is_empty() {
-            let batch = self.begin_to_lead(&mut shard);
-            drop(shard);
-            self.lead(table, batch);
-        }
+        self.lead_now(table, shard);
     }
 
     /// As [`request`](Self::request), for one load, which is to succeed or fail alone.
     pub(crate) fn request_alone(&self, table: &PageTable, load: Load) {
-        self.submit_loads(table, vec![load], |_| ());
+        self.submit_batch(table, Batch { loads: vec![load], reads: Vec::new() }, |_| ());
+    }
+
+    /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch. Blocks.
+    ///
+    /// # Errors
+    /// The failure of the copy, when it was submitted alone.
+    pub(super) fn read_with_others(
+        &self,
+        table: &PageTable,
+        from: DeviceSpan,
+        to: HostSpan,
+        bytes: u64,
+    ) -> backend_api::Result<()> {
+        let copy = Transfer::Download { from, to, bytes };
+        let read = Arc::new(Read { copy, outcome: OnceLock::new() });
+        let mut shard = self.shard.lock();
+        shard.queued_reads.push(Arc::clone(&read));
+        self.lead_now(table, shard);
+        let mut turns = 0_u32;
+        let (outcome, was_alone) = loop {
+            if let Some(outcome) = read.outcome.get() {
+                break outcome.clone();
+            }
+            let mut shard = self.shard.lock();
+            let found = shard.fetches.iter_mut().find(|fetch| fetch.has(&read));
+            match found {
+                Some(fetch) if !fetch.is_watched => {
+                    fetch.is_watched = true;
+                    let ticket = fetch.ticket;
+                    self.note_lead(&shard);
+                    drop(shard);
+                    // Told by the read.
+                    let _ = self.finish(table, ticket);
+                }
+                Some(_) => {
+                    drop(shard);
+                    if !spin_while(|| read.outcome.get().is_none()) {
+                        let shard = self.shard.lock();
+                        if read.outcome.get().is_none() {
+                            self.await_news(shard);
+                        }
+                    }
+                }
+                None => {
+                    drop(shard);
+                    self.lead_or_look_on(table, &mut turns);
+                }
+            }
+        };
+        match outcome {
+            Err(_) if !was_alone => {
+                // One of the others may be to blame.
+                self.counters.submissions.add(1);
+                self.fetches.submit(&[copy]).and_then(|ticket| self.device.wait(ticket))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Leads, unless somebody else does or soon will.
+    fn lead_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard<D>>) {
+        if shard.may_lead() {
+            let batch = self.begin_to_lead(&mut shard);
+            drop(shard);
+            self.lead(table, batch);
+        } else {
+            self.note_lead(&shard);
+        }
     }
 
     /// Whether this thread has led, because nobody else did.
-    fn lead_if_needed(&self, table: &PageTable) -> bool {
-        if self.is_led.load(Ordering::Relaxed) {
+    pub(super) fn lead_if_needed(&self, table: &PageTable) -> bool {
+        if !self.may_lead.load(Ordering::Relaxed) {
             return false;
         }
-        let mut shard = self.shard.lock();
-        if shard.is_led || shard.queued.is_empty() {
-            return false;
-        }
-        let batch = self.begin_to_lead(&mut shard);
-        drop(shard);
-        self.lead(table, batch);
-        true
+        let shard = self.shard.lock();
+        let leads = shard.may_lead();
+        self.lead_now(table, shard);
+        leads
     }
 
-    fn begin_to_lead(&self, shard: &mut Shard<D>) -> Vec<Load> {
+    /// One look of a thread whose load or read is queued: for as long as others are in the driver.
+    fn lead_or_look_on(&self, table: &PageTable, turns: &mut u32) {
+        if !self.lead_if_needed(table) {
+            *turns += 1;
+            if *turns < LOOKS { hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+
+    /// Notes whether somebody may lead, for those who look without the lock.
+    pub(super) fn note_lead(&self, shard: &Shard<D>) {
+        self.may_lead.store(shard.may_lead(), Ordering::Relaxed);
+    }
+
+    fn begin_to_lead(&self, shard: &mut Shard<D>) -> Batch {
         shard.is_led = true;
-        self.is_led.store(true, Ordering::Relaxed);
+        self.may_lead.store(false, Ordering::Relaxed);
         self.next_batch(shard)
     }
 
-    /// What is to be submitted next: pages that threads wait for before those fetched ahead.
-    fn next_batch(&self, shard: &mut Shard<D>) -> Vec<Load> {
+    /// What is to be submitted next: what threads wait for before what is fetched ahead.
+    fn next_batch(&self, shard: &mut Shard<D>) -> Batch {
         let most = (BATCH_BYTES / self.page_bytes).max(1);
+        let reads = mem::take(&mut shard.queued_reads);
         if shard.queued.len() <= most {
-            return mem::take(&mut shard.queued);
+            return Batch { loads: mem::take(&mut shard.queued), reads };
         }
         // Stable: what was asked for first comes first.
         shard.queued.sort_by_key(|load| load.then == Then::Release);
         let rest = shard.queued.split_off(most);
-        mem::replace(&mut shard.queued, rest)
+        Batch { loads: mem::replace(&mut shard.queued, rest), reads }
     }
 
     /// Submits a batch, and what was queued meanwhile unless somebody else can.
-    fn lead(&self, table: &PageTable, mut batch: Vec<Load>) {
-        while !batch.is_empty() {
-            batch = self.submit_loads(table, batch, |shard| {
-                // Whoever waits for a load looks after it; after those that nobody waits for, the leader does.
-                if shard.queued.iter().all(|load| load.then == Then::Release) {
-                    let next = self.next_batch(shard);
-                    shard.is_led = !next.is_empty();
-                    self.is_led.store(shard.is_led, Ordering::Relaxed);
-                    next
-                } else {
-                    shard.is_led = false;
-                    self.is_led.store(false, Ordering::Relaxed);
-                    Vec::new()
+    fn lead(&self, table: &PageTable, batch: Batch) {
+        let mut next = Some(batch);
+        while let Some(batch) = next {
+            next = self.submit_batch(table, batch, |shard| {
+                shard.is_led = false;
+                // Whoever waits for something looks after it; after what nobody waits for, the leader does.
+                let nobody_waits = shard.queued_reads.is_empty()
+                    && shard.queued.iter().all(|load| load.then == Then::Release);
+                if shard.may_lead() && nobody_waits {
+                    return Some(self.begin_to_lead(shard));
                 }
+                self.note_lead(shard);
+                None
             });
         }
     }
 
-    /// Submits loads as one batch and puts them on record; then runs `then` under the same lock.
-    fn submit_loads<R>(
+    /// Submits a batch and puts it on record; then runs `then` under the same lock.
+    fn submit_batch<R>(
         &self,
         table: &PageTable,
-        mut loads: Vec<Load>,
+        Batch { mut loads, reads }: Batch,
         then: impl FnOnce(&mut Shard<D>) -> R,
     ) -> R {
         let bytes = self.page_bytes as u64;
         loads.sort_unstable_by_key(|load| load.page);
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
-        let submitted = self.fetches.submit(&pieces(pages, bytes, Way::Fetch));
+        let mut copies = pieces(pages, bytes, Way::Fetch);
+        copies.extend(reads.iter().map(|read| read.copy));
+        let submitted = self.fetches.submit(&copies);
         let mut wakes = Wakes::default();
         let mut shard = self.shard.lock();
         match submitted {
@@ -159,13 +258,14 @@ impl<D: Device> Channel<D> {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
                 }
-                shard.fetches.push(Fetch { ticket, loads, is_watched: false });
+                shard.fetches.push(Fetch { ticket, loads, reads, is_watched: false });
             }
-            Err(error) => self.fail_loads(&mut shard, table, loads, &error, &mut wakes),
+            Err(error) => self.fail_fetch(&mut shard, table, loads, reads, &error, &mut wakes),
         }
         let result = then(&mut shard);
         drop(shard);
         self.wake(table, wakes);
+        self.announce();
         result
     }
 
@@ -191,10 +291,8 @@ impl<D: Device> Channel<D> {
             }
             if state.any(IN_FLIGHT) {
                 self.help_while(table, load.page, is_pending);
-            } else if !self.lead_if_needed(table) {
-                // For as long as another thread is in the driver.
-                turns += 1;
-                if turns < LOOKS { hint::spin_loop() } else { std::thread::yield_now() }
+            } else {
+                self.lead_or_look_on(table, &mut turns);
             }
         }
         if self.untold_failures.load(Ordering::Acquire) == 0 {
@@ -207,5 +305,14 @@ impl<D: Device> Channel<D> {
         let failed = shard.failed_loads.swap_remove(at);
         self.untold_failures.fetch_sub(1, Ordering::Relaxed);
         if failed.was_alone { Err(failed.error.into()) } else { Ok(Loaded::NotWithOthers) }
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Whether there is something to submit, and nobody does, or soon will.
+    fn may_lead(&self) -> bool {
+        !self.is_led
+            && !(self.queued.is_empty() && self.queued_reads.is_empty())
+            && (self.fetches.len() < DEPTH || !self.fetches.iter().any(|fetch| fetch.is_watched))
     }
 }

@@ -6,6 +6,7 @@ use backend_api::{
 
 use super::Channel;
 use crate::error::Result;
+use crate::page::PageTable;
 
 /// Small pieces of pinned memory for copies of single elements.
 #[derive(Debug)]
@@ -28,7 +29,33 @@ impl<D: Device> Bounce<D> {
     }
 }
 
+/// How many buffers for answers are kept, and up to which length.
+const ANSWERS_KEPT: usize = 4;
+const ANSWER_BYTES_KEPT: usize = 64 << 10;
+
 impl<D: Device> Channel<D> {
+    /// Host memory for what a kernel answers, of at least so many bytes: pinned if that is to be had.
+    ///
+    /// To lock memory takes longer than many a search, so a few short buffers are kept.
+    pub(crate) fn take_answer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        let mut kept = self.answers.lock();
+        if let Some(at) = kept.iter().position(|answer| answer.bytes() >= bytes) {
+            return Ok(kept.swap_remove(at));
+        }
+        drop(kept);
+        let bytes = if bytes <= ANSWER_BYTES_KEPT { ANSWER_BYTES_KEPT } else { bytes };
+        let pinned = HostBuffer::new(&self.device, bytes, HostMemory::Pinned);
+        Ok(pinned.or_else(|_| HostBuffer::new(&self.device, bytes, HostMemory::Pageable))?)
+    }
+
+    /// Gives such memory back, with nothing in flight on it.
+    pub(crate) fn put_answer(&self, answer: HostBuffer<D>) {
+        let mut kept = self.answers.lock();
+        if kept.len() < ANSWERS_KEPT && answer.bytes() == ANSWER_BYTES_KEPT {
+            kept.push(answer);
+        }
+    }
+
     /// Fills home slots `slots` of this channel, whose pages the caller holds, with a pattern, and waits.
     pub(crate) fn fill_slots(&self, slots: std::ops::Range<u64>, pattern: &[u8]) -> Result<()> {
         let bytes = self.page_bytes as u64;
@@ -59,12 +86,17 @@ impl<D: Device> Channel<D> {
     }
 
     /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller keeps from changing.
-    pub(crate) fn read_home(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
+    /// Together with what other threads fetch at the same time.
+    pub(crate) fn read_home(
+        &self,
+        table: &PageTable,
+        page: u64,
+        offset: usize,
+        into: &mut [u8],
+    ) -> Result<()> {
         let (host, address) = self.bounce_cell()?;
         let from = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
-        let copy = Copy::Download { from, to: host, bytes: into.len() as u64 };
-        self.counters.submissions.add(1);
-        let result = self.fetches.submit(&[copy]).and_then(|ticket| self.device.wait(ticket));
+        let result = self.read_with_others(table, from, host, into.len() as u64);
         if result.is_ok() {
             // SAFETY: the cell is as long as an element and this thread's alone; the copy into it is done.
             unsafe { address.copy_to_nonoverlapping(into.as_mut_ptr(), into.len()) };

@@ -10,7 +10,7 @@ use crate::error::Result;
 const STAGE_BYTES: usize = 1 << 20;
 /// How many stages there may be, at least; and what share of the frames' memory they may take.
 const STAGES_MIN: usize = 4;
-const STAGES_SHARE: usize = 4;
+const STAGES_SHARE: usize = 2;
 
 /// Room for some pages, on their way.
 #[derive(Debug)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use backend_api::wrap::{Counting, Fault, Faulty, Operation};
+use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
@@ -44,14 +44,19 @@ fn together<D: Device, R: Send>(
 ) -> Vec<R> {
     let channel = &array.pager().channels()[0];
     let lead = |on: bool| {
-        channel.shard.lock().is_led = on;
-        channel.is_led.store(on, Ordering::Relaxed);
+        let mut shard = channel.shard.lock();
+        shard.is_led = on;
+        channel.note_lead(&shard);
     };
     lead(true);
     std::thread::scope(|scope| {
         let miss = &miss;
         let threads: Vec<_> = pages.iter().map(|&page| scope.spawn(move || miss(page))).collect();
-        while channel.shard.lock().queued.len() < pages.len() {
+        let queued = || {
+            let shard = channel.shard.lock();
+            shard.queued.len() + shard.queued_reads.len()
+        };
+        while queued() < pages.len() {
             std::thread::yield_now();
         }
         lead(false);
@@ -90,6 +95,44 @@ fn readers_and_writers_are_loaded_together() {
     assert_eq!(array.get(PAGE_LEN).unwrap(), 7);
     assert_eq!(array.get(2 * PAGE_LEN).unwrap(), 8);
     assert_eq!(array.get(4 * PAGE_LEN).unwrap(), 4 * PAGE_LEN as u32 + 1);
+}
+
+#[test]
+fn uncached_reads_go_with_the_misses_of_others() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device);
+    let before = device.counts().work;
+    let values = together(&array, &[10, 11, 12, 13], |page| match page {
+        10 => array.get(page * PAGE_LEN).unwrap(),
+        _ => array.get_uncached(page * PAGE_LEN).unwrap(),
+    });
+    assert_eq!(values, [10, 11, 12, 13].map(|page| page * PAGE_LEN as u32));
+    let work = device.counts().work;
+    assert_eq!((work.submits - before.submits, work.downloads - before.downloads), (1, 4));
+    assert_eq!(work.download_bytes - before.download_bytes, 64 + 3 * 4);
+    assert_eq!(array.stats().total().misses, 1);
+}
+
+#[test]
+fn short_submissions_are_held_back_while_others_are_under_way() {
+    let device = Arc::new(Delayed::new(host(), Speed::CARD));
+    let array = array(&device);
+    let threads = 8;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let array = &array;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let page = (thread * 29 + round * 13) % 64;
+                    assert_eq!(array.get(page * PAGE_LEN).unwrap(), (page * PAGE_LEN) as u32);
+                }
+            });
+        }
+    });
+    let total = array.stats().total();
+    assert!(total.submissions <= total.misses, "{total:?}");
+    let shard = array.pager().channels()[0].shard.lock();
+    assert!(shard.queued.is_empty() && shard.fetches.is_empty() && !shard.is_led);
 }
 
 #[test]

@@ -3,12 +3,13 @@
 //! One thread waits for a ticket in the driver; others who need one of its pages sleep at the page, since calls into a
 //! driver take turns. Whoever finishes the ticket wakes them.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use backend_api::{Device, Progress, Ticket};
 use parking_lot::MutexGuard;
 
-use super::combine::{Load, Then};
+use super::combine::{Load, Read, Then};
 use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
 use crate::error::Result;
@@ -20,6 +21,7 @@ use crate::page::{Holder, PageTable, State, park, unpark};
 pub(super) struct Fetch {
     pub(super) ticket: Ticket,
     pub(super) loads: Vec<Load>,
+    pub(super) reads: Vec<Arc<Read>>,
     /// Whether a thread waits for the ticket.
     pub(super) is_watched: bool,
 }
@@ -47,6 +49,10 @@ pub(super) struct FailedLoad {
 impl Fetch {
     pub(super) fn concerns(&self, page: u64) -> bool {
         self.loads.iter().any(|load| load.page == page)
+    }
+
+    pub(super) fn has(&self, read: &Arc<Read>) -> bool {
+        self.reads.iter().any(|known| Arc::ptr_eq(known, read))
     }
 }
 
@@ -78,10 +84,28 @@ impl<D: Device> Channel<D> {
         let mut wakes = Wakes::default();
         let mut shard = self.shard.lock();
         self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
+        self.complete_before(&mut shard, table, ticket, &mut wakes);
+        self.note_lead(&shard);
         drop(shard);
+        // First what keeps the device busy.
+        self.lead_if_needed(table);
         self.wake(table, wakes);
         self.announce();
         outcome.map_err(Into::into)
+    }
+
+    /// Finishes fetches that nobody waits for and that were submitted before one that is done: so they are done, too.
+    fn complete_before(&self, shard: &mut Shard<D>, table: &PageTable, ticket: Ticket, wakes: &mut Wakes) {
+        let is_before = |fetch: &Fetch| {
+            !fetch.is_watched && fetch.ticket.queue == ticket.queue && fetch.ticket.value < ticket.value
+        };
+        while let Some(fetch) = shard.fetches.iter().find(|fetch| is_before(fetch)) {
+            let earlier = fetch.ticket;
+            match self.device.poll(earlier) {
+                Ok(Progress::Pending) => break,
+                outcome => self.complete(shard, table, earlier, outcome.as_ref().err(), wakes),
+            }
+        }
     }
 
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait.
@@ -110,10 +134,15 @@ impl<D: Device> Channel<D> {
     ) {
         self.note_news();
         if let Some(at) = shard.fetches.iter().position(|work| work.ticket == ticket) {
-            let loads = shard.fetches.swap_remove(at).loads;
+            let Fetch { loads, reads, .. } = shard.fetches.swap_remove(at);
             match error {
-                Some(error) => self.fail_loads(shard, table, loads, error, wakes),
-                None => self.end_loads(shard, table, &loads, wakes),
+                Some(error) => self.fail_fetch(shard, table, loads, reads, error, wakes),
+                None => {
+                    self.end_loads(shard, table, &loads, wakes);
+                    for read in reads {
+                        let _ = read.outcome.set((Ok(()), true));
+                    }
+                }
             }
         } else if let Some(at) = shard.write_backs.iter().position(|work| work.ticket == ticket) {
             let work = shard.write_backs.swap_remove(at);
@@ -139,15 +168,20 @@ impl<D: Device> Channel<D> {
     }
 
     /// Gives claims and frames of loads back; keeps the error for those who asked.
-    pub(super) fn fail_loads(
+    pub(super) fn fail_fetch(
         &self,
         shard: &mut Shard<D>,
         table: &PageTable,
         loads: Vec<Load>,
+        reads: Vec<Arc<Read>>,
         error: &backend_api::Error,
         wakes: &mut Wakes,
     ) {
-        let was_alone = loads.len() == 1;
+        let was_alone = loads.len() + reads.len() == 1;
+        for read in reads {
+            let _ = read.outcome.set((Err(error.clone()), was_alone));
+        }
+        self.note_news();
         for load in loads {
             if load.then != Then::Release {
                 shard.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
@@ -199,6 +233,7 @@ impl<D: Device> Channel<D> {
         match found {
             Some((ticket, is_watched)) if !*is_watched => {
                 *is_watched = true;
+                self.note_lead(&shard);
                 drop(shard);
                 // Kept for whoever asked for it.
                 let _ = self.finish(table, ticket);

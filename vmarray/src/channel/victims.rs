@@ -5,7 +5,7 @@ use std::mem;
 use backend_api::Device;
 
 use super::frames::{Frame, frame_number};
-use super::{Channel, NO_PAGE, Shard, quiesce_all};
+use super::{Channel, NO_PAGE, Shard};
 use crate::evict::Verdict;
 use crate::page::state::AHEAD;
 use crate::page::{Access, PageTable, State, Sweep, unpark};
@@ -21,6 +21,9 @@ const DIRTY_PATIENCE: usize = 64;
 pub(super) const USED_PATIENCE: usize = 256;
 /// As long as less than this share of the frames is clean again or on its way home, more dirty pages are sent there.
 const WRITE_AHEAD_SHARE: usize = 4;
+
+/// How many pages one write-back carries at most when it is to make up for others.
+const WRITE_BACK_PAGES_MAX: usize = 128;
 
 /// A page that a sweep, or a flush, has taken.
 #[derive(Clone, Copy, Debug)]
@@ -53,12 +56,18 @@ impl<D: Device> Channel<D> {
         // What was sent home lately is clean again: there is more of its kind. Those who come next are not to wait for
         // it, so it is sent ahead of need.
         let in_hand: usize = shard.write_backs.iter().map(|work| work.pages.len()).sum();
-        let is_behind = !victims.clean.is_empty()
-            && in_hand + shard.cleaned.len() < shard.frames.len() / WRITE_AHEAD_SHARE;
+        let ahead = shard.frames.len() / WRITE_AHEAD_SHARE;
+        let is_behind = !victims.clean.is_empty() && in_hand + shard.cleaned.len() < ahead;
         let wanted = want - victims.clean.len();
         if wanted == 0 && !is_behind {
             return victims;
         }
+        // A turn of a clock's hand finds nothing but pages used lately; the next one makes up for it.
+        let dirty_want = if is_behind {
+            (ahead - in_hand - shard.cleaned.len()).clamp(want, WRITE_BACK_PAGES_MAX.max(want))
+        } else {
+            want
+        };
         // Clean pages are looked for behind dirty ones, but not through all of a large cache.
         let mut patience = DIRTY_PATIENCE.max(4 * want);
         let mut spare = USED_PATIENCE.max(8 * want);
@@ -66,14 +75,14 @@ impl<D: Device> Channel<D> {
         let Shard { evictor, pages, frames, frame_of, .. } = shard;
         evictor.victims(wanted.max(1), &mut |frame| {
             let page = pages[frame as usize];
-            match table.entry(page).sweep(self.recency, dirty.len() < want) {
+            match table.entry(page).sweep(self.recency, dirty.len() < dirty_want) {
                 Sweep::SecondChance => {
                     spare -= 1;
                     *unfinished = spare == 0;
                     if spare == 0 { Verdict::Stop } else { Verdict::Referenced }
                 }
                 Sweep::Busy => {
-                    patience -= usize::from(dirty.len() >= want);
+                    patience -= usize::from(dirty.len() >= dirty_want);
                     if patience == 0 { Verdict::Stop } else { Verdict::Skip }
                 }
                 Sweep::Claimed(before) => {
@@ -84,7 +93,7 @@ impl<D: Device> Channel<D> {
                 }
                 Sweep::WriteBack(before) => {
                     dirty.push(Victim { page, frame: frames[frame as usize], before });
-                    let is_enough = wanted == 0 && dirty.len() == want;
+                    let is_enough = wanted == 0 && dirty.len() == dirty_want;
                     if is_enough { Verdict::Stop } else { Verdict::Skip }
                 }
             }
@@ -113,7 +122,7 @@ impl<D: Device> Channel<D> {
 
     /// Frees the frames of claimed pages; keeps one for the caller.
     pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim]) -> Option<Frame> {
-        quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), Access::All);
+        self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), Access::All);
         for victim in clean {
             let entry = table.entry(victim.page);
             if entry.vacate(false) {

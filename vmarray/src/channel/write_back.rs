@@ -2,10 +2,10 @@
 
 use backend_api::{Device, Ticket};
 
+use super::Channel;
 use super::pieces::{Way, pieces};
 use super::transfers::{Wakes, WriteBack};
 use super::victims::Victim;
-use super::{Channel, quiesce_all};
 use crate::error::Result;
 use crate::page::{Access, PageTable};
 
@@ -31,7 +31,7 @@ impl<D: Device> Channel<D> {
         if dirty.is_empty() {
             return Ok(None);
         }
-        quiesce_all(dirty.iter().map(|v| (table.entry(v.page), v.before)), Access::Writes);
+        self.quiesce_all(dirty.iter().map(|v| (table.entry(v.page), v.before)), Access::Writes);
         let bytes = self.page_bytes as u64;
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset);

@@ -12,7 +12,7 @@ use std::ops::Range;
 use backend_api::{Device, Ticket, racy};
 
 use super::{Fetch, Pager, Stream};
-use crate::channel::{Channel, Stage, quiesce};
+use crate::channel::{Channel, Stage};
 use crate::error::Result;
 use crate::guards;
 use crate::page::state::{AHEAD, DIRTY, HOME, RESIDENT};
@@ -80,6 +80,7 @@ impl<D: Device> Pager<D> {
         let span = Span { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
         let mut rest = span.pages();
         let mut under_way: Option<Wave<'_, D>> = None;
+        let mut tried_again = None;
         loop {
             let started =
                 if rest.is_empty() { None } else { Some(self.begin_reading(rest.clone(), span, into)) };
@@ -103,6 +104,8 @@ impl<D: Device> Pager<D> {
             };
             self.end_reading(wave, span, into)?;
             match obstacle {
+                // This thread may have had them itself.
+                None if tried_again != Some(reached) => tried_again = Some(reached),
                 Some(state) => self.await_page(reached, state, false)?,
                 None => {
                     let (offset, part) = span.part(reached);
@@ -132,7 +135,7 @@ impl<D: Device> Pager<D> {
                 Ok(before) => {
                     crate::page::count_hit(self.counter);
                     self.channels[channel].fewer_ahead(usize::from(before.any(AHEAD)));
-                    quiesce(entry, before, Access::Writes);
+                    self.channels[channel].quiesce(entry, before, Access::Writes);
                     // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
                     unsafe { racy::read(entry.address().add(offset), &mut into[part]) };
                     self.unshare(page, Holder::Pin);
@@ -230,6 +233,7 @@ impl<D: Device> Pager<D> {
         let span = Span { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
         let mut rest = span.pages();
         let mut under_way: Option<Wave<'_, D>> = None;
+        let mut tried_again = None;
         loop {
             let started = (!rest.is_empty()).then(|| self.begin_writing(rest.clone(), span, from));
             let finished = under_way.take().map_or(Ok(()), |wave| self.end_writing(wave, span, from));
@@ -242,6 +246,12 @@ impl<D: Device> Pager<D> {
                 End::Before(page) => {
                     rest.start = page;
                     under_way = Some(wave);
+                }
+                // This thread may have had them itself.
+                End::NoStage(page) if tried_again != Some(page) => {
+                    self.end_writing(wave, span, from)?;
+                    tried_again = Some(page);
+                    rest.start = page;
                 }
                 End::Busy(page, _) | End::NoStage(page) => {
                     self.end_writing(wave, span, from)?;
@@ -275,7 +285,7 @@ impl<D: Device> Pager<D> {
                 Ok(before) => {
                     crate::page::count_hit(self.counter);
                     channel.fewer_ahead(usize::from(before.any(AHEAD)));
-                    quiesce(entry, before, Access::All);
+                    channel.quiesce(entry, before, Access::All);
                     // SAFETY: inside of the page, which is this thread's alone.
                     unsafe { racy::write(entry.address().add(offset), &from[part]) };
                     self.release(page, Holder::Pin, DIRTY);
