@@ -28,7 +28,7 @@ use turns::take_turns;
 ///
 /// | placement | channels | bytes by card | all together |
 /// |---|---|---|---|
-/// | `Equal` | 4, 4, 4 | 1.67, 1.67, 1.67 GB | 2.4 GB/s |
+/// | `Equal` | 1, 1, 1 | 1.67, 1.67, 1.67 GB | 2.4 GB/s |
 /// | `Capacity` | 16, 12, 3 | 2.58, 1.94, 0.48 GB | 1.55 GB/s |
 /// | `Bandwidth(Both)` | 1, 4, 4 | 0.56, 2.22, 2.22 GB | does not fit: 2.22 of 2 GB |
 /// | `Balanced(Both)` | 1, 4, 3 | 0.62, 2.50, 1.88 GB | 6.4 GB/s |
@@ -241,7 +241,7 @@ mod tests {
             let speed = speed.map(|(&n, b)| b * u64::from(all) / u64::from(n)).min().unwrap() / (GB / 100);
             (channels, bytes, speed)
         };
-        assert_eq!(choice(Placement::Equal), (vec![4, 4, 4], vec![167, 167, 167], 240));
+        assert_eq!(choice(Placement::Equal), (vec![1, 1, 1], vec![167, 167, 167], 240));
         assert_eq!(choice(Placement::Capacity), (vec![16, 12, 3], vec![259, 194, 49], 155));
         assert_eq!(choice(Placement::Bandwidth(Direction::Both)), (vec![1, 4, 4], vec![56, 223, 223], 720));
         assert_eq!(choice(Placement::Balanced(Direction::Both)), (vec![1, 4, 3], vec![63, 250, 188], 640));
