@@ -311,8 +311,8 @@ impl<D: Device> Channel<D> {
 impl<D: Device> Shard<D> {
     /// Whether there is something to submit, and nobody does, or soon will.
     fn may_lead(&self) -> bool {
-        !self.is_led
-            && !(self.queued.is_empty() && self.queued_reads.is_empty())
-            && (self.fetches.len() < DEPTH || !self.fetches.iter().any(|fetch| fetch.is_watched))
+        let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();
+        let is_full = self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.is_watched);
+        !(self.is_led || is_idle || is_full)
     }
 }

@@ -27,17 +27,7 @@ impl Demand<'_> {
                 best = Some((speed, shares));
             }
         }
-        let Some((_, mut shares)) = best else { return self.by_room(most) };
-        // A device alone would have a single shard of the cache, in which all threads meet.
-        let all: u32 = shares.iter().sum();
-        if all < super::EQUAL_CHANNELS {
-            let times = super::EQUAL_CHANNELS.div_ceil(all);
-            let more: Vec<u32> = shares.iter().map(|n| n * times).collect();
-            if self.fits(&more) {
-                shares = more;
-            }
-        }
-        shares
+        best.map_or_else(|| self.by_room(most), |(_, shares)| shares)
     }
 
     fn shares(&self, channels: u32) -> Option<Vec<u32>> {
@@ -55,6 +45,7 @@ impl Demand<'_> {
         Some(shares)
     }
 
+    #[cfg(test)]
     fn fits(&self, shares: &[u32]) -> bool {
         let each = self.pages.div_ceil(u64::from(shares.iter().sum::<u32>()).max(1));
         shares.iter().zip(self.room).all(|(&n, &room)| u64::from(n).saturating_mul(each) <= room)
