@@ -44,7 +44,7 @@ pub fn run(args: DemoArgs) -> Result<()> {
     let devices = array::choose(devices.as_deref())?;
     let build = |len, cache_bytes| array::DeviceWords::build(&devices, len, cache_bytes);
     let bytes_max = store_mib.checked_mul(1 << 20).context("the store is too large to be counted")?;
-    let job = jobs::StoreJob { fasta: &fasta, bytes_max, lookups, motif: &motif, threads };
+    let job = jobs::StoreJob { fasta: &fasta, bytes_max, lookups, motif: &motif, threads, devices: &devices };
     jobs::genome_store(&job, &build)?;
     jobs::mandelbrot(side, Path::new(&out).join("mandelbrot.png").as_path(), threads, &build)?;
     if let Some((_, peak)) = report::ram() {

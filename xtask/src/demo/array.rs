@@ -6,7 +6,7 @@ use crate::arrays::DevicesArgs;
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use vmarray::device::DeviceKind;
-use vmarray::{AnyDevice, Device, Discovery, Field, VirtualArray};
+use vmarray::{AnyDevice, Device, Discovery, Field, Items, VirtualArray};
 
 /// Words on devices of any kind.
 pub struct DeviceWords {
@@ -24,6 +24,12 @@ impl DeviceWords {
             .build()?;
         let devices = devices.iter().map(|device| device.info().to_string()).collect::<Vec<_>>().join(" + ");
         Ok(Self { array, devices })
+    }
+}
+
+impl Items for DeviceWords {
+    fn item_count(&self) -> usize {
+        self.array.len()
     }
 }
 

@@ -5,11 +5,13 @@ use super::mandelbrot::{self, Picture};
 use super::motif::Motif;
 use super::picture;
 use super::report::{self, bytes, count, line, rate, timed};
-use super::store::{LOOKUP_MAX, LOOKUP_MIN, Store};
+use super::store::{self, LOOKUP_MAX, LOOKUP_MIN, Store};
 use super::verify::{Answers, verify};
 use super::words::Words;
 use anyhow::{Context, Result};
 use std::path::Path;
+use std::sync::Arc;
+use vmarray::AnyDevice;
 
 /// How much smaller a cache is than its array.
 pub const CACHE_SHARE: u64 = 16;
@@ -27,6 +29,8 @@ pub struct StoreJob<'a> {
     pub motif: &'a Motif,
     /// Threads that use the array.
     pub threads: usize,
+    /// Where to keep where records begin.
+    pub devices: &'a [Arc<AnyDevice>],
 }
 
 /// Makes an array of so many words with a cache of so many bytes.
@@ -34,7 +38,7 @@ pub type Build<'a, W> = &'a dyn Fn(u64, u64) -> Result<W>;
 
 /// Fills a genome store, reads and searches it, and verifies all answers against the file.
 pub fn genome_store<W: Words>(job: &StoreJob, build: Build<W>) -> Result<()> {
-    let StoreJob { fasta, bytes_max, lookups, motif, threads } = *job;
+    let StoreJob { fasta, bytes_max, lookups, motif, threads, devices } = *job;
     println!("1. Genome store");
     let (genome, _) = timed("reading", 0, |bar| Genome::index(fasta, |bases| bar.inc(bases)))?;
     let file = fasta.file_name().unwrap_or(fasta.as_os_str()).to_string_lossy();
@@ -51,7 +55,10 @@ pub fn genome_store<W: Words>(job: &StoreJob, build: Build<W>) -> Result<()> {
     );
     let words = build(len, size / CACHE_SHARE)?;
     line("array", words.describe());
-    let store = Store { words: &words, genome: &genome, strains, threads };
+    let rows = store::rows(words, &genome, strains, devices)?;
+    let (words, count_of_rows) = (rows.items(), count(rows.row_count() as u64));
+    line("rows", format!("{count_of_rows}, {} of offsets", bytes(rows.offsets().len() as u64 * 8)));
+    let store = Store { rows: &rows, genome: &genome, strains, threads };
 
     let ((), time) = timed("load", len, |bar| {
         store.load(fasta, bar)?;
@@ -93,7 +100,7 @@ pub fn genome_store<W: Words>(job: &StoreJob, build: Build<W>) -> Result<()> {
     line("", format!("{speed}; {}", report::traffic(&words.take_traffic())));
 
     // The array is no longer needed: what is verified is what was read from it.
-    drop(words);
+    drop(rows);
     let (lookups, records, hits_len) = (found.len() as u64, hashes.len() as u64, hits.len() as u64);
     let answers = Answers { lookups: found, records: hashes, hits };
     let (_, time) =
@@ -140,6 +147,7 @@ pub fn mandelbrot<W: Words>(side: u32, png: &Path, threads: usize, build: Build<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::demo::array::choose;
     use crate::demo::genome::tests::TestFile;
     use crate::demo::words::InRam;
 
@@ -148,7 +156,15 @@ mod tests {
         let genome = format!(">one\n{}\n>two\n{}\n", "ACGTTGCAAC".repeat(500), "GATTACA".repeat(90));
         let file = TestFile::new("job", genome.as_bytes());
         let motif = Motif::new("GATTACAGATTACAGATT").unwrap();
-        let job = StoreJob { fasta: &file.0, bytes_max: 20_000, lookups: 500, motif: &motif, threads: 2 };
+        let devices = choose(Some("host")).unwrap();
+        let job = StoreJob {
+            fasta: &file.0,
+            bytes_max: 20_000,
+            lookups: 500,
+            motif: &motif,
+            threads: 2,
+            devices: &devices,
+        };
         genome_store(&job, &|len, cache| {
             assert_eq!(cache, len * 4 / CACHE_SHARE);
             Ok(InRam::new(len))
@@ -162,6 +178,12 @@ mod tests {
     fn an_array_that_forgets_writes_is_caught() {
         /// Loses every write beyond its first words.
         struct Forgetful(InRam);
+
+        impl vmarray::Items for Forgetful {
+            fn item_count(&self) -> usize {
+                self.0.item_count()
+            }
+        }
 
         impl Words for Forgetful {
             fn len(&self) -> u64 {
@@ -192,7 +214,15 @@ mod tests {
 
         let file = TestFile::new("forgetful", format!(">one\n{}\n", "ACGTTGCAAC".repeat(500)).as_bytes());
         let motif = Motif::new("GATTACAGATTACAGATT").unwrap();
-        let job = StoreJob { fasta: &file.0, bytes_max: 20_000, lookups: 500, motif: &motif, threads: 2 };
+        let devices = choose(Some("host")).unwrap();
+        let job = StoreJob {
+            fasta: &file.0,
+            bytes_max: 20_000,
+            lookups: 500,
+            motif: &motif,
+            threads: 2,
+            devices: &devices,
+        };
         assert!(genome_store(&job, &|len, _| Ok(Forgetful(InRam::new(len)))).is_err());
         let png = TestFile::new("forgetful.png", b"");
         assert!(mandelbrot(70, &png.0, 2, &|len, _| Ok(Forgetful(InRam::new(len)))).is_err());

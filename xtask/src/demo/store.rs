@@ -11,7 +11,9 @@ use anyhow::Result;
 use indicatif::ProgressBar;
 use std::ops::Range;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vmarray::{AnyDevice, Ragged, VirtualArray};
 
 /// Places that are streamed from the file, or read from the store, at a time.
 ///
@@ -69,10 +71,10 @@ pub struct Hit {
     pub strand: Forward,
 }
 
-/// A genome's strains, one after another, in an array.
+/// A genome's strains, one after another, in a ragged array.
 pub struct Store<'a, W> {
-    /// The array: exactly `strains` times the words of the genome.
-    pub words: &'a W,
+    /// The words of each record of each strain: row `s * records + r` is record `r` of strain `s`.
+    pub rows: &'a Ragged<W>,
     /// What one strain looks like.
     pub genome: &'a Genome,
     /// Number of strains, strain 0 being the file itself.
@@ -81,7 +83,24 @@ pub struct Store<'a, W> {
     pub threads: usize,
 }
 
+/// Gives each record of each strain its row of words. Where rows begin is kept on these devices, too.
+pub fn rows<W: Words>(
+    words: W,
+    genome: &Genome,
+    strains: u64,
+    devices: &[Arc<AnyDevice>],
+) -> Result<Ragged<W>> {
+    let lengths =
+        (0..strains).flat_map(|_| genome.records.iter().map(|record| pack::words_for(record.bases) as usize));
+    let offsets = VirtualArray::builder(0).devices(devices.iter().cloned());
+    Ok(Ragged::new(words, lengths, offsets)?)
+}
+
 impl<W: Words> Store<'_, W> {
+    fn words(&self) -> &W {
+        self.rows.items()
+    }
+
     /// Streams the file once and writes it as every strain. Progress counts words.
     pub fn load(&self, path: &Path, progress: &ProgressBar) -> Result<()> {
         let mut packed = Vec::with_capacity(PIECE / BASES);
@@ -94,7 +113,7 @@ impl<W: Words> Store<'_, W> {
                 while let Some(number) = strains.next() {
                     words.clone_from(&packed);
                     strain::change_words(number, index, &mut words);
-                    self.words.write(self.genome.words * number + index, &words)?;
+                    self.words().write(self.genome.words * number + index, &words)?;
                     progress.inc(words.len() as u64);
                 }
                 Ok(())
@@ -130,20 +149,23 @@ impl<W: Words> Store<'_, W> {
     }
 
     fn look_up_one(&self, random: &mut Random, hot: &Range<u64>, words: &mut Vec<u32>) -> Result<Lookup> {
-        let (strain, record, place) = loop {
+        let (strain, number, place) = loop {
             let word = match random.below(4) {
-                0 => random.below(self.words.len()),
+                0 => random.below(self.words().len()),
                 _ => hot.start + random.below(hot.end - hot.start),
             };
             let place = word % self.genome.words * BASES as u64 + random.below(BASES as u64);
-            let record = self.genome.records[self.genome.record_at(place)];
+            let number = self.genome.record_at(place);
+            let record = self.genome.records[number];
             if place < record.start + record.bases {
-                break (word / self.genome.words, record, place);
+                break (word / self.genome.words, number, place);
             }
         };
+        let record = self.genome.records[number];
         let wanted = LOOKUP_MIN + random.below(LOOKUP_MAX - LOOKUP_MIN + 1);
         let bases = wanted.min(record.start + record.bases - place);
-        let hash = self.hash(strain, place, bases, Hash::EMPTY, words)?;
+        let row = strain * self.genome.records.len() as u64 + number as u64;
+        let hash = self.hash(row, place - record.start, bases, Hash::EMPTY, words)?;
         Ok(Lookup { strain, place, bases, hash })
     }
 
@@ -154,11 +176,11 @@ impl<W: Words> Store<'_, W> {
             let mut hashes = Vec::new();
             let mut words = Vec::new();
             while let Some(number) = numbers.next() {
-                let record = self.genome.records[(number % records) as usize];
-                let (mut at, end, mut hash) = (record.start, record.start + record.bases, Hash::EMPTY);
+                let end = self.genome.records[(number % records) as usize].bases;
+                let (mut at, mut hash) = (0, Hash::EMPTY);
                 while at < end {
                     let bases = (end - at).min(PIECE as u64);
-                    hash = self.hash(number / records, at, bases, hash, &mut words)?;
+                    hash = self.hash(number, at, bases, hash, &mut words)?;
                     at += bases;
                     progress.inc(pack::words_for(bases));
                 }
@@ -171,11 +193,13 @@ impl<W: Words> Store<'_, W> {
         Ok(hashes.into_iter().map(|(_, hash)| hash).collect())
     }
 
-    /// Reads a range of bases and carries `hash` on over them.
-    fn hash(&self, strain: u64, place: u64, bases: u64, hash: Hash, words: &mut Vec<u32>) -> Result<Hash> {
-        let (first, skip) = (place / BASES as u64, (place % BASES as u64) as usize);
+    /// Reads bases of a row, from the base `at` on, and carries `hash` on over them.
+    fn hash(&self, row: u64, at: u64, bases: u64, hash: Hash, words: &mut Vec<u32>) -> Result<Hash> {
+        let (first, skip) = (at / BASES as u64, (at % BASES as u64) as usize);
         words.resize(pack::words_for(skip as u64 + bases) as usize, 0);
-        self.words.read(self.genome.words * strain + first, words)?;
+        let first = usize::try_from(first)?;
+        let part = self.rows.row(usize::try_from(row)?)?.part(first..first + words.len())?;
+        self.words().read(part.range().start as u64, words)?;
         Ok(pack::realigned(words, skip, bases as usize).fold(hash, Hash::and))
     }
 
@@ -184,7 +208,7 @@ impl<W: Words> Store<'_, W> {
         let mut candidates = 0;
         let mut hits = Vec::new();
         for placement in motif.placements() {
-            let found = self.words.find(placement.words[placement.seed].1)?;
+            let found = self.words().find(placement.words[placement.seed].1)?;
             candidates += found.len() as u64;
             let more = self.on_all_threads(found.len() as u64, |numbers, _| {
                 let mut hits = Vec::new();
@@ -214,7 +238,7 @@ impl<W: Words> Store<'_, W> {
         }
         let start = self.genome.words * strain + first;
         for (index, (mask, value)) in (start..).zip(&placement.words) {
-            if index != word && self.words.read_uncached(index)? & mask != *value {
+            if index != word && self.words().read_uncached(index)? & mask != *value {
                 return Ok(None);
             }
         }

@@ -184,6 +184,7 @@ mod tests {
     use crate::demo::store::Store;
     use crate::demo::words::{InRam, Words};
     use crate::random::Random;
+    use vmarray::Ragged;
 
     const MOTIF: &str = "AGAGTTTGATCATGG";
     const BACKWARD: &str = "CCATGATCAAACTCT";
@@ -220,7 +221,7 @@ mod tests {
     struct Scene {
         file: TestFile,
         genome: Genome,
-        words: InRam,
+        rows: Ragged<InRam>,
         motif: Motif,
     }
 
@@ -229,13 +230,15 @@ mod tests {
             let file = TestFile::new(name, &text());
             let genome = Genome::index(&file.0, |_| ()).unwrap();
             let words = InRam::new(genome.words * STRAINS);
-            let scene = Self { file, genome, words, motif: Motif::new(MOTIF).unwrap() };
+            let devices = crate::demo::array::choose(Some("host")).unwrap();
+            let rows = crate::demo::store::rows(words, &genome, STRAINS, &devices).unwrap();
+            let scene = Self { file, genome, rows, motif: Motif::new(MOTIF).unwrap() };
             scene.store().load(&scene.file.0, &ProgressBar::hidden()).unwrap();
             scene
         }
 
         fn store(&self) -> Store<'_, InRam> {
-            Store { words: &self.words, genome: &self.genome, strains: STRAINS, threads: 3 }
+            Store { rows: &self.rows, genome: &self.genome, strains: STRAINS, threads: 3 }
         }
 
         fn answers(&self) -> Answers {
@@ -253,8 +256,8 @@ mod tests {
 
         fn flip(&self, word: u64, mask: u32) {
             let mut words = [0];
-            self.words.read(word, &mut words).unwrap();
-            self.words.write(word, &[words[0] ^ mask]).unwrap();
+            self.rows.items().read(word, &mut words).unwrap();
+            self.rows.items().write(word, &[words[0] ^ mask]).unwrap();
         }
     }
 

@@ -1,9 +1,10 @@
 //! What the jobs need of an array of 32-bit words, so that their logic is tested on a plain `Vec` too.
 
 use anyhow::Result;
+use vmarray::Items;
 
-/// Many threads read and write ranges of words, and look for words of one value.
-pub trait Words: Sync {
+/// Many threads read and write ranges of words, and look for words of one value. Rows can be made of them.
+pub trait Words: Items + Sync {
     /// Number of words.
     fn len(&self) -> u64;
     /// Reads the words from `start` on.
@@ -43,6 +44,13 @@ pub struct InRam(std::sync::RwLock<Vec<u32>>);
 impl InRam {
     pub fn new(len: u64) -> Self {
         Self(std::sync::RwLock::new(vec![0; len as usize]))
+    }
+}
+
+#[cfg(test)]
+impl Items for InRam {
+    fn item_count(&self) -> usize {
+        self.0.read().unwrap().len()
     }
 }
 
