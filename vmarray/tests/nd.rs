@@ -7,7 +7,7 @@ use std::ops::Range;
 use common::{Numbers, host};
 use proptest::prelude::*;
 use vmarray::host::HostDevice;
-use vmarray::{ErrorKind, EvictionPolicy, Field, MapMode, NdArray, NdLayout, Tiles};
+use vmarray::{ErrorKind, EvictionPolicy, Field, IndexSet, MapMode, NdArray, NdLayout, Tiles};
 
 type Array<T, const N: usize> = NdArray<T, N, HostDevice>;
 
@@ -288,6 +288,30 @@ fn tiles_cover_an_array_once_whatever_their_extent() {
                 .unwrap();
         }
     }
+}
+
+#[test]
+fn index_sets_name_elements() {
+    let image = image(Some([8, 8]), 16);
+    let random = &mut Numbers::new(5);
+    let rows: Vec<[u64; 3]> =
+        (0..300).map(|i| [random.below(64) as u64, i, random.below(64) as u64]).collect();
+    let set = IndexSet::from_rows([9, 4, 2], &rows).unwrap();
+    // The image's rows are dimension 2, its columns dimension 9.
+    let expected: Vec<u32> = rows.iter().map(|[x, _, y]| (64 * y + x) as u32).collect();
+    assert_eq!(image.gather_set(&set, [2, 9]).unwrap(), expected);
+    let values: Vec<u32> = (10_000..10_300).collect();
+    image.scatter_set(&set, [2, 9], &values).unwrap();
+    for ([x, i, y], value) in rows.iter().zip(&values) {
+        let is_last = !rows[*i as usize + 1..].iter().any(|row| (row[0], row[2]) == (*x, *y));
+        assert_eq!(image.get([*y as usize, *x as usize]).unwrap() == *value, is_last);
+    }
+    let unknown = image.gather_set(&set, [2, 3]).unwrap_err();
+    assert_eq!(*unknown.kind(), ErrorKind::UnknownDimension { dimension: 3 });
+    let outside = IndexSet::from_rows([0, 1], [[0, u64::MAX]]).unwrap();
+    let outside = image.gather_set(&outside, [0, 1]).unwrap_err();
+    let index = i128::from(u64::MAX);
+    assert_eq!(*outside.kind(), ErrorKind::PositionOutside { axis: 1, index, extent: 64 });
 }
 
 #[cfg(feature = "rayon")]

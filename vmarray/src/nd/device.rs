@@ -8,6 +8,7 @@ use bytemuck::NoUninit;
 use super::{NdArray, NdLayout};
 use crate::element::{Element, Field};
 use crate::error::{ErrorKind, Result};
+use crate::index_set::{Dimension, IndexSet};
 use crate::memory::zeroed_vec;
 
 /// Ranges with fewer elements than this between them are searched as one.
@@ -144,6 +145,58 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         }
         let indices = self.indices_of(positions)?;
         indices.into_iter().zip(values).try_for_each(|(index, value)| self.elements.set(index, *value))
+    }
+
+    /// Reads the elements that the tuples of an index set name, in the order of the tuples. `axes` are the labels of the
+    /// columns that have the indices along each axis; other columns are not looked at.
+    ///
+    /// # Errors
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension), and as [`gather`](Self::gather).
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, NdArray};
+    /// let image = NdArray::<u8, 2>::new([50, 60])?;
+    /// image.set([3, 40], 1)?;
+    /// // Columns first, and a third dimension that the image does not have.
+    /// let set = IndexSet::from_rows([1, 0, 7], [[40, 3, 0], [0, 0, 1], [40, 3, 2]])?;
+    /// assert_eq!(image.gather_set(&set, [0, 1])?, [1, 0, 1]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn gather_set(&self, set: &IndexSet, axes: [Dimension; N]) -> Result<Vec<T>> {
+        self.gather(&self.positions_in(set, axes)?)
+    }
+
+    /// Writes the elements that the tuples of an index set name; as [`gather_set`](Self::gather_set), the other way
+    /// about. Of those that are named several times, the last counts.
+    ///
+    /// # Errors
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension), and as [`scatter`](Self::scatter).
+    ///
+    /// ```
+    /// use vmarray::{IndexSet, NdArray};
+    /// let image = NdArray::<u8, 2>::new([50, 60])?;
+    /// let set = IndexSet::from_rows([0, 1], [[3, 40], [0, 0]])?;
+    /// image.scatter_set(&set, [0, 1], &[7, 8])?;
+    /// assert_eq!(image.get([3, 40])?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn scatter_set(&self, set: &IndexSet, axes: [Dimension; N], values: &[T]) -> Result<()> {
+        self.scatter(&self.positions_in(set, axes)?, values)
+    }
+
+    /// The positions that the tuples of an index set name.
+    fn positions_in(&self, set: &IndexSet, axes: [Dimension; N]) -> Result<Vec<[usize; N]>> {
+        let mut positions = Vec::new();
+        let no_memory = |_| ErrorKind::NoMemory { bytes: set.len().saturating_mul(size_of::<[usize; N]>()) };
+        positions.try_reserve_exact(set.len()).map_err(no_memory)?;
+        positions.resize(set.len(), [0; N]);
+        for (axis, dimension) in axes.into_iter().enumerate() {
+            for (position, index) in positions.iter_mut().zip(set.column(dimension)?) {
+                // Arrays need 64-bit addresses, so no index is cut.
+                position[axis] = index as usize;
+            }
+        }
+        Ok(positions)
     }
 
     /// The storage indices of positions, all of which are checked.
