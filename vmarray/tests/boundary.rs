@@ -2,15 +2,12 @@
 
 mod common;
 
-use std::sync::Arc;
-
-use common::{Numbers, host};
+use common::{Numbers, devices};
 use proptest::prelude::*;
 use vmarray::boundary::{
     Boundary, BoundaryView, Checked, Circular, Clamp, Constant, Ignored, Mirror, Part, Place, Symmetric,
     Unchecked, Zero,
 };
-use vmarray::host::HostDevice;
 use vmarray::{ErrorKind, EvictionPolicy, Grid, GridMut, NdArray, NdLayout, Tiles, VirtualArray};
 
 /// A mode as its definition says, by one step at a time; `None` is an error.
@@ -152,7 +149,7 @@ fn run<const N: usize>(seed: u64) {
     };
     let (page_len, frames) = (1 + random.below(20), 1 + random.below(12));
     let array = NdArray::<u32, N>::builder(shape)
-        .devices([Arc::new(host())])
+        .devices(devices(1))
         .layout(layout)
         .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
         .build()
@@ -170,7 +167,7 @@ fn run<const N: usize>(seed: u64) {
 }
 
 /// The same of sections, by either kind.
-fn parts<const N: usize>(array: &NdArray<u32, N, HostDevice>, model: &[u32], random: &mut Numbers) {
+fn parts<const N: usize>(array: &NdArray<u32, N>, model: &[u32], random: &mut Numbers) {
     let shape = array.shape();
     let ends = shape.map(|n| {
         let (a, b) = (random.below(n + 1), random.below(n + 1));
@@ -189,7 +186,7 @@ fn parts<const N: usize>(array: &NdArray<u32, N, HostDevice>, model: &[u32], ran
     }
 }
 
-fn writes<const N: usize>(array: &NdArray<u32, N, HostDevice>, mut model: Vec<u32>, random: &mut Numbers) {
+fn writes<const N: usize>(array: &NdArray<u32, N>, mut model: Vec<u32>, random: &mut Numbers) {
     let shape = array.shape();
     let ignoring = array.bounded(Zero).with_writes(Ignored);
     for round in 0..8 {
@@ -243,7 +240,7 @@ proptest! {
     #[test]
     fn plain_arrays_have_boundaries_too(len in 0_usize..30, page_len in 1_usize..12, seed in any::<u64>()) {
         let array = VirtualArray::<u32>::builder(len)
-            .devices([Arc::new(host())])
+            .devices(devices(1))
             .page_len(page_len)
             .frames_per_channel(2)
             .build()
@@ -265,9 +262,9 @@ proptest! {
 }
 
 /// An image of 64 by 64 in tiles of 8 by 8, nothing of it in the cache.
-fn image(frames: usize) -> NdArray<u32, 2, HostDevice> {
+fn image(frames: usize) -> NdArray<u32, 2> {
     let image = NdArray::<u32, 2>::builder([64, 64])
-        .devices([Arc::new(host())])
+        .devices(devices(1))
         .tile([8, 8])
         .elements(|elements| {
             elements.frames_per_channel(frames).eviction(EvictionPolicy::Lru).read_ahead(false)
@@ -281,7 +278,7 @@ fn image(frames: usize) -> NdArray<u32, 2, HostDevice> {
 }
 
 /// Pages that were visited, and such that were fetched.
-fn visits(image: &NdArray<u32, 2, HostDevice>) -> (u64, u64) {
+fn visits(image: &NdArray<u32, 2>) -> (u64, u64) {
     let stats = image.elements().stats();
     let total = stats.total();
     image.elements().evict(..).unwrap();
@@ -339,8 +336,7 @@ fn windows_of_tiles_are_fetched_once_where_the_cache_has_room() {
 fn blurred_tile_by_tile_is_blurred_at_once() {
     let image = image(64);
     let values = image.to_vec(..).unwrap();
-    let blurred =
-        NdArray::<u32, 2>::builder([64, 64]).devices([Arc::new(host())]).tile([8, 8]).build().unwrap();
+    let blurred = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1)).tile([8, 8]).build().unwrap();
     let (halo, tiles) = ([2, 1], Tiles::new([64, 64], [10, 24]).unwrap());
     let blur = |window: &[u32], rows: usize, columns: usize| -> Vec<u32> {
         let wide = columns + 2;
@@ -362,7 +358,7 @@ fn blurred_tile_by_tile_is_blurred_at_once() {
     assert_eq!(blurred.to_vec(..).unwrap(), blur(&padded, 64, 64));
     #[cfg(feature = "rayon")]
     {
-        let again = NdArray::<u32, 2>::builder([64, 64]).devices([Arc::new(host())]).build().unwrap();
+        let again = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1)).build().unwrap();
         image
             .bounded(Mirror)
             .par_for_each_window(image.tiles(), halo, |of, window| again.write_box(of, &blur(window, 8, 8)))

@@ -4,12 +4,9 @@ mod common;
 
 use std::ops::Range;
 
-use common::{Numbers, host};
+use common::{Numbers, devices};
 use proptest::prelude::*;
-use vmarray::host::HostDevice;
 use vmarray::{ErrorKind, EvictionPolicy, Field, IndexSet, MapMode, NdArray, NdLayout, Tiles};
-
-type Array<T, const N: usize> = NdArray<T, N, HostDevice>;
 
 /// The positions of a box in row-major order.
 fn positions<const N: usize>(of: &Range<[usize; N]>) -> Vec<[usize; N]> {
@@ -31,7 +28,7 @@ fn positions<const N: usize>(of: &Range<[usize; N]>) -> Vec<[usize; N]> {
 
 /// The array and its model.
 struct Pair<const N: usize> {
-    array: Array<u16, N>,
+    array: NdArray<u16, N>,
     model: Vec<u16>,
 }
 
@@ -42,7 +39,7 @@ fn number<const N: usize>(shape: [usize; N], at: [usize; N]) -> usize {
 impl<const N: usize> Pair<N> {
     fn new(shape: [usize; N], layout: NdLayout<N>, page_len: usize, frames: usize) -> Self {
         let array = NdArray::<u16, N>::builder(shape)
-            .devices([std::sync::Arc::new(host())])
+            .devices(devices(1))
             .layout(layout)
             .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
             .build()
@@ -174,8 +171,8 @@ proptest! {
     }
 }
 
-fn image(tile: Option<[usize; 2]>, frames: usize) -> Array<u32, 2> {
-    let builder = NdArray::<u32, 2>::builder([64, 64]).devices([std::sync::Arc::new(host())]);
+fn image(tile: Option<[usize; 2]>, frames: usize) -> NdArray<u32, 2> {
+    let builder = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1));
     let builder = match tile {
         Some(tile) => builder.tile(tile),
         None => builder,
@@ -192,7 +189,7 @@ fn image(tile: Option<[usize; 2]>, frames: usize) -> Array<u32, 2> {
 }
 
 /// Pages of 64 elements that were fetched or used where they were.
-fn visits(image: &Array<u32, 2>) -> (u64, u64) {
+fn visits(image: &NdArray<u32, 2>) -> (u64, u64) {
     let stats = image.elements().stats();
     let total = stats.total();
     (stats.hits + total.misses, total.bytes_from_device / 256)
@@ -210,7 +207,7 @@ fn a_box_visits_each_of_its_pages_once() {
         assert_eq!(visits(&rows), (16, 16), "{frames} frames");
     }
     let flat = NdArray::<u32, 2>::builder([64, 8])
-        .devices([std::sync::Arc::new(host())])
+        .devices(devices(1))
         .elements(|elements| elements.page_len(64).frames_per_channel(1))
         .build()
         .unwrap();
@@ -236,11 +233,7 @@ fn what_is_overwritten_whole_is_not_fetched() {
         [2, 2, 39 * 64 + 36, 40 * 64 + 34, 40 * 64 + 35, 40 * 64 + 36]
     );
     // An edge tile is whole without its padding.
-    let odd = NdArray::<u32, 2>::builder([12, 12])
-        .devices([std::sync::Arc::new(host())])
-        .tile([8, 8])
-        .build()
-        .unwrap();
+    let odd = NdArray::<u32, 2>::builder([12, 12]).devices(devices(1)).tile([8, 8]).build().unwrap();
     odd.fill(.., 7).unwrap();
     odd.elements().evict(..).unwrap();
     odd.elements().reset_stats();
@@ -328,11 +321,7 @@ fn tiles_in_parallel_are_the_same() {
 
 #[test]
 fn tiles_in_place_are_pages() {
-    let array = NdArray::<u32, 3>::builder([5, 5, 5])
-        .devices([std::sync::Arc::new(host())])
-        .tile([2, 2, 4])
-        .build()
-        .unwrap();
+    let array = NdArray::<u32, 3>::builder([5, 5, 5]).devices(devices(1)).tile([2, 2, 4]).build().unwrap();
     for at in positions(&([0; 3]..[3, 3, 2])) {
         let mut tile = array.tile_mut(at).unwrap();
         let of = tile.bounds();

@@ -4,16 +4,15 @@ mod common;
 
 use std::sync::Arc;
 
-use common::{Numbers, host};
+use common::{Numbers, devices, host};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
-use vmarray::host::HostDevice;
-use vmarray::{ErrorKind, MapMode, Ragged, RaggedArray, RaggedBuilder, VirtualArray};
+use vmarray::{AnyDevice, ErrorKind, MapMode, Ragged, RaggedArray, RaggedBuilder, VirtualArray};
 
-fn builder(page_len: usize, frames: usize) -> RaggedBuilder<u32, HostDevice> {
+fn builder(page_len: usize, frames: usize) -> RaggedBuilder<u32, AnyDevice> {
     RaggedArray::builder()
-        .devices([Arc::new(host())])
+        .devices(devices(1))
         .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
         .offsets(|offsets| offsets.page_len(page_len).frames_per_channel(frames))
 }
@@ -68,7 +67,7 @@ proptest! {
         volumes in prop::collection::vec(prop::collection::vec(rows(), 0..4), 0..4),
     ) {
         let rows: Vec<Vec<u32>> = volumes.iter().flatten().flatten().cloned().collect();
-        let offsets = || VirtualArray::<u64>::builder(0).devices([Arc::new(host())]).page_len(4);
+        let offsets = || VirtualArray::<u64>::builder(0).devices(devices(1)).page_len(4);
         let leaves = builder(16, 4).from_rows(&rows).unwrap();
         let pages = Ragged::new(leaves, volumes.iter().flatten().map(Vec::len), offsets()).unwrap();
         let books = Ragged::new(pages, volumes.iter().map(Vec::len), offsets()).unwrap();

@@ -5,21 +5,20 @@ use std::ops::RangeBounds;
 use backend_api::Device;
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 
-use super::NdArray;
 use super::copy::{self, Places, Source};
 use super::shape::{self, Bounds};
+use super::{NdArray, NdSection};
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
-use crate::memory::zeroed_vec;
+
+/// The box of a shape at a start that has a view's shape.
+fn box_like<const N: usize>(all: &[usize; N], start: [usize; N], shape: &[usize]) -> Result<Bounds<N>> {
+    let rank = ErrorKind::RankMismatch { expected: N, got: shape.len() };
+    let extent: [usize; N] = shape.try_into().map_err(|_| rank)?;
+    shape::check_extent(all, start, extent)
+}
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// The box at a start that has a view's shape.
-    fn box_like(&self, start: [usize; N], shape: &[usize]) -> Result<Bounds<N>> {
-        let rank = ErrorKind::RankMismatch { expected: N, got: shape.len() };
-        let extent: [usize; N] = shape.try_into().map_err(|_| rank)?;
-        shape::check_extent(&self.geometry.shape, start, extent)
-    }
-
     /// Copies the box at a start into an `ndarray` view of its shape, whatever the view's strides. As
     /// [`read_box`](Self::read_box).
     ///
@@ -36,12 +35,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// assert_eq!(block, ndarray::array![[0, 0], [7, 0]]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn read_view<E: Dimension>(&self, start: [usize; N], mut into: ArrayViewMut<'_, T, E>) -> Result<()> {
-        let of = self.box_like(start, into.shape())?;
-        let strides = std::array::from_fn(|axis| into.strides()[axis]);
-        // SAFETY: the view has the box's shape, and is borrowed exclusively while the copy runs.
-        let to = unsafe { Places::from_raw(into.as_mut_ptr(), strides) };
-        copy::read(&self.elements, &self.geometry, &of, to)
+    pub fn read_view<E: Dimension>(&self, start: [usize; N], into: ArrayViewMut<'_, T, E>) -> Result<()> {
+        self.all().read_view(start, into)
     }
 
     /// Copies an `ndarray` view, whatever its strides, to the box of its shape at a start. As
@@ -58,11 +53,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn write_view<E: Dimension>(&self, start: [usize; N], from: ArrayView<'_, T, E>) -> Result<()> {
-        let of = self.box_like(start, from.shape())?;
-        let strides = std::array::from_fn(|axis| from.strides()[axis]);
-        // SAFETY: the view has the box's shape, and is borrowed while the copy runs.
-        let source = unsafe { Source::from_raw(from.as_ptr(), strides) };
-        copy::write(&self.elements, &self.geometry, &of, source)
+        self.all().write_view(start, from)
     }
 
     /// Copies a box into a new `ndarray` array. Of up to six dimensions, as `ndarray` has them.
@@ -84,10 +75,71 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     where
         [usize; N]: IntoDimension,
     {
-        let of = self.checked_box(bounds)?;
+        self.all().to_ndarray(bounds)
+    }
+}
+
+impl<T: Element, const N: usize, const M: usize, D: Device> NdSection<'_, T, N, D, M> {
+    /// Copies the box of the view at a start into an `ndarray` view of its shape. As [`NdArray::read_view`].
+    ///
+    /// # Errors
+    /// As [`NdArray::read_view`], in positions of the view.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// image.set([1, 3], 7)?;
+    /// let mut column = ndarray::Array1::zeros(4);
+    /// image.project::<1>(1, 3)?.read_view([0], column.view_mut())?;
+    /// assert_eq!(column, ndarray::array![0, 7, 0, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn read_view<E: Dimension>(&self, start: [usize; M], mut into: ArrayViewMut<'_, T, E>) -> Result<()> {
+        let of = self.bounds(&box_like(&self.shape(), start, into.shape())?);
+        let strides = self.spread(&std::array::from_fn(|axis| into.strides()[axis]));
+        // SAFETY: the view has the box's shape, and is borrowed exclusively while the copy runs.
+        let to = unsafe { Places::from_raw(into.as_mut_ptr(), strides) };
+        copy::read(&self.array().elements, &self.array().geometry, &of, to)
+    }
+
+    /// Copies an `ndarray` view to the box of its shape at a start of the view. As [`NdArray::write_view`].
+    ///
+    /// # Errors
+    /// As [`NdArray::write_view`], in positions of the view.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// image.project::<1>(0, 2)?.write_view([3], ndarray::array![8, 9].view())?;
+    /// assert_eq!(image.get([2, 4])?, 9);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn write_view<E: Dimension>(&self, start: [usize; M], from: ArrayView<'_, T, E>) -> Result<()> {
+        let of = self.bounds(&box_like(&self.shape(), start, from.shape())?);
+        let strides = self.spread(&std::array::from_fn(|axis| from.strides()[axis]));
+        // SAFETY: the view has the box's shape, and is borrowed while the copy runs.
+        let source = unsafe { Source::from_raw(from.as_ptr(), strides) };
+        copy::write(&self.array().elements, &self.array().geometry, &of, source)
+    }
+
+    /// Copies a box of the view into a new `ndarray` array. As [`NdArray::to_ndarray`].
+    ///
+    /// # Errors
+    /// As [`NdArray::to_ndarray`], in positions of the view.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// assert_eq!(image.project::<1>(0, 2)?.to_ndarray(..)?, ndarray::Array1::<u8>::zeros(5));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_ndarray(
+        &self,
+        bounds: impl RangeBounds<[usize; M]>,
+    ) -> Result<Array<T, <[usize; M] as IntoDimension>::Dim>>
+    where
+        [usize; M]: IntoDimension,
+    {
+        let of = shape::check_box(&self.shape(), bounds)?;
         let extent = shape::extent(&of);
-        let mut values = zeroed_vec(shape::volume(&extent))?;
-        self.read_box(of, &mut values)?;
+        let values = self.to_vec(of)?;
         let got = values.len();
         Array::from_shape_vec(extent.into_dimension().set_f(false), values)
             .map_err(|_| ErrorKind::LengthMismatch { expected: shape::volume(&extent), got }.into())

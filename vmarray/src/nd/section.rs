@@ -110,7 +110,7 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T,
     }
 
     /// Strides by axis of the array, given those by axis of the view.
-    fn spread<S: Copy + Default>(&self, strides: &[S; M]) -> [S; N] {
+    pub(super) fn spread<S: Copy + Default>(&self, strides: &[S; M]) -> [S; N] {
         let mut spread = [S::default(); N];
         for axis in 0..M {
             spread[self.axes[axis]] = strides[axis];
