@@ -39,6 +39,7 @@
 //!
 #![doc = include_str!("../docs/boundary/pictures.md")]
 
+mod each;
 mod modes;
 mod part;
 mod view;

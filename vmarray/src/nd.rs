@@ -11,6 +11,7 @@ mod interchange;
 mod section;
 mod segments;
 mod shape;
+mod tile;
 mod tiles;
 mod visit;
 
@@ -27,7 +28,8 @@ pub use builder::NdBuilder;
 pub use geometry::NdLayout;
 pub use grid::{Grid, GridMut, Segment};
 pub use section::NdSection;
-pub use tiles::{TileMut, TileRef, Tiles};
+pub use tile::{TileMut, TileRef};
+pub use tiles::Tiles;
 
 pub(crate) use geometry::Geometry;
 pub(crate) use shape::{

@@ -35,6 +35,12 @@ const CHUNK: usize = 4096;
 /// ```
 pub trait Items {
     /// How many there are.
+    ///
+    /// ```
+    /// use vmarray::Items;
+    /// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0])?.item_count(), 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn item_count(&self) -> usize;
 }
 

@@ -3,6 +3,16 @@
 use crate::element::Element;
 
 /// Where the value of an index comes from that may be outside.
+///
+/// ```
+/// use vmarray::boundary::{Boundary, Checked, Circular, Constant, Place};
+/// fn at_four(mode: impl Boundary<u8, 1>) -> Place<u8> {
+///     mode.place(0, 4, 3)
+/// }
+/// assert_eq!(at_four(Circular), Place::At(1));
+/// assert_eq!(at_four(Constant(9)), Place::Value(9));
+/// assert_eq!(at_four(Checked), Place::Outside);
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place<T> {
     /// The element at an index inside.
@@ -41,6 +51,12 @@ pub enum Place<T> {
 pub trait Boundary<T, const N: usize> {
     /// Where the value of an index comes from along an axis of `extent` elements. Indices inside must be themselves:
     /// windows do not ask for them. So must an element that is named be inside; else reading is an error.
+    ///
+    /// ```
+    /// use vmarray::boundary::{Boundary, Mirror, Place};
+    /// let place: Place<u8> = Boundary::<u8, 1>::place(&Mirror, 0, -2, 5);
+    /// assert_eq!(place, Place::At(2));
+    /// ```
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
 }
 
@@ -58,6 +74,11 @@ pub trait WriteBoundary {
     const IGNORES: bool;
 
     /// Whether an index is inside of an axis.
+    ///
+    /// ```
+    /// use vmarray::boundary::{Checked, WriteBoundary};
+    /// assert!(Checked.contains(2, 3) && !Checked.contains(3, 3) && !Checked.contains(-1, 3));
+    /// ```
     fn contains(&self, index: isize, extent: usize) -> bool {
         is_inside(index, extent)
     }

@@ -11,7 +11,7 @@ use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::memory::zeroed_vec;
-use crate::nd::{Grid, GridMut, NdArray, NdSection, Tiles, element_count, position_outside, strides, volume};
+use crate::nd::{Grid, GridMut, NdArray, NdSection, element_count, position_outside, strides};
 
 /// A view of `N`-dimensional elements whose positions are signed and may be outside: its modes say what is read and
 /// written there.
@@ -277,130 +277,6 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         self.read_window(origin, extent, &mut values)?;
         Ok(values)
     }
-
-    /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both directions of
-    /// each axis. It gets the box, and the window in row-major order. The next window is fetched ahead.
-    ///
-    /// # Errors
-    /// [`ShapeOverflow`](ErrorKind::ShapeOverflow), [`NoMemory`](ErrorKind::NoMemory), and as
-    /// [`read_window`](Self::read_window).
-    ///
-    /// ```
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::Circular;
-    /// let ring = NdArray::<u32, 1>::new([100])?;
-    /// ring.set([0], 6)?;
-    /// let sums = NdArray::<u32, 1>::new([100])?;
-    /// ring.bounded(Circular).for_each_window(ring.tiles(), [1], |of, window| {
-    ///     let next: Vec<u32> = window.windows(3).map(|three| three.iter().sum()).collect();
-    ///     sums.write_box(of, &next)
-    /// })?;
-    /// assert_eq!((sums.get([99])?, sums.get([1])?, sums.get([2])?), (6, 6, 0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn for_each_window(
-        &self,
-        tiles: Tiles<N>,
-        halo: [usize; N],
-        mut run: impl FnMut(Range<[usize; N]>, &mut [S::Element]) -> Result<()>,
-    ) -> Result<()> {
-        let mut buffer = self.window_buffer(&tiles, halo)?;
-        let mut next = tiles.clone();
-        next.next();
-        for of in tiles {
-            if let Some(next) = next.next() {
-                self.fetch(&next, halo);
-            }
-            let window = self.window_of(&of, halo, &mut buffer)?;
-            run(of, window)?;
-        }
-        Ok(())
-    }
-
-    /// As [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order. Each thread has
-    /// one window, and fetches the next ahead.
-    ///
-    /// # Errors
-    /// As [`for_each_window`](Self::for_each_window); ends soon after the first.
-    ///
-    /// ```
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::Clamp;
-    /// let image = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
-    /// let result = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
-    /// image.fill(.., 2.0)?;
-    /// image.bounded(Clamp).par_for_each_window(image.tiles(), [1, 0], |of, window| {
-    ///     let columns = of.end[1] - of.start[1];
-    ///     let means = window.iter().zip(&window[2 * columns..]).map(|(a, b)| (a + b) / 2.0);
-    ///     result.write_box(of, &means.collect::<Vec<_>>())
-    /// })?;
-    /// assert_eq!(result.get([0, 99])?, 2.0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[cfg(feature = "rayon")]
-    pub fn par_for_each_window(
-        &self,
-        tiles: Tiles<N>,
-        halo: [usize; N],
-        run: impl Fn(Range<[usize; N]>, &mut [S::Element]) -> Result<()> + Send + Sync,
-    ) -> Result<()>
-    where
-        S: Sync,
-        R: Sync,
-        W: Sync,
-    {
-        use rayon::prelude::*;
-
-        tiles.numbers().into_par_iter().try_for_each_init(
-            || self.window_buffer(&tiles, halo),
-            |buffer, number| {
-                let buffer = buffer.as_mut().map_err(|error| error.clone())?;
-                if let Some(next) = tiles.number(number + 1) {
-                    self.fetch(&next, halo);
-                }
-                let Some(of) = tiles.number(number) else { return Ok(()) };
-                let window = self.window_of(&of, halo, buffer)?;
-                run(of, window)
-            },
-        )
-    }
-
-    /// Room for the largest window.
-    fn window_buffer(&self, tiles: &Tiles<N>, halo: [usize; N]) -> Result<Vec<S::Element>> {
-        zeroed_vec(element_count(&grown(tiles.largest(), halo))?)
-    }
-
-    /// Reads the window of a box into the front of a buffer that is long enough.
-    fn window_of<'b>(
-        &self,
-        of: &Range<[usize; N]>,
-        halo: [usize; N],
-        buffer: &'b mut [S::Element],
-    ) -> Result<&'b mut [S::Element]> {
-        let extent = grown(std::array::from_fn(|axis| of.end[axis] - of.start[axis]), halo);
-        let window = &mut buffer[..volume(&extent)];
-        // Extents are at most `isize::MAX`, or there would be no buffer.
-        let origin = std::array::from_fn(|axis| of.start[axis].cast_signed() - halo[axis].cast_signed());
-        self.read_window(origin, extent, window)?;
-        Ok(window)
-    }
-
-    /// Starts to fetch the part of a box's window that is inside.
-    fn fetch(&self, of: &Range<[usize; N]>, halo: [usize; N]) {
-        let extents = self.source.extents();
-        let start: [usize; N] = std::array::from_fn(|axis| of.start[axis].saturating_sub(halo[axis]));
-        let extent = std::array::from_fn(|axis| {
-            of.end[axis].saturating_add(halo[axis]).min(extents[axis]).saturating_sub(start[axis])
-        });
-        if let Err(error) = self.source.fetch_ahead(start, extent) {
-            crate::trace::read_ahead_failed(&error);
-        }
-    }
-}
-
-/// An extent with a halo around it.
-fn grown<const N: usize>(extent: [usize; N], halo: [usize; N]) -> [usize; N] {
-    std::array::from_fn(|axis| extent[axis].saturating_add(halo[axis].saturating_mul(2)))
 }
 
 impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary> BoundaryView<S, N, R, W> {

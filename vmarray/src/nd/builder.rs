@@ -16,6 +16,13 @@ use crate::error::Result;
 /// |---|---|
 /// | layout | row-major; the tiles of [`tiled`](Self::tiled) take 64 KiB at most |
 /// | all others | those of [`Builder`] |
+///
+/// ```
+/// use vmarray::NdArray;
+/// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().cache_bytes(4 << 20).build()?;
+/// assert_eq!(volume.shape(), [100, 200, 300]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "describes an array; `build` makes it"]
 pub struct NdBuilder<T: Element, const N: usize, D: Device> {

@@ -147,8 +147,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         indices.into_iter().zip(values).try_for_each(|(index, value)| self.elements.set(index, *value))
     }
 
-    /// Reads the elements that the tuples of an index set name, in the order of the tuples. `axes` are the labels of the
-    /// columns that have the indices along each axis; other columns are not looked at.
+    /// Reads the elements that the tuples of an index set name, in the order of the tuples. `axes` are the labels of
+    /// the columns that have the indices along each axis; other columns are not looked at.
     ///
     /// # Errors
     /// [`UnknownDimension`](ErrorKind::UnknownDimension), and as [`gather`](Self::gather).

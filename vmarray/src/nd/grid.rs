@@ -48,12 +48,24 @@ pub trait Grid<const N: usize> {
     type Element: Element;
 
     /// The extents along each axis.
+    ///
+    /// ```
+    /// use vmarray::Grid;
+    /// assert_eq!(vmarray::NdArray::<u8, 2>::new([4, 5])?.extents(), [4, 5]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn extents(&self) -> [usize; N];
 
     /// Reads an element.
     ///
     /// # Errors
     /// As [`NdArray::get`].
+    ///
+    /// ```
+    /// use vmarray::Grid;
+    /// assert_eq!(vmarray::NdArray::<u8, 2>::new([4, 5])?.element([3, 4])?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn element(&self, at: [usize; N]) -> Result<Self::Element>;
 
     /// Copies the box of an extent at a start into a slice: the element at `[i, j, …]` of the box to place
@@ -119,6 +131,12 @@ pub trait Grid<const N: usize> {
     ///
     /// # Errors
     /// As [`NdArray::prefetch`].
+    ///
+    /// ```
+    /// use vmarray::Grid;
+    /// vmarray::NdArray::<u8, 2>::new([4, 5])?.fetch_ahead([1, 1], [2, 2])?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn fetch_ahead(&self, start: [usize; N], extent: [usize; N]) -> Result<()>;
 }
 
@@ -140,12 +158,28 @@ pub trait GridMut<const N: usize>: Grid<N> {
     ///
     /// # Errors
     /// As [`NdArray::set`].
+    ///
+    /// ```
+    /// use vmarray::{Grid, GridMut, NdArray};
+    /// let image = NdArray::<u8, 2>::new([4, 5])?;
+    /// image.set_element([1, 1], 2)?;
+    /// assert_eq!(image.element([1, 1])?, 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn set_element(&self, at: [usize; N], value: Self::Element) -> Result<()>;
 
     /// Copies places of a slice to the box of an extent at a start; as [`Grid::read_strided`], the other way about.
     ///
     /// # Errors
     /// As [`NdArray::write_box`]; a slice that is too short is a [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
+    ///
+    /// ```
+    /// use vmarray::{GridMut, NdArray};
+    /// let image = NdArray::<u8, 2>::new([4, 5])?;
+    /// image.write_strided([0, 0], [2, 2], [3, 1], &[1, 2, 9, 3, 4, 9])?;
+    /// assert_eq!(image.to_vec(..[2, 2])?, [1, 2, 3, 4]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn write_strided(
         &self,
         start: [usize; N],

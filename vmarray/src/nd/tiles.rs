@@ -1,20 +1,16 @@
-//! N-dimensional arrays tile by tile: as copies, in order or in parallel, and in place.
+//! N-dimensional arrays tile by tile, as copies, in order or in parallel.
 
-use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::{Deref, DerefMut};
 
 use backend_api::Device;
 
-use super::geometry::{Tiling, unravel};
+use super::geometry::unravel;
 use super::shape::{self, Bounds};
 use super::{NdArray, NdLayout};
-use crate::any::AnyDevice;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::map::MapMode;
 use crate::memory::zeroed_vec;
-use crate::page_guard::{PageMut, PageRef};
 
 /// How many pages of tiles are fetched ahead of the one that is used.
 const LOOKAHEAD_PAGES: usize = 8;
@@ -247,174 +243,5 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
                 self.map_into(&of.clone(), mode, values, |values| run(of, values))
             },
         )
-    }
-
-    fn tiling(&self) -> Result<&Tiling<N>> {
-        self.geometry.tiling.as_ref().ok_or_else(|| ErrorKind::NotTiled.into())
-    }
-
-    /// The page and the positions of a tile, given its place among the tiles.
-    fn page_of_tile(&self, at: [usize; N]) -> Result<(usize, Bounds<N>)> {
-        let tiling = self.tiling()?;
-        shape::check_position(&tiling.counts, &at)?;
-        let of = shape::intersection(&tiling.positions_of(at), &([0; N]..self.geometry.shape));
-        Ok((tiling.number_of(&at), of))
-    }
-
-    /// Lends a tile of a tiled array in place. `[1, 2]` is the third tile of the second row of tiles. As
-    /// [`VirtualArray::page`](crate::VirtualArray::page).
-    ///
-    /// # Errors
-    /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), with tiles as index and
-    /// extent; and what [`VirtualArray::page`](crate::VirtualArray::page) reports.
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
-    /// image.set([17, 33], 5)?;
-    /// let tile = image.tile([1, 2])?;
-    /// assert_eq!(tile[16 + 1], 5);
-    /// assert_eq!(tile.bounds(), [16, 32]..[32, 48]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn tile(&self, at: [usize; N]) -> Result<TileRef<'_, T, N, D>> {
-        let (page, bounds) = self.page_of_tile(at)?;
-        Ok(TileRef { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
-    }
-
-    /// Lends a tile of a tiled array in place, mutably. As [`VirtualArray::page_mut`](crate::VirtualArray::page_mut).
-    ///
-    /// # Errors
-    /// As [`tile`](Self::tile).
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
-    /// image.tile_mut([0, 0])?.row_mut([3]).fill(1);
-    /// assert_eq!((image.get([3, 15])?, image.get([3, 16])?), (1, 0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn tile_mut(&self, at: [usize; N]) -> Result<TileMut<'_, T, N, D>> {
-        let (page, bounds) = self.page_of_tile(at)?;
-        Ok(TileMut { page: self.elements.page_mut(page)?, bounds, strides: self.geometry.strides })
-    }
-}
-
-/// A tile in place, shared: the places of its page, row-major, padding included. A [`PageRef`] in all else.
-///
-/// ```
-/// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-/// let corner = image.tile([1, 1])?;
-/// assert_eq!((corner.len(), corner.bounds()), (64, [8, 8]..[10, 10]));
-/// # Ok::<(), vmarray::Error>(())
-/// ```
-pub struct TileRef<'a, T: Element, const N: usize, D: Device = AnyDevice> {
-    page: PageRef<'a, T, D>,
-    bounds: Bounds<N>,
-    strides: [usize; N],
-}
-
-/// A tile in place, exclusively: the places of its page, row-major, padding included, which has to stay zero. A
-/// [`PageMut`] in all else.
-///
-/// ```
-/// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-/// image.tile_mut([0, 0])?.fill(1);
-/// assert_eq!(image.get([7, 7])?, 1);
-/// # Ok::<(), vmarray::Error>(())
-/// ```
-pub struct TileMut<'a, T: Element, const N: usize, D: Device = AnyDevice> {
-    page: PageMut<'a, T, D>,
-    bounds: Bounds<N>,
-    strides: [usize; N],
-}
-
-macro_rules! common {
-    ($Tile:ident) => {
-        impl<T: Element, const N: usize, D: Device> $Tile<'_, T, N, D> {
-            /// The positions of the tile in the array; without padding.
-            ///
-            /// ```
-            /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-            /// assert_eq!(image.tile([0, 1])?.bounds(), [0, 8]..[8, 10]);
-            /// assert_eq!(image.tile_mut([1, 0])?.bounds(), [8, 0]..[10, 8]);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
-            #[must_use]
-            pub fn bounds(&self) -> Bounds<N> {
-                self.bounds.clone()
-            }
-
-            /// The places of a row: `at` are its positions within the tile on all axes but the last.
-            fn places<const M: usize>(&self, at: [usize; M]) -> std::ops::Range<usize> {
-                const { assert!(M + 1 == N, "a row has a position on all axes but the last") };
-                for (axis, at) in at.iter().enumerate() {
-                    let extent = self.bounds.end[axis] - self.bounds.start[axis];
-                    assert!(*at < extent, "row {at} of axis {axis} is outside of a tile of {extent}");
-                }
-                let start: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
-                start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
-            }
-
-            /// A row of the tile, without padding, by its positions within the tile on all axes but the last. `M` is
-            /// `N - 1`.
-            ///
-            /// # Panics
-            /// If a position is outside of the tile.
-            ///
-            /// ```
-            /// let volume = vmarray::NdArray::<u8, 3>::builder([8, 8, 6]).tile([4, 4, 4]).build()?;
-            /// assert_eq!(volume.tile([0, 0, 1])?.row([3, 3]).len(), 2);
-            /// assert_eq!(volume.tile_mut([0, 0, 0])?.row([3, 3]).len(), 4);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
-            #[must_use]
-            pub fn row<const M: usize>(&self, at: [usize; M]) -> &[T] {
-                &self.page[self.places(at)]
-            }
-        }
-
-        impl<T: Element, const N: usize, D: Device> Deref for $Tile<'_, T, N, D> {
-            type Target = [T];
-
-            fn deref(&self) -> &[T] {
-                &self.page
-            }
-        }
-
-        impl<T: Element + fmt::Debug, const N: usize, D: Device> fmt::Debug for $Tile<'_, T, N, D> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($Tile))
-                    .field("bounds", &self.bounds)
-                    .field("page", &self.page)
-                    .finish()
-            }
-        }
-    };
-}
-
-common!(TileRef);
-common!(TileMut);
-
-impl<T: Element, const N: usize, D: Device> TileMut<'_, T, N, D> {
-    /// A row of the tile, without padding, mutably. As [`row`](Self::row).
-    ///
-    /// # Panics
-    /// If a position is outside of the tile.
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-    /// image.tile_mut([1, 1])?.row_mut([0]).copy_from_slice(&[1, 2]);
-    /// assert_eq!(image.get([8, 9])?, 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn row_mut<const M: usize>(&mut self, at: [usize; M]) -> &mut [T] {
-        let places = self.places(at);
-        &mut self.page[places]
-    }
-}
-
-impl<T: Element, const N: usize, D: Device> DerefMut for TileMut<'_, T, N, D> {
-    fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.page
     }
 }
