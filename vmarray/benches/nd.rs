@@ -98,15 +98,20 @@ fn blur(weights: &[f32; 2 * RADIUS + 1], window: &[f32], tile: &mut [f32]) {
 }
 
 /// Two threads take tiles until none is left.
-fn on_two_threads(run: impl Fn([usize; 2], &mut [f32], &mut [f32]) + Sync) {
+///
+/// They are told where a tile is, and where the one that the same thread takes next is likely to be.
+fn on_two_threads(run: impl Fn([usize; 2], Option<[usize; 2]>, &mut [f32], &mut [f32]) + Sync) {
     let tiles = Tiles::new([SIDE, SIDE], [TILE, TILE]).expect("tiles");
     let next = AtomicUsize::new(0);
     std::thread::scope(|threads| {
         for _ in 0..2 {
             threads.spawn(|| {
                 let (mut window, mut tile) = (vec![0.0; WIDE * WIDE], vec![0.0; TILE * TILE]);
-                while let Some(of) = tiles.number(next.fetch_add(1, Ordering::Relaxed)) {
-                    run(of.start, &mut window, &mut tile);
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some(of) = tiles.number(number) else { break };
+                    let later = tiles.number(number + 2).map(|of| of.start);
+                    run(of.start, later, &mut window, &mut tile);
                 }
             });
         }
@@ -142,7 +147,7 @@ fn blurs(c: &mut Criterion) {
     let mut blur_vec = || {
         let shared = Shared(blurred.as_mut_ptr());
         let shared = &shared;
-        on_two_threads(|[y, x], window, tile| {
+        on_two_threads(|[y, x], _, window, tile| {
             window_of(&values, [y, x], window);
             blur(&weights, window, tile);
             for (row, from) in tile.chunks_exact(TILE).enumerate() {
@@ -156,9 +161,12 @@ fn blurs(c: &mut Criterion) {
     };
     let view = from.bounded(Clamp);
     let blur_array = || {
-        on_two_threads(|[y, x], window, tile| {
-            let origin = [y as isize - RADIUS as isize, x as isize - RADIUS as isize];
-            view.read_window(origin, [WIDE, WIDE], window).unwrap();
+        let origin = |at: [usize; 2]| at.map(|at| at as isize - RADIUS as isize);
+        on_two_threads(|[y, x], later, window, tile| {
+            view.read_window(origin([y, x]), [WIDE, WIDE], window).unwrap();
+            if let Some(later) = later {
+                view.prefetch_window(origin(later), [WIDE, WIDE]).unwrap();
+            }
             blur(&weights, window, tile);
             to.write_box([y, x]..[y + TILE, x + TILE], tile).unwrap();
         });

@@ -39,10 +39,10 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         let mut next = tiles.clone();
         next.next();
         for of in tiles {
+            let window = self.window_of(&of, halo, &mut buffer)?;
             if let Some(next) = next.next() {
                 self.fetch(&next, halo);
             }
-            let window = self.window_of(&of, halo, &mut buffer)?;
             run(of, window)?;
         }
         Ok(())
@@ -86,11 +86,11 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
             || self.window_buffer(&tiles, halo),
             |buffer, number| {
                 let buffer = buffer.as_mut().map_err(|error| error.clone())?;
+                let Some(of) = tiles.number(number) else { return Ok(()) };
+                let window = self.window_of(&of, halo, buffer)?;
                 if let Some(next) = tiles.number(number + 1) {
                     self.fetch(&next, halo);
                 }
-                let Some(of) = tiles.number(number) else { return Ok(()) };
-                let window = self.window_of(&of, halo, buffer)?;
                 run(of, window)
             },
         )
@@ -108,25 +108,25 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         halo: [usize; N],
         buffer: &'b mut [S::Element],
     ) -> Result<&'b mut [S::Element]> {
-        let extent = grown(std::array::from_fn(|axis| of.end[axis] - of.start[axis]), halo);
+        let (origin, extent) = window_around(of, halo);
         let window = &mut buffer[..volume(&extent)];
-        // Extents are at most `isize::MAX`, or there would be no buffer.
-        let origin = std::array::from_fn(|axis| of.start[axis].cast_signed() - halo[axis].cast_signed());
         self.read_window(origin, extent, window)?;
         Ok(window)
     }
 
-    /// Starts to fetch the part of a box's window that is inside.
+    /// Starts to fetch the window of a box.
     fn fetch(&self, of: &Range<[usize; N]>, halo: [usize; N]) {
-        let extents = self.shape();
-        let start: [usize; N] = std::array::from_fn(|axis| of.start[axis].saturating_sub(halo[axis]));
-        let extent = std::array::from_fn(|axis| {
-            of.end[axis].saturating_add(halo[axis]).min(extents[axis]).saturating_sub(start[axis])
-        });
-        if let Err(error) = self.source().fetch_ahead(start, extent) {
+        let (origin, extent) = window_around(of, halo);
+        if let Err(error) = self.prefetch_window(origin, extent) {
             crate::trace::read_ahead_failed(&error);
         }
     }
+}
+
+/// The window of a box: its origin and extent. There is a buffer of its length, so both can be counted.
+fn window_around<const N: usize>(of: &Range<[usize; N]>, halo: [usize; N]) -> ([isize; N], [usize; N]) {
+    let origin = std::array::from_fn(|axis| of.start[axis].cast_signed() - halo[axis].cast_signed());
+    (origin, grown(std::array::from_fn(|axis| of.end[axis] - of.start[axis]), halo))
 }
 
 /// An extent with a halo around it.

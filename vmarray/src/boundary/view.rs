@@ -260,6 +260,29 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         Ok(())
     }
 
+    /// Starts to fetch what a window has of the elements that it shows in their own places, and returns without waiting.
+    /// As [`NdArray::prefetch`].
+    ///
+    /// # Errors
+    /// As [`NdArray::prefetch`].
+    ///
+    /// ```
+    /// use vmarray::boundary::Zero;
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// image.bounded(Zero).prefetch_window([-1, -1], [3, 3])?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn prefetch_window(&self, origin: [isize; N], extent: [usize; N]) -> Result<()> {
+        let extents = self.source.extents();
+        let start: [usize; N] =
+            std::array::from_fn(|axis| origin[axis].max(0).cast_unsigned().min(extents[axis]));
+        let inside = std::array::from_fn(|axis| {
+            let end = origin[axis].saturating_add_unsigned(extent[axis]).max(0).cast_unsigned();
+            end.min(extents[axis]).saturating_sub(start[axis])
+        });
+        self.source.fetch_ahead(start, inside)
+    }
+
     /// Copies a window into a new vector. As [`read_window`](Self::read_window).
     ///
     /// # Errors

@@ -31,7 +31,7 @@ impl<'a, T: Element, const N: usize> Places<'a, T, N> {
     /// Places in a slice that may have others between them.
     pub(crate) fn strided(extent: &[usize; N], strides: [usize; N], slice: &'a mut [T]) -> Result<Self> {
         shape::check_places(extent, &strides, slice.len())?;
-        Ok(Self::at(slice.as_mut_ptr(), strides.map(usize::cast_signed)))
+        Ok(Self::at(slice.as_mut_ptr(), steps(extent, strides)))
     }
 
     fn at(first: *mut T, strides: [isize; N]) -> Self {
@@ -60,7 +60,7 @@ impl<'a, T: Element, const N: usize> Source<'a, T, N> {
 
     pub(crate) fn strided(extent: &[usize; N], strides: [usize; N], slice: &'a [T]) -> Result<Self> {
         shape::check_places(extent, &strides, slice.len())?;
-        Ok(Self(Places::at(slice.as_ptr().cast_mut(), strides.map(usize::cast_signed))))
+        Ok(Self(Places::at(slice.as_ptr().cast_mut(), steps(extent, strides))))
     }
 
     /// # Safety
@@ -70,6 +70,11 @@ impl<'a, T: Element, const N: usize> Source<'a, T, N> {
         // SAFETY: passed on.
         Self(unsafe { Places::from_raw(first.cast_mut(), strides) })
     }
+}
+
+/// Strides that were checked. Where there is no second element, any will do, also one that is too large.
+fn steps<const N: usize>(extent: &[usize; N], strides: [usize; N]) -> [isize; N] {
+    std::array::from_fn(|axis| if extent[axis] > 1 { strides[axis].cast_signed() } else { 0 })
 }
 
 fn expect_len<const N: usize>(extent: &[usize; N], got: usize) -> Result<()> {
@@ -286,9 +291,10 @@ fn place<const N: usize>(at: &[usize; N], of: &Bounds<N>, strides: &[isize; N]) 
 /// The first axis, not before `first`, from which on a box has no gaps, nor any other order than row by row, in memory
 /// of these strides.
 fn contiguous_axis<const N: usize>(extent: &[usize; N], strides: &[isize; N], first: usize) -> usize {
-    let mut axis = N - 1;
-    while axis > first && strides[axis - 1] == strides[axis] * extent[axis].cast_signed() {
+    let (mut axis, mut len) = (N - 1, extent[N - 1].cast_signed());
+    while axis > first && (extent[axis - 1] == 1 || strides[axis - 1] == strides[N - 1] * len) {
         axis -= 1;
+        len *= extent[axis].cast_signed();
     }
     axis
 }
@@ -306,15 +312,8 @@ pub(super) unsafe fn copy_block<T: Copy, const N: usize>(
     to_strides: &[isize; N],
 ) {
     // Rows that touch on both sides are one.
-    let mut axis = N - 1;
-    let mut len = extent[axis];
-    while axis > 0
-        && from_strides[axis - 1] == from_strides[axis] * extent[axis].cast_signed()
-        && to_strides[axis - 1] == to_strides[axis] * extent[axis].cast_signed()
-    {
-        axis -= 1;
-        len *= extent[axis];
-    }
+    let axis = contiguous_axis(extent, from_strides, 0).max(contiguous_axis(extent, to_strides, 0));
+    let len: usize = extent[axis..].iter().product();
     let (from_step, to_step) = (from_strides[N - 1], to_strides[N - 1]);
     let mut at = [0; N];
     let (mut from_at, mut to_at) = (0, 0);
