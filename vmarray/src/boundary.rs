@@ -39,6 +39,7 @@
 //!
 #![doc = include_str!("../docs/boundary/pictures.md")]
 
+mod bounded;
 mod each;
 mod modes;
 mod part;

@@ -125,7 +125,9 @@ mod facade {
     };
     pub use crate::iter::{Iter, Pages, PagesMut};
     pub use crate::map::{MapBuffer, MapMode};
-    pub use crate::nd::{Grid, GridMut, NdArray, NdBuilder, NdLayout, NdSection, TileMut, TileRef, Tiles};
+    pub use crate::nd::{
+        Grid, GridMut, NdArray, NdBuilder, NdLayout, NdSection, NdSectionMut, TileMut, TileRef, Tiles,
+    };
     pub use crate::page_guard::{PageMut, PageRef};
     pub use crate::placement::Placement;
     pub use crate::profile::{Direction, Profile};

@@ -8,7 +8,9 @@ mod geometry;
 mod grid;
 #[cfg(feature = "ndarray")]
 mod interchange;
+mod line;
 mod section;
+mod section_mut;
 mod segments;
 mod shape;
 mod tile;
@@ -28,6 +30,7 @@ pub use builder::NdBuilder;
 pub use geometry::NdLayout;
 pub use grid::{Grid, GridMut, Segment};
 pub use section::NdSection;
+pub use section_mut::NdSectionMut;
 pub use tile::{TileMut, TileRef};
 pub use tiles::Tiles;
 
@@ -50,7 +53,7 @@ pub(crate) use shape::{
 /// |---|---|
 /// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](Self::replace), [`update`](Self::update) |
 /// | boxes | [`read_box`](Self::read_box), [`write_box`](Self::write_box), [`to_vec`](Self::to_vec), [`fill`](Self::fill), [`map_box`](Self::map_box) |
-/// | views | [`section`](Self::section), [`project`](Self::project), [`bounded`](Self::bounded) |
+/// | views | [`section`](Self::section), [`section_mut`](Self::section_mut), [`project`](Self::project), [`bounded`](Self::bounded) |
 /// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
 /// | on the devices | [`find`](Self::find), [`find_in`](Self::find_in), [`count`](Self::count), [`fill`](Self::fill) |
 /// | all else | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |

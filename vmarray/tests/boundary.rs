@@ -251,6 +251,14 @@ proptest! {
         for (mode, definition) in modes::<1>() {
             compare(&array.bounded(mode), &model, [definition], &mut random);
         }
+        let (a, b) = (random.below(len + 1), random.below(len + 1));
+        let (start, end) = (a.min(b), a.max(b));
+        for (mode, definition) in modes::<1>() {
+            let section = array.section(start..end).unwrap();
+            compare(&section.bounded(mode), &model[start..end], [definition], &mut random);
+            let section = array.section_mut(start..end).unwrap();
+            compare(&section.bounded(mode), &model[start..end], [definition], &mut random);
+        }
         let list: Vec<u32> = (0..12).collect();
         if len >= 12 {
             array.write_strided([0], [4], [3], &list).unwrap();

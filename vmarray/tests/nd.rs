@@ -346,17 +346,17 @@ fn projections_of_sections_see_what_the_array_has() {
         let values: Vec<u16> = (0..120).collect();
         pair.array.write_box(.., &values).unwrap();
         pair.store(&all, &values);
-        let section = pair.array.section([1, 1, 2]..[4, 4, 6]).unwrap();
+        let section = pair.array.section_mut([1, 1, 2]..[4, 4, 6]).unwrap();
         for axis in 0..3 {
             for index in 0..section.shape()[axis] {
-                let plane = section.project::<2>(axis, index).unwrap();
+                let plane = section.project_mut::<2>(axis, index).unwrap();
                 let mut of = [1, 1, 2]..[4, 4, 6];
                 of.start[axis] += index;
                 of.end[axis] = of.start[axis] + 1;
                 assert_eq!(plane.to_vec(..).unwrap(), pair.of(&of));
                 assert_eq!(plane.len(), pair.of(&of).len());
                 plane.fill([1, 1]..[2, 2], 1000).unwrap();
-                let line = plane.project::<1>(0, 1).unwrap();
+                let line = plane.project_mut::<1>(0, 1).unwrap();
                 assert_eq!(line.get([1]).unwrap(), 1000);
                 line.set([1], pair.of(&of)[plane.shape()[1] + 1]).unwrap();
             }

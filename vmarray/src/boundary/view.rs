@@ -2,16 +2,12 @@
 
 use std::ops::Range;
 
-use backend_api::Device;
-
 use super::modes::{Boundary, Checked, Place, WriteBoundary};
 use super::part::Part;
 use super::window::{Axis, complete, is_within, left_of};
-use crate::array::VirtualArray;
-use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::memory::zeroed_vec;
-use crate::nd::{Grid, GridMut, NdArray, NdSection, element_count, position_outside, strides};
+use crate::nd::{Grid, GridMut, element_count, position_outside, strides};
 
 /// A view of `N`-dimensional elements whose positions are signed and may be outside: its modes say what is read and
 /// written there.
@@ -38,51 +34,6 @@ pub struct BoundaryView<S, const N: usize, R, W = Checked> {
     source: S,
     read: R,
     write: W,
-}
-
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// A view that says what is read outside. See [`boundary`](crate::boundary).
-    ///
-    /// ```
-    /// use vmarray::boundary::Clamp;
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// array.set(3, 1)?;
-    /// assert_eq!(array.bounded(Clamp).get([9])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn bounded<R: Boundary<T, 1>>(&self, mode: R) -> BoundaryView<&Self, 1, R> {
-        BoundaryView::new(self, mode)
-    }
-}
-
-impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// A view that says what is read outside. See [`boundary`](crate::boundary).
-    ///
-    /// ```
-    /// use vmarray::boundary::Clamp;
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 4])?;
-    /// image.set([3, 0], 1)?;
-    /// assert_eq!(image.bounded(Clamp).get([9, -5])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn bounded<R: Boundary<T, N>>(&self, mode: R) -> BoundaryView<&Self, N, R> {
-        BoundaryView::new(self, mode)
-    }
-}
-
-impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T, N, D, M> {
-    /// A view that says what is read outside of the section. See [`boundary`](crate::boundary).
-    ///
-    /// ```
-    /// use vmarray::boundary::Clamp;
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 4])?;
-    /// image.set([1, 1], 1)?;
-    /// assert_eq!(image.section([1, 1]..)?.bounded(Clamp).get([-2, -2])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn bounded<R: Boundary<T, M>>(self, mode: R) -> BoundaryView<Self, M, R> {
-        BoundaryView::new(self, mode)
-    }
 }
 
 impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>> BoundaryView<S, N, R> {
@@ -260,11 +211,11 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         Ok(())
     }
 
-    /// Starts to fetch what a window has of the elements that it shows in their own places, and returns without waiting.
-    /// As [`NdArray::prefetch`].
+    /// Starts to fetch what a window has of the elements that it shows in their own places, and returns without
+    /// waiting. As [`NdArray::prefetch`](crate::NdArray::prefetch).
     ///
     /// # Errors
-    /// As [`NdArray::prefetch`].
+    /// As [`NdArray::prefetch`](crate::NdArray::prefetch).
     ///
     /// ```
     /// use vmarray::boundary::Zero;

@@ -195,24 +195,24 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(merged(self.geometry.ranges(&of)))
     }
 
-    /// A view of a box, whose positions count from the box's start.
+    /// A view of a box, for reading, whose positions count from the box's start.
     ///
     /// # Errors
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed).
     ///
     /// ```
     /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// image.set([1, 1], 6)?;
     /// let middle = image.section([1, 1]..[3, 4])?;
-    /// middle.set([0, 0], 6)?;
-    /// assert_eq!((middle.shape(), image.get([1, 1])?), ([2, 3], 6));
+    /// assert_eq!((middle.shape(), middle.get([0, 0])?), ([2, 3], 6));
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn section(&self, bounds: impl RangeBounds<[usize; N]>) -> Result<NdSection<'_, T, N, D>> {
         Ok(NdSection::new(self, self.checked_box(bounds)?))
     }
 
-    /// A view of the elements that have one index along one axis, with one axis less. `M` must be `N - 1`, which is
-    /// checked at compile time.
+    /// A view, for reading, of the elements that have one index along one axis, with one axis less. `M` must be `N -
+    /// 1`, which is checked at compile time.
     ///
     /// # Errors
     /// [`NoSuchAxis`](crate::ErrorKind::NoSuchAxis), [`PositionOutside`](crate::ErrorKind::PositionOutside).

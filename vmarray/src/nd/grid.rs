@@ -3,13 +3,10 @@
 use backend_api::Device;
 
 use super::copy::{self, Places, Source};
-use super::geometry::Geometry;
-use super::shape::{Positions, check_extent, check_places};
-use super::{NdArray, NdLayout, NdSection, segments};
-use crate::array::VirtualArray;
+use super::shape::{Positions, check_extent};
+use super::{NdArray, NdSection, NdSectionMut, segments};
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
-use crate::memory::zeroed_vec;
 
 /// Neighbours along one axis of a [`Grid`], and where they go along the same axis of memory.
 ///
@@ -242,70 +239,6 @@ impl<const N: usize, G: GridMut<N> + ?Sized> GridMut<N> for &G {
     }
 }
 
-impl<T: Element, D: Device> Grid<1> for VirtualArray<T, D> {
-    type Element = T;
-
-    fn extents(&self) -> [usize; 1] {
-        [self.len()]
-    }
-
-    #[inline(always)]
-    fn element(&self, [at]: [usize; 1]) -> Result<T> {
-        self.get(at)
-    }
-
-    fn read_strided(
-        &self,
-        [start]: [usize; 1],
-        [extent]: [usize; 1],
-        [stride]: [usize; 1],
-        into: &mut [T],
-    ) -> Result<()> {
-        check_places(&[extent], &[stride], into.len())?;
-        if stride == 1 || extent < 2 {
-            return self.read(start, &mut into[..extent]);
-        }
-        check_extent(&[self.len()], [start], [extent])?;
-        let mut values = zeroed_vec(extent)?;
-        self.read(start, &mut values)?;
-        (0..).zip(values).for_each(|(i, value)| into[i * stride] = value);
-        Ok(())
-    }
-
-    fn read_segments(&self, segments: [&[Segment]; 1], strides: [usize; 1], into: &mut [T]) -> Result<()> {
-        let (geometry, _) = Geometry::new([self.len()], NdLayout::RowMajor)?;
-        segments::read(self, &geometry, segments.map(<[Segment]>::to_vec), &strides, into)
-    }
-
-    fn fetch_ahead(&self, [start]: [usize; 1], [extent]: [usize; 1]) -> Result<()> {
-        self.prefetch(start..start.saturating_add(extent))
-    }
-}
-
-impl<T: Element, D: Device> GridMut<1> for VirtualArray<T, D> {
-    #[inline(always)]
-    fn set_element(&self, [at]: [usize; 1], value: T) -> Result<()> {
-        self.set(at, value)
-    }
-
-    fn write_strided(
-        &self,
-        [start]: [usize; 1],
-        [extent]: [usize; 1],
-        [stride]: [usize; 1],
-        from: &[T],
-    ) -> Result<()> {
-        check_places(&[extent], &[stride], from.len())?;
-        if stride == 1 || extent < 2 {
-            return self.write(start, &from[..extent]);
-        }
-        check_extent(&[self.len()], [start], [extent])?;
-        let mut values = zeroed_vec(extent)?;
-        (0..).zip(&mut values).for_each(|(i, value)| *value = from[i * stride]);
-        self.write(start, &values)
-    }
-}
-
 impl<T: Element, const N: usize, D: Device> Grid<N> for NdArray<T, N, D> {
     type Element = T;
 
@@ -387,7 +320,38 @@ impl<T: Element, const N: usize, const M: usize, D: Device> Grid<M> for NdSectio
     }
 }
 
-impl<T: Element, const N: usize, const M: usize, D: Device> GridMut<M> for NdSection<'_, T, N, D, M> {
+impl<T: Element, const N: usize, const M: usize, D: Device> Grid<M> for NdSectionMut<'_, T, N, D, M> {
+    type Element = T;
+
+    fn extents(&self) -> [usize; M] {
+        self.shape()
+    }
+
+    #[inline(always)]
+    fn element(&self, at: [usize; M]) -> Result<T> {
+        self.get(at)
+    }
+
+    fn read_strided(
+        &self,
+        start: [usize; M],
+        extent: [usize; M],
+        strides: [usize; M],
+        into: &mut [T],
+    ) -> Result<()> {
+        (**self).read_strided(start, extent, strides, into)
+    }
+
+    fn read_segments(&self, segments: [&[Segment]; M], strides: [usize; M], into: &mut [T]) -> Result<()> {
+        (**self).read_segments(segments, strides, into)
+    }
+
+    fn fetch_ahead(&self, start: [usize; M], extent: [usize; M]) -> Result<()> {
+        (**self).fetch_ahead(start, extent)
+    }
+}
+
+impl<T: Element, const N: usize, const M: usize, D: Device> GridMut<M> for NdSectionMut<'_, T, N, D, M> {
     #[inline(always)]
     fn set_element(&self, at: [usize; M], value: T) -> Result<()> {
         self.set(at, value)

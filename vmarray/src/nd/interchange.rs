@@ -7,7 +7,7 @@ use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBui
 
 use super::copy::{self, Places, Source};
 use super::shape::{self, Bounds};
-use super::{NdArray, NdSection};
+use super::{NdArray, NdSection, NdSectionMut};
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 
@@ -53,7 +53,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn write_view<E: Dimension>(&self, start: [usize; N], from: ArrayView<'_, T, E>) -> Result<()> {
-        self.all().write_view(start, from)
+        self.section_mut(..)?.write_view(start, from)
     }
 
     /// Copies a box into a new `ndarray` array. Of up to six dimensions, as `ndarray` has them.
@@ -101,25 +101,6 @@ impl<T: Element, const N: usize, const M: usize, D: Device> NdSection<'_, T, N, 
         copy::read(&self.array().elements, &self.array().geometry, &of, to)
     }
 
-    /// Copies an `ndarray` view to the box of its shape at a start of the view. As [`NdArray::write_view`].
-    ///
-    /// # Errors
-    /// As [`NdArray::write_view`], in positions of the view.
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// image.project::<1>(0, 2)?.write_view([3], ndarray::array![8, 9].view())?;
-    /// assert_eq!(image.get([2, 4])?, 9);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn write_view<E: Dimension>(&self, start: [usize; M], from: ArrayView<'_, T, E>) -> Result<()> {
-        let of = self.bounds(&box_like(&self.shape(), start, from.shape())?);
-        let strides = self.spread(&std::array::from_fn(|axis| from.strides()[axis]));
-        // SAFETY: the view has the box's shape, and is borrowed while the copy runs.
-        let source = unsafe { Source::from_raw(from.as_ptr(), strides) };
-        copy::write(&self.array().elements, &self.array().geometry, &of, source)
-    }
-
     /// Copies a box of the view into a new `ndarray` array. As [`NdArray::to_ndarray`].
     ///
     /// # Errors
@@ -143,5 +124,26 @@ impl<T: Element, const N: usize, const M: usize, D: Device> NdSection<'_, T, N, 
         let got = values.len();
         Array::from_shape_vec(extent.into_dimension().set_f(false), values)
             .map_err(|_| ErrorKind::LengthMismatch { expected: shape::volume(&extent), got }.into())
+    }
+}
+
+impl<T: Element, const N: usize, const M: usize, D: Device> NdSectionMut<'_, T, N, D, M> {
+    /// Copies an `ndarray` view to the box of its shape at a start of the view. As [`NdArray::write_view`].
+    ///
+    /// # Errors
+    /// As [`NdArray::write_view`], in positions of the view.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// image.project_mut::<1>(0, 2)?.write_view([3], ndarray::array![8, 9].view())?;
+    /// assert_eq!(image.get([2, 4])?, 9);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn write_view<E: Dimension>(&self, start: [usize; M], from: ArrayView<'_, T, E>) -> Result<()> {
+        let of = self.bounds(&box_like(&self.shape(), start, from.shape())?);
+        let strides = self.spread(&std::array::from_fn(|axis| from.strides()[axis]));
+        // SAFETY: the view has the box's shape, and is borrowed while the copy runs.
+        let source = unsafe { Source::from_raw(from.as_ptr(), strides) };
+        copy::write(&self.array().elements, &self.array().geometry, &of, source)
     }
 }

@@ -5,7 +5,7 @@ use std::ops::RangeBounds;
 
 use backend_api::Device;
 
-use super::copy::{self, Places, Source};
+use super::copy::{self, Places};
 use super::shape::{self, Bounds};
 use super::{NdArray, Segment, segments};
 use crate::any::AnyDevice;
@@ -13,17 +13,26 @@ use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::memory::zeroed_vec;
 
-/// A view of a box of an N-dimensional array, some of whose axes may be fixed: it has `M` axes of the array's `N`.
+/// A view of a box of an N-dimensional array, for reading. Some of the axes may be fixed: it has `M` axes of the
+/// array's `N`.
 ///
 /// Its positions count from the box's start. Any number of views can overlap; they are copied freely and used from any
 /// thread.
 ///
 /// ```
 /// let volume = vmarray::NdArray::<u32, 3>::new([8, 8, 8])?;
+/// volume.set([3, 5, 4], 7)?;
 /// let inner = volume.section([2, 2, 2]..[6, 6, 6])?;
 /// let row = inner.project::<2>(0, 1)?.project::<1>(0, 3)?;
-/// row.write_box(.., &[1, 2, 3, 4])?;
-/// assert_eq!(volume.get([3, 5, 4])?, 3);
+/// assert_eq!(row.to_vec(..)?, [0, 0, 7, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+///
+/// There is no way to write through it:
+///
+/// ```compile_fail
+/// let image = vmarray::NdArray::<u32, 2>::new([8, 8])?;
+/// image.section(..)?.set([0, 0], 1)?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct NdSection<'a, T: Element, const N: usize, D: Device = AnyDevice, const M: usize = N> {
@@ -91,7 +100,7 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T,
 
     /// Where the array has a position of the view.
     #[inline(always)]
-    fn position(&self, at: &[usize; M]) -> [usize; N] {
+    pub(super) fn position(&self, at: &[usize; M]) -> [usize; N] {
         let mut position = self.start;
         for axis in 0..M {
             position[self.axes[axis]] += at[axis];
@@ -134,23 +143,6 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T,
         self.array.elements.get(self.array.place_of(&self.position(&at)))
     }
 
-    /// Writes an element.
-    ///
-    /// # Errors
-    /// As [`NdArray::set`], in positions of the view.
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// image.section([1, 1]..)?.set([2, 3], 8)?;
-    /// assert_eq!(image.get([3, 4])?, 8);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[inline]
-    pub fn set(&self, at: [usize; M], value: T) -> Result<()> {
-        shape::check_position(&self.shape, &at)?;
-        self.array.elements.set(self.array.place_of(&self.position(&at)), value)
-    }
-
     /// Copies a box of the view into a slice, in row-major order. As [`NdArray::read_box`].
     ///
     /// # Errors
@@ -168,28 +160,6 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T,
         let of = shape::check_box(&self.shape, bounds)?;
         let of = self.bounds(&of);
         copy::read(&self.array.elements, &self.array.geometry, &of, Places::dense(&shape::extent(&of), into)?)
-    }
-
-    /// Copies a slice, in row-major order, into a box of the view. As [`NdArray::write_box`].
-    ///
-    /// # Errors
-    /// As [`NdArray::write_box`], in positions of the view.
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// image.project::<1>(1, 3)?.write_box(.., &[1, 2, 3, 4])?;
-    /// assert_eq!(image.get([2, 3])?, 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn write_box(&self, bounds: impl RangeBounds<[usize; M]>, from: &[T]) -> Result<()> {
-        let of = shape::check_box(&self.shape, bounds)?;
-        let of = self.bounds(&of);
-        copy::write(
-            &self.array.elements,
-            &self.array.geometry,
-            &of,
-            Source::dense(&shape::extent(&of), from)?,
-        )
     }
 
     /// As [`Grid::read_strided`](super::Grid::read_strided).
@@ -218,13 +188,6 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T,
         segments::read(&self.array.elements, &self.array.geometry, all, &self.spread(strides), into)
     }
 
-    /// As [`GridMut::write_strided`](super::GridMut::write_strided).
-    pub(super) fn write_places(&self, of: &Bounds<M>, strides: [usize; M], from: &[T]) -> Result<()> {
-        let of = self.bounds(of);
-        let from = Source::strided(&shape::extent(&of), self.spread(&strides), from)?;
-        copy::write(&self.array.elements, &self.array.geometry, &of, from)
-    }
-
     /// Copies a box of the view into a new vector. As [`NdArray::to_vec`].
     ///
     /// # Errors
@@ -240,22 +203,6 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T,
         let mut values = zeroed_vec(shape::volume(&shape::extent(&of)))?;
         self.read_box(of, &mut values)?;
         Ok(values)
-    }
-
-    /// Writes one value to all elements of a box of the view. As [`NdArray::fill`].
-    ///
-    /// # Errors
-    /// As [`NdArray::fill`], in positions of the view.
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// image.section([1, 1]..[3, 3])?.fill(.., 4)?;
-    /// assert_eq!(image.to_vec([2, 0]..[3, 4])?, [0, 4, 4, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn fill(&self, bounds: impl RangeBounds<[usize; M]>, value: T) -> Result<()> {
-        let of = shape::check_box(&self.shape, bounds)?;
-        self.array.fill(self.bounds(&of), value)
     }
 
     /// A view of a box of this view.
