@@ -13,7 +13,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// each axis. It gets the box, and the window in row-major order. The next window is fetched ahead.
     ///
     /// # Errors
-    /// [`ShapeOverflow`](ErrorKind::ShapeOverflow), [`NoMemory`](ErrorKind::NoMemory), and as
+    /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and as
     /// [`read_window`](Self::read_window).
     ///
     /// ```
