@@ -42,6 +42,7 @@ use std::time::Duration;
 use crate::Device;
 
 mod batches;
+mod computes;
 mod context;
 mod copies;
 mod fills;
@@ -385,6 +386,15 @@ macro_rules! __conformance_list {
                 a_gather_with_an_index_outside_fails
                 a_scatter_with_an_index_outside_fails
                 gathers_in_flight_at_once_do_not_mix
+            }
+            computes {
+                computations_of_nothing
+                computations_with_every_operation
+                random_computations
+                computations_that_store_in_several_fields
+                computations_of_many_elements
+                malformed_computations_are_refused
+                computations_in_flight_at_once_do_not_mix
             }
             tickets {
                 tickets_rise_by_one

@@ -46,7 +46,7 @@
 //! codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device fails every
 //! call from then on, at once, and its pending tickets with [`ErrorKind::Lost`]; releasing its memory still works.
 //!
-//! **Zero.** Copies, fills, searches, gathers and scatters of nothing are valid, at any offset up to the end of their
+//! **Zero.** Copies, fills, searches, gathers, scatters and computations of nothing are valid, at any offset up to the end of their
 //! memory, and give a ticket like any other. Allocations of nothing are valid too.
 //!
 //! # Example
@@ -77,6 +77,7 @@ extern crate self as backend_api;
 
 mod device;
 mod error;
+pub mod expr;
 mod id;
 mod info;
 mod names;
@@ -92,6 +93,7 @@ pub mod conformance;
 
 pub use device::{Commit, Device, HostAllocation, HostMemory, Progress};
 pub use error::{DriverCode, Error, ErrorKind, Result};
+pub use expr::Compute;
 pub use id::{BufferId, HostId, QueueId, Ticket};
 pub use info::{DeviceInfo, DeviceKind, MemoryStatus};
 pub use names::{NameHasher, Names};

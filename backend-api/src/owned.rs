@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::{
-    BufferId, Commit, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan,
+    BufferId, Commit, Compute, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan,
     QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 
@@ -81,6 +81,14 @@ impl<D: Device> Queue<D> {
     /// As there.
     pub fn scatter(&self, scatter: &Scatter) -> Result<Ticket> {
         self.device.scatter(self.id, scatter)
+    }
+
+    /// [`Device::compute`] on this queue.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn compute(&self, compute: &Compute<'_>) -> Result<Ticket> {
+        self.device.compute(self.id, compute)
     }
 
     /// [`Device::order_after`] on this queue.

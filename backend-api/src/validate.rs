@@ -1,7 +1,7 @@
 //! The checks that every backend makes before it starts anything.
 
 use crate::{
-    BufferId, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Result, Scatter,
+    BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Result, Scatter,
     Search, Transfer,
 };
 
@@ -145,6 +145,16 @@ pub trait Extents {
     /// As [`check_gather`](Self::check_gather).
     fn check_scatter(&self, scatter: &Scatter) -> Result<()> {
         self.check_indexed("scatter", &scatter.elements, scatter.indices, scatter.count, scatter.values)
+    }
+
+    /// Checks a computation.
+    ///
+    /// # Errors
+    /// No or too many sources or stores, sources of different lengths, a field outside of its element, a value of another
+    /// type than the action needs, sources that overlap though one is written to, an answer that is not aligned or has no
+    /// room, unknown memory, a range outside of it.
+    fn check_compute(&self, compute: &Compute<'_>) -> Result<()> {
+        crate::expr::check(self, compute)
     }
 
     #[doc(hidden)]

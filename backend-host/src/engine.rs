@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, DeviceInfo, DeviceSpan, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
+    BufferId, Compute, DeviceInfo, DeviceSpan, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
     Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
@@ -155,6 +155,10 @@ impl<M: Medium> Engine<M> {
         self.start("scatter", queue, |entries| Work::scatter(entries, scatter))
     }
 
+    pub fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        self.start("compute", queue, |entries| Work::compute(entries, compute))
+    }
+
     /// The queue of a ticket, if it has not ended.
     fn lane(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Queue<M>>>> {
         let entries = self.registry.read();
@@ -264,6 +268,13 @@ macro_rules! methods_of_engine {
             gather: &backend_api::Gather,
         ) -> backend_api::Result<backend_api::Ticket> {
             self.engine.gather(queue, gather)
+        }
+        fn compute(
+            &self,
+            queue: backend_api::QueueId,
+            compute: &backend_api::Compute<'_>,
+        ) -> backend_api::Result<backend_api::Ticket> {
+            self.engine.compute(queue, compute)
         }
         fn poll(&self, ticket: backend_api::Ticket) -> backend_api::Result<backend_api::Progress> {
             self.engine.poll(ticket)

@@ -1,8 +1,9 @@
 //! Requests in the form in which they wait for their turn: checked, with names resolved and memory kept alive.
 
-use backend_api::{Elements, Extents, Fill, Gather, HostSpan, Result, Scatter, Search, Transfer};
+use backend_api::{Compute, Elements, Extents, Fill, Gather, HostSpan, Result, Scatter, Search, Transfer};
 
 use crate::host_memory::Piece;
+use crate::kernel::compute::ComputeJob;
 use crate::kernel::copy::{Copies, Move};
 use crate::kernel::fill::FillJob;
 use crate::kernel::indexed::{Direction, Indexed};
@@ -26,6 +27,8 @@ pub(crate) enum Work<M> {
     Search(SearchJob<M>),
     /// `gather` and `scatter`.
     Indexed(Indexed<M>),
+    /// `compute`.
+    Compute(ComputeJob<M>),
 }
 
 impl<M: Medium> Work<M> {
@@ -90,6 +93,19 @@ impl<M: Medium> Work<M> {
         Self::indexed(entries, "scatter", (Direction::Scatter, to, elements), (indices, count, values))
     }
 
+    /// Checks and resolves a computation.
+    pub fn compute<Q>(entries: &Entries<M, Q>, compute: &Compute<'_>) -> Result<Self> {
+        const OPERATION: &str = "compute";
+        entries.check_compute(compute)?;
+        let resolve = |(at, source): (usize, &Elements)| {
+            let place = if compute.writes(at) { Entries::device_to_write } else { Entries::device };
+            place(entries, OPERATION, source.start)
+        };
+        let sources = compute.sources.iter().enumerate().map(resolve).collect::<Result<_>>()?;
+        let answer = compute.answer().map(|answer| entries.host(OPERATION, answer)).transpose()?;
+        Ok(Self::Compute(ComputeJob::new(compute, sources, answer)))
+    }
+
     fn indexed<Q>(
         entries: &Entries<M, Q>,
         operation: &'static str,
@@ -114,6 +130,7 @@ impl<M: Medium> Work<M> {
             Self::Fill(fill) => fill.bytes,
             Self::Search(search) => search.bytes(),
             Self::Indexed(indexed) => indexed.bytes(),
+            Self::Compute(compute) => compute.bytes(),
         }
     }
 
@@ -130,6 +147,9 @@ impl<M: Medium> Work<M> {
             Self::Indexed(indexed) => {
                 device(&indexed.elements) || host(&indexed.indices) || host(&indexed.values)
             }
+            Self::Compute(compute) => {
+                compute.sources.iter().any(device) || compute.answer.as_ref().is_some_and(host)
+            }
         }
     }
 }
@@ -141,6 +161,7 @@ impl<M: Medium> Job for Work<M> {
             Self::Fill(fill) => fill.run(crew),
             Self::Search(search) => search.run(crew),
             Self::Indexed(indexed) => indexed.run(crew),
+            Self::Compute(compute) => compute.run(crew),
         }
     }
 

@@ -1,10 +1,12 @@
 //! What a queue does with memory: copies and kernels, on any medium, by any number of threads.
 
+pub(crate) mod compute;
 pub(crate) mod copy;
 pub(crate) mod fill;
 pub(crate) mod indexed;
 mod matcher;
 pub(crate) mod search;
+mod waves;
 
 use backend_api::{Error, Result};
 use parking_lot::Mutex;

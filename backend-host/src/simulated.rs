@@ -11,7 +11,7 @@ use std::task::Waker;
 use std::time::Duration;
 
 use backend_api::{
-    BufferId, Commit, Device, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
+    BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
     MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Timeline, Transfer,
 };
 use parking_lot::Mutex;
@@ -50,7 +50,7 @@ type Names = Registry<Ram, Timeline>;
 /// ```
 /// use std::sync::Arc;
 /// use std::time::Duration;
-/// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_api::{Commit, Compute, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
 /// use backend_host::SimulatedDevice;
 ///
 /// let device = Arc::new(
@@ -274,6 +274,10 @@ impl Device for SimulatedDevice {
 
     fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
         self.start("scatter", queue, |entries| Work::scatter(entries, scatter))
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        self.start("compute", queue, |entries| Work::compute(entries, compute))
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

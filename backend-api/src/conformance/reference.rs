@@ -3,8 +3,10 @@
 //! The functions work on ordinary slices and favour clarity over speed. Tests of a backend's own kernels can compare
 //! with them.
 
+mod compute;
 mod device;
 
+pub use compute::compute;
 pub use device::ReferenceDevice;
 
 /// What a search finds.

@@ -1,7 +1,8 @@
 //! Calls that must be refused, for the right reason and without a trace.
 
+use crate::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use crate::{
-    BufferId, Commit, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer,
+    BufferId, Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer,
     HostId, HostMemory, HostSpan, Queue, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
@@ -21,12 +22,16 @@ fn ask_for_everything<D: Device>(
     let values = HostSpan::new(host_at.host, 512);
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 2, count_all: true, answer: host_at };
+    let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }]).expect("a program");
+    let action = Action::Histogram { value: Value(0), filter: None, bins: 2, answer: host_at };
+    let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
     vec![
         ("upload", device.submit(queue, &[Transfer::Upload { from: host_at, to: device_at, bytes: 8 }])),
         ("download", device.submit(queue, &[Transfer::Download { from: device_at, to: host_at, bytes: 8 }])),
         ("internal", device.submit(queue, &[Transfer::Internal { from: device_at, to: other_at, bytes: 8 }])),
         ("fill", device.fill(queue, &Fill { to: device_at, bytes: 8, pattern: &[1] })),
         ("search", device.search(queue, &search)),
+        ("compute", device.compute(queue, &compute)),
         ("gather", device.gather(queue, &Gather { elements, indices: host_at, count: 1, values })),
         ("scatter", device.scatter(queue, &Scatter { elements, indices: host_at, count: 1, values })),
     ]

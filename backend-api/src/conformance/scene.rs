@@ -1,7 +1,8 @@
 //! A device and a naive model side by side: whatever is asked of one is done to the other, and every byte is compared.
 
+use crate::expr::{Action, Partial};
 use crate::{
-    Device, DeviceBuffer, DeviceSpan, Elements, Fill, Gather, HostBuffer, Queue, Scatter, Search, Ticket,
+    Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, Queue, Scatter, Search, Ticket,
     Transfer,
 };
 
@@ -161,6 +162,73 @@ impl<'a, D: Device> Scene<'a, D> {
         // The part of the answer behind the listed indices may hold anything.
         let answer_bytes = Search::answer_bytes(limit.min(elements.count)) as usize;
         self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
+    }
+
+    /// Carries a computation out, there and in the model, and compares the answer. Waits. A device that does not know a
+    /// type of the program is not asked further.
+    #[track_caller]
+    pub fn compute(&mut self, compute: &Compute<'_>, what: &str) {
+        let ticket = match self.queue.compute(compute) {
+            Err(error) if error.kind() == ErrorKind::Unsupported => return,
+            ticket => ticket.expect(what),
+        };
+        self.settle(ticket);
+        let ranges: Vec<_> = compute.sources.iter().map(|source| self.bytes_of(source)).collect();
+        let mut sources: Vec<_> = ranges.iter().map(|range| self.expected[range.clone()].to_vec()).collect();
+        let truth = reference::compute(compute, &mut sources);
+        for (at, range) in ranges.into_iter().enumerate().filter(|(at, _)| compute.writes(*at)) {
+            self.expected[range].copy_from_slice(&sources[at]);
+        }
+        let Some(answer) = compute.answer() else { return };
+        let (at, bytes) = (answer.offset as usize, compute.answer_bytes() as usize);
+        // What follows the answer in its room may be anything.
+        self.host.read(at, &mut self.expected_host[at..at + bytes]);
+        let words = self.indices(at, bytes / 8);
+        match compute.action {
+            Action::Find { count_all, .. } => {
+                let (total, listed) = (words[0], words[1]);
+                assert_eq!(listed, truth[1], "{what}: how many are listed");
+                if count_all {
+                    assert_eq!(total, truth[0], "{what}: how many match");
+                } else {
+                    assert!((listed..=truth[0]).contains(&total), "{what}: {total} matches, not {}", truth[0]);
+                }
+                assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: which ones match");
+            }
+            Action::Histogram { .. } => assert_eq!(words, truth, "{what}"),
+            Action::Sum { value, .. } => {
+                let (found, truth) = (Partial::list(&words), Partial::list(&truth));
+                let count = |list: &[Partial]| list.iter().map(|part| part.count).sum::<u64>();
+                assert_eq!(count(&found), count(&truth), "{what}: how many counted");
+                if compute.program.types()[value.at()].is_float() {
+                    let [found, truth] = [&found, &truth].map(|list| Partial::sum_of_floats(list));
+                    assert_eq!(found, truth, "{what}");
+                } else {
+                    let [found, truth] = [&found, &truth].map(|list| Partial::sum_of_integers(list));
+                    assert_eq!(found, truth, "{what}");
+                }
+            }
+            Action::Extremes { least, greatest, .. } => {
+                let (found, truth) = (Partial::list(&words), Partial::list(&truth));
+                let count = |list: &[Partial]| list.iter().map(|part| part.count).sum::<u64>();
+                assert_eq!(count(&found), count(&truth), "{what}: how many counted");
+                if least {
+                    assert_eq!(Partial::least(&found), Partial::least(&truth), "{what}: the least");
+                }
+                if greatest {
+                    assert_eq!(Partial::greatest(&found), Partial::greatest(&truth), "{what}: the greatest");
+                }
+            }
+            Action::Store { .. } => {}
+        }
+    }
+
+    /// The partial results at a place of the host memory.
+    pub fn partials(&self, at: usize) -> Vec<Partial> {
+        let mut bytes = vec![0; Compute::partials_bytes() as usize];
+        self.host.read(at, &mut bytes);
+        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+        Partial::list(&words)
     }
 
     /// Uploads bytes to device memory, there and in the model, by way of memory of its own. Waits.

@@ -7,7 +7,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferId, Commit, Device, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, Progress, QueueId,
+    BufferId, Commit, Compute, Device, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, Progress, QueueId,
     Result, Scatter, Search, Ticket, Transfer,
 };
 
@@ -41,6 +41,10 @@ pub struct Work {
     pub searches: u64,
     /// The bytes of the elements that they searched.
     pub search_bytes: u64,
+    /// Computations.
+    pub computes: u64,
+    /// The bytes of the elements of all sources that they worked on.
+    pub compute_bytes: u64,
     /// Gathers.
     pub gathers: u64,
     /// The bytes of the values that they collected.
@@ -314,6 +318,13 @@ impl<D: Device> Device for Counting<D> {
         self.submitted(queue, self.inner.scatter(queue, scatter), |work| {
             work.scatters += 1;
             work.scatter_bytes += scatter.count * scatter.elements.stride;
+        })
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        self.submitted(queue, self.inner.compute(queue, compute), |work| {
+            work.computes += 1;
+            work.compute_bytes += compute.bytes();
         })
     }
 

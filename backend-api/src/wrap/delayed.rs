@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    BufferId, Device, ErrorKind, Fill, Gather, HostId, Progress, QueueId, Result, Scatter, Search, Ticket,
+    BufferId, Compute, Device, ErrorKind, Fill, Gather, HostId, Progress, QueueId, Result, Scatter, Search, Ticket,
     Transfer,
 };
 
@@ -424,6 +424,13 @@ impl<D: Device> Device for Delayed<D> {
             &[scatter.elements.start.buffer],
             &hosts,
         )
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        let moves = [0, 0, compute.bytes()];
+        let buffers: Vec<BufferId> = compute.sources.iter().map(|source| source.start.buffer).collect();
+        let hosts: Vec<HostId> = compute.answer().map(|answer| answer.host).into_iter().collect();
+        self.start(queue, |inner| inner.compute(queue, compute), 1, moves, &buffers, &hosts)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -8,7 +8,7 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 
 use crate::{
-    BufferId, Commit, Device, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
+    BufferId, Commit, Compute, Device, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
     MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
@@ -39,6 +39,8 @@ pub enum Operation {
     Gather,
     /// [`Device::scatter`]
     Scatter,
+    /// [`Device::compute`]
+    Compute,
     /// [`Device::order_after`]
     OrderAfter,
 }
@@ -58,12 +60,16 @@ impl Operation {
             Self::Search => "search",
             Self::Gather => "gather",
             Self::Scatter => "scatter",
+            Self::Compute => "compute",
             Self::OrderAfter => "order_after",
         }
     }
 
     fn gives_a_ticket(self) -> bool {
-        matches!(self, Self::Submit | Self::Fill | Self::Search | Self::Gather | Self::Scatter)
+        matches!(
+            self,
+            Self::Submit | Self::Fill | Self::Search | Self::Gather | Self::Scatter | Self::Compute
+        )
     }
 }
 
@@ -465,6 +471,10 @@ impl<D: Device> Device for Faulty<D> {
 
     fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
         self.start(Operation::Scatter, queue, |inner| inner.scatter(queue, scatter), &[])
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        self.start(Operation::Compute, queue, |inner| inner.compute(queue, compute), &[])
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

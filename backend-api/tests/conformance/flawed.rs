@@ -5,8 +5,9 @@ use std::ptr::NonNull;
 use std::task::Waker;
 
 use backend_api::conformance::reference::ReferenceDevice;
+use backend_api::expr::{Action, Geometry};
 use backend_api::{
-    BufferId, Commit, Device, DeviceInfo, DeviceKind, Elements, Error, ErrorKind, Fill, Gather,
+    BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, Elements, Error, ErrorKind, Fill, Gather,
     HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search,
     Ticket, Transfer, racy,
 };
@@ -46,6 +47,12 @@ pub enum Flaw {
     SearchesEndAt64Ki,
     SearchesOfNothingAreRefused,
     StrideZeroIsAccepted,
+    ComputationsMissTheLast,
+    ComputationsForgetAStore,
+    ComputationsIgnoreTheFilter,
+    ComputationsShareTheirAnswer,
+    ComputationsCountFromZero,
+    AnyComputationIsAccepted,
     GathersMissTheLast,
     GathersCutIndices,
     GathersClampIndices,
@@ -410,6 +417,36 @@ impl Device for Flawed {
             _ => {}
         }
         self.refusal(queue, self.inner.scatter(queue, &bent))
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        self.refuses_nothing(compute.count())?;
+        let mut bent = *compute;
+        let shorter: Vec<_> = compute
+            .sources
+            .iter()
+            .map(|source| Elements { count: source.count.saturating_sub(1), ..*source })
+            .collect();
+        match &mut bent.action {
+            _ if self.is(Flaw::ComputationsMissTheLast) => bent.sources = &shorter,
+            Action::Store { stores, .. } if self.is(Flaw::ComputationsForgetAStore) && stores.len() > 1 => {
+                *stores = &stores[1..];
+            }
+            Action::Sum { filter, .. } | Action::Store { filter, .. }
+                if self.is(Flaw::ComputationsIgnoreTheFilter) =>
+            {
+                *filter = None;
+            }
+            Action::Sum { answer, .. } if self.is(Flaw::ComputationsShareTheirAnswer) => answer.offset = 0,
+            _ if self.is(Flaw::ComputationsCountFromZero) => bent.geometry = Geometry::plain(0),
+            _ => {}
+        }
+        let accepts = self.is(Flaw::AnyComputationIsAccepted);
+        let result = self.inner.compute(queue, &bent);
+        if accepts && result.as_ref().is_err_and(|error| error.kind() == ErrorKind::InvalidArgument) {
+            return self.inner.submit(queue, &[]);
+        }
+        self.refusal(queue, result)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -7,8 +7,9 @@ use std::task::Waker;
 use std::thread::JoinHandle;
 
 use backend_api::conformance::reference::ReferenceDevice;
+use backend_api::expr::OwnedCompute;
 use backend_api::{
-    BufferId, Commit, Device, DeviceInfo, Elements, Error, ErrorKind, Extents, Fill, Gather, HostAllocation,
+    BufferId, Commit, Compute, Device, DeviceInfo, Elements, Error, ErrorKind, Extents, Fill, Gather, HostAllocation,
     HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Timeline,
     Transfer,
 };
@@ -94,12 +95,20 @@ enum Piece {
     },
     Gather(Gather),
     Scatter(Scatter),
+    Compute(OwnedCompute),
 }
 
 impl Piece {
     fn touches(&self, buffer: Option<BufferId>, host: Option<HostId>) -> bool {
         let (buffers, hosts) = match self {
             Self::After(..) => return false,
+            Self::Compute(compute) => {
+                return compute.with(|compute| {
+                    let mut sources = compute.sources.iter().map(|source| source.start.buffer);
+                    buffer.is_some_and(|b| sources.any(|known| known == b))
+                        || host.is_some_and(|h| compute.answer().is_some_and(|answer| answer.host == h))
+                });
+            }
             Self::Copy(Transfer::Upload { from, to, .. }) => ([to.buffer; 2], Some([from.host; 2])),
             Self::Copy(Transfer::Download { from, to, .. }) => ([from.buffer; 2], Some([to.host; 2])),
             Self::Copy(Transfer::Internal { from, to, .. }) => ([from.buffer, to.buffer], None),
@@ -235,6 +244,7 @@ impl Shared {
             }
             Piece::Gather(gather) => self.inner.gather(self.lane, gather),
             Piece::Scatter(scatter) => self.inner.scatter(self.lane, scatter),
+            Piece::Compute(compute) => compute.with(|compute| self.inner.compute(self.lane, compute)),
         };
         match ticket {
             Ok(ticket) => self.inner.wait(ticket),
@@ -414,6 +424,11 @@ impl Device for Deferred {
 
     fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
         self.push(queue, |state| state.check_scatter(scatter), [Piece::Scatter(*scatter)])
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        let piece = Piece::Compute(OwnedCompute::new(compute));
+        self.push(queue, |state| state.check_compute(compute), [piece])
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

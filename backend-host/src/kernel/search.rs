@@ -1,23 +1,14 @@
 //! Search: all elements whose bytes at an offset equal a value.
 
-use backend_api::{Error, ErrorKind, Result, Search, racy};
-use parking_lot::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use backend_api::{Result, Search};
 
-use super::each_part;
 use super::matcher::Matcher;
+use super::waves::{Found, Waves, no_memory};
 use crate::host_memory::Piece;
 use crate::medium::Medium;
 use crate::registry::Place;
 use crate::short::{Wide, Word};
 use crate::worker::Crew;
-
-/// The first wave of a search that lists: short, because the matches may be near.
-const FIRST_WAVE_BYTES: u64 = 256 << 10;
-/// Waves grow by this factor, so that a search without matches soon runs at full width.
-const WAVE_GROWTH: u64 = 4;
-/// What a thread searches before it looks for more.
-const SEARCH_PART_BYTES: u64 = 2 << 20;
 
 const OPERATION: &str = "search";
 
@@ -32,13 +23,6 @@ pub(crate) struct SearchJob<M> {
     limit: u64,
     count_all: bool,
     matcher: Matcher,
-}
-
-/// What was found in a range of elements.
-#[derive(Debug, Default)]
-struct Found {
-    matches: u64,
-    listed: Vec<u64>,
 }
 
 impl<M: Medium> SearchJob<M> {
@@ -72,57 +56,16 @@ impl<M: Medium> SearchJob<M> {
 
     /// Carries it out.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
-        let mut found = Found::default();
-        let mut next = 0;
-        let mut wave_bytes = FIRST_WAVE_BYTES;
-        // First in waves that list: the memory for indices is bounded by the wave, and the end is seen early.
-        while next < self.count && (found.listed.len() as u64) < self.limit {
-            let end = self.count.min(next + self.elements_in(wave_bytes));
-            self.wave(crew, next, end, &mut found)?;
-            next = end;
-            wave_bytes = (wave_bytes * WAVE_GROWTH).min(2 * SEARCH_PART_BYTES * crew.width() as u64);
-        }
-        // Then everything else at once, if only the number is left to be found.
-        if self.count_all && next < self.count {
-            let rest = self.count - next;
-            let per_part = self.elements_in(SEARCH_PART_BYTES);
-            let matches = AtomicU64::new(0);
-            each_part(crew, rest.div_ceil(per_part) as usize, &|part| {
-                let first = next + part as u64 * per_part;
-                let part = self.range(first, (first + per_part).min(self.count), 0)?;
-                matches.fetch_add(part.matches, Ordering::Relaxed);
-                Ok(())
-            })?;
-            found.matches += matches.into_inner();
-        }
-        self.write_answer(&found);
-        Ok(())
-    }
-
-    fn elements_in(&self, bytes: u64) -> u64 {
-        (bytes / self.matcher.stride() as u64).max(1)
-    }
-
-    /// Searches `first..end` with all hands and appends what it finds.
-    fn wave(&self, crew: Crew<'_>, first: u64, end: u64, found: &mut Found) -> Result<()> {
-        let room = self.limit - found.listed.len() as u64;
-        // Twice as many parts as threads, so that one late thread does not hold up the wave.
-        let parts = if crew.width() == 1 { 1 } else { 2 * crew.width() as u64 };
-        let per_part = (end - first).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
-        let parts = (end - first).div_ceil(per_part) as usize;
-        let answers: Vec<Mutex<Found>> = (0..parts).map(|_| Mutex::default()).collect();
-        each_part(crew, parts, &|part| {
-            let first = first + part as u64 * per_part;
-            *answers[part].lock() = self.range(first, (first + per_part).min(end), room)?;
-            Ok(())
-        })?;
-        for answer in answers {
-            let answer = answer.into_inner();
-            found.matches += answer.matches;
-            let room = (self.limit - found.listed.len() as u64).min(answer.listed.len() as u64) as usize;
-            found.listed.try_reserve(room).map_err(|_| no_memory(room))?;
-            found.listed.extend_from_slice(&answer.listed[..room]);
-        }
+        let waves = Waves {
+            operation: OPERATION,
+            count: self.count,
+            stride: self.matcher.stride() as u64,
+            limit: self.limit,
+            count_all: self.count_all,
+        };
+        let found = waves.run(crew, &|first, end, room| self.range(first, end, room))?;
+        // SAFETY: the answer was checked to have room for `limit` indices.
+        unsafe { Waves::write_answer(&self.answer, &found) };
         Ok(())
     }
 
@@ -153,7 +96,7 @@ impl<M: Medium> SearchJob<M> {
             found.matches += matches;
             let wanted = matches.min(room - found.listed.len() as u64) as usize;
             if wanted > 0 {
-                found.listed.try_reserve(wanted).map_err(|_| no_memory(wanted))?;
+                found.listed.try_reserve(wanted).map_err(|_| no_memory(OPERATION, wanted))?;
                 self.matcher.list(block, next, wanted, &mut found.listed);
             }
             next += elements as u64;
@@ -206,8 +149,7 @@ impl<M: Medium> SearchJob<M> {
             if unsafe { W::load(field) } == value {
                 found.matches += 1;
                 if (found.listed.len() as u64) < room {
-                    found.listed.try_reserve(1).map_err(|_| no_memory(1))?;
-                    found.listed.push(index);
+                    found.list(OPERATION, index)?;
                 }
                 if !self.count_all && found.listed.len() as u64 >= room {
                     break;
@@ -236,8 +178,7 @@ impl<M: Medium> SearchJob<M> {
             if field == self.matcher.value() {
                 found.matches += 1;
                 if (found.listed.len() as u64) < room {
-                    found.listed.try_reserve(1).map_err(|_| no_memory(1))?;
-                    found.listed.push(index);
+                    found.list(OPERATION, index)?;
                 }
                 if enough(found) {
                     return Ok(());
@@ -246,23 +187,4 @@ impl<M: Medium> SearchJob<M> {
         }
         Ok(())
     }
-
-    fn write_answer(&self, found: &Found) {
-        let header = [found.matches, found.listed.len() as u64];
-        let to = self.answer.memory.at(self.answer.offset);
-        // SAFETY: the answer with all indices up to the limit was checked to be inside of its memory; no more than
-        // that many are listed.
-        unsafe {
-            racy::write(to, bytemuck::cast_slice(&header));
-            let indices = to.add(size_of_val(&header));
-            racy::write(indices, bytemuck::cast_slice(&found.listed));
-        }
-    }
-}
-
-#[cold]
-fn no_memory(more: usize) -> Error {
-    Error::new(ErrorKind::OutOfMemory, OPERATION)
-        .with_bytes(more as u64 * 8)
-        .with_detail("no room for the list of matches")
 }

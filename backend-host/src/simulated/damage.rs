@@ -86,6 +86,14 @@ impl Chance {
                 let bytes = self.below(fill.bytes + 1);
                 self.litter_device(&fill.to, bytes);
             }
+            Work::Compute(compute) => {
+                if let Some(answer) = &compute.answer {
+                    self.litter_host(answer, compute.answer_bytes());
+                }
+                for (source, bytes) in compute.written() {
+                    self.litter_device(&compute.sources[source], bytes);
+                }
+            }
             Work::Search(search) => self.litter_host(&search.answer, search.answer_bytes()),
             Work::Indexed(indexed) => {
                 // An index that is outside ends it early, which is fine here.

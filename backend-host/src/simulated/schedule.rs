@@ -381,6 +381,10 @@ fn describe(operation: &'static str, ticket: Ticket, work: &Work<Ram>) -> Simula
             }
         }
         Work::Fill(_) => description.device_bytes = work.bytes(),
+        Work::Compute(compute) => {
+            description.device_bytes = work.bytes();
+            description.download_bytes = compute.answer_bytes();
+        }
         Work::Search(search) => {
             description.device_bytes = work.bytes();
             description.download_bytes = search.answer_bytes();

@@ -9,7 +9,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind, Extents, Fill,
+    BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind, Extents, Fill,
     Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter,
     Search, Ticket, Timeline, Transfer, racy,
 };
@@ -185,6 +185,19 @@ impl State {
         self.write(search.answer, &answer);
     }
 
+    fn compute(&mut self, compute: &Compute<'_>) {
+        let mut sources: Vec<Vec<u8>> =
+            compute.sources.iter().map(|source| self.elements(source).to_vec()).collect();
+        let answer = super::compute(compute, &mut sources);
+        for (at, source) in compute.sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)) {
+            self.elements(source).copy_from_slice(&sources[at]);
+        }
+        if let Some(to) = compute.answer() {
+            let bytes: Vec<u8> = answer.iter().flat_map(|word| word.to_ne_bytes()).collect();
+            self.write(to, &bytes);
+        }
+    }
+
     fn gather(&mut self, gather: &Gather) -> Result<()> {
         let indices = self.indices(gather.indices, gather.count);
         let stride = gather.elements.stride as usize;
@@ -329,6 +342,18 @@ impl Device for ReferenceDevice {
 
     fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
         self.run(queue, "scatter", |state| state.check_scatter(scatter), |state| state.scatter(scatter))
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        self.run(
+            queue,
+            "compute",
+            |state| state.check_compute(compute),
+            |state| {
+                state.compute(compute);
+                Ok(())
+            },
+        )
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

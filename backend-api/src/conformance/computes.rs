@@ -1,0 +1,492 @@
+//! Computations against naive evaluation.
+
+use crate::expr::{Action, Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
+use crate::wrap::random::SplitMix64;
+use crate::{Compute, Device, Elements, ErrorKind};
+
+use super::Context;
+use super::context::assert_refused;
+use super::scene::Scene;
+
+/// A program that grows.
+struct Sketch(Vec<Instruction>);
+
+impl Sketch {
+    fn push(&mut self, instruction: Instruction) -> Value {
+        self.0.push(instruction);
+        Value(self.0.len() as u16 - 1)
+    }
+
+    fn field(&mut self, source: u8, offset: u32, of: Type) -> Value {
+        self.push(Instruction::Field { source, offset, of })
+    }
+
+    fn literal(&mut self, of: Type, bits: u64) -> Value {
+        self.push(Instruction::Literal { of, bits: bits & of.mask() })
+    }
+
+    fn binary(&mut self, op: Binary, left: Value, right: Value) -> Value {
+        self.push(Instruction::Binary { op, left, right })
+    }
+
+    fn of(&self, value: Value) -> Type {
+        self.program().types()[value.at()]
+    }
+
+    fn program(&self) -> Program {
+        Program::new(self.0.clone()).expect("a sound program")
+    }
+
+    /// The value as it can be stored and compared: bools as bytes, and 0 in place of a NaN, whose bits are not said.
+    fn storable(&mut self, value: Value) -> Value {
+        let of = self.of(value);
+        if of == Type::Bool {
+            return self.push(Instruction::Cast { of: value, to: Type::U8 });
+        }
+        if !of.is_float() {
+            return value;
+        }
+        let condition = self.binary(Binary::Eq, value, value);
+        let no = self.literal(of, 0);
+        self.push(Instruction::Select { condition, yes: value, no })
+    }
+}
+
+/// Numbers at which arithmetic turns, and others.
+fn edges(of: Type, random: &mut SplitMix64) -> u64 {
+    let top = 1_u64 << (8 * of.bytes() - 1);
+    let float = |x: f64| if of == Type::F32 { u64::from((x as f32).to_bits()) } else { x.to_bits() };
+    let floats = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.5,
+        127.5,
+        255.0,
+        -128.9,
+        65535.6,
+        2_147_483_648.0,
+        4_294_967_296.0,
+        -9.3e18,
+        1.9e19,
+        16_777_217.0,
+        1e-40,
+        5e-324,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+        0.1,
+        3.0,
+    ];
+    let integers = [0, 1, 2, 7, u64::MAX, top, top - 1, top + 1, 31, 32, 64, 0x5555_5555_5555_5555, 100];
+    match random.below(4) {
+        0 => random.next() & of.mask(),
+        // Some sense in the exponent.
+        1 if of.is_float() => float((random.next() as i64 >> 40) as f64 / 1024.0),
+        1 => (random.below(64)) & of.mask(),
+        _ if of.is_float() => float(floats[random.below(floats.len() as u64) as usize]),
+        _ => integers[random.below(integers.len() as u64) as usize] & of.mask(),
+    }
+}
+
+/// Elements of two numbers.
+fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
+    let width = of.bytes() as usize;
+    let mut bytes = Vec::new();
+    for _ in 0..2 * count {
+        bytes.extend(&low_bytes(edges(of, random))[..width]);
+    }
+    bytes
+}
+
+/// The bytes of a number as it lies in memory, low ones first, whatever the host's order: shorter ones are cut off it.
+fn low_bytes(bits: u64) -> [u8; 8] {
+    debug_assert!(cfg!(target_endian = "little"), "elements are made for hosts that put low bytes first");
+    bits.to_le_bytes()
+}
+
+const BINARY: [Binary; 16] = [
+    Binary::Add,
+    Binary::Sub,
+    Binary::Mul,
+    Binary::Div,
+    Binary::Rem,
+    Binary::Min,
+    Binary::Max,
+    Binary::And,
+    Binary::Or,
+    Binary::Xor,
+    Binary::Shl,
+    Binary::Shr,
+    Binary::Eq,
+    Binary::Ne,
+    Binary::Lt,
+    Binary::Le,
+];
+
+pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) {
+    const COUNT: usize = 600;
+    let mut random = SplitMix64::new(5);
+    let mut scene = Scene::new(cx, COUNT * 48, 64);
+    let target = COUNT * 16 + 8;
+    for of in Type::NUMBERS {
+        scene.put(0, &pairs(of, COUNT, &mut random));
+        let stride = 2 * of.bytes() as usize;
+        let mut each = |build: &dyn Fn(&mut Sketch, Value, Value) -> Option<Value>, what: &str| {
+            let mut sketch = Sketch(Vec::new());
+            let (a, b) = (sketch.field(0, 0, of), sketch.field(0, of.bytes(), of));
+            let Some(result) = build(&mut sketch, a, b) else { return };
+            let value = sketch.storable(result);
+            let sources = [scene.elements(0, COUNT, stride), scene.elements(target, COUNT, 8)];
+            let stores = [Store { value, source: 1, offset: 0 }];
+            let action = Action::Store { stores: &stores, filter: None };
+            let program = sketch.program();
+            scene.compute(
+                &Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action },
+                &format!("{what} of {of}"),
+            );
+        };
+        for op in BINARY {
+            let fits = |sketch: &Sketch, a, b| {
+                let mut instructions = sketch.0.clone();
+                instructions.push(Instruction::Binary { op, left: a, right: b });
+                Program::new(instructions).is_ok()
+            };
+            each(&|s, a, b| fits(s, a, b).then(|| s.binary(op, a, b)), &format!("{op:?}"));
+        }
+        for op in [Unary::Neg, Unary::Abs, Unary::Not] {
+            let fits = |sketch: &Sketch, a| {
+                let mut instructions = sketch.0.clone();
+                instructions.push(Instruction::Unary { op, of: a });
+                Program::new(instructions).is_ok()
+            };
+            each(
+                &|s, a, _| fits(s, a).then(|| s.push(Instruction::Unary { op, of: a })),
+                &format!("{op:?}"),
+            );
+        }
+        each(
+            &|s, a, b| {
+                let condition = s.binary(Binary::Lt, a, b);
+                let other = s.push(Instruction::Unary { op: Unary::Not, of: condition });
+                let both = s.binary(Binary::Or, condition, other);
+                let chosen = s.binary(Binary::Xor, both, other);
+                Some(s.push(Instruction::Select { condition: chosen, yes: b, no: a }))
+            },
+            "Select",
+        );
+        for to in Type::NUMBERS {
+            each(&|s, a, _| Some(s.push(Instruction::Cast { of: a, to })), &format!("cast to {to}"));
+        }
+        scene.assert_as_expected(&format!("operations of {of}"));
+    }
+}
+
+/// A tree over the fields of two sources, of about so many instructions.
+fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types: &[Type]) -> Sketch {
+    let mut sketch = Sketch(Vec::new());
+    let pick = |random: &mut SplitMix64| types[random.below(types.len() as u64) as usize];
+    while sketch.0.len() < instructions {
+        let of_type = |sketch: &Sketch, of: Type, random: &mut SplitMix64| {
+            let program = sketch.program();
+            let known: Vec<_> =
+                (0..sketch.0.len()).filter(|at| program.types()[*at] == of).map(|at| Value(at as u16)).collect();
+            (!known.is_empty()).then(|| known[random.below(known.len() as u64) as usize])
+        };
+        let of = pick(random);
+        match random.below(10) {
+            0..=2 => {
+                let source = random.below(2) as usize;
+                if let Some(room) = strides[source].checked_sub(of.bytes() as usize) {
+                    sketch.field(source as u8, random.below(room as u64 + 1) as u32, of);
+                }
+            }
+            3 => {
+                let bits = edges(of, random);
+                sketch.literal(of, bits);
+            }
+            4 if types.contains(&Type::U64) => {
+                sketch.push(Instruction::Index);
+            }
+            5 => {
+                if let Some(value) = of_type(&sketch, of, random) {
+                    let to = pick(random);
+                    sketch.push(Instruction::Cast { of: value, to });
+                }
+            }
+            6 => {
+                let yes = of_type(&sketch, of, random);
+                let no = of_type(&sketch, of, random);
+                let condition = of_type(&sketch, Type::Bool, random);
+                if let (Some(condition), Some(yes), Some(no)) = (condition, yes, no) {
+                    sketch.push(Instruction::Select { condition, yes, no });
+                }
+            }
+            _ => {
+                let of = if random.below(4) == 0 { Type::Bool } else { of };
+                let op = BINARY[random.below(16) as usize];
+                if let (Some(left), Some(right)) = (of_type(&sketch, of, random), of_type(&sketch, of, random)) {
+                    sketch.0.push(Instruction::Binary { op, left, right });
+                    if Program::new(sketch.0.clone()).is_err() {
+                        sketch.0.pop();
+                    }
+                }
+            }
+        }
+    }
+    sketch
+}
+
+pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
+    const COUNT: usize = 1500;
+    let mut random = SplitMix64::new(cx.limits().seed ^ 0xE0);
+    let answer_bytes = Compute::partials_bytes() as usize;
+    let mut scene = Scene::new(cx, 3 * COUNT * 50 + 100, answer_bytes + 16);
+    for round in 0..120 {
+        let pick = |random: &mut SplitMix64| [1, 2, 4, 8, 12, 20, 44, 7, 13][random.below(9) as usize];
+        let strides = [pick(&mut random), pick(&mut random)];
+        let types = if round % 3 == 0 { &Type::NUMBERS[..8] } else { &Type::NUMBERS[..] };
+        let length = 5 + random.below(25) as usize;
+        let mut sketch = tree(&mut random, strides, length, types);
+        let (zero, one) = (sketch.literal(Type::U8, 0), sketch.literal(Type::U8, 1));
+        let truth = sketch.binary(Binary::Lt, zero, one);
+        let program = sketch.program();
+        let all = |fits: &dyn Fn(Type) -> bool| -> Vec<Value> {
+            (0..program.types().len()).filter(|at| fits(program.types()[*at])).map(|at| Value(at as u16)).collect()
+        };
+        let choose = |random: &mut SplitMix64, of: Vec<Value>| of[random.below(of.len() as u64) as usize];
+        let predicate = choose(&mut random, all(&|of| of == Type::Bool));
+        let filter = [None, Some(predicate), Some(truth)][random.below(3) as usize];
+        let number = choose(&mut random, all(&|of| of != Type::Bool));
+        let integer = choose(&mut random, all(&|of| of.is_integer()));
+        let count = [COUNT, 1, 255, 257, 1024, 0][random.below(6) as usize];
+        let (start, align) = (COUNT * 50, if round % 2 == 0 { 8 } else { 1 });
+        let begin = random.below(40) as usize / align * align;
+        let sources = [scene.elements(begin, count, strides[0]), scene.elements(start + begin, count, strides[1])];
+        let geometry = Geometry {
+            first: random.below(1000),
+            page_len: [1, 7, 64, 1000][random.below(4) as usize],
+            channel: 1,
+            channels: 3,
+        };
+        let answer = scene.host.at(8);
+        let limit = [0, 1, 5, 100, u64::MAX][random.below(5) as usize];
+        let extended = |value: Value, last: &[Instruction]| {
+            let mut sketch = Sketch(sketch.0.clone());
+            let mut value = sketch.storable(value);
+            for instruction in last {
+                if let Instruction::Cast { to, .. } = instruction {
+                    value = sketch.push(Instruction::Cast { of: value, to: *to });
+                }
+            }
+            (sketch.program(), value)
+        };
+        let what = |action: &str| format!("computation {round}, {action}, {count} elements of {strides:?} bytes");
+        let mut run = |program: &Program, action: Action<'_>, name: &str| {
+            scene.compute(&Compute { program, sources: &sources, geometry, action }, &what(name));
+        };
+        let find = |limit, count_all| Action::Find { predicate, limit, count_all, answer };
+        run(&program, find(limit, true), "find");
+        run(&program, find(limit.min(1), false), "find first");
+        run(&program, Action::Sum { value: integer, filter, answer }, "sum");
+        // Sums of these are exact, so the order does not matter.
+        let small = [Instruction::Cast { of: Value(0), to: Type::I16 }, Instruction::Cast { of: Value(0), to: Type::F32 }];
+        let (exact, value) = extended(integer, &small);
+        run(&exact, Action::Sum { value, filter, answer }, "sum of floats");
+        let extremes =
+            |least, greatest| Action::Extremes { value: number, filter, least, greatest, answer };
+        run(&program, extremes(true, false), "least");
+        run(&program, extremes(false, true), "greatest");
+        run(&program, extremes(true, true), "extremes");
+        let (narrow, value) = extended(integer, &[Instruction::Cast { of: Value(0), to: Type::U32 }]);
+        let bins = [1, 100, Compute::BINS_MAX][random.below(3) as usize];
+        run(&narrow, Action::Histogram { value, filter, bins, answer }, "histogram");
+        let (storable, value) = extended(number, &[]);
+        let width = storable.types()[value.at()].bytes() as usize;
+        for source in 0..2 {
+            if let Some(room) = strides[source].checked_sub(width) {
+                let offset = random.below(room as u64 + 1) as u32;
+                let stores = [Store { value, source: source as u8, offset }];
+                run(&storable, Action::Store { stores: &stores, filter }, "store");
+            }
+        }
+        scene.assert_as_expected(&what("all"));
+        // What was stored is dull by now.
+        if round % 10 == 9 {
+            let noise = cx.noise(round, 2 * COUNT * 50);
+            scene.put(0, &noise);
+        }
+    }
+}
+
+pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 100, Compute::partials_bytes() as usize);
+    let mut sketch = Sketch(Vec::new());
+    let value = sketch.field(0, 0, Type::U32);
+    let predicate = sketch.binary(Binary::Eq, value, value);
+    let program = sketch.program();
+    let answer = scene.host.at(0);
+    let stores = [Store { value, source: 0, offset: 0 }];
+    let actions = [
+        Action::Find { predicate, limit: 3, count_all: true, answer },
+        Action::Sum { value, filter: None, answer },
+        Action::Extremes { value, filter: None, least: true, greatest: true, answer },
+        Action::Histogram { value, filter: None, bins: 3, answer },
+        Action::Store { stores: &stores, filter: None },
+    ];
+    for (at, action) in actions.into_iter().enumerate() {
+        let sources = [scene.elements(100, 0, 4)];
+        let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+        scene.compute(&compute, &format!("computation {at} of nothing"));
+    }
+    scene.assert_as_expected("computations of nothing");
+}
+
+pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
+    const COUNT: usize = 300_001;
+    let answer_bytes = Compute::partials_bytes() as usize + 8 * COUNT;
+    let mut scene = Scene::new(cx, COUNT * 8 + 64, answer_bytes);
+    let answer = scene.host.at(0);
+    for (of, at) in [(Type::U32, 0), (Type::U32, 4), (Type::F32, 0), (Type::I64, 8), (Type::U8, 3), (Type::I16, 2)] {
+        let width = of.bytes() as usize;
+        let mut sketch = Sketch(Vec::new());
+        let value = sketch.field(0, 0, of);
+        let whole = sketch.push(Instruction::Cast { of: value, to: Type::I16 });
+        let narrow = sketch.push(Instruction::Cast { of: whole, to: Type::U32 });
+        let index = sketch.push(Instruction::Index);
+        let [one, two, three] = [4096, 1000, 3].map(|n| sketch.literal(Type::U64, n));
+        let rest = sketch.binary(Binary::Rem, index, one);
+        let edge = sketch.binary(Binary::Le, rest, three);
+        let late = sketch.binary(Binary::Lt, two, index);
+        let predicate = sketch.binary(Binary::And, edge, late);
+        let program = sketch.program();
+        let sources = [scene.elements(at, COUNT, width)];
+        let mut run = |action: Action<'_>, what: &str| {
+            let geometry = Geometry { first: 5, page_len: 4096, channel: 0, channels: 1 };
+            let compute = Compute { program: &program, sources: &sources, geometry, action };
+            scene.compute(&compute, &format!("{what} of many {of}"));
+        };
+        for (limit, count_all) in [(COUNT as u64, true), (0, true), (1, false), (70, true)] {
+            run(Action::Find { predicate, limit, count_all, answer }, "find");
+        }
+        for filter in [None, Some(predicate)] {
+            run(Action::Sum { value: whole, filter, answer }, "sum");
+            run(Action::Extremes { value, filter, least: true, greatest: true, answer }, "extremes");
+            run(Action::Extremes { value: index, filter, least: false, greatest: true, answer }, "last");
+            run(Action::Histogram { value: narrow, filter, bins: 300, answer }, "histogram");
+        }
+        let stores = [Store { value, source: 0, offset: 0 }];
+        run(Action::Store { stores: &stores, filter: None }, "no change");
+        run(Action::Store { stores: &stores, filter: Some(predicate) }, "no change to some");
+        scene.assert_as_expected(&format!("computations of many {of}"));
+    }
+}
+
+pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<'_, D>) {
+    const COUNT: usize = 5000;
+    let mut scene = Scene::new(cx, COUNT * 30, 64);
+    for filtered in [false, true] {
+        let mut sketch = Sketch(Vec::new());
+        let (a, b) = (sketch.field(0, 0, Type::U32), sketch.field(0, 4, Type::U32));
+        let c = sketch.field(1, 2, Type::U16);
+        let sum = sketch.binary(Binary::Add, a, b);
+        let wide = sketch.push(Instruction::Cast { of: c, to: Type::U32 });
+        let less = sketch.binary(Binary::Lt, a, b);
+        let program = sketch.program();
+        // Fields change places, under the same element twice, which works as all are read before any is written.
+        let records = scene.elements(0, COUNT, 12);
+        let others = scene.elements(COUNT * 12, COUNT, 6);
+        let sources = [records, others, records];
+        let stores = [
+            Store { value: b, source: 0, offset: 0 },
+            Store { value: a, source: 2, offset: 4 },
+            Store { value: sum, source: 1, offset: 0 },
+            Store { value: wide, source: 2, offset: 8 },
+        ];
+        let action = Action::Store { stores: &stores, filter: filtered.then_some(less) };
+        let geometry = Geometry::plain(0);
+        scene.compute(&Compute { program: &program, sources: &sources, geometry, action }, "several stores");
+        scene.assert_as_expected("a computation that stores in several fields");
+    }
+}
+
+/// For kernels that keep their intermediate results in memory which they share.
+pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, D>) {
+    const COUNT: usize = 20_000;
+    let room = Compute::partials_bytes() as usize;
+    let mut scene = Scene::new(cx, COUNT * 4, 12 * room);
+    let values: Vec<u8> = (0..COUNT as u32).flat_map(u32::to_ne_bytes).collect();
+    scene.put(0, &values);
+    let others = [cx.queue(), cx.queue()];
+    let sources = [scene.elements(0, COUNT, 4)];
+    let mut tickets = Vec::new();
+    for k in 0..12_u64 {
+        let mut sketch = Sketch(Vec::new());
+        let value = sketch.field(0, 0, Type::U32);
+        let least = sketch.literal(Type::U32, k * 1000);
+        let filter = Some(sketch.binary(Binary::Le, least, value));
+        let (program, answer) = (sketch.program(), scene.host.at(k * room as u64));
+        let action = Action::Sum { value, filter, answer };
+        let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+        let queue = [&scene.queue, &others[0], &others[1]][k as usize % 3];
+        tickets.push(queue.compute(&compute).expect("a computation"));
+    }
+    for (k, ticket) in tickets.into_iter().enumerate() {
+        cx.wait(ticket);
+        let sum: i128 = (k as i128 * 1000..COUNT as i128).sum();
+        let partials = scene.partials(k * room);
+        assert_eq!(crate::expr::Partial::sum_of_integers(&partials), sum, "sum {k} of twelve in three queues");
+    }
+}
+
+pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>) {
+    let mut scene = Scene::new(cx, 1024, Compute::partials_bytes() as usize + 8);
+    let mut sketch = Sketch(Vec::new());
+    let value = sketch.field(0, 4, Type::U32);
+    let truth = sketch.binary(Binary::Eq, value, value);
+    let byte = sketch.push(Instruction::Cast { of: value, to: Type::U8 });
+    let program = sketch.program();
+    let good = [scene.elements(0, 8, 8)];
+    let geometry = Geometry::plain(0);
+    let answer = scene.host.at(0);
+    let sum = Action::Sum { value, filter: None, answer };
+    let refused = |what: &str, sources: &[Elements], geometry: Geometry, action: Action<'_>| {
+        let compute = Compute { program: &program, sources, geometry, action };
+        assert_refused(what, scene.queue.compute(&compute), ErrorKind::InvalidArgument);
+    };
+    refused("no sources", &[], geometry, sum);
+    refused("too many sources", &[good[0]; 9], geometry, sum);
+    refused("different lengths", &[good[0], scene.elements(512, 9, 8)], geometry, sum);
+    refused("a field outside", &[scene.elements(0, 8, 7)], geometry, sum);
+    refused("elements outside", &[scene.elements(1000, 8, 8)], geometry, sum);
+    refused("stride 0", &[scene.elements(0, 8, 0)], geometry, sum);
+    refused("pages of nothing", &good, Geometry { page_len: 0, ..geometry }, sum);
+    refused("no channels", &good, Geometry { channels: 0, ..geometry }, sum);
+    refused("a sum of bools", &good, geometry, Action::Sum { value: truth, filter: None, answer });
+    refused("a filter of numbers", &good, geometry, Action::Sum { value, filter: Some(value), answer });
+    refused("no such value", &good, geometry, Action::Sum { value: Value(9), filter: None, answer });
+    let find = |predicate, answer| Action::Find { predicate, limit: 1, count_all: true, answer };
+    refused("a number as predicate", &good, geometry, find(value, answer));
+    refused("a crooked answer", &good, geometry, find(truth, scene.host.at(4)));
+    let end = scene.host.bytes() as u64 - 16;
+    refused("an answer outside", &good, geometry, find(truth, scene.host.at(end)));
+    refused("partial results outside", &good, geometry, Action::Sum { value, filter: None, answer: scene.host.at(16) });
+    let bins = |value, bins| Action::Histogram { value, filter: None, bins, answer };
+    refused("no bins", &good, geometry, bins(value, 0));
+    refused("too many bins", &good, geometry, bins(value, Compute::BINS_MAX + 1));
+    refused("bins of bytes", &good, geometry, bins(byte, 10));
+    let store = |value, source, offset| Store { value, source, offset };
+    fn stores(stores: &[Store], filter: Option<Value>) -> Action<'_> {
+        Action::Store { stores, filter }
+    }
+    refused("no stores", &good, geometry, stores(&[], None));
+    refused("a store of a bool", &good, geometry, stores(&[store(truth, 0, 0)], None));
+    refused("a store outside", &good, geometry, stores(&[store(value, 0, 5)], None));
+    refused("a store nowhere", &good, geometry, stores(&[store(value, 1, 0)], None));
+    let twice = [store(value, 0, 0), store(byte, 0, 3)];
+    refused("two stores to one byte", &good, geometry, stores(&twice, None));
+    let crossed = [good[0], scene.elements(4, 8, 8)];
+    refused("a target that overlaps", &crossed, geometry, stores(&[store(value, 1, 0)], None));
+    scene.compute(&Compute { program: &program, sources: &crossed, geometry, action: sum }, "sources that overlap");
+    scene.assert_as_expected("malformed computations");
+}

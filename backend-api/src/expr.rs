@@ -1,0 +1,40 @@
+//! Expressions over the fields of elements, and what a device can be asked to do with them.
+//!
+//! A [`Program`] is a list of [`Instruction`]s, each of which gives one value of one [`Type`] and refers to values
+//! before it. It is evaluated once for each element of one or several [sources](crate::Elements) of the same length; a
+//! [`Compute`] request says what becomes of the values: indices of matches, sums, extremes, a histogram, or fields
+//! written back.
+//!
+//! # Arithmetic
+//!
+//! All backends give the same results, bit by bit, except for the bits of a NaN:
+//!
+//! | operation | integers | floating point |
+//! |---|---|---|
+//! | `Add`, `Sub`, `Mul`, `Neg` | wrap | rounded to nearest even; never fused |
+//! | `Abs` | wraps: the least number stays | clears the sign |
+//! | `Div` | towards zero; `a / 0` is 0; the least number divided by -1 is itself | IEEE 754, rounded to nearest even |
+//! | `Rem` | sign of the dividend; `a % 0` is `a`; the least number modulo -1 is 0 | refused |
+//! | `Min`, `Max` | as expected | of a NaN and a number the number; of zeros the second |
+//! | `And`, `Or`, `Xor`, `Not` | bit by bit; of bools, logical | refused |
+//! | `Shl`, `Shr` | by the second operand modulo the width; `Shr` keeps the sign of signed numbers | refused |
+//! | comparisons | as expected | IEEE 754: with a NaN only `Ne` holds |
+//! | casts | as Rust's `as`: integers wrap, floats saturate to integers and NaN becomes 0 | rounded to nearest even |
+//!
+//! Subnormal numbers are kept.
+
+mod check;
+mod compute;
+mod naive;
+mod number;
+mod owned;
+mod program;
+mod types;
+
+pub(crate) use check::check;
+pub use compute::{Action, Compute, Geometry, Partial, Store};
+pub use naive::{evaluate, evaluate_all};
+pub use number::{Integer, Number};
+pub use owned::OwnedCompute;
+pub use program::{Binary, Instruction, Program, Unary, Value};
+pub use types::Type;

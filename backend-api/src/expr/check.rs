@@ -1,0 +1,126 @@
+//! The check of a request, apart from where its memory ends.
+
+use super::{Action, Compute, Instruction, Type, Value};
+use crate::{Error, ErrorKind, Extents, Result};
+
+const OPERATION: &str = "compute";
+
+pub(crate) fn check<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Result<()> {
+    check_sources(extents, compute)?;
+    check_fields(compute)?;
+    check_action(compute)?;
+    let geometry = compute.geometry;
+    if geometry.page_len == 0 || geometry.channels == 0 {
+        return Err(invalid("a geometry has pages of one element and one channel at least".into()));
+    }
+    if let Some(answer) = compute.answer() {
+        if !answer.offset.is_multiple_of(8) {
+            let detail = "answer: the offset is not a multiple of 8".into();
+            return Err(invalid(detail).with_offset(answer.offset));
+        }
+        extents.check_host(OPERATION, answer, compute.answer_bytes())?;
+    }
+    Ok(())
+}
+
+fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Result<()> {
+    let number = compute.sources.len();
+    if !(1..=Compute::SOURCES_MAX).contains(&number) {
+        let most = Compute::SOURCES_MAX;
+        return Err(invalid(format!("{number} sources, 1 to {most} are possible")));
+    }
+    for source in compute.sources {
+        extents.check_elements(OPERATION, source)?;
+        if source.count != compute.count() {
+            let (one, other) = (compute.count(), source.count);
+            return Err(invalid(format!("sources of {one} and of {other} elements")));
+        }
+    }
+    for written in compute.sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)).map(|(_, source)| source) {
+        for other in compute.sources {
+            let same = written.start == other.start && written.stride == other.stride;
+            let (a, b) = (written.start.offset, other.start.offset);
+            // Checked not to overflow.
+            let apart = written.start.buffer != other.start.buffer
+                || a + written.count * written.stride <= b
+                || b + other.count * other.stride <= a;
+            if !same && !apart {
+                return Err(invalid("a source that is written to overlaps with another one".into())
+                    .with_offset(a)
+                    .with_bytes(written.count * written.stride));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether so many bytes at an offset of an element are inside of it.
+fn check_inside(compute: &Compute<'_>, source: u8, offset: u32, of: Type) -> Result<()> {
+    let Some(elements) = compute.sources.get(usize::from(source)) else {
+        return Err(invalid(format!("there is no source {source}")));
+    };
+    if u64::from(offset) + u64::from(of.bytes()) > elements.stride {
+        let detail = format!("the field leaves its element of {} bytes", elements.stride);
+        return Err(invalid(detail).with_offset(offset.into()).with_bytes(of.bytes().into()));
+    }
+    Ok(())
+}
+
+fn check_fields(compute: &Compute<'_>) -> Result<()> {
+    compute.program.instructions().iter().try_for_each(|instruction| match *instruction {
+        Instruction::Field { source, offset, of } => check_inside(compute, source, offset, of),
+        _ => Ok(()),
+    })
+}
+
+fn check_action(compute: &Compute<'_>) -> Result<()> {
+    let type_of = |value: Value| {
+        let found = compute.program.type_of(value);
+        found.ok_or_else(|| invalid(format!("the program has no value {}", value.0)))
+    };
+    let wanted = |value: Value, fits: &dyn Fn(Type) -> bool, what: &str| {
+        let found = type_of(value)?;
+        if fits(found) { Ok(()) } else { Err(invalid(format!("{what} is wanted, value {} is {found}", value.0))) }
+    };
+    let truth = |value: Value| wanted(value, &|of| of == Type::Bool, "a bool");
+    let number = |value: Value| wanted(value, &|of| of != Type::Bool, "a number");
+    match compute.action {
+        Action::Find { predicate, .. } => truth(predicate),
+        Action::Sum { value, filter, .. } | Action::Extremes { value, filter, .. } => {
+            number(value)?;
+            filter.map_or(Ok(()), truth)
+        }
+        Action::Histogram { value, filter, bins, .. } => {
+            wanted(value, &|of| of == Type::U32, "a u32")?;
+            if !(1..=Compute::BINS_MAX).contains(&bins) {
+                return Err(invalid(format!("{bins} bins, 1 to {} are possible", Compute::BINS_MAX)));
+            }
+            filter.map_or(Ok(()), truth)
+        }
+        Action::Store { stores, filter } => {
+            if !(1..=Compute::STORES_MAX).contains(&stores.len()) {
+                let most = Compute::STORES_MAX;
+                return Err(invalid(format!("{} stores, 1 to {most} are possible", stores.len())));
+            }
+            for (at, store) in stores.iter().enumerate() {
+                number(store.value)?;
+                let of = type_of(store.value)?;
+                check_inside(compute, store.source, store.offset, of)?;
+                for other in &stores[..at] {
+                    let one = &compute.sources[usize::from(store.source)];
+                    let two = &compute.sources[usize::from(other.source)];
+                    let (a, b) = (u64::from(store.offset), u64::from(other.offset));
+                    let bytes = u64::from(type_of(other.value)?.bytes());
+                    if one.start == two.start && a < b + bytes && b < a + u64::from(of.bytes()) {
+                        return Err(invalid("two stores to the same bytes".into()).with_offset(a));
+                    }
+                }
+            }
+            filter.map_or(Ok(()), truth)
+        }
+    }
+}
+
+fn invalid(detail: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, OPERATION).with_detail(detail)
+}

@@ -1,0 +1,273 @@
+//! What a device is asked to do with the values of a program.
+
+use super::{Program, Value};
+use crate::{Elements, HostSpan, Search};
+
+/// How the number of an element within a request becomes its index: elements are counted on from `first` through
+/// pages that are dealt out to `channels` in turn, of which this is number `channel`.
+///
+/// ```
+/// use backend_api::expr::Geometry;
+/// let second_of_three = Geometry { first: 0, page_len: 10, channel: 1, channels: 3 };
+/// assert_eq!((second_of_three.index(9), second_of_three.index(10)), (19, 40));
+/// assert_eq!(Geometry::plain(5).index(7), 12);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Geometry {
+    /// How many elements of the channel come before element 0 of the request.
+    pub first: u64,
+    /// Elements of a page; at least 1.
+    pub page_len: u64,
+    /// Which channel.
+    pub channel: u64,
+    /// How many channels there are; at least 1.
+    pub channels: u64,
+}
+
+impl Geometry {
+    /// Elements that follow one another, the first of which has the index `first`.
+    #[must_use]
+    pub const fn plain(first: u64) -> Self {
+        Self { first, page_len: 1 << 63, channel: 0, channels: 1 }
+    }
+
+    /// The index of element number `number` of the request. Wraps.
+    #[must_use]
+    pub const fn index(&self, number: u64) -> u64 {
+        let at = self.first.wrapping_add(number);
+        let page = (at / self.page_len).wrapping_mul(self.channels).wrapping_add(self.channel);
+        page.wrapping_mul(self.page_len).wrapping_add(at % self.page_len)
+    }
+}
+
+/// Writes a value to a field of each element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Store {
+    /// What is written; not a bool.
+    pub value: Value,
+    /// To which source.
+    pub source: u8,
+    /// Bytes from the start of the element.
+    pub offset: u32,
+}
+
+/// What becomes of the values.
+///
+/// Answers go to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's byte order;
+/// [`Compute::answer_bytes`] says how long they are. A `filter` is a bool: only elements for which it is true count.
+#[derive(Clone, Copy, Debug)]
+pub enum Action<'a> {
+    /// The numbers of the elements for which a bool is true, as for [`Search`].
+    Find {
+        /// The bool.
+        predicate: Value,
+        /// How many numbers are wanted at most; 0 only counts.
+        limit: u64,
+        /// Whether the total must be exact.
+        count_all: bool,
+        /// Where the answer goes.
+        answer: HostSpan,
+    },
+    /// The sum of a number, as [`Partial`]s: integers exactly, `F32` and `F64` in `f64`.
+    Sum {
+        /// The number.
+        value: Value,
+        /// Which elements count.
+        filter: Option<Value>,
+        /// Where the answer goes.
+        answer: HostSpan,
+    },
+    /// The least and the greatest of a number, and which elements have them first, as [`Partial`]s. NaNs do not count.
+    Extremes {
+        /// The number.
+        value: Value,
+        /// Which elements count.
+        filter: Option<Value>,
+        /// Whether the least is wanted. What a [`Partial`] says of an extreme that is not wanted is not said.
+        least: bool,
+        /// Whether the greatest is wanted.
+        greatest: bool,
+        /// Where the answer goes.
+        answer: HostSpan,
+    },
+    /// How many elements have each number below `bins`: so many 64-bit numbers.
+    Histogram {
+        /// The number, a `U32`; what is not below `bins` does not count.
+        value: Value,
+        /// Which elements count.
+        filter: Option<Value>,
+        /// How many bins: 1 to [`Compute::BINS_MAX`].
+        bins: u32,
+        /// Where the answer goes.
+        answer: HostSpan,
+    },
+    /// Fields are written. All fields of an element are read before the first is written. Whole elements may be read and
+    /// written for that, so nothing else may write to them meanwhile.
+    Store {
+        /// What goes where: 1 to [`Compute::STORES_MAX`]; no two to the same bytes.
+        stores: &'a [Store],
+        /// Which elements are written.
+        filter: Option<Value>,
+    },
+}
+
+/// Evaluates a program for each of some elements.
+///
+/// Everything but the memory is copied before the call returns.
+#[derive(Clone, Copy, Debug)]
+pub struct Compute<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// What its fields are read from, and written to: 1 to [`Compute::SOURCES_MAX`], all with the same number of
+    /// elements. A source that is written to either begins where another one does and has its stride, or does not overlap
+    /// with it.
+    pub sources: &'a [Elements],
+    /// Which index the elements have.
+    pub geometry: Geometry,
+    /// What becomes of the values.
+    pub action: Action<'a>,
+}
+
+impl Compute<'_> {
+    /// The most sources.
+    pub const SOURCES_MAX: usize = 8;
+    /// The most stores.
+    pub const STORES_MAX: usize = 8;
+    /// The most bins of a histogram.
+    pub const BINS_MAX: u32 = 4096;
+    /// The most [`Partial`]s of an answer.
+    pub const PARTIALS_MAX: u64 = 4096;
+
+    /// How many elements there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.sources.first().map_or(0, |source| source.count)
+    }
+
+    /// Whether the source of this number is written to.
+    #[must_use]
+    pub fn writes(&self, source: usize) -> bool {
+        matches!(self.action, Action::Store { stores, .. } if stores.iter().any(|store| usize::from(store.source) == source))
+    }
+
+    /// How many bytes the elements of all sources have.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.sources.iter().fold(0, |sum, source| sum.saturating_add(source.count.saturating_mul(source.stride)))
+    }
+
+    /// Where the answer goes, if there is one.
+    #[must_use]
+    pub fn answer(&self) -> Option<HostSpan> {
+        match self.action {
+            Action::Find { answer, .. }
+            | Action::Sum { answer, .. }
+            | Action::Extremes { answer, .. }
+            | Action::Histogram { answer, .. } => Some(answer),
+            Action::Store { .. } => None,
+        }
+    }
+
+    /// How much room the answer needs, in bytes.
+    #[must_use]
+    pub fn answer_bytes(&self) -> u64 {
+        match self.action {
+            Action::Find { limit, .. } => Search::answer_bytes(limit.min(self.count())),
+            Action::Sum { .. } | Action::Extremes { .. } => Self::partials_bytes(),
+            Action::Histogram { bins, .. } => u64::from(bins) * 8,
+            Action::Store { .. } => 0,
+        }
+    }
+
+    /// How much room an answer of [`Partial`]s needs, in bytes.
+    #[must_use]
+    pub const fn partials_bytes() -> u64 {
+        8 + Self::PARTIALS_MAX * Partial::BYTES
+    }
+
+    /// The values that the action needs.
+    #[must_use]
+    pub fn results(&self) -> Vec<Value> {
+        match self.action {
+            Action::Find { predicate, .. } => vec![predicate],
+            Action::Sum { value, filter, .. }
+            | Action::Extremes { value, filter, .. }
+            | Action::Histogram { value, filter, .. } => [Some(value), filter].into_iter().flatten().collect(),
+            Action::Store { stores, filter } => {
+                stores.iter().map(|store| store.value).chain(filter).collect()
+            }
+        }
+    }
+
+    /// Whether the program's index is among what the action needs.
+    #[must_use]
+    pub fn needs_index(&self) -> bool {
+        let needed = self.program.needed(&self.results());
+        let instructions = self.program.instructions().iter();
+        instructions.zip(needed).any(|(one, needed)| needed && matches!(one, super::Instruction::Index))
+    }
+}
+
+/// What a part of the elements came to. An answer is a list of them, after their number: each part's elements come from
+/// all over the request, but which ones depends on the device and the number of elements alone.
+///
+/// | action | words |
+/// |---|---|
+/// | `Sum` of integers | 0, 1: the sum, as `i128`, low half first |
+/// | `Sum` of floats | 0: the sum, as `f64` |
+/// | `Extremes` | 0, 1: [key](super::Type::key) of the least and the number of the first element that has it; 2, 3: of the greatest |
+///
+/// Of a part in which nothing counted, words of `Extremes` hold anything.
+///
+/// ```
+/// use backend_api::expr::{Partial, Type};
+/// let one = Partial { count: 2, words: [5_u64, 0, 0, 0] };
+/// let other = Partial { count: 1, words: [-1_i128 as u64, u64::MAX, 0, 0] };
+/// assert_eq!(Partial::sum_of_integers(&[one, other]), 4);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Partial {
+    /// How many elements counted.
+    pub count: u64,
+    /// What they came to.
+    pub words: [u64; 4],
+}
+
+impl Partial {
+    /// Its length in an answer.
+    pub const BYTES: u64 = 40;
+
+    /// The partial results of an answer.
+    #[must_use]
+    pub fn list(answer: &[u64]) -> Vec<Self> {
+        let Some((&number, rest)) = answer.split_first() else { return Vec::new() };
+        let one = |words: &[u64; 5]| Self { count: words[0], words: [words[1], words[2], words[3], words[4]] };
+        rest.as_chunks().0.iter().take(number as usize).map(one).collect()
+    }
+
+    /// The sum of sums of integers. Exact unless it leaves 128 bits.
+    #[must_use]
+    pub fn sum_of_integers(list: &[Self]) -> i128 {
+        let one = |part: &Self| (u128::from(part.words[1]) << 64 | u128::from(part.words[0])) as i128;
+        list.iter().map(one).fold(0, i128::wrapping_add)
+    }
+
+    /// The sum of sums of floats, in their order.
+    #[must_use]
+    pub fn sum_of_floats(list: &[Self]) -> f64 {
+        list.iter().map(|part| f64::from_bits(part.words[0])).fold(0.0, |sum, part| sum + part)
+    }
+
+    /// The [key](super::Type::key) of the least and the number of the first element that has it, if anything counted.
+    #[must_use]
+    pub fn least(list: &[Self]) -> Option<(u64, u64)> {
+        list.iter().filter(|part| part.count > 0).map(|part| (part.words[0], part.words[1])).min()
+    }
+
+    /// The [key](super::Type::key) of the greatest and the number of the first element that has it, if anything counted.
+    #[must_use]
+    pub fn greatest(list: &[Self]) -> Option<(u64, u64)> {
+        let parts = list.iter().filter(|part| part.count > 0).map(|part| (part.words[2], part.words[3]));
+        parts.max_by_key(|&(key, number)| (key, std::cmp::Reverse(number)))
+    }
+}

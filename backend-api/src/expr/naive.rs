@@ -1,0 +1,193 @@
+//! Evaluation of one element after the other: what all backends are measured against.
+
+use super::{Binary, Integer, Instruction, Number, Program, Type, Unary, Value};
+
+/// Calls a macro-like closure body with the Rust type of a number.
+macro_rules! by_number {
+    ($of:expr, $T:ident => $body:expr, _ => $else:expr) => {
+        match $of {
+            Type::U8 => { type $T = u8; $body }
+            Type::U16 => { type $T = u16; $body }
+            Type::U32 => { type $T = u32; $body }
+            Type::U64 => { type $T = u64; $body }
+            Type::I8 => { type $T = i8; $body }
+            Type::I16 => { type $T = i16; $body }
+            Type::I32 => { type $T = i32; $body }
+            Type::I64 => { type $T = i64; $body }
+            Type::F32 => { type $T = f32; $body }
+            Type::F64 => { type $T = f64; $body }
+            Type::Bool => $else,
+        }
+    };
+}
+
+macro_rules! by_integer {
+    ($of:expr, $T:ident => $body:expr, _ => $else:expr) => {
+        match $of {
+            Type::U8 | Type::Bool => { type $T = u8; $body }
+            Type::U16 => { type $T = u16; $body }
+            Type::U32 => { type $T = u32; $body }
+            Type::U64 => { type $T = u64; $body }
+            Type::I8 => { type $T = i8; $body }
+            Type::I16 => { type $T = i16; $body }
+            Type::I32 => { type $T = i32; $body }
+            Type::I64 => { type $T = i64; $body }
+            Type::F32 | Type::F64 => $else,
+        }
+    };
+}
+
+fn unary(op: Unary, of: Type, a: u64) -> u64 {
+    match op {
+        Unary::Neg => by_number!(of, T => T::from_value(a).negative().to_value(), _ => 0),
+        Unary::Abs => by_number!(of, T => T::from_value(a).absolute().to_value(), _ => 0),
+        Unary::Not => by_integer!(of, T => T::from_value(a).complement().to_value() & of.mask(), _ => 0),
+    }
+}
+
+fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
+    macro_rules! number {
+        ($method:ident) => {
+            by_number!(of, T => T::from_value(a).$method(T::from_value(b)).to_value(), _ => 0)
+        };
+    }
+    macro_rules! integer {
+        ($method:ident) => {
+            by_integer!(of, T => T::from_value(a).$method(T::from_value(b)).to_value(), _ => 0)
+        };
+    }
+    macro_rules! comparison {
+        ($operator:tt) => {
+            by_number!(of, T => u64::from(T::from_value(a) $operator T::from_value(b)), _ => u64::from(a $operator b))
+        };
+    }
+    match op {
+        Binary::Add => number!(plus),
+        Binary::Sub => number!(minus),
+        Binary::Mul => number!(times),
+        Binary::Div => number!(divide),
+        Binary::Min => number!(least),
+        Binary::Max => number!(greatest),
+        Binary::Rem => integer!(remainder),
+        Binary::And => integer!(both),
+        Binary::Or => integer!(either),
+        Binary::Xor => integer!(differing),
+        Binary::Shl => integer!(shift_left),
+        Binary::Shr => integer!(shift_right),
+        Binary::Eq => comparison!(==),
+        Binary::Ne => comparison!(!=),
+        Binary::Lt => comparison!(<),
+        Binary::Le => comparison!(<=),
+    }
+}
+
+fn cast(from: Type, to: Type, a: u64) -> u64 {
+    macro_rules! to {
+        ($x:expr) => {
+            match to {
+                Type::U8 => ($x as u8).to_value(),
+                Type::U16 => ($x as u16).to_value(),
+                Type::U32 => ($x as u32).to_value(),
+                Type::U64 => ($x as u64).to_value(),
+                Type::I8 => ($x as i8).to_value(),
+                Type::I16 => ($x as i16).to_value(),
+                Type::I32 => ($x as i32).to_value(),
+                Type::I64 => ($x as i64).to_value(),
+                Type::F32 => ($x as f32).to_value(),
+                Type::F64 => ($x as f64).to_value(),
+                Type::Bool => 0,
+            }
+        };
+    }
+    by_number!(from, T => { let x = T::from_value(a); to!(x) }, _ => { let x = a as u8; to!(x) })
+}
+
+/// The values of all instructions for one element: its index, and its bytes in each source.
+///
+/// Fields that leave their element, and sources that are missing, read as 0.
+///
+/// ```
+/// use backend_api::expr::{Instruction, Program, Type, evaluate_all};
+/// let program = Program::new(vec![Instruction::Field { source: 0, offset: 1, of: Type::U16 }])?;
+/// assert_eq!(evaluate_all(&program, 0, &[&[9, 1, 2]]), [u16::from_ne_bytes([1, 2]).into()]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[must_use]
+pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u64> {
+    let mut values: Vec<u64> = Vec::with_capacity(program.instructions().len());
+    let of = |value: Value| program.types()[value.at()];
+    for instruction in program.instructions() {
+        let get = |value: Value| values[value.at()];
+        let value = match *instruction {
+            Instruction::Field { source, offset, of } => load(elements, source, offset, of),
+            Instruction::Literal { bits, .. } => bits,
+            Instruction::Index => index,
+            Instruction::Unary { op, of: a } => unary(op, of(a), get(a)),
+            Instruction::Binary { op, left, right } => binary(op, of(left), get(left), get(right)),
+            Instruction::Select { condition, yes, no } => {
+                if get(condition) != 0 { get(yes) } else { get(no) }
+            }
+            Instruction::Cast { of: a, to } => cast(of(a), to, get(a)),
+        };
+        values.push(value);
+    }
+    values
+}
+
+/// One value for one element; see [`evaluate_all`].
+///
+/// ```
+/// use backend_api::expr::{Instruction, Program, Value, evaluate};
+/// assert_eq!(evaluate(&Program::new(vec![Instruction::Index])?, Value(0), 77, &[]), 77);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[must_use]
+pub fn evaluate(program: &Program, value: Value, index: u64, elements: &[&[u8]]) -> u64 {
+    evaluate_all(program, index, elements).get(value.at()).copied().unwrap_or(0)
+}
+
+fn load(elements: &[&[u8]], source: u8, offset: u32, of: Type) -> u64 {
+    let field = elements
+        .get(usize::from(source))
+        .and_then(|element| element.get(offset as usize..)?.get(..of.bytes() as usize));
+    let Some(field) = field else { return 0 };
+    match *field {
+        [a] => a.into(),
+        [a, b] => u16::from_ne_bytes([a, b]).into(),
+        [a, b, c, d] => u32::from_ne_bytes([a, b, c, d]).into(),
+        [a, b, c, d, e, f, g, h] => u64::from_ne_bytes([a, b, c, d, e, f, g, h]),
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn casts_are_those_of_rust() {
+        let float = |x: f64| x.to_bits();
+        assert_eq!(cast(Type::F64, Type::U8, float(300.0)), 255);
+        assert_eq!(cast(Type::F64, Type::I8, float(-1e9)), 0x80);
+        assert_eq!(cast(Type::F64, Type::I64, float(f64::NAN)), 0);
+        assert_eq!(cast(Type::I8, Type::U64, 0xFF), u64::MAX);
+        assert_eq!(cast(Type::I8, Type::I16, 0x80), 0xFF80);
+        assert_eq!(cast(Type::U64, Type::F32, u64::MAX), u64::from((u64::MAX as f32).to_bits()));
+        assert_eq!(cast(Type::Bool, Type::F64, 1), float(1.0));
+    }
+
+    #[test]
+    fn bools_stay_bools() {
+        assert_eq!((unary(Unary::Not, Type::Bool, 1), unary(Unary::Not, Type::Bool, 0)), (0, 1));
+        assert_eq!(binary(Binary::Xor, Type::Bool, 1, 1), 0);
+        assert_eq!(binary(Binary::Ne, Type::Bool, 1, 0), 1);
+    }
+
+    #[test]
+    fn comparisons_with_nan_hold_only_if_different() {
+        let nan = u64::from(f32::NAN.to_bits());
+        for (op, holds) in [(Binary::Eq, 0), (Binary::Ne, 1), (Binary::Lt, 0), (Binary::Le, 0)] {
+            assert_eq!(binary(op, Type::F32, nan, nan), holds);
+        }
+    }
+}

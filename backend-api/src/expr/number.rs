@@ -1,0 +1,243 @@
+//! The arithmetic that all backends keep to, as Rust code.
+
+use super::Type;
+
+/// A number that values can have, with the [arithmetic](super) of expressions.
+///
+/// ```
+/// use backend_api::expr::Number;
+/// assert_eq!((7_i32.divide(0), i32::MIN.divide(-1), f32::NAN.least(1.0)), (0, i32::MIN, 1.0));
+/// ```
+pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'static {
+    /// Which type it is.
+    const TYPE: Type;
+
+    /// The number of these bits; higher ones are ignored.
+    fn from_value(bits: u64) -> Self;
+    /// Its bits, the higher ones zero.
+    fn to_value(self) -> u64;
+    /// The sum.
+    fn plus(self, other: Self) -> Self;
+    /// The difference.
+    fn minus(self, other: Self) -> Self;
+    /// The product.
+    fn times(self, other: Self) -> Self;
+    /// The quotient.
+    fn divide(self, other: Self) -> Self;
+    /// The smaller one.
+    #[inline(always)]
+    fn least(self, other: Self) -> Self {
+        // A NaN is what does not equal itself.
+        if self < other || other.is_nan() { self } else { other }
+    }
+    /// The larger one.
+    #[inline(always)]
+    fn greatest(self, other: Self) -> Self {
+        if self > other || other.is_nan() { self } else { other }
+    }
+    /// The negative.
+    fn negative(self) -> Self;
+    /// The absolute value.
+    fn absolute(self) -> Self;
+    /// Whether it is a NaN.
+    #[inline(always)]
+    #[allow(clippy::eq_op, reason = "only a NaN differs from itself")]
+    fn is_nan(self) -> bool {
+        self != self
+    }
+    /// As `f64`, rounded if need be.
+    fn to_f64(self) -> f64;
+    /// As `i128`; of floats the integer part.
+    fn to_i128(self) -> i128;
+}
+
+/// A [`Number`] without fractions.
+///
+/// ```
+/// use backend_api::expr::Integer;
+/// assert_eq!((7_u8.remainder(0), 1_u8.shift_left(9), (-8_i8).shift_right(1)), (7, 2, -4));
+/// ```
+pub trait Integer: Number {
+    /// The remainder.
+    fn remainder(self, other: Self) -> Self;
+    /// The bits that both have.
+    fn both(self, other: Self) -> Self;
+    /// The bits that any has.
+    fn either(self, other: Self) -> Self;
+    /// The bits that differ.
+    fn differing(self, other: Self) -> Self;
+    /// All other bits.
+    fn complement(self) -> Self;
+    /// Shifted up.
+    fn shift_left(self, by: Self) -> Self;
+    /// Shifted down.
+    fn shift_right(self, by: Self) -> Self;
+}
+
+macro_rules! integers {
+    ($($T:ident $unsigned:ident $Type:ident $absolute:expr;)*) => { $(
+        impl Number for $T {
+            const TYPE: Type = Type::$Type;
+
+            #[inline(always)]
+            fn from_value(bits: u64) -> Self {
+                bits as Self
+            }
+            #[inline(always)]
+            fn to_value(self) -> u64 {
+                self as $unsigned as u64
+            }
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self.wrapping_add(other)
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self.wrapping_sub(other)
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self.wrapping_mul(other)
+            }
+            #[inline(always)]
+            fn divide(self, other: Self) -> Self {
+                if other == 0 { 0 } else { self.wrapping_div(other) }
+            }
+            #[inline(always)]
+            fn negative(self) -> Self {
+                self.wrapping_neg()
+            }
+            #[inline(always)]
+            fn absolute(self) -> Self {
+                let absolute: fn($T) -> $T = $absolute;
+                absolute(self)
+            }
+            #[inline(always)]
+            fn is_nan(self) -> bool {
+                false
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self as f64
+            }
+            #[inline(always)]
+            fn to_i128(self) -> i128 {
+                self as i128
+            }
+        }
+
+        impl Integer for $T {
+            #[inline(always)]
+            fn remainder(self, other: Self) -> Self {
+                if other == 0 { self } else { self.wrapping_rem(other) }
+            }
+            #[inline(always)]
+            fn both(self, other: Self) -> Self {
+                self & other
+            }
+            #[inline(always)]
+            fn either(self, other: Self) -> Self {
+                self | other
+            }
+            #[inline(always)]
+            fn differing(self, other: Self) -> Self {
+                self ^ other
+            }
+            #[inline(always)]
+            fn complement(self) -> Self {
+                !self
+            }
+            #[inline(always)]
+            fn shift_left(self, by: Self) -> Self {
+                self.wrapping_shl(by as u32)
+            }
+            #[inline(always)]
+            fn shift_right(self, by: Self) -> Self {
+                self.wrapping_shr(by as u32)
+            }
+        }
+    )* };
+}
+integers! {
+    u8 u8 U8 |x| x;
+    u16 u16 U16 |x| x;
+    u32 u32 U32 |x| x;
+    u64 u64 U64 |x| x;
+    i8 u8 I8 i8::wrapping_abs;
+    i16 u16 I16 i16::wrapping_abs;
+    i32 u32 I32 i32::wrapping_abs;
+    i64 u64 I64 i64::wrapping_abs;
+}
+
+macro_rules! floats {
+    ($($T:ident $bits:ident $Type:ident;)*) => { $(
+        impl Number for $T {
+            const TYPE: Type = Type::$Type;
+
+            #[inline(always)]
+            fn from_value(bits: u64) -> Self {
+                Self::from_bits(bits as $bits)
+            }
+            #[inline(always)]
+            fn to_value(self) -> u64 {
+                self.to_bits().into()
+            }
+            #[inline(always)]
+            fn plus(self, other: Self) -> Self {
+                self + other
+            }
+            #[inline(always)]
+            fn minus(self, other: Self) -> Self {
+                self - other
+            }
+            #[inline(always)]
+            fn times(self, other: Self) -> Self {
+                self * other
+            }
+            #[inline(always)]
+            fn divide(self, other: Self) -> Self {
+                self / other
+            }
+            #[inline(always)]
+            fn negative(self) -> Self {
+                -self
+            }
+            #[inline(always)]
+            fn absolute(self) -> Self {
+                self.abs()
+            }
+            #[inline(always)]
+            fn to_f64(self) -> f64 {
+                self.into()
+            }
+            #[inline(always)]
+            fn to_i128(self) -> i128 {
+                self as i128
+            }
+        }
+    )* };
+}
+floats! {
+    f32 u32 F32;
+    f64 u64 F64;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_traps() {
+        assert_eq!((5_u8.divide(0), 5_u8.remainder(0)), (0, 5));
+        assert_eq!((i64::MIN.divide(-1), i64::MIN.remainder(-1)), (i64::MIN, 0));
+        assert_eq!((i8::MIN.absolute(), i8::MIN.negative()), (i8::MIN, i8::MIN));
+        assert_eq!((1_i16.shift_left(-1), 255_u8.shift_right(9)), (i16::MIN, 127));
+    }
+
+    #[test]
+    fn extremes_pass_over_nan_and_take_the_second_zero() {
+        assert_eq!((f32::NAN.least(2.0), 2.0_f32.least(f32::NAN)), (2.0, 2.0));
+        assert!(f32::NAN.greatest(f32::NAN).is_nan());
+        assert!((-0.0_f64).least(0.0).is_sign_positive() && 0.0_f64.greatest(-0.0).is_sign_negative());
+    }
+}

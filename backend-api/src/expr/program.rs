@@ -1,0 +1,291 @@
+//! Programs: lists of instructions that were checked.
+
+use super::Type;
+use crate::{Error, ErrorKind, Result};
+
+/// The number of an instruction, as a name of the value that it gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub u16);
+
+impl Value {
+    /// Its place among the instructions.
+    #[must_use]
+    pub const fn at(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// An operation on one value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Unary {
+    /// The negative of a number.
+    Neg,
+    /// The absolute value of a number.
+    Abs,
+    /// All other bits of an integer; the opposite of a bool.
+    Not,
+}
+
+/// An operation on two values of one type.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Binary {
+    /// Sum of numbers.
+    Add,
+    /// Difference of numbers.
+    Sub,
+    /// Product of numbers.
+    Mul,
+    /// Quotient of numbers.
+    Div,
+    /// Remainder of integers.
+    Rem,
+    /// The smaller number.
+    Min,
+    /// The larger number.
+    Max,
+    /// Bits, or bools, that both have.
+    And,
+    /// Bits, or bools, that any has.
+    Or,
+    /// Bits, or bools, that differ.
+    Xor,
+    /// An integer shifted up.
+    Shl,
+    /// An integer shifted down.
+    Shr,
+    /// Whether numbers or bools are equal.
+    Eq,
+    /// Whether they differ.
+    Ne,
+    /// Whether the first number is less.
+    Lt,
+    /// Whether the first number is less or equal.
+    Le,
+}
+
+impl Binary {
+    /// Whether it gives a bool whatever its operands are.
+    #[must_use]
+    pub const fn is_comparison(self) -> bool {
+        matches!(self, Self::Eq | Self::Ne | Self::Lt | Self::Le)
+    }
+
+    const fn takes(self, of: Type) -> bool {
+        match self {
+            Self::Add | Self::Sub | Self::Mul | Self::Div | Self::Min | Self::Max | Self::Lt | Self::Le => {
+                !matches!(of, Type::Bool)
+            }
+            Self::Rem | Self::Shl | Self::Shr => of.is_integer(),
+            Self::And | Self::Or | Self::Xor => !of.is_float(),
+            Self::Eq | Self::Ne => true,
+        }
+    }
+}
+
+/// One step of a program. Values that it refers to must come from instructions before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Instruction {
+    /// A field of the element: of source number `source`, `offset` bytes from its start, of any type but bool.
+    Field {
+        /// Which source.
+        source: u8,
+        /// Bytes from the start of the element.
+        offset: u32,
+        /// The field's type.
+        of: Type,
+    },
+    /// A constant.
+    Literal {
+        /// Its type.
+        of: Type,
+        /// Its bits.
+        bits: u64,
+    },
+    /// The index of the element, a `U64`; see [`Geometry`](super::Geometry).
+    Index,
+    /// An operation on one value.
+    Unary {
+        /// Which.
+        op: Unary,
+        /// Of what.
+        of: Value,
+    },
+    /// An operation on two values of the same type.
+    Binary {
+        /// Which.
+        op: Binary,
+        /// The first operand.
+        left: Value,
+        /// The second operand.
+        right: Value,
+    },
+    /// One of two values of the same type.
+    Select {
+        /// A bool.
+        condition: Value,
+        /// What is chosen if it is true.
+        yes: Value,
+        /// What is chosen if it is false.
+        no: Value,
+    },
+    /// A value as another type of number. Bools become 0 and 1; nothing becomes a bool.
+    Cast {
+        /// What is cast.
+        of: Value,
+        /// To which type.
+        to: Type,
+    },
+}
+
+/// Instructions that were checked: types fit, references lead back.
+///
+/// ```
+/// use backend_api::expr::{Binary, Instruction, Program, Type, Value};
+/// let program = Program::new(vec![
+///     Instruction::Field { source: 0, offset: 4, of: Type::U32 },
+///     Instruction::Literal { of: Type::U32, bits: 7 },
+///     Instruction::Binary { op: Binary::Lt, left: Value(0), right: Value(1) },
+/// ])?;
+/// assert_eq!(program.type_of(Value(2)), Some(Type::Bool));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Program {
+    instructions: Box<[Instruction]>,
+    types: Box<[Type]>,
+}
+
+impl Program {
+    /// The longest program, in instructions.
+    pub const INSTRUCTIONS_MAX: usize = 256;
+
+    /// A program of these instructions.
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are too many, if a type does not fit, or if a value is
+    /// referred to that is not there yet.
+    pub fn new(instructions: Vec<Instruction>) -> Result<Self> {
+        if instructions.len() > Self::INSTRUCTIONS_MAX {
+            let detail =
+                format!("{} instructions, at most {} are possible", instructions.len(), Self::INSTRUCTIONS_MAX);
+            return Err(invalid(detail));
+        }
+        let mut types: Vec<Type> = Vec::with_capacity(instructions.len());
+        for (at, instruction) in instructions.iter().enumerate() {
+            let found = type_of(&types, *instruction)
+                .ok_or_else(|| invalid(format!("instruction {at} is mistyped: {instruction:?}")))?;
+            types.push(found);
+        }
+        Ok(Self { instructions: instructions.into(), types: types.into() })
+    }
+
+    /// Its instructions.
+    #[must_use]
+    pub fn instructions(&self) -> &[Instruction] {
+        &self.instructions
+    }
+
+    /// The types of all values.
+    #[must_use]
+    pub fn types(&self) -> &[Type] {
+        &self.types
+    }
+
+    /// The type of a value; `None` if there is none of this number.
+    #[must_use]
+    pub fn type_of(&self, value: Value) -> Option<Type> {
+        self.types.get(value.at()).copied()
+    }
+
+    /// Which instructions these values depend on, themselves included, by number.
+    ///
+    /// ```
+    /// use backend_api::expr::{Instruction, Program, Type, Value};
+    /// let program = Program::new(vec![Instruction::Index, Instruction::Literal { of: Type::U8, bits: 1 }])?;
+    /// assert_eq!(program.needed(&[Value(1)]), [false, true]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn needed(&self, values: &[Value]) -> Vec<bool> {
+        let mut needed = vec![false; self.instructions.len()];
+        for value in values {
+            if let Some(place) = needed.get_mut(value.at()) {
+                *place = true;
+            }
+        }
+        for at in (0..needed.len()).rev() {
+            if needed[at] {
+                self.instructions[at].each_operand(|value| needed[value.at()] = true);
+            }
+        }
+        needed
+    }
+}
+
+impl Instruction {
+    /// Calls `visit` for each value that it refers to.
+    pub fn each_operand(self, mut visit: impl FnMut(Value)) {
+        match self {
+            Self::Field { .. } | Self::Literal { .. } | Self::Index => {}
+            Self::Unary { of, .. } | Self::Cast { of, .. } => visit(of),
+            Self::Binary { left, right, .. } => [left, right].into_iter().for_each(visit),
+            Self::Select { condition, yes, no } => [condition, yes, no].into_iter().for_each(visit),
+        }
+    }
+}
+
+fn type_of(types: &[Type], instruction: Instruction) -> Option<Type> {
+    let known = |value: Value| types.get(value.at()).copied();
+    match instruction {
+        Instruction::Field { of, .. } => (of != Type::Bool).then_some(of),
+        Instruction::Literal { of, bits } => (bits & !of.mask() == 0).then_some(of),
+        Instruction::Index => Some(Type::U64),
+        Instruction::Unary { op, of } => {
+            let of = known(of)?;
+            let fits = match op {
+                Unary::Neg => of.is_signed() || of.is_float(),
+                Unary::Abs => of != Type::Bool,
+                Unary::Not => !of.is_float(),
+            };
+            fits.then_some(of)
+        }
+        Instruction::Binary { op, left, right } => {
+            let of = known(left)?;
+            let fits = known(right)? == of && op.takes(of);
+            fits.then_some(if op.is_comparison() { Type::Bool } else { of })
+        }
+        Instruction::Select { condition, yes, no } => {
+            let of = known(yes)?;
+            (known(condition)? == Type::Bool && known(no)? == of).then_some(of)
+        }
+        Instruction::Cast { of, to } => known(of).filter(|_| to != Type::Bool).map(|_| to),
+    }
+}
+
+fn invalid(detail: String) -> Error {
+    Error::new(ErrorKind::InvalidArgument, "program").with_detail(detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistyped_instructions_are_refused() {
+        let literal = |of| Instruction::Literal { of, bits: 1 };
+        let pair = |a, b, op| {
+            let last = Instruction::Binary { op, left: Value(0), right: Value(1) };
+            Program::new(vec![literal(a), literal(b), last])
+        };
+        assert!(pair(Type::U8, Type::U8, Binary::Add).is_ok());
+        assert!(pair(Type::U8, Type::I8, Binary::Add).is_err());
+        assert!(pair(Type::Bool, Type::Bool, Binary::Add).is_err());
+        assert!(pair(Type::Bool, Type::Bool, Binary::And).is_ok());
+        assert!(pair(Type::F32, Type::F32, Binary::Rem).is_err());
+        assert!(pair(Type::F64, Type::F64, Binary::Xor).is_err());
+        assert!(Program::new(vec![Instruction::Unary { op: Unary::Not, of: Value(0) }]).is_err());
+        assert!(Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::Bool }]).is_err());
+        assert!(Program::new(vec![Instruction::Literal { of: Type::U8, bits: 256 }]).is_err());
+        assert!(Program::new(vec![Instruction::Index; 257]).is_err());
+    }
+}

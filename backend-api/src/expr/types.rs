@@ -1,0 +1,177 @@
+//! The types of values.
+
+use std::fmt;
+
+/// The type of a value.
+///
+/// A value is passed around as 64 bits: integers by their own bits, the higher ones zero; `f32` and `f64` by their bits;
+/// bools as 0 and 1.
+///
+/// ```
+/// use backend_api::expr::Type;
+/// assert_eq!((Type::I16.bytes(), Type::I16.is_signed(), Type::F32.is_float()), (2, true, true));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Type {
+    /// Truth. It is not stored in elements.
+    Bool,
+    /// Unsigned, 8 bits.
+    U8,
+    /// Unsigned, 16 bits.
+    U16,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Unsigned, 64 bits.
+    U64,
+    /// Signed, 8 bits.
+    I8,
+    /// Signed, 16 bits.
+    I16,
+    /// Signed, 32 bits.
+    I32,
+    /// Signed, 64 bits.
+    I64,
+    /// IEEE 754, 32 bits.
+    F32,
+    /// IEEE 754, 64 bits.
+    F64,
+}
+
+impl Type {
+    /// All types of numbers, that is all but [`Bool`](Self::Bool).
+    pub const NUMBERS: [Self; 10] = [
+        Self::U8,
+        Self::U16,
+        Self::U32,
+        Self::U64,
+        Self::I8,
+        Self::I16,
+        Self::I32,
+        Self::I64,
+        Self::F32,
+        Self::F64,
+    ];
+
+    /// Its length in bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u32 {
+        match self {
+            Self::Bool | Self::U8 | Self::I8 => 1,
+            Self::U16 | Self::I16 => 2,
+            Self::U32 | Self::I32 | Self::F32 => 4,
+            Self::U64 | Self::I64 | Self::F64 => 8,
+        }
+    }
+
+    /// Whether it is `F32` or `F64`.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F32 | Self::F64)
+    }
+
+    /// Whether it is a signed integer.
+    #[must_use]
+    pub const fn is_signed(self) -> bool {
+        matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
+    }
+
+    /// Whether it is an integer, signed or not.
+    #[must_use]
+    pub const fn is_integer(self) -> bool {
+        !self.is_float() && !matches!(self, Self::Bool)
+    }
+
+    /// The bits that a value of this type uses.
+    #[must_use]
+    pub const fn mask(self) -> u64 {
+        match self {
+            Self::Bool => 1,
+            _ => u64::MAX >> (64 - 8 * self.bytes()),
+        }
+    }
+
+    /// A number that orders values of this type as an unsigned integer, from its bits. Zeros are equal. What a NaN gives
+    /// is not said.
+    ///
+    /// ```
+    /// use backend_api::expr::Type;
+    /// let key = |x: f32| Type::F32.key(x.to_bits().into());
+    /// assert!(key(-2.0) < key(-1.0) && key(-1.0) < key(0.0) && key(-0.0) == key(0.0) && key(0.0) < key(1e-40));
+    /// ```
+    #[must_use]
+    pub const fn key(self, bits: u64) -> u64 {
+        let top = 1 << (8 * self.bytes() - 1);
+        if self.is_signed() {
+            bits ^ top
+        } else if !self.is_float() {
+            bits
+        } else if bits & !top == 0 {
+            top
+        } else if bits & top != 0 {
+            !bits & self.mask()
+        } else {
+            bits | top
+        }
+    }
+
+    /// The bits of the value that has this [key](Self::key); a zero comes back as +0.
+    ///
+    /// ```
+    /// use backend_api::expr::Type;
+    /// assert_eq!(Type::I8.from_key(Type::I8.key(0xFB)), 0xFB);
+    /// ```
+    #[must_use]
+    pub const fn from_key(self, key: u64) -> u64 {
+        let top = 1 << (8 * self.bytes() - 1);
+        if self.is_signed() {
+            key ^ top
+        } else if !self.is_float() {
+            key
+        } else if key & top != 0 {
+            key & !top
+        } else {
+            !key & self.mask()
+        }
+    }
+}
+
+impl fmt::Display for Type {
+    /// As Rust calls it.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Bool => "bool",
+            Self::U8 => "u8",
+            Self::U16 => "u16",
+            Self::U32 => "u32",
+            Self::U64 => "u64",
+            Self::I8 => "i8",
+            Self::I16 => "i16",
+            Self::I32 => "i32",
+            Self::I64 => "i64",
+            Self::F32 => "f32",
+            Self::F64 => "f64",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_order_values_and_lead_back() {
+        let floats = [f64::NEG_INFINITY, -1e300, -1.0, -5e-324, 0.0, 5e-324, 2.5, f64::INFINITY];
+        let keys: Vec<u64> = floats.iter().map(|x| Type::F64.key(x.to_bits())).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b));
+        for (key, float) in keys.iter().zip(floats) {
+            assert_eq!(Type::F64.from_key(*key), float.to_bits());
+        }
+        assert_eq!(Type::F64.key((-0.0_f64).to_bits()), Type::F64.key(0));
+        for x in i16::MIN..i16::MAX {
+            let key = |x: i16| Type::I16.key(u64::from(x as u16));
+            assert!(key(x) < key(x + 1));
+            assert_eq!(Type::I16.from_key(key(x)), u64::from(x as u16));
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Computations: programs evaluated column by column, in blocks that stay in the first-level cache.
+
+mod columns;
+mod machine;
+mod reduce;
+
+use backend_api::expr::{Action, OwnedCompute, Partial};
+use backend_api::{Compute, Result, racy};
+use parking_lot::Mutex;
+
+use self::machine::{Machine, Plan};
+use self::reduce::{Extremes, Sum};
+use super::each_part;
+use super::waves::{Found, SEARCH_PART_BYTES, Waves};
+use crate::host_memory::Piece;
+use crate::medium::Medium;
+use crate::registry::Place;
+use crate::worker::Crew;
+
+const OPERATION: &str = "compute";
+
+/// A computation, checked.
+#[derive(Debug)]
+pub(crate) struct ComputeJob<M> {
+    /// Where the sources begin.
+    pub sources: Vec<Place<M>>,
+    /// Where the answer goes.
+    pub answer: Option<Place<Piece>>,
+    request: OwnedCompute,
+}
+
+impl<M: Medium> ComputeJob<M> {
+    /// A computation whose names were looked up.
+    pub fn new(compute: &Compute<'_>, sources: Vec<Place<M>>, answer: Option<Place<Piece>>) -> Self {
+        Self { sources, answer, request: OwnedCompute::new(compute) }
+    }
+
+    /// How many bytes it works on.
+    pub fn bytes(&self) -> u64 {
+        self.request.with(|compute| compute.bytes())
+    }
+
+    /// How long the answer is at most.
+    pub fn answer_bytes(&self) -> u64 {
+        self.request.with(|compute| compute.answer_bytes())
+    }
+
+    /// Which bytes may be written, by source.
+    pub fn written(&self) -> Vec<(usize, u64)> {
+        self.request.with(|compute| {
+            let written = (0..compute.sources.len()).filter(|source| compute.writes(*source));
+            written.map(|source| (source, compute.count() * compute.sources[source].stride)).collect()
+        })
+    }
+
+    /// Carries it out.
+    pub fn run(&self, crew: Crew<'_>) -> Result<()> {
+        self.request.with(|compute| {
+            let plan = Plan::new(compute, &self.sources);
+            match compute.action {
+                Action::Find { predicate, limit, count_all, .. } => {
+                    let waves = Waves {
+                        operation: OPERATION,
+                        count: compute.count(),
+                        stride: plan.bytes_each,
+                        limit: limit.min(compute.count()),
+                        count_all,
+                    };
+                    let found = waves.run(crew, &|first, end, room| {
+                        let mut found = Found::default();
+                        let mut machine = Machine::new(&plan);
+                        machine.each_block(first, end, |machine, first, lanes| {
+                            machine.find(predicate, first, lanes, room, &mut found)?;
+                            Ok(count_all || (found.listed.len() as u64) < room)
+                        })?;
+                        Ok(found)
+                    })?;
+                    if let Some(answer) = &self.answer {
+                        // SAFETY: the answer was checked to have room for `limit` indices.
+                        unsafe { Waves::write_answer(answer, &found) };
+                    }
+                    Ok(())
+                }
+                Action::Sum { value, filter, .. } => self.reduce(crew, &plan, |machine, first, end| {
+                    let mut sum = Sum::default();
+                    machine.each_block(first, end, |machine, _, lanes| {
+                        machine.sum(value, filter, lanes, &mut sum);
+                        Ok(true)
+                    })?;
+                    Ok(sum.partial(compute.program.types()[value.at()]))
+                }),
+                Action::Extremes { value, filter, least, greatest, .. } => {
+                    self.reduce(crew, &plan, |machine, first, end| {
+                        let mut extremes = Extremes::default();
+                        machine.each_block(first, end, |machine, first, lanes| {
+                            machine.extremes(value, filter, first, lanes, (least, greatest), &mut extremes);
+                            Ok(true)
+                        })?;
+                        Ok(extremes.partial())
+                    })
+                }
+                Action::Histogram { value, filter, bins, .. } => {
+                    let total = Mutex::new(vec![0_u64; bins as usize]);
+                    each_part(crew, plan.parts(), &|part| {
+                        let (first, end) = plan.part(part);
+                        let mut counts = vec![0_u64; bins as usize];
+                        Machine::new(&plan).each_block(first, end, |machine, _, lanes| {
+                            machine.histogram(value, filter, lanes, &mut counts);
+                            Ok(true)
+                        })?;
+                        total.lock().iter_mut().zip(counts).for_each(|(sum, more)| *sum += more);
+                        Ok(())
+                    })?;
+                    self.write_answer(&total.into_inner());
+                    Ok(())
+                }
+                Action::Store { .. } => each_part(crew, plan.parts(), &|part| {
+                    let (first, end) = plan.part(part);
+                    Machine::new(&plan).each_block(first, end, |machine, first, lanes| {
+                        machine.store(first, lanes)?;
+                        Ok(true)
+                    })
+                }),
+            }
+        })
+    }
+
+    /// One partial result for each part, whichever thread works on it.
+    fn reduce(
+        &self,
+        crew: Crew<'_>,
+        plan: &Plan<'_, M>,
+        part_of: impl Fn(&mut Machine<'_, '_, M>, u64, u64) -> Result<Partial> + Sync,
+    ) -> Result<()> {
+        let partials: Vec<Mutex<Partial>> = (0..plan.parts()).map(|_| Mutex::default()).collect();
+        each_part(crew, plan.parts(), &|part| {
+            let (first, end) = plan.part(part);
+            *partials[part].lock() = part_of(&mut Machine::new(plan), first, end)?;
+            Ok(())
+        })?;
+        let mut words = vec![partials.len() as u64];
+        for partial in partials {
+            let partial = partial.into_inner();
+            words.push(partial.count);
+            words.extend(partial.words);
+        }
+        self.write_answer(&words);
+        Ok(())
+    }
+
+    fn write_answer(&self, words: &[u64]) {
+        if let Some(answer) = &self.answer {
+            // SAFETY: the answer was checked to have room for as much as its action gives at most.
+            unsafe { racy::write(answer.memory.at(answer.offset), bytemuck::cast_slice(words)) };
+        }
+    }
+}
+
+impl<M: Medium> Plan<'_, M> {
+    /// Elements that a thread works on before it looks for more.
+    fn per_part(&self) -> u64 {
+        let most = self.compute.count().div_ceil(Compute::PARTIALS_MAX);
+        (SEARCH_PART_BYTES / self.bytes_each).max(1).max(most)
+    }
+
+    fn parts(&self) -> usize {
+        self.compute.count().div_ceil(self.per_part()) as usize
+    }
+
+    fn part(&self, part: usize) -> (u64, u64) {
+        let first = part as u64 * self.per_part();
+        (first, (first + self.per_part()).min(self.compute.count()))
+    }
+}

@@ -1,0 +1,200 @@
+//! The instructions of a program on columns of values. Plain loops, written so that the compiler vectorises them.
+
+use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
+
+/// The values of one instruction for a block of elements; bools as bytes of 0 and 1.
+#[derive(Debug, Default)]
+pub(super) struct Column(Vec<u64>);
+
+impl Column {
+    pub fn new(of: Type, lanes: usize) -> Self {
+        Self(vec![0; (lanes * of.bytes() as usize).div_ceil(8)])
+    }
+
+    pub fn of<T: bytemuck::Pod>(&self, lanes: usize) -> &[T] {
+        &bytemuck::cast_slice(&self.0)[..lanes]
+    }
+
+    pub fn of_mut<T: bytemuck::Pod>(&mut self, lanes: usize) -> &mut [T] {
+        &mut bytemuck::cast_slice_mut(&mut self.0)[..lanes]
+    }
+
+    pub fn bytes_mut(&mut self) -> &mut [u8] {
+        bytemuck::cast_slice_mut(&mut self.0)
+    }
+
+    /// The same value in all places.
+    pub fn fill(&mut self, of: Type, bits: u64) {
+        macro_rules! fill {
+            ($T:ty) => {
+                bytemuck::cast_slice_mut::<u64, $T>(&mut self.0).fill(bits as $T)
+            };
+        }
+        match of.bytes() {
+            1 => fill!(u8),
+            2 => fill!(u16),
+            4 => fill!(u32),
+            _ => fill!(u64),
+        }
+    }
+}
+
+/// Calls a function that is inlined, compiled for AVX2 where the processor has it.
+macro_rules! wide {
+    ($function:ident($($name:ident: $T:ty),*)) => { wide!($function($($name: $T),*) -> ()) };
+    ($function:ident($($name:ident: $T:ty),*) -> $R:ty) => {{
+        #[cfg(target_arch = "x86_64")]
+        {
+            #[target_feature(enable = "avx2")]
+            fn avx2($($name: $T),*) -> $R {
+                $function($($name),*)
+            }
+            if std::arch::is_x86_feature_detected!("avx2") {
+                // SAFETY: the processor has these vectors.
+                return unsafe { avx2($($name),*) };
+            }
+        }
+        $function($($name),*)
+    }};
+}
+pub(super) use wide;
+
+/// Calls a block with `T` for the Rust type of a number; bools are bytes.
+macro_rules! by_type {
+    ($of:expr, $T:ident => $body:expr) => {
+        match $of {
+            Type::U8 | Type::Bool => { type $T = u8; $body }
+            Type::U16 => { type $T = u16; $body }
+            Type::U32 => { type $T = u32; $body }
+            Type::U64 => { type $T = u64; $body }
+            Type::I8 => { type $T = i8; $body }
+            Type::I16 => { type $T = i16; $body }
+            Type::I32 => { type $T = i32; $body }
+            Type::I64 => { type $T = i64; $body }
+            Type::F32 => { type $T = f32; $body }
+            Type::F64 => { type $T = f64; $body }
+        }
+    };
+}
+pub(super) use by_type;
+
+macro_rules! by_integer {
+    ($of:expr, $T:ident => $body:expr) => {
+        match $of {
+            Type::U8 | Type::Bool => { type $T = u8; $body }
+            Type::U16 => { type $T = u16; $body }
+            Type::U32 => { type $T = u32; $body }
+            Type::U64 => { type $T = u64; $body }
+            Type::I8 => { type $T = i8; $body }
+            Type::I16 => { type $T = i16; $body }
+            Type::I32 => { type $T = i32; $body }
+            Type::I64 => { type $T = i64; $body }
+            // Programs are checked: there is no such operation on floats.
+            Type::F32 | Type::F64 => {}
+        }
+    };
+}
+
+#[inline(always)]
+fn one<A: bytemuck::Pod, R: bytemuck::Pod>(a: &Column, out: &mut Column, lanes: usize, f: impl Fn(A) -> R) {
+    for (out, a) in out.of_mut::<R>(lanes).iter_mut().zip(a.of::<A>(lanes)) {
+        *out = f(*a);
+    }
+}
+
+#[inline(always)]
+fn two<A: bytemuck::Pod, R: bytemuck::Pod>(
+    (a, b): (&Column, &Column),
+    out: &mut Column,
+    lanes: usize,
+    f: impl Fn(A, A) -> R,
+) {
+    let (a, b) = (a.of::<A>(lanes), b.of::<A>(lanes));
+    for ((out, a), b) in out.of_mut::<R>(lanes).iter_mut().zip(a).zip(b) {
+        *out = f(*a, *b);
+    }
+}
+
+#[inline(always)]
+fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
+    match op {
+        Unary::Neg => by_type!(of, T => one(a, out, lanes, <T as Number>::negative)),
+        Unary::Abs => by_type!(of, T => one(a, out, lanes, <T as Number>::absolute)),
+        Unary::Not if of == Type::Bool => one(a, out, lanes, |a: u8| a ^ 1),
+        Unary::Not => by_integer!(of, T => one(a, out, lanes, <T as Integer>::complement)),
+    }
+}
+
+#[inline(always)]
+fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lanes: usize) {
+    match op {
+        Binary::Add => by_type!(of, T => two(pair, out, lanes, <T as Number>::plus)),
+        Binary::Sub => by_type!(of, T => two(pair, out, lanes, <T as Number>::minus)),
+        Binary::Mul => by_type!(of, T => two(pair, out, lanes, <T as Number>::times)),
+        Binary::Div => by_type!(of, T => two(pair, out, lanes, <T as Number>::divide)),
+        Binary::Min => by_type!(of, T => two(pair, out, lanes, <T as Number>::least)),
+        Binary::Max => by_type!(of, T => two(pair, out, lanes, <T as Number>::greatest)),
+        Binary::Rem => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::remainder)),
+        Binary::And => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::both)),
+        Binary::Or => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::either)),
+        Binary::Xor => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::differing)),
+        Binary::Shl => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::shift_left)),
+        Binary::Shr => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::shift_right)),
+        Binary::Eq => by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a == b))),
+        Binary::Ne => by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a != b))),
+        Binary::Lt => by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a < b))),
+        Binary::Le => by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a <= b))),
+    }
+}
+
+#[inline(always)]
+fn cast(from: Type, to: Type, a: &Column, out: &mut Column, lanes: usize) {
+    by_type!(from, A => by_type!(to, R => one(a, out, lanes, |a: A| a as R)));
+}
+
+#[inline(always)]
+fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Column, lanes: usize) {
+    macro_rules! select {
+        ($T:ty) => {{
+            let values = yes.of::<$T>(lanes).iter().zip(no.of::<$T>(lanes));
+            let condition = condition.of::<u8>(lanes);
+            for ((out, condition), (yes, no)) in
+                out.of_mut::<$T>(lanes).iter_mut().zip(condition).zip(values)
+            {
+                *out = if *condition != 0 { *yes } else { *no };
+            }
+        }};
+    }
+    match of.bytes() {
+        1 => select!(u8),
+        2 => select!(u16),
+        4 => select!(u32),
+        _ => select!(u64),
+    }
+}
+
+/// Evaluates those instructions that `needed` names and that compute; columns of fields, literals and indices are there.
+#[inline(always)]
+fn evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize) {
+    let of = |value: Value| program.types()[value.at()];
+    for (at, instruction) in program.instructions().iter().enumerate().filter(|(at, _)| needed[*at]) {
+        let (before, rest) = columns.split_at_mut(at);
+        let (Some(out), get) = (rest.first_mut(), |value: Value| &before[value.at()]) else { return };
+        match *instruction {
+            Instruction::Field { .. } | Instruction::Literal { .. } | Instruction::Index => {}
+            Instruction::Unary { op, of: a } => unary(op, of(a), get(a), out, lanes),
+            Instruction::Binary { op, left, right } => {
+                binary(op, of(left), (get(left), get(right)), out, lanes);
+            }
+            Instruction::Select { condition, yes, no } => {
+                select(of(yes), get(condition), get(yes), get(no), out, lanes);
+            }
+            Instruction::Cast { of: a, to } => cast(of(a), to, get(a), out, lanes),
+        }
+    }
+}
+
+/// Evaluates with the widest vectors that the processor has.
+pub(super) fn evaluate(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize) {
+    wide!(evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize));
+}

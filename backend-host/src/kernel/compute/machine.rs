@@ -1,0 +1,345 @@
+//! A program at work: where its columns come from and where they go.
+
+use backend_api::expr::{Action, Instruction, Store, Type, Value};
+use backend_api::{Compute, Result};
+
+use super::OPERATION;
+use super::columns::{Column, evaluate};
+use super::reduce::{Extremes, Filtered, Sum, count_true};
+use crate::kernel::waves::{Found, no_memory};
+use crate::medium::Medium;
+use crate::registry::Place;
+use crate::short::Word;
+
+/// Elements of a block, if no value has more than four bytes. The columns of a short program stay in a first-level cache.
+const LANES_MAX: usize = 2048;
+/// Elements are not read in larger pieces than this.
+const BLOCK_BYTES: usize = 16 << 10;
+
+/// How a computation goes about its sources.
+pub(super) struct Plan<'a, M> {
+    pub compute: &'a Compute<'a>,
+    sources: &'a [Place<M>],
+    needed: Vec<bool>,
+    /// Of each source the first one that begins at the same place.
+    alias: Vec<usize>,
+    lanes_max: usize,
+    /// Bytes that are read for an element, about.
+    pub bytes_each: u64,
+}
+
+impl<'a, M: Medium> Plan<'a, M> {
+    pub fn new(compute: &'a Compute<'a>, sources: &'a [Place<M>]) -> Self {
+        let needed = compute.program.needed(&compute.results());
+        let starts: Vec<_> = compute.sources.iter().map(|source| (source.start, source.stride)).collect();
+        let alias = starts.iter().map(|start| starts.iter().position(|s| s == start).unwrap_or(0)).collect();
+        let widest = compute.program.types().iter().map(|of| of.bytes()).max().unwrap_or(1);
+        let longest = compute.sources.iter().map(|source| source.stride).max().unwrap_or(1) as usize;
+        let lanes_max = if widest > 4 { LANES_MAX / 2 } else { LANES_MAX };
+        let lanes_max = lanes_max.min(BLOCK_BYTES / longest).max(1);
+        let bytes_each = compute.sources.iter().map(|source| source.stride).sum::<u64>().max(1);
+        Self { compute, sources, needed, alias, lanes_max, bytes_each }
+    }
+
+    fn stride(&self, source: usize) -> usize {
+        // Checked: so many strides are inside of existing memory.
+        self.compute.sources[source].stride as usize
+    }
+
+    /// Where an element of a source begins in its memory.
+    fn at(&self, source: usize, number: u64) -> u64 {
+        self.sources[source].offset + number * self.compute.sources[source].stride
+    }
+}
+
+/// The columns of one thread.
+pub(super) struct Machine<'a, 'b, M> {
+    plan: &'b Plan<'a, M>,
+    columns: Vec<Column>,
+    /// Of each source, elements of a block as they lie.
+    blocks: Vec<Vec<u8>>,
+    loaded: Vec<bool>,
+    keys: Vec<u64>,
+    counting: Vec<u8>,
+}
+
+impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
+    pub fn new(plan: &'b Plan<'a, M>) -> Self {
+        let program = plan.compute.program;
+        let columns = program.types().iter().enumerate().map(|(at, of)| {
+            let mut column = Column::default();
+            if plan.needed[at] {
+                column = Column::new(*of, plan.lanes_max);
+                if let Instruction::Literal { of, bits } = program.instructions()[at] {
+                    column.fill(of, bits);
+                }
+            }
+            column
+        });
+        Self {
+            plan,
+            columns: columns.collect(),
+            blocks: vec![Vec::new(); plan.sources.len()],
+            loaded: vec![false; plan.sources.len()],
+            keys: Vec::new(),
+            counting: Vec::new(),
+        }
+    }
+
+    /// Evaluates the program block by block and calls `body` with the number of each block's first element and of its
+    /// elements, until that says that it is enough.
+    pub fn each_block(
+        &mut self,
+        first: u64,
+        end: u64,
+        mut body: impl FnMut(&mut Self, u64, usize) -> Result<bool>,
+    ) -> Result<()> {
+        let mut next = first;
+        while next < end {
+            let lanes = (end - next).min(self.plan.lanes_max as u64) as usize;
+            self.load(next, lanes)?;
+            evaluate(self.plan.compute.program, &self.plan.needed, &mut self.columns, lanes);
+            if !body(self, next, lanes)? {
+                return Ok(());
+            }
+            next += lanes as u64;
+        }
+        Ok(())
+    }
+
+    /// Fills the columns of fields and of the index.
+    fn load(&mut self, first: u64, lanes: usize) -> Result<()> {
+        self.loaded.fill(false);
+        for (at, instruction) in self.plan.compute.program.instructions().iter().enumerate() {
+            if !self.plan.needed[at] {
+                continue;
+            }
+            match *instruction {
+                Instruction::Field { source, offset, of } => {
+                    self.load_field(at, usize::from(source), offset as usize, of, first, lanes)?;
+                }
+                Instruction::Index => {
+                    let geometry = self.plan.compute.geometry;
+                    let mut within = geometry.first.wrapping_add(first) % geometry.page_len;
+                    let mut index = geometry.index(first);
+                    for (place, number) in self.columns[at].of_mut::<u64>(lanes).iter_mut().zip(first..) {
+                        if within == geometry.page_len {
+                            within = 0;
+                            index = geometry.index(number);
+                        }
+                        *place = index;
+                        within += 1;
+                        index = index.wrapping_add(1);
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn load_field(
+        &mut self,
+        at: usize,
+        source: usize,
+        offset: usize,
+        of: Type,
+        first: u64,
+        lanes: usize,
+    ) -> Result<()> {
+        let (plan, width) = (self.plan, of.bytes() as usize);
+        let (memory, stride) = (&plan.sources[source].memory, plan.stride(source));
+        let start = plan.at(source, first);
+        let column = &mut self.columns[at];
+        if stride == width {
+            let column = &mut column.bytes_mut()[..lanes * width];
+            // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most their number.
+            return unsafe { memory.read(OPERATION, start, column.as_mut_ptr(), column.len()) };
+        }
+        if let Some(address) = memory.address() {
+            let field = address.wrapping_add(start as usize + offset).cast_const();
+            // SAFETY: as above; a field was checked to be inside of its element.
+            unsafe {
+                match width {
+                    1 => load_strided::<u8>(column, lanes, field, stride),
+                    2 => load_strided::<u16>(column, lanes, field, stride),
+                    4 => load_strided::<u32>(column, lanes, field, stride),
+                    _ => load_strided::<u64>(column, lanes, field, stride),
+                }
+            }
+            return Ok(());
+        }
+        if stride >= M::SPARSE_STRIDE_BYTES {
+            for (lane, place) in column.bytes_mut().chunks_exact_mut(width).take(lanes).enumerate() {
+                let from = start + (lane * stride + offset) as u64;
+                // SAFETY: as above.
+                unsafe { memory.read(OPERATION, from, place.as_mut_ptr(), width) }?;
+            }
+            return Ok(());
+        }
+        self.load_block(source, first, lanes)?;
+        let block = &self.blocks[plan.alias[source]];
+        let places = self.columns[at].bytes_mut().chunks_exact_mut(width).take(lanes);
+        for (place, element) in places.zip(block.chunks_exact(stride)) {
+            place.copy_from_slice(&element[offset..offset + width]);
+        }
+        Ok(())
+    }
+
+    /// Reads whole elements, once for each block.
+    fn load_block(&mut self, source: usize, first: u64, lanes: usize) -> Result<()> {
+        let plan = self.plan;
+        let alias = plan.alias[source];
+        if std::mem::replace(&mut self.loaded[alias], true) {
+            return Ok(());
+        }
+        let block = &mut self.blocks[alias];
+        block.resize(lanes * plan.stride(alias), 0);
+        let from = plan.at(alias, first);
+        // SAFETY: as in `load_field`.
+        unsafe { plan.sources[alias].memory.read(OPERATION, from, block.as_mut_ptr(), block.len()) }
+    }
+
+    fn filtered(&self, value: Value, filter: Option<Value>, lanes: usize) -> Filtered<'_> {
+        Filtered {
+            of: self.plan.compute.program.types()[value.at()],
+            values: &self.columns[value.at()],
+            filter: filter.map(|filter| &self.columns[filter.at()]),
+            lanes,
+        }
+    }
+
+    /// Counts matches and lists them while there is room.
+    pub fn find(
+        &self,
+        predicate: Value,
+        first: u64,
+        lanes: usize,
+        room: u64,
+        found: &mut Found,
+    ) -> Result<()> {
+        let mask = self.columns[predicate.at()].of::<u8>(lanes);
+        let matches = count_true(mask);
+        found.matches += matches;
+        let wanted = matches.min(room - found.listed.len() as u64) as usize;
+        if wanted > 0 {
+            found.listed.try_reserve(wanted).map_err(|_| no_memory(OPERATION, wanted))?;
+            let numbers = (first..).zip(mask).filter(|(_, mask)| **mask != 0).map(|(number, _)| number);
+            found.listed.extend(numbers.take(wanted));
+        }
+        Ok(())
+    }
+
+    /// Adds a column to a sum.
+    pub fn sum(&self, value: Value, filter: Option<Value>, lanes: usize, sum: &mut Sum) {
+        sum.add(self.filtered(value, filter, lanes));
+    }
+
+    /// Takes a column into the extremes.
+    pub fn extremes(
+        &mut self,
+        value: Value,
+        filter: Option<Value>,
+        first: u64,
+        lanes: usize,
+        wanted: (bool, bool),
+        extremes: &mut Extremes,
+    ) {
+        let (mut keys, mut counting) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.counting));
+        keys.resize(self.plan.lanes_max, 0);
+        counting.resize(self.plan.lanes_max, 0);
+        let column = self.filtered(value, filter, lanes);
+        extremes.add(column, first, wanted, &mut keys[..lanes], &mut counting[..lanes]);
+        (self.keys, self.counting) = (keys, counting);
+    }
+
+    /// Counts each number of a column.
+    pub fn histogram(&self, value: Value, filter: Option<Value>, lanes: usize, counts: &mut [u64]) {
+        let values = self.columns[value.at()].of::<u32>(lanes);
+        let filter = filter.map(|filter| self.columns[filter.at()].of::<u8>(lanes));
+        for (lane, value) in values.iter().enumerate() {
+            if let Some(count) = counts.get_mut(*value as usize) {
+                *count += filter.map_or(1, |filter| u64::from(filter[lane]));
+            }
+        }
+    }
+
+    /// Writes columns to their fields.
+    pub fn store(&mut self, first: u64, lanes: usize) -> Result<()> {
+        let plan = self.plan;
+        let Action::Store { stores, filter } = plan.compute.action else { return Ok(()) };
+        for (nth, store) in stores.iter().enumerate() {
+            let source = plan.alias[usize::from(store.source)];
+            let width = plan.compute.program.types()[store.value.at()].bytes() as usize;
+            let memory = &plan.sources[source].memory;
+            let stride = plan.stride(source);
+            if stride == width && filter.is_none() {
+                let column = &self.columns[store.value.at()].of::<u8>(lanes * width);
+                // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most their
+                // number.
+                unsafe { memory.write(OPERATION, plan.at(source, first), column.as_ptr(), column.len()) }?;
+            } else if stride > width && memory.address().is_some() {
+                self.store_fields(store, source, width, first, lanes)?;
+            } else {
+                // Whole elements, written once all of their fields are there.
+                self.load_block(source, first, lanes)?;
+                self.store_in_block(store, source, width, lanes);
+                let is_last = !stores[nth + 1..].iter().any(|s| plan.alias[usize::from(s.source)] == source);
+                if is_last {
+                    let block = &self.blocks[source];
+                    // SAFETY: as above.
+                    unsafe { memory.write(OPERATION, plan.at(source, first), block.as_ptr(), block.len()) }?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mask(&self, lanes: usize) -> Option<&[u8]> {
+        match self.plan.compute.action {
+            Action::Store { filter, .. } => filter.map(|filter| self.columns[filter.at()].of(lanes)),
+            _ => None,
+        }
+    }
+
+    fn store_fields(&self, store: &Store, source: usize, width: usize, first: u64, lanes: usize) -> Result<()> {
+        let (memory, stride) = (&self.plan.sources[source].memory, self.plan.stride(source));
+        let start = self.plan.at(source, first) + u64::from(store.offset);
+        let values = self.columns[store.value.at()].of::<u8>(lanes * width);
+        let mask = self.mask(lanes);
+        for (lane, value) in values.chunks_exact(width).enumerate() {
+            if mask.is_none_or(|mask| mask[lane] != 0) {
+                let to = start + (lane * stride) as u64;
+                // SAFETY: as in `store`; a field was checked to be inside of its element.
+                unsafe { memory.write(OPERATION, to, value.as_ptr(), width) }?;
+            }
+        }
+        Ok(())
+    }
+
+    fn store_in_block(&mut self, store: &Store, source: usize, width: usize, lanes: usize) {
+        let mut block = std::mem::take(&mut self.blocks[source]);
+        let (stride, offset) = (self.plan.stride(source), store.offset as usize);
+        let values = self.columns[store.value.at()].of::<u8>(lanes * width).chunks_exact(width);
+        let mask = self.mask(lanes);
+        for (lane, (element, value)) in block.chunks_exact_mut(stride).zip(values).enumerate() {
+            if mask.is_none_or(|mask| mask[lane] != 0) {
+                element[offset..offset + width].copy_from_slice(value);
+            }
+        }
+        self.blocks[source] = block;
+    }
+}
+
+/// Reads fields that are so many bytes apart.
+///
+/// # Safety
+/// All of the fields must be readable; others may race as [`backend_api::racy`] says.
+unsafe fn load_strided<W: Word + bytemuck::Pod>(column: &mut Column, lanes: usize, field: *const u8, stride: usize) {
+    let mut field = field;
+    for place in column.of_mut::<W>(lanes) {
+        // SAFETY: the caller vouches for the field.
+        *place = unsafe { W::load(field) };
+        field = field.wrapping_add(stride);
+    }
+}
