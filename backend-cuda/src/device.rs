@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Commit, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, HostAllocation, HostId,
+    BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, HostAllocation, HostId,
     HostMemory, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
@@ -336,6 +336,15 @@ impl Device for CudaDevice {
             values: names.host_address(scatter.values),
         };
         self.shared.enqueue("scatter", queue, |work| kernel::indexed::run(work, &request))
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        let names = self.shared.memory.lookup();
+        names.check_compute(compute).map_err(|error| self.shared.here(error))?;
+        let starts: Vec<u64> =
+            compute.sources.iter().map(|source| names.device_address(source.start)).collect();
+        let answer = compute.answer().map(|answer| names.host_address(answer));
+        self.shared.enqueue("compute", queue, |work| kernel::compute::run(work, compute, &starts, answer))
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

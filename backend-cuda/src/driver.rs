@@ -220,6 +220,7 @@ table! {
         primary_release = "cuDevicePrimaryCtxRelease_v2" (c_int);
         context_get_current = "cuCtxGetCurrent" (*mut ContextHandle);
         context_set_current = "cuCtxSetCurrent" (ContextHandle);
+        context_synchronize = "cuCtxSynchronize" ();
         context_get_device = "cuCtxGetDevice" (*mut c_int);
         #[cfg(feature = "cust")]
         pointer_get_attribute = "cuPointerGetAttribute" (*mut c_void, c_int, u64);

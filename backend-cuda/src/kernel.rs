@@ -1,5 +1,6 @@
 //! The kernels: checked in as PTX text, which the driver turns into the card's code at the first use.
 
+pub(crate) mod compute;
 pub(crate) mod fill;
 pub(crate) mod indexed;
 pub(crate) mod search;
@@ -18,9 +19,11 @@ pub(crate) const THREADS: u32 = 256;
 /// The text of a kernel file, as C string.
 macro_rules! ptx {
     ($name:literal) => {
-        concat!(include_str!(concat!("../kernels/", $name, ".ptx")), "\0")
+        concat!(include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/kernels/", $name, ".ptx")), "\0")
     };
 }
+use ptx;
+
 const COPY: &str = ptx!("copy");
 const GATHER: &str = ptx!("gather");
 const SEARCH: &str = ptx!("search");
@@ -31,6 +34,7 @@ pub(crate) struct Kernels {
     copy: OnceLock<Copying>,
     indexed: OnceLock<Indexed>,
     search: OnceLock<Searching>,
+    pub(crate) programs: compute::Programs,
 }
 
 /// Kernels that move and write bytes.
@@ -71,9 +75,10 @@ struct Code {
 
 impl Code {
     /// Has the driver translate a text. The context is current.
-    fn load(context: &Arc<Context>, text: &'static str) -> Outcome<Self> {
+    fn load(context: &Arc<Context>, text: &str) -> Outcome<Self> {
+        debug_assert!(text.ends_with('\0'), "a C string");
         let mut module = Module::NULL;
-        // SAFETY: writes one handle; the text ends with a NUL, as `ptx` sees to.
+        // SAFETY: writes one handle; the text ends with a NUL, as `ptx` and `compute` see to.
         check(unsafe { (context.driver.table.module_load_data)(&raw mut module, text.as_ptr().cast()) })?;
         Ok(Self { context: Arc::clone(context), module })
     }
@@ -207,7 +212,9 @@ pub(crate) mod scratch {
     pub(crate) const COUNTS: u64 = PATTERN + 16 * 4096;
     /// The chunks that have matches, and where those go, 64 bits each.
     pub(crate) const HITS: u64 = COUNTS + 4 * CHUNKS_MAX;
-    pub(crate) const BYTES: u64 = HITS + 16 * CHUNKS_MAX;
+    /// The totals of a histogram, 64 bits each.
+    pub(crate) const BINS: u64 = HITS + 16 * CHUNKS_MAX;
+    pub(crate) const BYTES: u64 = BINS + 8 * backend_api::Compute::BINS_MAX as u64;
     pub(crate) const CHUNKS_MAX: u64 = 96 << 10;
     /// The driver gives memory in pieces of 2 MiB.
     const _: () = assert!(BYTES <= 2 << 20);
@@ -296,7 +303,7 @@ mod tests {
 
     #[test]
     fn scratch_parts_are_aligned() {
-        for start in [scratch::VALUE, scratch::PATTERN, scratch::COUNTS, scratch::HITS] {
+        for start in [scratch::VALUE, scratch::PATTERN, scratch::COUNTS, scratch::HITS, scratch::BINS] {
             assert_eq!(start % 16, 0);
         }
     }

@@ -10,13 +10,13 @@ use crate::shared::Work;
 /// What the counting and listing kernels take as their first parameter.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Chunks {
-    base: u64,
-    count: u64,
-    stride: u64,
-    head: u64,
-    per_chunk: u64,
-    chunks: u64,
+pub(super) struct Chunks {
+    pub base: u64,
+    pub count: u64,
+    pub stride: u64,
+    pub head: u64,
+    pub per_chunk: u64,
+    pub chunks: u64,
 }
 
 /// How a search is carried out.
@@ -32,7 +32,7 @@ struct Plan {
 /// What chunks should be good for. Longer ones mean fewer counts to go through at the end, shorter ones less work
 /// beyond what is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Aim {
+pub(super) enum Aim {
     /// Nothing but the total is wanted.
     Count,
     /// Each chunk with a match is gone over once more.
@@ -42,7 +42,7 @@ enum Aim {
 }
 
 impl Aim {
-    fn new(limit: u64, count_all: bool) -> Self {
+    pub fn new(limit: u64, count_all: bool) -> Self {
         match (limit, count_all) {
             (_, false) => Self::Stop,
             (0, true) => Self::Count,
@@ -52,7 +52,7 @@ impl Aim {
 
     /// A block takes at most about this much of the card's memory at once, unless that makes too many chunks. On an
     /// H200, the counting kernel is as fast with 64 KiB as with 512, within 1 %.
-    fn chunk_bytes_max(self) -> u64 {
+    pub fn chunk_bytes_max(self) -> u64 {
         match self {
             Self::Count => 512 << 10,
             Self::List => 128 << 10,

@@ -1,0 +1,626 @@
+//! Programs as PTX: instructions for several elements at once, put where the kernels have left a comment.
+//!
+//! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in predicates. Loads of
+//! all elements come first, so that many are in flight; then each element is computed. Nothing is fused: `.rn` says so.
+
+use std::fmt::Write;
+
+use backend_api::expr::{Binary, Instruction, Type, Unary, Value};
+
+use super::shape::{Shape, Task};
+
+/// Elements of one splice; `EACH` in `kernels/splice.h`.
+const EACH: u64 = 8;
+
+/// Where the parts of the kernels' first parameter lie; `Space` in `kernels/splice.h`.
+const LITERALS: u64 = 64;
+const FIRST: u64 = 320;
+const CHANNEL: u64 = 328;
+pub(super) const SPACE_BYTES: usize = 344;
+
+/// The text of a kernel file with all comments replaced, and without all kernels but these.
+pub(super) fn splice(text: &str, shape: &Shape, kernels: &[&str]) -> String {
+    let mut out = String::with_capacity(text.len() + (16 << 10));
+    let (mut entry, mut skipping) = ("", false);
+    for line in text.trim_end_matches('\0').lines() {
+        if let Some(rest) = line.strip_prefix(".visible .entry ") {
+            entry = rest.trim_end_matches('(');
+            skipping = !kernels.contains(&entry);
+        }
+        if skipping {
+            // A kernel ends with a brace in the first column.
+            skipping = line != "}";
+            continue;
+        }
+        match line.trim().strip_prefix("//splice ") {
+            Some(words) => {
+                let words: Vec<&str> = words.split_whitespace().take_while(|word| *word != ";").collect();
+                if let [kind, step, operands @ ..] = &words[..] {
+                    let mut code = Code::new(shape, entry, step.parse().unwrap_or(1));
+                    code.splice(kind, operands);
+                    out.push_str(&code.finish());
+                }
+            }
+            None => {
+                out.push_str(line);
+                out.push('\n');
+            }
+        }
+    }
+    out.push('\0');
+    out
+}
+
+/// The kind of register of a type.
+fn register(of: Type) -> &'static str {
+    match of {
+        Type::Bool => "pred",
+        Type::F32 => "f32",
+        Type::F64 => "f64",
+        Type::U64 | Type::I64 => "b64",
+        _ => "b32",
+    }
+}
+
+/// The type with which a value is computed.
+fn suffix(of: Type) -> &'static str {
+    match of {
+        Type::Bool => "pred",
+        Type::U8 | Type::U16 | Type::U32 => "u32",
+        Type::I8 | Type::I16 | Type::I32 => "s32",
+        Type::U64 => "u64",
+        Type::I64 => "s64",
+        Type::F32 => "f32",
+        Type::F64 => "f64",
+    }
+}
+
+/// The type with which a value is loaded and stored.
+fn memory_suffix(of: Type) -> &'static str {
+    match of {
+        Type::Bool | Type::U8 => "u8",
+        Type::U16 => "u16",
+        Type::U32 => "u32",
+        Type::U64 => "u64",
+        Type::I8 => "s8",
+        Type::I16 => "s16",
+        Type::I32 => "s32",
+        Type::I64 => "s64",
+        Type::F32 => "f32",
+        Type::F64 => "f64",
+    }
+}
+
+fn is_wide(of: Type) -> bool {
+    of.bytes() == 8
+}
+
+/// Code in the making.
+struct Code<'a> {
+    shape: &'a Shape,
+    entry: &'a str,
+    step: u64,
+    declarations: String,
+    body: String,
+    temporaries: usize,
+}
+
+/// Writes one instruction.
+macro_rules! emit {
+    ($code:expr, $($format:tt)*) => {{
+        // To a string: never fails.
+        let _ = write!($code.body, "\t");
+        let _ = write!($code.body, $($format)*);
+        $code.body.push_str(";\n");
+    }};
+}
+
+impl<'a> Code<'a> {
+    fn new(shape: &'a Shape, entry: &'a str, step: u64) -> Self {
+        Self {
+            shape,
+            entry,
+            step,
+            declarations: String::new(),
+            body: String::new(),
+            temporaries: 0,
+        }
+    }
+
+    fn finish(self) -> String {
+        format!("\t{{\n{}{}\t}}\n", self.declarations, self.body)
+    }
+
+    fn declare(&mut self, kind: &str, name: &str) {
+        let _ = writeln!(self.declarations, "\t.reg .{kind} {name};");
+    }
+
+    fn temporary(&mut self, kind: &str) -> String {
+        self.temporaries += 1;
+        let name = format!("t{}", self.temporaries);
+        self.declare(kind, &name);
+        name
+    }
+
+    /// The register of a value of element `k`. All elements share their literals.
+    fn name(&self, value: Value, k: u64) -> String {
+        match self.shape.instructions[value.at()] {
+            Instruction::Literal { .. } => format!("c{}", value.0),
+            _ => format!("v{}_{k}", value.0),
+        }
+    }
+
+    fn splice(&mut self, kind: &str, operands: &[&str]) {
+        // The last two are inputs, but for the number of the first element in extremes.
+        let inputs = if kind == "extremes" { 3 } else { 2 };
+        let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
+        let &[first, left, ref rest @ ..] = inputs else { return };
+        self.literals();
+        for k in 0..EACH {
+            self.declare("pred", &format!("valid{k}"));
+            emit!(self, "setp.gt.u32 valid{k}, {left}, {}", k * self.step);
+        }
+        self.loads(first);
+        for k in 0..EACH {
+            self.compute(first, k);
+        }
+        match (kind, &self.shape.task, outputs) {
+            ("find", Task::Find { predicate }, [mask]) => self.find(*predicate, mask),
+            ("sum", Task::Sum { value, filter }, [low, high, count]) => {
+                self.sum(*value, *filter, low, high, count);
+            }
+            ("sum_floats", Task::Sum { value, filter }, [sum, count]) => {
+                self.sum_floats(*value, *filter, sum, count);
+            }
+            (
+                "extremes",
+                Task::Extremes { value, filter, least, greatest },
+                [least_key, least_at, greatest_key, greatest_at, count],
+            ) => {
+                let number = rest.first().copied().unwrap_or("0");
+                let (kept, keys) = self.keys(*value, *filter, count);
+                if *least {
+                    self.extreme(*value, &kept, &keys, number, (least_key, least_at), true);
+                }
+                if *greatest {
+                    self.extreme(*value, &kept, &keys, number, (greatest_key, greatest_at), false);
+                }
+            }
+            ("histogram", Task::Histogram { value, filter }, bins) => {
+                for (k, bin) in (0..).zip(bins) {
+                    let kept = self.kept(*filter, k);
+                    let name = self.name(*value, k);
+                    emit!(self, "selp.b32 {bin}, {name}, -1, {kept}");
+                }
+            }
+            ("store", Task::Store { stores, filter }, []) => {
+                for k in 0..EACH {
+                    let kept = self.kept(*filter, k);
+                    for store in stores {
+                        self.store(store.value, store.source, store.offset, &kept, k);
+                    }
+                }
+            }
+            // The text has other kernels for other tasks; nobody launches those.
+            _ => {}
+        }
+    }
+
+    fn literals(&mut self) {
+        for (at, instruction) in self.shape.instructions.iter().enumerate() {
+            let Instruction::Literal { of, bits } = *instruction else { continue };
+            let name = format!("c{at}");
+            let parameter = self.shape.literals[at];
+            if of == Type::Bool {
+                self.declare("pred", &name);
+                let word = self.temporary("b32");
+                match parameter {
+                    Some(place) => {
+                        emit!(self, "ld.param.u32 {word}, [{}_param_0+{}]", self.entry, LITERALS + 8 * place as u64);
+                    }
+                    None => emit!(self, "mov.b32 {word}, {bits}"),
+                }
+                emit!(self, "setp.ne.u32 {name}, {word}, 0");
+                continue;
+            }
+            self.declare(register(of), &name);
+            if let Some(place) = parameter {
+                let at = LITERALS + 8 * place as u64;
+                emit!(self, "ld.param.{} {name}, [{}_param_0+{at}]", memory_suffix(of), self.entry);
+                continue;
+            }
+            match of {
+                Type::F32 => emit!(self, "mov.f32 {name}, 0f{bits:08X}"),
+                Type::F64 => emit!(self, "mov.f64 {name}, 0d{bits:016X}"),
+                _ if is_wide(of) => emit!(self, "mov.b64 {name}, 0x{bits:X}"),
+                _ => {
+                    let unused = 32 - 8 * of.bytes();
+                    let extended = if of.is_signed() { (bits as u32) << unused } else { bits as u32 };
+                    let extended = if of.is_signed() { (extended as i32 >> unused) as u32 } else { extended };
+                    emit!(self, "mov.b32 {name}, 0x{extended:X}");
+                }
+            }
+        }
+    }
+
+    /// Addresses of the first element in all sources, and the fields of all elements.
+    fn loads(&mut self, first: &str) {
+        for (source, layout) in self.shape.layouts.iter().enumerate() {
+            let (base, at) = (self.temporary("b64"), format!("a{source}"));
+            self.declare("b64", &at);
+            emit!(self, "ld.param.u64 {base}, [{}_param_0+{}]", self.entry, 8 * source);
+            emit!(self, "mad.lo.u64 {at}, {first}, {}, {base}", layout.stride);
+        }
+        for k in 0..EACH {
+            for (at, instruction) in self.shape.instructions.iter().enumerate() {
+                if let Instruction::Field { source, offset, of } = *instruction
+                    && self.shape.needed[at]
+                {
+                    let name = format!("v{at}_{k}");
+                    self.declare(register(of), &name);
+                    self.load(&name, usize::from(source), offset, of, k);
+                }
+            }
+        }
+    }
+
+    fn load(&mut self, name: &str, source: usize, offset: u32, of: Type, k: u64) {
+        let layout = self.shape.layouts[source];
+        let from = k * self.step * layout.stride + u64::from(offset);
+        let way = if layout.read_only { "ld.global.nc" } else { "ld.global" };
+        let width = u64::from(of.bytes());
+        let unit = width.min(1 << (layout.align | u64::from(offset)).trailing_zeros());
+        if unit == width {
+            emit!(self, "@valid{k} {way}.{} {name}, [a{source}+{from}]", memory_suffix(of));
+            return;
+        }
+        // Piece by piece, the low ones first.
+        let (kind, bits) = if is_wide(of) { ("b64", 64) } else { ("b32", 32) };
+        let whole = self.temporary(kind);
+        emit!(self, "mov.{kind} {whole}, 0");
+        for piece in 0..width / unit {
+            let part = self.temporary(kind);
+            emit!(self, "@valid{k} {way}.u{} {part}, [a{source}+{}]", 8 * unit, from + piece * unit);
+            emit!(self, "shl.{kind} {part}, {part}, {}", 8 * unit * piece);
+            emit!(self, "or.{kind} {whole}, {whole}, {part}");
+        }
+        match of {
+            Type::I16 => emit!(self, "bfe.s32 {name}, {whole}, 0, 16"),
+            Type::F32 | Type::F64 => emit!(self, "mov.b{bits} {name}, {whole}"),
+            _ => emit!(self, "mov.b{bits} {name}, {whole}"),
+        }
+    }
+
+    fn store(&mut self, value: Value, source: u8, offset: u32, kept: &str, k: u64) {
+        let of = self.shape.of(value);
+        let layout = self.shape.layouts[usize::from(source)];
+        let to = k * self.step * layout.stride + u64::from(offset);
+        let name = self.name(value, k);
+        let width = u64::from(of.bytes());
+        let unit = width.min(1 << (layout.align | u64::from(offset)).trailing_zeros());
+        if unit == width {
+            let suffix = memory_suffix(of).replace('s', "u");
+            emit!(self, "@{kept} st.global.{suffix} [a{source}+{to}], {name}");
+            return;
+        }
+        let kind = if is_wide(of) { "b64" } else { "b32" };
+        let whole = self.temporary(kind);
+        emit!(self, "mov.{kind} {whole}, {name}");
+        for piece in 0..width / unit {
+            emit!(self, "@{kept} st.global.u{} [a{source}+{}], {whole}", 8 * unit, to + piece * unit);
+            emit!(self, "shr.u{} {whole}, {whole}, {}", &kind[1..], 8 * unit);
+        }
+    }
+
+    /// Everything of element `k` but its fields.
+    fn compute(&mut self, first: &str, k: u64) {
+        for at in 0..self.shape.instructions.len() {
+            let (instruction, of) = (self.shape.instructions[at], self.shape.types[at]);
+            let is_there = matches!(instruction, Instruction::Field { .. } | Instruction::Literal { .. });
+            if !self.shape.needed[at] || is_there {
+                continue;
+            }
+            let name = format!("v{at}_{k}");
+            self.declare(register(of), &name);
+            match instruction {
+                Instruction::Field { .. } | Instruction::Literal { .. } => {}
+                Instruction::Index => self.index(&name, first, k),
+                Instruction::Unary { op, of: a } => self.unary(op, of, &name, &self.name(a, k)),
+                Instruction::Binary { op, left, right } => {
+                    self.binary(op, self.shape.of(left), &name, &self.name(left, k), &self.name(right, k));
+                }
+                Instruction::Select { condition, yes, no } => {
+                    let [p, a, b] = [condition, yes, no].map(|value| self.name(value, k));
+                    if of == Type::Bool {
+                        let [yes, no] = ["pred"; 2].map(|kind| self.temporary(kind));
+                        emit!(self, "and.pred {yes}, {p}, {a}");
+                        emit!(self, "not.pred {no}, {p}");
+                        emit!(self, "and.pred {no}, {no}, {b}");
+                        emit!(self, "or.pred {name}, {yes}, {no}");
+                    } else {
+                        emit!(self, "selp.{} {name}, {a}, {b}, {p}", register(of));
+                    }
+                }
+                Instruction::Cast { of: a, to } => self.cast(self.shape.of(a), to, &name, &self.name(a, k)),
+            }
+        }
+    }
+
+    fn index(&mut self, name: &str, first: &str, k: u64) {
+        let Shape { page_len, channels, .. } = *self.shape;
+        let [at, page, within, channel] = ["b64"; 4].map(|kind| self.temporary(kind));
+        emit!(self, "ld.param.u64 {at}, [{}_param_0+{FIRST}]", self.entry);
+        emit!(self, "ld.param.u64 {channel}, [{}_param_0+{CHANNEL}]", self.entry);
+        emit!(self, "add.u64 {at}, {at}, {first}");
+        emit!(self, "add.u64 {at}, {at}, {}", k * self.step);
+        if page_len.is_power_of_two() {
+            emit!(self, "shr.u64 {page}, {at}, {}", page_len.trailing_zeros());
+            emit!(self, "and.b64 {within}, {at}, 0x{:X}", page_len - 1);
+        } else {
+            emit!(self, "div.u64 {page}, {at}, {page_len}");
+            emit!(self, "rem.u64 {within}, {at}, {page_len}");
+        }
+        emit!(self, "mad.lo.u64 {page}, {page}, {channels}, {channel}");
+        emit!(self, "mad.lo.u64 {name}, {page}, 0x{page_len:X}, {within}");
+    }
+
+    /// Cuts a 32-bit register to a shorter type.
+    fn narrow(&mut self, of: Type, name: &str) {
+        match of {
+            Type::U8 => emit!(self, "and.b32 {name}, {name}, 0xFF"),
+            Type::U16 => emit!(self, "and.b32 {name}, {name}, 0xFFFF"),
+            Type::I8 => emit!(self, "bfe.s32 {name}, {name}, 0, 8"),
+            Type::I16 => emit!(self, "bfe.s32 {name}, {name}, 0, 16"),
+            _ => {}
+        }
+    }
+
+    fn unary(&mut self, op: Unary, of: Type, name: &str, a: &str) {
+        match op {
+            Unary::Not if of == Type::Bool => emit!(self, "not.pred {name}, {a}"),
+            Unary::Not => emit!(self, "not.{} {name}, {a}", register(of)),
+            Unary::Abs if of.is_integer() && !of.is_signed() => emit!(self, "mov.{} {name}, {a}", register(of)),
+            Unary::Abs => emit!(self, "abs.{} {name}, {a}", suffix(of)),
+            Unary::Neg => emit!(self, "neg.{} {name}, {a}", suffix(of)),
+        }
+        self.narrow(of, name);
+    }
+
+    fn binary(&mut self, op: Binary, of: Type, name: &str, a: &str, b: &str) {
+        let (s, r) = (suffix(of), register(of));
+        let arithmetic = |op: &str| if of.is_float() { format!("{op}.rn.{s}") } else { format!("{op}.{s}") };
+        match op {
+            Binary::Add => emit!(self, "{} {name}, {a}, {b}", arithmetic("add")),
+            Binary::Sub => emit!(self, "{} {name}, {a}, {b}", arithmetic("sub")),
+            Binary::Mul if of.is_float() => emit!(self, "mul.rn.{s} {name}, {a}, {b}"),
+            Binary::Mul => emit!(self, "mul.lo.{s} {name}, {a}, {b}"),
+            Binary::Div if of.is_float() => emit!(self, "div.rn.{s} {name}, {a}, {b}"),
+            Binary::Div | Binary::Rem => self.divide(op, of, name, a, b),
+            Binary::Min | Binary::Max if of.is_float() => {
+                let [p, nan] = ["pred"; 2].map(|kind| self.temporary(kind));
+                let compare = if op == Binary::Min { "lt" } else { "gt" };
+                emit!(self, "setp.{compare}.{s} {p}, {a}, {b}");
+                emit!(self, "setp.nan.{s} {nan}, {b}, {b}");
+                emit!(self, "or.pred {p}, {p}, {nan}");
+                emit!(self, "selp.{s} {name}, {a}, {b}, {p}");
+            }
+            Binary::Min => emit!(self, "min.{s} {name}, {a}, {b}"),
+            Binary::Max => emit!(self, "max.{s} {name}, {a}, {b}"),
+            Binary::And => emit!(self, "and.{r} {name}, {a}, {b}"),
+            Binary::Or => emit!(self, "or.{r} {name}, {a}, {b}"),
+            Binary::Xor => emit!(self, "xor.{r} {name}, {a}, {b}"),
+            Binary::Shl | Binary::Shr => {
+                let by = self.temporary("b32");
+                if is_wide(of) {
+                    emit!(self, "cvt.u32.u64 {by}, {b}");
+                } else {
+                    emit!(self, "mov.b32 {by}, {b}");
+                }
+                emit!(self, "and.b32 {by}, {by}, {}", 8 * of.bytes() - 1);
+                if op == Binary::Shl {
+                    emit!(self, "shl.{r} {name}, {a}, {by}");
+                } else {
+                    emit!(self, "shr.{s} {name}, {a}, {by}");
+                }
+            }
+            Binary::Eq if of == Type::Bool => {
+                emit!(self, "xor.pred {name}, {a}, {b}");
+                emit!(self, "not.pred {name}, {name}");
+            }
+            Binary::Ne if of == Type::Bool => emit!(self, "xor.pred {name}, {a}, {b}"),
+            Binary::Eq => emit!(self, "setp.eq.{s} {name}, {a}, {b}"),
+            // Of a NaN, too.
+            Binary::Ne if of.is_float() => emit!(self, "setp.neu.{s} {name}, {a}, {b}"),
+            Binary::Ne => emit!(self, "setp.ne.{s} {name}, {a}, {b}"),
+            Binary::Lt => emit!(self, "setp.lt.{s} {name}, {a}, {b}"),
+            Binary::Le => emit!(self, "setp.le.{s} {name}, {a}, {b}"),
+        }
+        if !op.is_comparison() {
+            self.narrow(of, name);
+        }
+    }
+
+    /// Integer division that never meets a divisor of 0 or -1.
+    fn divide(&mut self, op: Binary, of: Type, name: &str, a: &str, b: &str) {
+        let (s, r) = (suffix(of), register(of));
+        let (zero, divisor) = (self.temporary("pred"), self.temporary(r));
+        emit!(self, "setp.eq.{s} {zero}, {b}, 0");
+        emit!(self, "selp.{r} {divisor}, 1, {b}, {zero}");
+        let minus = of.is_signed().then(|| {
+            let minus = self.temporary("pred");
+            emit!(self, "setp.eq.{s} {minus}, {b}, -1");
+            emit!(self, "selp.{r} {divisor}, 1, {divisor}, {minus}");
+            minus
+        });
+        if op == Binary::Rem {
+            // Modulo 1 it is 0, as it is modulo -1.
+            emit!(self, "rem.{s} {name}, {a}, {divisor}");
+            emit!(self, "selp.{r} {name}, {a}, {name}, {zero}");
+            return;
+        }
+        emit!(self, "div.{s} {name}, {a}, {divisor}");
+        if let Some(minus) = minus {
+            let negative = self.temporary(r);
+            emit!(self, "neg.{s} {negative}, {a}");
+            emit!(self, "selp.{r} {name}, {negative}, {name}, {minus}");
+        }
+        emit!(self, "selp.{r} {name}, 0, {name}, {zero}");
+    }
+
+    fn cast(&mut self, from: Type, to: Type, name: &str, a: &str) {
+        match (from, to) {
+            (Type::Bool, Type::F32) => emit!(self, "selp.f32 {name}, 0f3F800000, 0f00000000, {a}"),
+            (Type::Bool, Type::F64) => emit!(self, "selp.f64 {name}, 0d3FF0000000000000, 0d0000000000000000, {a}"),
+            (Type::Bool, _) => emit!(self, "selp.{} {name}, 1, 0, {a}", register(to)),
+            (Type::F32, Type::F64) => emit!(self, "cvt.f64.f32 {name}, {a}"),
+            (Type::F64, Type::F32) => emit!(self, "cvt.rn.f32.f64 {name}, {a}"),
+            _ if from == to => emit!(self, "mov.{} {name}, {a}", register(to)),
+            _ if to.is_float() => emit!(self, "cvt.rn.{}.{} {name}, {a}", suffix(to), suffix(from)),
+            _ if from.is_float() => {
+                let nan = self.temporary("pred");
+                emit!(self, "cvt.rzi.{}.{} {name}, {a}", suffix(to), suffix(from));
+                match to {
+                    Type::U8 | Type::U16 => emit!(self, "min.u32 {name}, {name}, {}", to.mask()),
+                    Type::I8 | Type::I16 => {
+                        let most = (to.mask() >> 1) as i32;
+                        emit!(self, "min.s32 {name}, {name}, {most}");
+                        emit!(self, "max.s32 {name}, {name}, {}", -most - 1);
+                    }
+                    _ => {}
+                }
+                emit!(self, "setp.nan.{} {nan}, {a}, {a}", suffix(from));
+                emit!(self, "selp.{} {name}, 0, {name}, {nan}", register(to));
+            }
+            _ => {
+                match (is_wide(from), is_wide(to)) {
+                    (false, true) if from.is_signed() => emit!(self, "cvt.s64.s32 {name}, {a}"),
+                    (false, true) => emit!(self, "cvt.u64.u32 {name}, {a}"),
+                    (true, false) => emit!(self, "cvt.u32.u64 {name}, {a}"),
+                    (wide, _) => emit!(self, "mov.b{} {name}, {a}", if wide { 64 } else { 32 }),
+                }
+                self.narrow(to, name);
+            }
+        }
+    }
+
+    /// The predicate that says whether element `k` exists and counts.
+    fn kept(&mut self, filter: Option<Value>, k: u64) -> String {
+        let Some(filter) = filter else { return format!("valid{k}") };
+        let kept = self.temporary("pred");
+        emit!(self, "and.pred {kept}, valid{k}, {}", self.name(filter, k));
+        kept
+    }
+
+    fn find(&mut self, predicate: Value, mask: &str) {
+        emit!(self, "mov.b32 {mask}, 0");
+        for k in 0..EACH {
+            let kept = self.kept(Some(predicate), k);
+            emit!(self, "@{kept} or.b32 {mask}, {mask}, {}", 1 << k);
+        }
+    }
+
+    fn sum(&mut self, value: Value, filter: Option<Value>, low: &str, high: &str, count: &str) {
+        let of = self.shape.of(value);
+        for k in 0..EACH {
+            let (kept, name) = (self.kept(filter, k), self.name(value, k));
+            let part = self.temporary("b64");
+            if is_wide(of) {
+                emit!(self, "and.b64 {part}, {name}, 0xFFFFFFFF");
+                emit!(self, "@{kept} add.u64 {low}, {low}, {part}");
+                emit!(self, "shr.{} {part}, {name}, 32", suffix(of));
+                emit!(self, "@{kept} add.u64 {high}, {high}, {part}");
+            } else {
+                self.cast(of, if of.is_signed() { Type::I64 } else { Type::U64 }, &part, &name);
+                emit!(self, "@{kept} add.u64 {low}, {low}, {part}");
+            }
+            emit!(self, "@{kept} add.u32 {count}, {count}, 1");
+        }
+    }
+
+    fn sum_floats(&mut self, value: Value, filter: Option<Value>, sum: &str, count: &str) {
+        let of = self.shape.of(value);
+        for k in 0..EACH {
+            let (kept, name) = (self.kept(filter, k), self.name(value, k));
+            let part = self.temporary("f64");
+            self.cast(of, Type::F64, &part, &name);
+            emit!(self, "@{kept} add.rn.f64 {sum}, {sum}, {part}");
+            emit!(self, "@{kept} add.u32 {count}, {count}, 1");
+        }
+    }
+
+    /// Which elements count, and their keys; adds up how many they are.
+    fn keys(&mut self, value: Value, filter: Option<Value>, count: &str) -> (Vec<String>, Vec<String>) {
+        let of = self.shape.of(value);
+        let (mut all_kept, mut keys) = (Vec::new(), Vec::new());
+        for k in 0..EACH {
+            let (mut kept, name) = (self.kept(filter, k), self.name(value, k));
+            let key = if is_wide(of) { self.temporary("b64") } else { self.temporary("b32") };
+            match of {
+                Type::F32 | Type::F64 => {
+                    let (s, bits, zero, top) = if of == Type::F32 {
+                        ("f32", 32, "0f00000000", "0x80000000")
+                    } else {
+                        ("f64", 64, "0d0000000000000000", "0x8000000000000000")
+                    };
+                    let [positive, sign, number] =
+                        [s, if bits == 32 { "b32" } else { "b64" }, "pred"].map(|kind| self.temporary(kind));
+                    // -0 becomes +0.
+                    emit!(self, "add.rn.{s} {positive}, {name}, {zero}");
+                    emit!(self, "mov.b{bits} {key}, {positive}");
+                    emit!(self, "shr.s{bits} {sign}, {key}, {}", bits - 1);
+                    emit!(self, "or.b{bits} {sign}, {sign}, {top}");
+                    emit!(self, "xor.b{bits} {key}, {key}, {sign}");
+                    emit!(self, "setp.num.{s} {number}, {name}, {name}");
+                    emit!(self, "and.pred {number}, {number}, {kept}");
+                    kept = number;
+                }
+                Type::I64 => emit!(self, "xor.b64 {key}, {name}, 0x8000000000000000"),
+                Type::U64 => emit!(self, "mov.b64 {key}, {name}"),
+                Type::I8 | Type::I16 | Type::I32 => {
+                    emit!(self, "add.u32 {key}, {name}, {}", 1_u64 << (8 * of.bytes() - 1));
+                }
+                _ => emit!(self, "mov.b32 {key}, {name}"),
+            }
+            emit!(self, "@{kept} add.u32 {count}, {count}, 1");
+            all_kept.push(kept);
+            keys.push(key);
+        }
+        (all_kept, keys)
+    }
+
+    /// The extreme of these elements first, and only if it is news, which of them has it.
+    fn extreme(
+        &mut self,
+        value: Value,
+        kept: &[String],
+        keys: &[String],
+        number: &str,
+        (best, best_at): (&str, &str),
+        least: bool,
+    ) {
+        let bits = if is_wide(self.shape.of(value)) { 64 } else { 32 };
+        let kind = if bits == 64 { "b64" } else { "b32" };
+        let (choose, none, news) = if least { ("min", "-1", "lt") } else { ("max", "0", "gt") };
+        let (found, one) = (self.temporary(kind), self.temporary(kind));
+        let [better, fresh, some] = ["pred"; 3].map(|kind| self.temporary(kind));
+        emit!(self, "mov.{kind} {found}, {none}");
+        for (kept, key) in kept.iter().zip(keys) {
+            emit!(self, "selp.{kind} {one}, {key}, {none}, {kept}");
+            emit!(self, "{choose}.u{bits} {found}, {found}, {one}");
+        }
+        // A key may be the very one that stands for none.
+        emit!(self, "setp.{news}.u{bits} {better}, {found}, {best}");
+        emit!(self, "setp.eq.u32 {fresh}, {best_at}, 0xFFFFFFFF");
+        emit!(self, "or.pred {better}, {better}, {fresh}");
+        self.temporaries += 1;
+        let label = format!("same{}", self.temporaries);
+        emit!(self, "@!{better} bra {label}");
+        for (k, (kept, key)) in kept.iter().zip(keys).enumerate().rev() {
+            emit!(self, "setp.eq.u{bits} {some}, {key}, {found}");
+            emit!(self, "and.pred {some}, {some}, {kept}");
+            emit!(self, "@{some} mov.{kind} {best}, {found}");
+            emit!(self, "@{some} add.u32 {best_at}, {number}, {k}");
+        }
+        let _ = writeln!(self.body, "{label}:");
+    }
+}

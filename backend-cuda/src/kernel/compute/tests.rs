@@ -1,0 +1,166 @@
+//! What can be said of texts without a card; with `VMARRAY_PTXAS` naming NVIDIA's assembler, that it takes them.
+
+use std::io::Write;
+use std::process::{Command, Stdio};
+
+use backend_api::expr::{Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
+use backend_api::{BufferId, DeviceSpan, Elements, HostId, HostSpan};
+
+use super::*;
+
+/// The text for one action on a program over two sources.
+fn text_of(program: &Program, action: Action<'_>, strides: [u64; 2], starts: [u64; 2], page_len: u64) -> String {
+    let sources = strides.map(|stride| Elements {
+        start: DeviceSpan::new(BufferId::unique(), 0),
+        count: 1000,
+        stride,
+    });
+    let geometry = Geometry { first: 0, page_len, channel: 0, channels: 2 };
+    let (shape, _) = Shape::new(&Compute { program, sources: &sources, geometry, action }, &starts);
+    let (text, names) = source(&shape);
+    ptx::splice(text, &shape, names)
+}
+
+/// A program with every operation on a type, its result as every type, and a bool.
+fn everything(of: Type) -> (Program, Vec<Value>, Value) {
+    let mut list = Vec::new();
+    let mut push = |one| {
+        list.push(one);
+        Value(list.len() as u16 - 1)
+    };
+    let a = push(Instruction::Field { source: 0, offset: 0, of });
+    let b = push(Instruction::Field { source: 1, offset: 1, of });
+    let literal = push(Instruction::Literal { of, bits: 1 });
+    let mut last = push(Instruction::Binary { op: Binary::Add, left: a, right: literal });
+    let mut ops = vec![Binary::Sub, Binary::Mul, Binary::Div, Binary::Min, Binary::Max];
+    if of.is_integer() {
+        ops.extend([Binary::Rem, Binary::And, Binary::Or, Binary::Xor, Binary::Shl, Binary::Shr]);
+    }
+    for op in ops {
+        last = push(Instruction::Binary { op, left: last, right: b });
+    }
+    if of.is_integer() {
+        last = push(Instruction::Unary { op: Unary::Not, of: last });
+    }
+    last = push(Instruction::Unary { op: Unary::Abs, of: last });
+    if of.is_float() || of.is_signed() {
+        last = push(Instruction::Unary { op: Unary::Neg, of: last });
+    }
+    let [mut truth, two, three, four] = [Binary::Eq, Binary::Ne, Binary::Lt, Binary::Le]
+        .map(|op| push(Instruction::Binary { op, left: last, right: b }));
+    for (op, right) in [
+        (Binary::And, two),
+        (Binary::Or, three),
+        (Binary::Xor, four),
+        (Binary::Eq, two),
+        (Binary::Ne, three),
+    ] {
+        truth = push(Instruction::Binary { op, left: truth, right });
+    }
+    truth = push(Instruction::Unary { op: Unary::Not, of: truth });
+    truth = push(Instruction::Select { condition: truth, yes: two, no: truth });
+    let index = push(Instruction::Index);
+    let mut results = vec![last];
+    for to in Type::NUMBERS {
+        let [yes, no, other] = [last, index, truth].map(|of| push(Instruction::Cast { of, to }));
+        let one = push(Instruction::Select { condition: truth, yes, no });
+        results.push(push(Instruction::Binary { op: Binary::Add, left: one, right: other }));
+    }
+    (Program::new(list).unwrap(), results, truth)
+}
+
+fn texts() -> Vec<String> {
+    let answer = HostSpan::new(HostId::unique(), 0);
+    let mut texts = Vec::new();
+    for of in Type::NUMBERS {
+        let (program, values, truth) = everything(of);
+        for (strides, starts, page_len) in [([8, 44], [0, 16], 4096), ([12, 9], [4, 3], 1000)] {
+            let mut add =
+                |action: Action<'_>| texts.push(text_of(&program, action, strides, starts, page_len));
+            add(Action::Find { predicate: truth, limit: 1, count_all: true, answer });
+            let filter = (page_len == 1000).then_some(truth);
+            add(Action::Histogram { value: values[3], filter, bins: 9, answer });
+            for value in &values[1..] {
+                let stores = [Store { value: *value, source: 0, offset: 0 }];
+                add(Action::Store { stores: &stores, filter });
+                add(Action::Sum { value: *value, filter, answer });
+                add(Action::Extremes { value: *value, filter, least: true, greatest: filter.is_none(), answer });
+            }
+        }
+    }
+    texts
+}
+
+#[test]
+fn texts_hold_the_wanted_kernels_and_no_comment_to_be_replaced() {
+    for text in texts() {
+        assert!(text.ends_with('\0'), "a C string");
+        assert!(!text.contains("//splice"), "a comment is left");
+        assert!((1..=2).contains(&text.matches(".visible .entry ").count()));
+        assert_eq!(text.matches('{').count(), text.matches('}').count());
+    }
+}
+
+#[test]
+fn literals_are_parameters() {
+    let program = |bits| {
+        Program::new(vec![
+            Instruction::Field { source: 0, offset: 0, of: Type::U32 },
+            Instruction::Literal { of: Type::U32, bits },
+            Instruction::Binary { op: Binary::Lt, left: Value(0), right: Value(1) },
+        ])
+        .unwrap()
+    };
+    let answer = HostSpan::new(HostId::unique(), 0);
+    let action = Action::Find { predicate: Value(2), limit: 0, count_all: true, answer };
+    let [one, other] = [7, 8].map(|bits| text_of(&program(bits), action, [4, 4], [0, 0], 64));
+    assert_eq!(one, other, "programs that differ in literals share their code");
+}
+
+#[test]
+fn fields_are_read_in_pieces_that_are_aligned() {
+    let program = Program::new(vec![Instruction::Field { source: 0, offset: 2, of: Type::U32 }]).unwrap();
+    let action =
+        |value| Action::Sum { value, filter: None, answer: HostSpan::new(HostId::unique(), 0) };
+    let loads = |stride, start| {
+        let text = text_of(&program, action(Value(0)), [stride, 8], [start, 0], 64);
+        ["u8", "u16", "u32"].map(|unit| text.matches(&format!("ld.global.nc.{unit} ")).count())
+    };
+    assert_eq!(loads(6, 2), [0, 16, 0]);
+    assert_eq!(loads(7, 2), [32, 0, 0]);
+    assert_eq!(loads(8, 6), [0, 16, 0]);
+}
+
+#[test]
+fn chunks_cover_all_elements_and_never_exceed_their_memory() {
+    for count in [0_u64, 1, 2047, 2048, 2049, 1 << 20, (1 << 31) + 7, 1 << 37] {
+        for bytes in [1, 4, 44, 512] {
+            for aim in [Aim::Count, Aim::List, Aim::Stop] {
+                let chunks = chunks(count, bytes, 1056, aim);
+                assert!(chunks.chunks <= scratch::CHUNKS_MAX && chunks.per_chunk < 1 << 31);
+                assert!(chunks.chunks * chunks.per_chunk >= count);
+                assert!(chunks.chunks == 0 || (chunks.chunks - 1) * chunks.per_chunk < count);
+            }
+        }
+    }
+}
+
+/// The driver assembles with the same code, but only where there is a card.
+#[test]
+#[ignore = "needs NVIDIA's ptxas, named by VMARRAY_PTXAS"]
+fn the_assembler_takes_every_text() {
+    let ptxas = std::env::var_os("VMARRAY_PTXAS").expect("VMARRAY_PTXAS names the assembler");
+    for text in texts() {
+        let mut child = Command::new(&ptxas)
+            .args(["-arch=sm_90", "-o", "/dev/null", "-"])
+            .stdin(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the assembler starts");
+        let text = text.trim_end_matches('\0');
+        child.stdin.take().unwrap().write_all(text.as_bytes()).unwrap();
+        let output = child.wait_with_output().unwrap();
+        let words = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words}\n{text}");
+    }
+}
