@@ -2,9 +2,11 @@
 //!
 //!     cargo run --release -p vmarray-backend-cuda --example cuda_check -- [smoke] [latency] [queued] [copies]
 //!                                                                         [threads] [search] [indexed] [pinned]
+//!                                                                         [compute]
 //!
 //! Without words everything is done. Ends with an error if an answer was wrong, and says so where there is no card.
 
+mod compute;
 mod measure;
 mod raw;
 mod smoke;
@@ -68,6 +70,9 @@ fn main() -> ExitCode {
         }
         if wants("pinned") {
             measure::pinned(index)?;
+        }
+        if wants("compute") {
+            compute::run(index)?;
         }
         Ok::<(), Box<dyn std::error::Error>>(())
     })();

@@ -15,7 +15,7 @@ use crate::raw::{self, Kernels, Raw};
 type Outcome = Result<(), Box<dyn Error>>;
 
 /// The median of the time that `work` takes, in microseconds.
-fn median(times: usize, mut work: impl FnMut() -> Outcome) -> Result<f64, Box<dyn Error>> {
+pub fn median(times: usize, mut work: impl FnMut() -> Outcome) -> Result<f64, Box<dyn Error>> {
     let mut taken = Vec::with_capacity(times);
     for _ in 0..times {
         let start = Instant::now();
@@ -26,12 +26,12 @@ fn median(times: usize, mut work: impl FnMut() -> Outcome) -> Result<f64, Box<dy
     Ok(micros(taken[times / 2]))
 }
 
-fn micros(duration: Duration) -> f64 {
+pub fn micros(duration: Duration) -> f64 {
     duration.as_secs_f64() * 1e6
 }
 
 /// GB/s.
-fn rate(bytes: u64, micros: f64) -> f64 {
+pub fn rate(bytes: u64, micros: f64) -> f64 {
     bytes as f64 / micros / 1e3
 }
 
@@ -400,7 +400,7 @@ pub fn search(index: u32) -> Outcome {
 
 /// How long it takes to read so much of the card's memory and do nothing with it, in microseconds; and how the search's
 /// own kernel does with other chunks than it gets.
-fn plain_read(device: &CudaDevice, bytes: u64) -> Result<f64, Box<dyn Error>> {
+pub fn plain_read(device: &CudaDevice, bytes: u64) -> Result<f64, Box<dyn Error>> {
     let kernels = Kernels::new(device.context(), usize::try_from(bytes)?);
     let multiprocessors = device.card().multiprocessors;
     let (memory, scratch) = (kernels.memory, kernels.scratch);
