@@ -241,6 +241,13 @@ impl<T: Element> Field<T, T> {
     }
 }
 
+impl<T, F> Field<T, F> {
+    /// A part of it, so many bytes from its start, that lies inside of it.
+    pub(crate) const fn part<P>(self, offset: usize) -> Field<T, P> {
+        Field { offset: self.offset + offset, marker: PhantomData }
+    }
+}
+
 impl<T: Element, F: NoUninit> Field<T, F> {
     /// Used by [`field!`](crate::field), which finds offset and type.
     #[doc(hidden)]

@@ -270,6 +270,39 @@ pub enum ErrorKind {
         /// How many there are now.
         got: usize,
     },
+    /// An expression has too many operations.
+    #[error("an expression has more than {most} operations")]
+    ExpressionTooLong {
+        /// How many it can have.
+        most: usize,
+    },
+    /// More fields are assigned at once than a device takes.
+    #[error("{assignments} assignments at once, 1 to {most} are possible")]
+    TooManyAssignments {
+        /// How many.
+        assignments: usize,
+        /// How many are possible.
+        most: usize,
+    },
+    /// A histogram of no bins, or of too many.
+    #[error("{bins} bins are asked for, 1 to {most} are possible")]
+    TooManyBins {
+        /// How many are asked for.
+        bins: usize,
+        /// How many are possible.
+        most: usize,
+    },
+    /// A device failed in the middle of writing to elements.
+    #[error("{} elements of {} ranges are unspecified, {} ranges are written, the others unchanged: {cause}",
+        unspecified.iter().map(ExactSizeIterator::len).sum::<usize>(), unspecified.len(), written.len())]
+    Interrupted {
+        /// Which elements were written, as ranges of indices, ascending.
+        written: Vec<std::ops::Range<usize>>,
+        /// Which elements may hold anything.
+        unspecified: Vec<std::ops::Range<usize>>,
+        /// What the device said.
+        cause: backend_api::Error,
+    },
     /// A device failed.
     #[error(transparent)]
     Device(#[from] backend_api::Error),

@@ -2,7 +2,8 @@
 
 use std::ops::{Range, RangeBounds};
 
-use backend_api::{Device, DeviceSpan, Elements, HostBuffer, Search, Ticket};
+use backend_api::expr::{Action, Geometry, Program, Value};
+use backend_api::{Compute, Device, DeviceSpan, Elements, HostBuffer, Search, Ticket};
 use bytemuck::NoUninit;
 
 use crate::array::VirtualArray;
@@ -70,7 +71,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         limit: usize,
     ) -> Result<Found> {
         let range = self.checked_range(range)?;
-        self.search(&range, field.offset(), bytemuck::bytes_of(value), limit, true)
+        self.search(&range, &What::field(field, value), limit, true)
     }
 
     /// The index of the first element of a range whose field has this value. May stop as soon as it is found.
@@ -93,7 +94,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         value: &F,
     ) -> Result<Option<usize>> {
         let range = self.checked_range(range)?;
-        let found = self.search(&range, field.offset(), bytemuck::bytes_of(value), 1, false)?;
+        let found = self.search(&range, &What::field(field, value), 1, false)?;
         Ok(found.indices.first().copied())
     }
 
@@ -115,14 +116,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         value: &F,
     ) -> Result<usize> {
         let range = self.checked_range(range)?;
-        self.search(&range, field.offset(), bytemuck::bytes_of(value), 0, true).map(|found| found.total)
+        self.search(&range, &What::field(field, value), 0, true).map(|found| found.total)
     }
 
-    fn search(
+    pub(crate) fn search(
         &self,
         range: &Range<usize>,
-        field_offset: usize,
-        value: &[u8],
+        what: &What<'_>,
         limit: usize,
         count_all: bool,
     ) -> Result<Found> {
@@ -131,18 +131,22 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         self.pager().settle(&self.touched_pages(range))?;
         let limit = limit as u64;
+        let channels = self.pager().channels().len() as u64;
         let ask = |channel: usize, limit: u64| -> Result<Option<Question<'_, D>>> {
             let within = self.elements_in_channel(channel, range);
-            let channel = &self.pager().channels()[channel];
             if within.is_empty() {
                 return Ok(None);
             }
-            Question::ask(channel, within, (size_of::<T>(), field_offset), value, limit, count_all).map(Some)
+            let page_len = self.page_len() as u64;
+            let geometry = Geometry { first: within.start, page_len, channel: channel as u64, channels };
+            let channel = &self.pager().channels()[channel];
+            Question::ask(channel, within, (size_of::<T>(), geometry), what, limit, count_all).map(Some)
         };
+        // A search that stops early does not tell how many there are: it is asked once.
+        let first_limit = if count_all { limit.min(FIRST_LIMIT) } else { limit };
         // All channels are asked before any is waited for.
-        let channels = 0..self.pager().channels().len();
-        let questions =
-            channels.map(|channel| ask(channel, limit.min(FIRST_LIMIT))).collect::<Result<Vec<_>>>()?;
+        let questions = (0..self.pager().channels().len())
+            .map(|channel| ask(channel, first_limit)).collect::<Result<Vec<_>>>()?;
         let mut found = Found::default();
         for (channel, question) in questions.into_iter().enumerate() {
             let Some(question) = question else { continue };
@@ -165,7 +169,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one another
     /// without gaps, so they are one run.
-    fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
+    pub(crate) fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
         let (count, page_len) = (self.pager().channels().len(), self.page_len());
         // How many elements of the channel come before an element of the array.
         let before = |index: usize| -> u64 {
@@ -177,7 +181,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         before(range.start)..before(range.end)
     }
 
-    fn index_in_channel(&self, channel: usize, at: u64) -> usize {
+    pub(crate) fn index_in_channel(&self, channel: usize, at: u64) -> usize {
         let (slot, within) = (at as usize / self.page_len(), at as usize % self.page_len());
         (slot * self.pager().channels().len() + channel) * self.page_len() + within
     }
@@ -191,6 +195,20 @@ struct Question<'a, D: Device> {
     answer: HostBuffer<D>,
 }
 
+/// What is looked for.
+pub(crate) enum What<'a> {
+    /// Bytes at an offset.
+    Value { offset: u64, value: &'a [u8] },
+    /// Elements for which a bool of a program holds.
+    Holds { program: &'a Program, predicate: Value },
+}
+
+impl<'a> What<'a> {
+    fn field<T: Element, F: NoUninit>(field: Field<T, F>, value: &'a F) -> Self {
+        Self::Value { offset: field.offset() as u64, value: bytemuck::bytes_of(value) }
+    }
+}
+
 struct Answer {
     total: u64,
     /// Elements of the channel.
@@ -201,8 +219,8 @@ impl<'a, D: Device> Question<'a, D> {
     fn ask(
         channel: &'a Channel<D>,
         within: Range<u64>,
-        (stride, field_offset): (usize, usize),
-        value: &[u8],
+        (stride, geometry): (usize, Geometry),
+        what: &What<'_>,
         limit: u64,
         count_all: bool,
     ) -> Result<Self> {
@@ -211,15 +229,23 @@ impl<'a, D: Device> Question<'a, D> {
         let answer = channel.take_answer(bytes)?;
         let slots = channel.slot_memory();
         let start = DeviceSpan::new(slots.buffer, slots.offset + within.start * stride as u64);
-        let search = Search {
-            elements: Elements { start, count: within.end - within.start, stride: stride as u64 },
-            field_offset: field_offset as u64,
-            value,
-            limit,
-            count_all,
-            answer: answer.at(0),
-        };
-        let ticket = channel.between_writes(|queue| queue.search(&search))?;
+        let elements = Elements { start, count: within.end - within.start, stride: stride as u64 };
+        let ticket = channel.between_writes(|queue| match *what {
+            What::Value { offset, value } => queue.search(&Search {
+                elements,
+                field_offset: offset,
+                value,
+                limit,
+                count_all,
+                answer: answer.at(0),
+            }),
+            What::Holds { program, predicate } => queue.compute(&Compute {
+                program,
+                sources: &[elements],
+                geometry,
+                action: Action::Find { predicate, limit, count_all, answer: answer.at(0) },
+            }),
+        })?;
         Ok(Self { channel, first: within.start, ticket, answer })
     }
 

@@ -63,6 +63,10 @@ mod error;
 #[cfg(not(loom))]
 mod evict;
 #[cfg(not(loom))]
+pub mod compute;
+#[cfg(not(loom))]
+pub mod expr;
+#[cfg(not(loom))]
 mod find;
 #[cfg(not(loom))]
 mod footprint;

@@ -4,7 +4,7 @@ use std::ptr::NonNull;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Commit, Device, DeviceInfo, Fill, Gather, HostAllocation, HostId, HostMemory, MemoryStatus,
+    BufferId, Commit, Compute, Device, DeviceInfo, Fill, Gather, HostAllocation, HostId, HostMemory, MemoryStatus,
     Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
@@ -62,6 +62,10 @@ impl Device for NoDevice {
     }
 
     fn scatter(&self, _: QueueId, _: &Scatter) -> Result<Ticket> {
+        match *self {}
+    }
+
+    fn compute(&self, _: QueueId, _: &Compute<'_>) -> Result<Ticket> {
         match *self {}
     }
 

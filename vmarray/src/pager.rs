@@ -1,6 +1,7 @@
 //! Pages of bytes: getting hold of them, letting go, and moving many of them at once. Elements are unknown here.
 
 mod bulk;
+mod claims;
 mod fill;
 mod flush;
 mod prefetch;
@@ -102,6 +103,10 @@ impl<D: Device> Pager<D> {
     }
 
     #[inline(always)]
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
     pub(crate) fn table(&self) -> &PageTable {
         &self.table
     }

@@ -85,6 +85,26 @@ impl<D: Device> Channel<D> {
         Ok(ticket)
     }
 
+    /// The same for work that also reads home slots of other channels, on the same device.
+    pub(crate) fn between_all_writes(
+        &self,
+        others: &[&Self],
+        submit: impl FnOnce(&Queue<D>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        let mut channels: Vec<&Self> = others.iter().copied().chain([self]).collect();
+        // Always in this order, so that two threads do not wait for each other.
+        channels.sort_by_key(|channel| std::ptr::from_ref(*channel));
+        channels.dedup_by_key(|channel| std::ptr::from_ref(*channel));
+        let _orders: Vec<_> = channels.iter().map(|channel| channel.write_order.lock()).collect();
+        for channel in &channels {
+            self.fetches.order_after(channel.writes.submit(&[])?)?;
+        }
+        self.counters.submissions.add(1);
+        let ticket = submit(&self.fetches)?;
+        channels.iter().try_for_each(|channel| channel.writes.order_after(ticket))?;
+        Ok(ticket)
+    }
+
     /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller keeps from changing.
     /// Together with what other threads fetch at the same time.
     pub(crate) fn read_home(

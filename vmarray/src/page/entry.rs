@@ -260,6 +260,17 @@ impl Entry {
         .any(WAITED)
     }
 
+    /// As [`vacate`](Self::vacate), but the caller goes on to hold the page, which is absent now.
+    #[must_use]
+    pub(crate) fn vacate_and_keep(&self) -> bool {
+        let clear = RESIDENT | USED | READERS | WRITERS | DIRTY | IN_FLIGHT | WAITED | AHEAD | WANTED;
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
+            (s.0 & !clear).wrapping_add(VERSION)
+        })
+        .any(WAITED)
+    }
+
     /// Opens the page to lock-free reads. The caller holds it.
     pub(crate) fn open_reads(&self) {
         self.change(|s| s.0 | READERS);

@@ -1,0 +1,418 @@
+//! Writing to elements on their devices.
+//!
+//! Pages that are written to are held exclusively, absent from the cache, while their device works on them: accesses to
+//! them wait, accesses to all others go on. They are taken in runs of neighbouring slots, two runs of each channel at a
+//! time, and all channels in turn, so that devices need not wait for pages to be taken.
+
+use std::collections::VecDeque;
+use std::ops::{Range, RangeBounds};
+
+use backend_api::expr::{Action, Geometry, Program, Store, Value};
+use backend_api::{
+    Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Ticket, Transfer,
+};
+
+use crate::array::VirtualArray;
+use crate::channel::Channel;
+use crate::element::Element;
+use crate::error::{Error, ErrorKind, Result};
+use crate::expr::{Assignment, IntoAssignments, IntoExpr, Lowering};
+use crate::memory::zeroed_vec;
+use crate::pager::Pager;
+
+/// How many bytes of pages are held at once for one submission.
+const RUN_BYTES: usize = 256 << 20;
+/// The same where elements of other arrays are copied there.
+const STAGED_BYTES: usize = 16 << 20;
+/// So many submissions of a channel are under way at once.
+const RUNS: usize = 2;
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Writes values to fields of all elements of a range, on the devices.
+    ///
+    /// All fields of an element are read before the first is written. What frames held of the pages concerned is
+    /// written back first, and they lose their frames. Accesses to a page that is being written to wait; others go on.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
+    /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`TooManyAssignments`](ErrorKind::TooManyAssignments),
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds guards of such pages, or others do for
+    /// which it must not wait; [`Interrupted`](ErrorKind::Interrupted) says what was written if there is trouble after
+    /// something was, and [`Device`](ErrorKind::Device) that nothing was.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray};
+    /// let array = VirtualArray::<f32>::new(10_000)?;
+    /// let value = Field::whole();
+    /// array.transform(.., value.set(value * 2.0 + 1.0))?;
+    /// array.transform(5000.., value.set(value * 2.0 + 1.0))?;
+    /// assert_eq!((array.get(4999)?, array.get(5000)?), (1.0, 3.0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn transform(
+        &self,
+        range: impl RangeBounds<usize>,
+        assignments: impl IntoAssignments<T>,
+    ) -> Result<()> {
+        self.assign(range, None, assignments)
+    }
+
+    /// As [`transform`](Self::transform), for those elements alone that meet a condition.
+    ///
+    /// # Errors
+    /// As [`transform`](Self::transform).
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::index};
+    /// let array = VirtualArray::<u32>::new(10_000)?;
+    /// array.assign_where(.., (index() % 10).eq(3), Field::whole().set(7))?;
+    /// assert_eq!(array.sum(.., Field::whole())?, 7000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn assign_where(
+        &self,
+        range: impl RangeBounds<usize>,
+        condition: impl IntoExpr<T, bool>,
+        assignments: impl IntoAssignments<T>,
+    ) -> Result<()> {
+        self.assign(range, Some(condition.into_expr()), assignments)
+    }
+
+    fn assign(
+        &self,
+        range: impl RangeBounds<usize>,
+        condition: Option<crate::expr::Expr<T, bool>>,
+        assignments: impl IntoAssignments<T>,
+    ) -> Result<()> {
+        let range = self.checked_range(range)?;
+        let plan = Plan::new(condition, assignments.into_assignments())?;
+        Writer { target: self, others: &[], staged: false }.run(&range, &plan)
+    }
+}
+
+/// What is to be written, and where.
+pub(super) struct Plan {
+    program: Program,
+    stores: Vec<Store>,
+    filter: Option<Value>,
+}
+
+impl Plan {
+    pub fn new<S>(condition: Option<crate::expr::Expr<S, bool>>, assignments: Vec<Assignment<S>>) -> Result<Self> {
+        let most = Compute::STORES_MAX;
+        if !(1..=most).contains(&assignments.len()) {
+            return Err(ErrorKind::TooManyAssignments { assignments: assignments.len(), most }.into());
+        }
+        let mut lowering = Lowering::default();
+        let filter = condition.map(|condition| lowering.expr(&condition));
+        let stores = assignments
+            .iter()
+            .map(|one| Store { value: lowering.assignment(one), source: one.source, offset: one.offset })
+            .collect();
+        Ok(Self { program: lowering.program()?, stores, filter })
+    }
+
+    fn action(&self) -> Action<'_> {
+        Action::Store { stores: &self.stores, filter: self.filter }
+    }
+}
+
+/// An array that is only read, of any element type.
+pub(super) trait Other<D: Device>: Sync {
+    fn pager(&self) -> &Pager<D>;
+    fn stride(&self) -> usize;
+    /// Reads elements as bytes.
+    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()>;
+}
+
+impl<T: Element, D: Device> Other<D> for VirtualArray<T, D> {
+    fn pager(&self) -> &Pager<D> {
+        self.pager()
+    }
+
+    fn stride(&self) -> usize {
+        size_of::<T>()
+    }
+
+    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        // Bytes of a buffer are not aligned for any type.
+        let values = self.to_vec(range)?;
+        into.copy_from_slice(bytemuck::cast_slice(&values));
+        Ok(())
+    }
+}
+
+/// A run of pages of one channel that its device works on.
+struct Run<D: Device> {
+    /// The pages, by slot.
+    slots: Range<u64>,
+    /// Elements, counted in the channel.
+    elements: Range<u64>,
+    ticket: Ticket,
+    /// Elements of other arrays; kept until the device is done.
+    _staging: Vec<Staging<D>>,
+}
+
+/// Elements of another array on their way to the target's device.
+struct Staging<D: Device> {
+    memory: DeviceBuffer<D>,
+    host: HostBuffer<D>,
+}
+
+/// Writes to the elements of one array.
+pub(super) struct Writer<'a, T: Element, D: Device> {
+    pub target: &'a VirtualArray<T, D>,
+    /// Arrays of the same length that are read.
+    pub others: &'a [&'a dyn Other<D>],
+    /// Whether these lie elsewhere, so that their elements are copied to the target's devices.
+    pub staged: bool,
+}
+
+/// What has become of the elements so far.
+#[derive(Default)]
+struct Outcome {
+    written: Vec<Range<usize>>,
+    unspecified: Vec<Range<usize>>,
+    failure: Option<Error>,
+}
+
+/// A channel's part of the work.
+struct Lane<D: Device> {
+    /// Elements, counted in the channel.
+    within: Range<u64>,
+    /// The next slot to be taken, and the end.
+    next: u64,
+    end: u64,
+    runs: VecDeque<Run<D>>,
+}
+
+impl<T: Element, D: Device> Writer<'_, T, D> {
+    pub fn run(&self, range: &Range<usize>, plan: &Plan) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let (pager, pages) = (self.target.pager(), self.target.touched_pages(range));
+        pager.settle(&pages)?;
+        pager.evict(&pages)?;
+        if !self.staged {
+            for other in self.others {
+                other.pager().settle(&pages)?;
+            }
+        }
+        let page_len = self.target.page_len() as u64;
+        let mut lanes: Vec<Lane<D>> = (0..pager.channels().len())
+            .map(|channel| {
+                let within = self.target.elements_in_channel(channel, range);
+                let (next, end) = (within.start / page_len, within.end.div_ceil(page_len));
+                Lane { next, end: if within.is_empty() { next } else { end }, within, runs: VecDeque::new() }
+            })
+            .collect();
+        let mut outcome = Outcome::default();
+        while outcome.failure.is_none() && lanes.iter().any(|lane| lane.next < lane.end) {
+            for channel in 0..lanes.len() {
+                if let Err(error) = self.step(&mut lanes, channel, plan, &mut outcome) {
+                    outcome.failure.get_or_insert(error);
+                }
+                if outcome.failure.is_some() {
+                    break;
+                }
+            }
+        }
+        self.finish_all(&mut lanes, &mut outcome);
+        outcome.into_result()
+    }
+
+    /// Has a channel work on one more run.
+    fn step(&self, lanes: &mut [Lane<D>], channel: usize, plan: &Plan, outcome: &mut Outcome) -> Result<()> {
+        if lanes[channel].next >= lanes[channel].end {
+            return Ok(());
+        }
+        if lanes[channel].runs.len() >= RUNS {
+            self.finish_one(&mut lanes[channel], channel, outcome);
+        }
+        let mut staging = Vec::new();
+        let mut most = lanes[channel].end - lanes[channel].next;
+        let run_bytes = if self.staged { STAGED_BYTES } else { RUN_BYTES };
+        most = most.min((run_bytes / self.target.pager().page_bytes()).max(1) as u64);
+        if self.staged {
+            // Reading others may wait for anything, so nothing is held meanwhile.
+            self.finish_all(lanes, outcome);
+            let lane = &lanes[channel];
+            staging = self.stage(channel, lane.next..lane.next + most, &lane.within)?;
+        }
+        let first = lanes[channel].next;
+        let mut end = first;
+        while end < first + most && self.target.pager().try_claim_home(self.page(channel, end))? {
+            end += 1;
+        }
+        if end == first || (self.staged && end < first + most) {
+            self.let_go(channel, first..end);
+            // Whoever has the next page may wait for those that this thread holds.
+            self.finish_all(lanes, outcome);
+            if outcome.failure.is_some() {
+                return Ok(());
+            }
+            self.target.pager().claim_home(self.page(channel, first))?;
+            end = first + 1;
+        }
+        lanes[channel].next = end;
+        let slots = first..end;
+        match self.submit(channel, &slots, &lanes[channel].within, plan, &staging, first) {
+            Ok((elements, ticket)) => {
+                lanes[channel].runs.push_back(Run { slots, elements, ticket, _staging: staging });
+                Ok(())
+            }
+            Err(error) => {
+                self.let_go(channel, slots);
+                Err(error)
+            }
+        }
+    }
+
+    fn page(&self, channel: usize, slot: u64) -> u64 {
+        slot * self.target.pager().channels().len() as u64 + channel as u64
+    }
+
+    fn let_go(&self, channel: usize, slots: Range<u64>) {
+        slots.for_each(|slot| self.target.pager().release_unchanged(self.page(channel, slot)));
+    }
+
+    fn elements_of(&self, slots: &Range<u64>, within: &Range<u64>) -> Range<u64> {
+        let page_len = self.target.page_len() as u64;
+        within.start.max(slots.start * page_len)..within.end.min(slots.end * page_len)
+    }
+
+    /// Starts the work on slots whose pages are held.
+    fn submit(
+        &self,
+        channel: usize,
+        slots: &Range<u64>,
+        within: &Range<u64>,
+        plan: &Plan,
+        staging: &[Staging<D>],
+        staged_from: u64,
+    ) -> Result<(Range<u64>, Ticket)> {
+        let elements = self.elements_of(slots, within);
+        let count = elements.end - elements.start;
+        let pager = self.target.pager();
+        let source = |slots: DeviceSpan, stride: usize, first: u64| {
+            let start = DeviceSpan::new(slots.buffer, slots.offset + first * stride as u64);
+            Elements { start, count, stride: stride as u64 }
+        };
+        let home = &pager.channels()[channel];
+        let mut sources = vec![source(home.slot_memory(), size_of::<T>(), elements.start)];
+        let mut neighbours: Vec<&Channel<D>> = Vec::new();
+        if self.staged {
+            let begin = self.elements_of(&(staged_from..slots.end), within).start;
+            let all = self.others.iter().zip(staging);
+            sources.extend(all.map(|(other, staging)| {
+                source(staging.memory.at(0), other.stride(), elements.start - begin)
+            }));
+        } else {
+            neighbours.extend(self.others.iter().map(|other| &other.pager().channels()[channel]));
+            let all = self.others.iter().zip(&neighbours);
+            sources.extend(all.map(|(other, channel)| {
+                source(channel.slot_memory(), other.stride(), elements.start)
+            }));
+        }
+        let geometry = Geometry {
+            first: elements.start,
+            page_len: self.target.page_len() as u64,
+            channel: channel as u64,
+            channels: pager.channels().len() as u64,
+        };
+        let compute = Compute { program: &plan.program, sources: &sources, geometry, action: plan.action() };
+        let ticket = home.between_all_writes(&neighbours, |queue| {
+            for (other, staging) in self.others.iter().zip(staging) {
+                let bytes = count * other.stride() as u64;
+                let (from, to) = (staging.host.at(0), staging.memory.at(0));
+                queue.submit(&[Transfer::Upload { from, to, bytes }])?;
+                home.counters.bytes_to_device.add(bytes);
+            }
+            queue.compute(&compute)
+        })?;
+        Ok((elements, ticket))
+    }
+
+    /// Reads the elements of other arrays that belong to these slots.
+    fn stage(&self, channel: usize, slots: Range<u64>, within: &Range<u64>) -> Result<Vec<Staging<D>>> {
+        let home = &self.target.pager().channels()[channel];
+        let mut all = Vec::new();
+        for other in self.others {
+            let elements = self.elements_of(&slots, within);
+            let stride = other.stride();
+            let bytes = (elements.end - elements.start) as usize * stride;
+            let memory = DeviceBuffer::new(home.device(), bytes as u64, Commit::Lazy)?;
+            let host = HostBuffer::new(home.device(), bytes, HostMemory::Pinned)
+                .or_else(|_| HostBuffer::new(home.device(), bytes, HostMemory::Pageable))?;
+            for slot in slots.clone() {
+                let part = self.elements_of(&(slot..slot + 1), within);
+                let first = self.target.index_in_channel(channel, part.start);
+                let indices = first..first + (part.end - part.start) as usize;
+                let mut page = zeroed_vec(indices.len() * stride)?;
+                other.read_bytes(indices, &mut page)?;
+                host.write((part.start - elements.start) as usize * stride, &page);
+            }
+            all.push(Staging { memory, host });
+        }
+        Ok(all)
+    }
+
+    /// Waits for the oldest run of a channel and lets its pages go.
+    fn finish_one(&self, lane: &mut Lane<D>, channel: usize, outcome: &mut Outcome) {
+        let Some(run) = lane.runs.pop_front() else { return };
+        let pager = self.target.pager();
+        let result = pager.channels()[channel].device().wait(run.ticket);
+        // On an error, too, the slots have contents: whichever.
+        run.slots.clone().for_each(|slot| pager.release_written(self.page(channel, slot)));
+        let list = match result {
+            Ok(()) => &mut outcome.written,
+            Err(error) => {
+                outcome.failure.get_or_insert_with(|| error.into());
+                &mut outcome.unspecified
+            }
+        };
+        for slot in run.slots {
+            let part = self.elements_of(&(slot..slot + 1), &run.elements);
+            let first = self.target.index_in_channel(channel, part.start);
+            list.push(first..first + (part.end - part.start) as usize);
+        }
+    }
+
+    fn finish_all(&self, lanes: &mut [Lane<D>], outcome: &mut Outcome) {
+        for (channel, lane) in lanes.iter_mut().enumerate() {
+            while !lane.runs.is_empty() {
+                self.finish_one(lane, channel, outcome);
+            }
+        }
+    }
+}
+
+impl Outcome {
+    fn into_result(self) -> Result<()> {
+        let Some(failure) = self.failure else { return Ok(()) };
+        if self.written.is_empty() && self.unspecified.is_empty() {
+            return Err(failure);
+        }
+        let cause = match failure.kind() {
+            ErrorKind::Device(cause) => cause.clone(),
+            other => backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "compute")
+                .with_detail(other.to_string()),
+        };
+        let (written, unspecified) = (merged(self.written), merged(self.unspecified));
+        Err(ErrorKind::Interrupted { written, unspecified, cause }.into())
+    }
+}
+
+/// Ranges in ascending order, those that touch as one.
+fn merged(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut all: Vec<Range<usize>> = Vec::new();
+    for range in ranges {
+        match all.last_mut() {
+            Some(last) if last.end == range.start => last.end = range.end,
+            _ => all.push(range),
+        }
+    }
+    all
+}
