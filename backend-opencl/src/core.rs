@@ -9,6 +9,7 @@ use opencl3::memory::CL_MEM_READ_WRITE;
 use opencl3::types::cl_int;
 use parking_lot::Mutex;
 
+use crate::compute::Programs;
 use crate::courier::{Courier, Errand};
 use crate::discovery::{Discovered, Handles, Traits};
 use crate::error::{self, Severity};
@@ -26,6 +27,7 @@ pub(crate) struct Core {
     pub handles: Handles,
     pub traits: Traits,
     pub kernels: Kernels,
+    pub programs: Programs,
     /// For mapping, and for asking whether the device is there. Never flooded with work.
     pub service: CommandQueue,
     probe: Memory,
@@ -71,6 +73,7 @@ impl Core {
             handles,
             traits,
             kernels,
+            programs: Programs::default(),
             service,
             probe,
             context,

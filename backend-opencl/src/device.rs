@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Commit, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill, Gather,
+    BufferId, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill, Gather,
     HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueId, Result, Scatter,
     Search, Ticket, Transfer,
 };
@@ -19,6 +19,7 @@ use crate::indexed::{Direction, indexed};
 use crate::memory::{Account, Buffer};
 use crate::options::Options;
 use crate::queue::{Queue, Statistics, unknown_queue};
+use crate::compute::compute;
 use crate::search::{Wanted, search};
 use crate::track::Mark;
 use crate::transfer::Lookup;
@@ -393,6 +394,30 @@ impl Device for OpenClDevice {
         let Scatter { elements, indices, count, values } = *scatter;
         let same = Gather { elements, indices, count, values };
         self.move_indexed(queue, Direction::Scatter, |memory| memory.check_scatter(scatter), same)
+    }
+
+    fn compute(&self, queue: QueueId, request: &Compute<'_>) -> Result<Ticket> {
+        let queue = self.queue(queue, "compute")?;
+        let mut submission = queue.begin("compute", ErrorKind::KernelFailed)?;
+        let (buffers, answer) = {
+            let memory = self.memory.read();
+            memory.check_compute(request).map_err(|error| self.named(error))?;
+            let buffers = request
+                .sources
+                .iter()
+                .map(|source| memory.buffer(source.start))
+                .collect::<Result<Vec<_>>>()?;
+            let answer = request.answer().map(|answer| memory.host(answer)).transpose()?;
+            buffers.iter().for_each(|buffer| buffer.uses.note(&queue, submission.value()));
+            answer.iter().for_each(|answer| answer.uses.note(&queue, submission.value()));
+            (buffers, answer)
+        };
+        let answer = answer.as_ref().zip(request.answer()).map(|(piece, at)| (&**piece, at.offset));
+        if let Some((piece, at)) = answer {
+            piece.will_be_written(&queue, submission.value(), at, request.answer_bytes());
+        }
+        compute(&mut submission, request, &buffers, answer)?;
+        submission.finish()
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -50,6 +50,7 @@
 //! `OCL_ICD_VENDORS`. The example `opencl_check` lists and measures devices.
 
 mod cache;
+mod compute;
 mod core;
 mod courier;
 mod device;

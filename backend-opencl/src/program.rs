@@ -1,17 +1,23 @@
 //! The kernels: building them, keeping them, and one set of kernel objects for each queue.
 
 use backend_api::{ErrorKind, Result};
+use opencl3::types::cl_device_id;
 
 use crate::cache::Entry;
+use crate::core::Core;
 use crate::discovery::Discovered;
 use crate::error;
 use crate::options::KernelCache;
 use crate::raw::{Argument, Context, Kernel, Program, Status};
 
-const SOURCES: [&str; 5] = [
-    include_str!("../kernels/common.cl"),
+const COMMON: &str = include_str!("../kernels/common.cl");
+const CHUNKS: &str = include_str!("../kernels/chunks.cl");
+const COMPUTE: &str = include_str!("../kernels/compute.cl");
+const SOURCES: [&str; 6] = [
+    COMMON,
     include_str!("../kernels/fill.cl"),
     include_str!("../kernels/indexed.cl"),
+    CHUNKS,
     include_str!("../kernels/search.cl"),
     include_str!("../kernels/copy.cl"),
 ];
@@ -41,7 +47,7 @@ impl Kernels {
         let limit = found.traits.max_group.min(most);
         let group = 1_usize << limit.ilog2();
         let groups = found.traits.compute_units as usize * each;
-        let options = format!("-cl-std=CL1.2 -D GROUP={group}");
+        let options = options(group);
 
         let info = found.info();
         let key = format!(
@@ -72,7 +78,7 @@ impl Kernels {
                 }
             }
         }
-        let program = build(context, found, &SOURCES, &options)?;
+        let program = build(context, found.handles.device, &SOURCES, &options, "open")?;
         if let Some(entry) = &entry {
             match program.binary() {
                 Ok(binary) if !binary.is_empty() => entry.store(&binary),
@@ -83,6 +89,22 @@ impl Kernels {
         Ok(Self { program, group, groups, cached: false })
     }
 
+    /// Builds kernels for a program, whose text comes before theirs.
+    ///
+    /// # Errors
+    /// `KernelFailed` with the compiler's words.
+    pub fn build_more(&self, core: &Core, text: &str) -> Result<Program> {
+        let options = options(self.group);
+        let sources = [COMMON, DIVIDE, CHUNKS, text, COMPUTE];
+        build(&core.context, core.handles.device, &sources, &options, "compute")
+    }
+
+    /// Whether the device has numbers of 64 bits with fractions.
+    pub fn has_doubles(&self, core: &Core) -> bool {
+        let text = "__kernel void doubles(__global double *x) { x[0] += 1.0; }";
+        build(&core.context, core.handles.device, &[text], &options(self.group), "compute").is_ok()
+    }
+
     /// How many groups to launch for `items` items.
     pub fn groups_for(&self, items: u64) -> usize {
         let enough = items.div_ceil(self.group as u64);
@@ -90,11 +112,29 @@ impl Kernels {
     }
 }
 
+fn options(group: usize) -> String {
+    format!("-cl-std=CL1.2 -D GROUP={group}")
+}
+
+/// A quotient of `f32` need not be rounded correctly; that of `f64`, rounded once more, is the same as if it were.
+const DIVIDE: &str = "
+#ifdef cl_khr_fp64
+#define DIVIDE(a, b) ((float)((double)(a) / (double)(b)))
+#else
+#define DIVIDE(a, b) ((a) / (b))
+#endif
+";
+
 /// # Errors
 /// `KernelFailed` with the compiler's words.
-fn build(context: &Context, found: &Discovered, sources: &[&str], options: &str) -> Result<Program> {
-    let device = found.handles.device;
-    let refused = |status| error::driver("open", ErrorKind::KernelFailed, status);
+fn build(
+    context: &Context,
+    device: cl_device_id,
+    sources: &[&str],
+    options: &str,
+    operation: &'static str,
+) -> Result<Program> {
+    let refused = |status| error::driver(operation, ErrorKind::KernelFailed, status);
     let program = context.program_from_source(sources).map_err(refused)?;
     program.build(device, options).map_err(|status| {
         let log = program.build_log(device);
@@ -137,8 +177,8 @@ mod tests {
     fn the_compilers_words_are_in_the_error() {
         for found in crate::devices() {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
-            let program =
-                build(&context, &found, &["__kernel void broken(int x) { undeclared_name = x; }"], "");
+            let text = "__kernel void broken(int x) { undeclared_name = x; }";
+            let program = build(&context, found.handles.device, &[text], "", "open");
             let error = program.unwrap_err();
             assert_eq!(error.kind(), ErrorKind::KernelFailed);
             assert!(error.detail().contains("undeclared_name"), "{error}");

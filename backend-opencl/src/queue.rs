@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::core::Core;
 use crate::host::HostPiece;
 use crate::program::KernelSet;
-use crate::raw::{Argument, CommandQueue, Event, Memory, Order, Status};
+use crate::raw::{Argument, CommandQueue, Event, Memory, Program, Order, Status};
 use crate::track::{Keep, Mark, Track, Verdict};
 use crate::transfer::Batch;
 
@@ -315,6 +315,28 @@ impl<'q> Submission<'q> {
         let result = self.state.kernels.prepare(kernels, name, arguments).and_then(|kernel| {
             // SAFETY: passed on.
             unsafe { self.queue.commands.launch(kernel, groups, kernels.group, Order::default()) }
+        });
+        result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
+    }
+
+    /// Runs a kernel of a program that was made for this submission.
+    ///
+    /// # Safety
+    /// With these arguments, the kernel stays within its buffers.
+    pub unsafe fn launch_of(
+        &mut self,
+        program: &Program,
+        name: &'static str,
+        groups: usize,
+        arguments: &[Argument<'_>],
+    ) -> Result<()> {
+        self.began = true;
+        self.state.statistics.launches += 1;
+        let group = self.core.kernels.group;
+        let result = program.kernel(name).and_then(|mut kernel| {
+            kernel.set(arguments)?;
+            // SAFETY: passed on. The driver keeps the kernel as long as it runs.
+            unsafe { self.queue.commands.launch(&kernel, groups, group, Order::default()) }
         });
         result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
     }

@@ -1,0 +1,244 @@
+// Programs at work. Behind common.cl and chunks.cl, and behind what was made for the program:
+//   SOURCES, SOURCE_LIST   parameters: buffers, places of the first elements, literals, first and channel of the geometry
+//   VALUE                  the type of the value, if the task has one
+//   evaluate(SOURCE_LIST, i, &value)   whether element i counts, and its value; store(SOURCE_LIST, i) for TASK_STORE
+// and a macro for the task. Elements come in segments that lie in one buffer of each source; `before` is the number of
+// a segment's first element.
+
+#ifdef TASK_FIND
+KERNEL void compute_count(SOURCES, ulong count, uint per_chunk, uint chunks, uint stop_at,
+                          __global volatile uint *state, uint segment, __global uint *counts, uint chunks_before) {
+    __local uint found, shared;
+    uint t = get_local_id(0);
+    if (t == 0)
+        found = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint chunk = next_chunk(chunks, ~0u, stop_at, state, segment, &shared); chunk < chunks;
+         chunk = next_chunk(chunks, chunk, stop_at, state, segment, &shared)) {
+        ulong start = (ulong)chunk * per_chunk, end = min(count, start + per_chunk);
+        uint matches = 0;
+        for (ulong i = start + t; i < end; i += GROUP) {
+            VALUE value;
+            matches += evaluate(SOURCE_LIST, i, &value);
+        }
+        note(matches, chunks_before + chunk, stop_at, state, counts, &found);
+    }
+}
+
+#define EACH 8
+
+// As search_list_* in search.cl.
+KERNEL void compute_list(SOURCES, ulong count, uint per_chunk, uint chunks, __global const uint *counts,
+                         __global const ulong *offsets, uint chunks_before, ulong lowest, ulong highest, ulong before,
+                         __global ulong *list, ulong list_start) {
+    __local uint sums[GROUP];
+    uint t = get_local_id(0);
+    for (uint chunk = get_group_id(0); chunk < chunks; chunk += get_num_groups(0)) {
+        uint expected = counts[chunks_before + chunk];
+        if (expected == 0)
+            continue;
+        ulong rank = offsets[chunks_before + chunk];
+        if (rank >= highest || rank + expected <= lowest)
+            continue;
+        ulong start = (ulong)chunk * per_chunk, end = min(count, start + per_chunk);
+        for (ulong tile = start; tile < end && rank < highest; tile += GROUP * EACH) {
+            ulong mine = tile + t * EACH;
+            uint mask = 0;
+            for (uint j = 0; j < EACH; j++) {
+                VALUE value;
+                if (mine + j < end && evaluate(SOURCE_LIST, mine + j, &value))
+                    mask |= 1u << j;
+            }
+            uint own = popcount(mask);
+            sums[t] = own;
+            barrier(CLK_LOCAL_MEM_FENCE);
+            for (uint distance = 1; distance < GROUP; distance *= 2) {
+                uint left = t >= distance ? sums[t - distance] : 0;
+                barrier(CLK_LOCAL_MEM_FENCE);
+                sums[t] += left;
+                barrier(CLK_LOCAL_MEM_FENCE);
+            }
+            ulong at_rank = rank + sums[t] - own;
+            for (uint j = 0; j < EACH; j++)
+                if (mask >> j & 1) {
+                    if (at_rank >= lowest && at_rank < highest)
+                        list[list_start + at_rank - lowest] = before + mine + j;
+                    at_rank++;
+                }
+            rank += sums[GROUP - 1];
+            barrier(CLK_LOCAL_MEM_FENCE);
+        }
+    }
+}
+#endif
+
+// Each group writes one partial result of five words; group 0 of the first segment their number.
+#define PARTIAL(partials, partials_before) (partials + 1 + 5 * (ulong)(partials_before + get_group_id(0)))
+
+#ifdef TASK_SUM
+// Adds up one number for each item, in the order of a tree.
+#define ADD_UP(T, mine, shared)                                                                                       \
+    do {                                                                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
+        shared[t] = mine;                                                                                             \
+        for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {                                                         \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                             \
+            if (t < half_)                                                                                            \
+                shared[t] += shared[t + half_];                                                                       \
+        }                                                                                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
+        mine = shared[0];                                                                                             \
+    } while (0)
+
+KERNEL void compute_sum(SOURCES, ulong count, __global ulong *partials, uint partials_before, uint partials_all) {
+    __local ulong shared[GROUP];
+    uint t = get_local_id(0);
+    ulong counted = 0;
+    __global ulong *partial = PARTIAL(partials, partials_before);
+#ifdef SUM_OF_FLOATS
+    __local double sums[GROUP];
+    double sum = 0;
+    for (ulong i = get_global_id(0); i < count; i += get_global_size(0)) {
+        VALUE value;
+        if (evaluate(SOURCE_LIST, i, &value)) {
+            sum += (double)value;
+            counted++;
+        }
+    }
+    ADD_UP(double, sum, sums);
+    ADD_UP(ulong, counted, shared);
+    if (t == 0) {
+        partial[0] = counted;
+        partial[1] = as_ulong(sum);
+        partial[2] = 0;
+    }
+#else
+    // low + (high << 32), the low part of narrow numbers with a sign.
+    ulong low = 0, high = 0;
+    for (ulong i = get_global_id(0); i < count; i += get_global_size(0)) {
+        VALUE value;
+        if (evaluate(SOURCE_LIST, i, &value)) {
+            counted++;
+#ifdef WIDE
+            low += (ulong)value & 0xFFFFFFFFul;
+            high += (ulong)(value >> 32);
+#else
+            low += (ulong)(long)value;
+#endif
+        }
+    }
+    ADD_UP(ulong, low, shared);
+    ADD_UP(ulong, high, shared);
+    ADD_UP(ulong, counted, shared);
+    if (t == 0) {
+        ulong word = low + (high << 32);
+        partial[0] = counted;
+        partial[1] = word;
+        partial[2] = (ulong)((long)high >> 32) + (ulong)((long)low >> 63) + (word < low);
+    }
+#endif
+    if (t == 0 && get_group_id(0) == 0)
+        partials[0] = partials_all;
+}
+#endif
+
+#ifdef TASK_EXTREMES
+// Of each item's candidate (key, number; ~0 for none) the group's best: the least key, and of those the first element.
+static inline void least_of(ulong *key, ulong *number, __local ulong *keys, __local ulong *numbers) {
+    uint t = get_local_id(0);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    keys[t] = *key;
+    numbers[t] = *number;
+    for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (t < half_) {
+            ulong k = keys[t + half_], n = numbers[t + half_];
+            if (n != ~0ul && (numbers[t] == ~0ul || k < keys[t] || (k == keys[t] && n < numbers[t]))) {
+                keys[t] = k;
+                numbers[t] = n;
+            }
+        }
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    *key = keys[0];
+    *number = numbers[0];
+}
+
+KERNEL void compute_extremes(SOURCES, ulong count, __global ulong *partials, uint partials_before, uint partials_all,
+                             ulong before) {
+    __local ulong keys[GROUP], numbers[GROUP];
+    uint t = get_local_id(0);
+    ulong counted = 0, least = ~0ul, least_at = ~0ul, greatest = ~0ul, greatest_at = ~0ul;
+    for (ulong i = get_global_id(0); i < count; i += get_global_size(0)) {
+        VALUE value;
+        if (!evaluate(SOURCE_LIST, i, &value))
+            continue;
+        ulong key = key_of(value);
+        counted++;
+        if (least_at == ~0ul || key < least) {
+            least = key;
+            least_at = i;
+        }
+        // The greatest key is the least of the opposites.
+        if (greatest_at == ~0ul || ~key < greatest) {
+            greatest = ~key;
+            greatest_at = i;
+        }
+    }
+    least_of(&least, &least_at, keys, numbers);
+    least_of(&greatest, &greatest_at, keys, numbers);
+    barrier(CLK_LOCAL_MEM_FENCE);
+    numbers[t] = counted;
+    for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (t < half_)
+            numbers[t] += numbers[t + half_];
+    }
+    if (t == 0) {
+        __global ulong *partial = PARTIAL(partials, partials_before);
+        partial[0] = numbers[0];
+        partial[1] = least;
+        partial[2] = before + least_at;
+        partial[3] = ~greatest;
+        partial[4] = before + greatest_at;
+        if (get_group_id(0) == 0)
+            partials[0] = partials_all;
+    }
+}
+#endif
+
+#ifdef TASK_HISTOGRAM
+// Each group counts for itself; the totals are added up by a second launch, which adds to those of other segments.
+KERNEL void compute_histogram(SOURCES, ulong count, uint bins, __global uint *counts) {
+    __local uint mine[BINS_MAX];
+    uint t = get_local_id(0);
+    for (uint bin = t; bin < bins; bin += GROUP)
+        mine[bin] = 0;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (ulong i = get_global_id(0); i < count; i += get_global_size(0)) {
+        VALUE value;
+        if (evaluate(SOURCE_LIST, i, &value) && value < bins)
+            atomic_inc(&mine[value]);
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    for (uint bin = t; bin < bins; bin += GROUP)
+        counts[(ulong)get_group_id(0) * bins + bin] = mine[bin];
+}
+
+KERNEL void compute_histogram_answer(uint bins, __global const uint *counts, uint groups, uint is_first,
+                                     __global ulong *totals) {
+    for (uint bin = get_global_id(0); bin < bins; bin += get_global_size(0)) {
+        ulong sum = is_first ? 0 : totals[bin];
+        for (uint group = 0; group < groups; group++)
+            sum += counts[(ulong)group * bins + bin];
+        totals[bin] = sum;
+    }
+}
+#endif
+
+#ifdef TASK_STORE
+KERNEL void compute_store(SOURCES, ulong count) {
+    for (ulong i = get_global_id(0); i < count; i += get_global_size(0))
+        store(SOURCE_LIST, i);
+}
+#endif

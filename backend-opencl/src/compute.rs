@@ -1,0 +1,457 @@
+//! Computations: kernels made for a program, and how the elements are cut into launches.
+
+mod source;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use backend_api::expr::{Action, Partial};
+use backend_api::{Compute, Error, ErrorKind, Result};
+use parking_lot::Mutex;
+
+use self::source::{Shape, Task};
+use crate::core::Core;
+use crate::host::HostPiece;
+use crate::memory::Buffer;
+use crate::queue::{Scratch, Submission};
+use crate::raw::{Argument, Memory, Program};
+
+const OPERATION: &str = "compute";
+/// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.
+const LISTED_UNSEEN: u64 = 512 << 10;
+/// How many indices (32 MiB) are fetched at a time where there may be more.
+const LISTED_AT_ONCE: u64 = 4 << 20;
+/// Elements of a chunk of a search that may stop early, and of one that goes over everything.
+const CHUNK_EARLY: u64 = 16 << 10;
+const CHUNK: u64 = 64 << 10;
+/// Groups that count for a histogram: each has all bins for itself.
+const HISTOGRAM_GROUPS: usize = 256;
+/// So many programs are kept built.
+const PROGRAMS_MAX: usize = 256;
+/// Elements that lie across two pieces are copied together, at multiples of this.
+const ALIGNMENT: u64 = 64;
+
+/// The built programs of a device.
+#[derive(Debug, Default)]
+pub(crate) struct Programs(Mutex<HashMap<Shape, Arc<Program>>>);
+
+impl Programs {
+    /// The kernels for a shape, built now if they are not known.
+    fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Program>> {
+        if let Some(found) = self.0.lock().get(&shape) {
+            return Ok(Arc::clone(found));
+        }
+        // Not under the lock: other programs go on meanwhile.
+        let doubles = shape.needs_doubles();
+        let built = core.kernels.build_more(core, &shape.text()).map(Arc::new).map_err(|error| {
+            if doubles && !core.kernels.has_doubles(core) {
+                return Error::new(ErrorKind::Unsupported, OPERATION)
+                    .with_detail("the device has no f64".to_owned())
+                    .on(&core.info);
+            }
+            error.on(&core.info)
+        })?;
+        let mut programs = self.0.lock();
+        if programs.len() >= PROGRAMS_MAX {
+            // Drivers keep what commands use. Which one goes is a matter of chance.
+            let victim = programs.keys().next().cloned();
+            victim.map(|shape| programs.remove(&shape));
+        }
+        programs.insert(shape, Arc::clone(&built));
+        Ok(built)
+    }
+}
+
+/// Elements that lie in one piece of each source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Segment {
+    /// The number of the first one, and how many.
+    before: u64,
+    count: u64,
+    /// Of each source the piece, or none for an element that was put together, and where the first element begins.
+    places: Vec<(Option<usize>, u64)>,
+}
+
+/// Cuts elements into segments. Of each source: where element 0 begins, its stride, and log2 of its pieces' length.
+fn segments(sources: &[(u64, u64, u32)], count: u64) -> Vec<Segment> {
+    let mut segments = Vec::new();
+    let mut before = 0;
+    while before < count {
+        let whole = sources.iter().map(|&(start, stride, shift)| {
+            let at = start + before * stride;
+            let end = ((at >> shift) + 1) << shift;
+            (end - at) / stride
+        });
+        let here = whole.min().unwrap_or(0).min(count - before);
+        let mut room = 0;
+        let places = sources.iter().map(|&(start, stride, shift)| {
+            let at = start + before * stride;
+            if here > 0 || (at >> shift) == ((at + stride - 1) >> shift) {
+                return (Some((at >> shift) as usize), at & ((1 << shift) - 1));
+            }
+            let place = room;
+            room += stride.next_multiple_of(ALIGNMENT);
+            (None, place)
+        });
+        segments.push(Segment { before, count: here.max(1), places: places.collect() });
+        before += here.max(1);
+    }
+    segments
+}
+
+/// What all launches of one computation share.
+struct Work<'a> {
+    compute: &'a Compute<'a>,
+    buffers: &'a [Arc<Buffer>],
+    segments: Vec<Segment>,
+    program: Arc<Program>,
+    literals: Vec<u64>,
+    straddlers: Option<&'a Memory>,
+}
+
+impl Work<'_> {
+    fn arguments(&self, segment: &Segment) -> Vec<Argument<'_>> {
+        let mut arguments = Vec::new();
+        for (buffer, (piece, offset)) in self.buffers.iter().zip(&segment.places) {
+            let memory = match (piece, self.straddlers) {
+                (None, Some(straddlers)) => straddlers,
+                (piece, _) => &buffer.pieces[piece.unwrap_or(0)],
+            };
+            arguments.extend([Argument::Buffer(memory), Argument::U64(*offset)]);
+        }
+        arguments.extend(self.literals.iter().map(|literal| Argument::U64(*literal)));
+        let geometry = self.compute.geometry;
+        arguments.extend([
+            Argument::U64(geometry.first.wrapping_add(segment.before)),
+            Argument::U64(geometry.channel),
+            Argument::U64(segment.count),
+        ]);
+        arguments
+    }
+
+    /// Copies an element that lies across two pieces together, or back.
+    fn straddle(&self, submission: &mut Submission<'_>, segment: &Segment, back: bool) -> Result<()> {
+        let Some(straddlers) = self.straddlers else { return Ok(()) };
+        for (source, (buffer, (piece, offset))) in self.buffers.iter().zip(&segment.places).enumerate() {
+            if piece.is_some() || (back && !self.compute.writes(source)) {
+                continue;
+            }
+            let elements = self.compute.sources[source];
+            let start = elements.start.offset + segment.before * elements.stride;
+            for part in buffer.parts(start, elements.stride) {
+                let (there, here) = ((&buffer.pieces[part.piece], part.offset), (straddlers, offset + part.before));
+                let (from, to) = if back { (here, there) } else { (there, here) };
+                submission.copy(from, to, part.bytes, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Launches a kernel for one segment.
+    ///
+    /// # Safety
+    /// With the further arguments, the kernel stays within its buffers.
+    unsafe fn launch(
+        &self,
+        submission: &mut Submission<'_>,
+        name: &'static str,
+        groups: usize,
+        segment: &Segment,
+        more: &[Argument<'_>],
+    ) -> Result<()> {
+        let mut arguments = self.arguments(segment);
+        arguments.extend_from_slice(more);
+        self.straddle(submission, segment, false)?;
+        // SAFETY: the segment lies in its buffers, and fields in their elements, as was checked; the rest is passed on.
+        unsafe { submission.launch_of(&self.program, name, groups, &arguments)? };
+        if matches!(self.compute.action, Action::Store { .. }) {
+            self.straddle(submission, segment, true)?;
+        }
+        Ok(())
+    }
+}
+
+/// Carries a checked computation out.
+pub(crate) fn compute(
+    submission: &mut Submission<'_>,
+    request: &Compute<'_>,
+    buffers: &[Arc<Buffer>],
+    answer: Option<(&HostPiece, u64)>,
+) -> Result<()> {
+    let core = submission.core;
+    if request.count() == 0 {
+        // All answers about nothing are zeroes.
+        let Some((host, at)) = answer else { return Ok(()) };
+        let bytes = match request.action {
+            Action::Find { .. } => 16,
+            Action::Sum { .. } | Action::Extremes { .. } => 8,
+            _ => request.answer_bytes(),
+        };
+        let zeroes = submission.scratch(Scratch::Answer, bytes)?;
+        submission.upload(vec![0; bytes as usize], &zeroes.memory)?;
+        // SAFETY: the answer was checked to have room.
+        unsafe { submission.read(&zeroes.memory, 0, host.at(at), bytes, true)? };
+        submission.put_scratch(zeroes);
+        return Ok(());
+    }
+    let (shape, literals) = Shape::new(request);
+    let task = shape.task.clone();
+    let program = core.programs.get(core, shape)?;
+    let places: Vec<_> = request
+        .sources
+        .iter()
+        .zip(buffers)
+        .map(|(source, buffer)| (source.start.offset, source.stride, buffer.shift))
+        .collect();
+    let segments = segments(&places, request.count());
+    let straddling = segments.iter().any(|segment| segment.places.iter().any(|(piece, _)| piece.is_none()));
+    let straddlers = if straddling {
+        let bytes = request.sources.iter().map(|source| source.stride.next_multiple_of(ALIGNMENT)).sum();
+        Some(submission.scratch(Scratch::Straddlers, bytes)?)
+    } else {
+        None
+    };
+    let work = Work {
+        compute: request,
+        buffers,
+        segments,
+        program,
+        literals,
+        straddlers: straddlers.as_ref().map(|scratch| &scratch.memory),
+    };
+    match (task, answer) {
+        (Task::Store(_), _) => {
+            for segment in &work.segments {
+                let groups = core.kernels.groups_for(segment.count);
+                // SAFETY: there are no further arguments.
+                unsafe { work.launch(submission, "compute_store", groups, segment, &[])? };
+            }
+        }
+        (Task::Find, Some(answer)) => find(submission, &work, answer)?,
+        (Task::Sum, Some(answer)) => reduce(submission, &work, "compute_sum", answer)?,
+        (Task::Extremes, Some(answer)) => reduce(submission, &work, "compute_extremes", answer)?,
+        (Task::Histogram, Some(answer)) => histogram(submission, &work, answer)?,
+        // Only stores have no answer.
+        (_, None) => {}
+    }
+    drop(work);
+    if let Some(scratch) = straddlers {
+        submission.put_scratch(scratch);
+    }
+    Ok(())
+}
+
+/// Partial results of every group of every segment.
+fn reduce(
+    submission: &mut Submission<'_>,
+    work: &Work<'_>,
+    kernel: &'static str,
+    (host, at): (&HostPiece, u64),
+) -> Result<()> {
+    let core = submission.core;
+    let most = Compute::PARTIALS_MAX as usize / work.segments.len();
+    if most == 0 {
+        return Err(Error::new(ErrorKind::Unsupported, OPERATION)
+            .with_detail(format!("the elements lie in {} pieces, which are too many", work.segments.len()))
+            .on(&core.info));
+    }
+    let groups = |segment: &Segment| core.kernels.groups_for(segment.count).min(most);
+    let all: usize = work.segments.iter().map(groups).sum();
+    let bytes = 8 + all as u64 * Partial::BYTES;
+    let partials = submission.scratch(Scratch::Answer, bytes)?;
+    let mut before = 0;
+    for segment in &work.segments {
+        let mut more = vec![
+            Argument::Buffer(&partials.memory),
+            Argument::U32(before as u32),
+            Argument::U32(all as u32),
+        ];
+        if kernel == "compute_extremes" {
+            more.push(Argument::U64(segment.before));
+        }
+        // SAFETY: there is room for the partial results of all groups.
+        unsafe { work.launch(submission, kernel, groups(segment), segment, &more)? };
+        before += groups(segment);
+    }
+    // SAFETY: the answer was checked to have room for as many as there can be.
+    unsafe { submission.read(&partials.memory, 0, host.at(at), bytes, true)? };
+    submission.put_scratch(partials);
+    Ok(())
+}
+
+fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiece, u64)) -> Result<()> {
+    let core = submission.core;
+    let Action::Histogram { bins, .. } = work.compute.action else { return Ok(()) };
+    let most = core.kernels.groups.min(HISTOGRAM_GROUPS);
+    let counts = submission.scratch(Scratch::Counts, most as u64 * u64::from(bins) * 4)?;
+    let totals = submission.scratch(Scratch::Answer, u64::from(bins) * 8)?;
+    for (number, segment) in work.segments.iter().enumerate() {
+        let groups = core.kernels.groups_for(segment.count).min(most);
+        let more = [Argument::U32(bins), Argument::Buffer(&counts.memory)];
+        // SAFETY (both): there is room for the bins of all groups, and for the totals.
+        unsafe { work.launch(submission, "compute_histogram", groups, segment, &more)? };
+        let arguments = [
+            Argument::U32(bins),
+            Argument::Buffer(&counts.memory),
+            Argument::U32(groups as u32),
+            Argument::U32(u32::from(number == 0)),
+            Argument::Buffer(&totals.memory),
+        ];
+        let groups = core.kernels.groups_for(bins.into());
+        // SAFETY: see above.
+        unsafe { submission.launch_of(&work.program, "compute_histogram_answer", groups, &arguments)? };
+    }
+    // SAFETY: the answer was checked to have room for all bins.
+    unsafe { submission.read(&totals.memory, 0, host.at(at), u64::from(bins) * 8, true)? };
+    submission.put_scratch(counts);
+    submission.put_scratch(totals);
+    Ok(())
+}
+
+/// Counts, scans and lists as a search does.
+fn find(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiece, u64)) -> Result<()> {
+    let core = submission.core;
+    let Action::Find { limit, count_all, .. } = work.compute.action else { return Ok(()) };
+    let limit = limit.min(work.compute.count());
+    // The kernels know 32 bits of a limit.
+    let early = !count_all && limit > 0 && limit < 1 << 31;
+    let stop_at = if early { limit as u32 } else { 0 };
+    let per_chunk = if early { CHUNK_EARLY } else { CHUNK };
+    let chunks_of = |segment: &Segment| segment.count.div_ceil(per_chunk) as u32;
+    let chunks = work.segments.iter().map(chunks_of).fold(0, u32::saturating_add);
+    let counts = submission.scratch(Scratch::Counts, u64::from(chunks) * 4)?;
+    let offsets = submission.scratch(Scratch::Offsets, u64::from(chunks) * 8)?;
+    let states = 1 + work.segments.len() as u32;
+    let state = submission.scratch(Scratch::State, u64::from(states) * 4)?;
+    let unseen = limit <= LISTED_UNSEEN;
+    let room = if unseen { limit } else { LISTED_AT_ONCE.min(limit) };
+    let list = submission.scratch(Scratch::Answer, 16 + room * 8)?;
+    if early {
+        let arguments = [
+            Argument::Buffer(&counts.memory),
+            Argument::U32(chunks),
+            Argument::Buffer(&state.memory),
+            Argument::U32(states),
+        ];
+        // SAFETY: both buffers have as many entries as told.
+        unsafe {
+            submission.launch(
+                "search_begin",
+                core.kernels.groups_for(chunks.max(states).into()),
+                &arguments,
+            )?
+        };
+    }
+    let mut before = 0;
+    for (number, segment) in work.segments.iter().enumerate() {
+        let more = [
+            Argument::U32(per_chunk as u32),
+            Argument::U32(chunks_of(segment)),
+            Argument::U32(stop_at),
+            Argument::Buffer(&state.memory),
+            Argument::U32(number as u32),
+            Argument::Buffer(&counts.memory),
+            Argument::U32(before),
+        ];
+        let groups = (chunks_of(segment) as usize).min(core.kernels.groups);
+        // SAFETY: the segment's chunks have their places in `counts`, its number in `state`.
+        unsafe { work.launch(submission, "compute_count", groups, segment, &more)? };
+        before += chunks_of(segment);
+    }
+    let arguments = [
+        Argument::U32(chunks),
+        Argument::U64(limit),
+        Argument::Buffer(&counts.memory),
+        Argument::Buffer(&offsets.memory),
+        Argument::Buffer(&list.memory),
+    ];
+    // SAFETY: `counts` and `offsets` have an entry for each chunk, and the list a header of 16 bytes.
+    unsafe { submission.launch("search_scan", 1, &arguments)? };
+    let list_range = |submission: &mut Submission<'_>, lowest: u64, highest: u64| -> Result<()> {
+        let mut before = 0;
+        for segment in &work.segments {
+            let more = [
+                Argument::U32(per_chunk as u32),
+                Argument::U32(chunks_of(segment)),
+                Argument::Buffer(&counts.memory),
+                Argument::Buffer(&offsets.memory),
+                Argument::U32(before),
+                Argument::U64(lowest),
+                Argument::U64(highest),
+                Argument::U64(segment.before),
+                Argument::Buffer(&list.memory),
+                Argument::U64(2),
+            ];
+            let groups = (chunks_of(segment) as usize).min(core.kernels.groups);
+            // SAFETY: counts and offsets have a place for each chunk; at most `highest - lowest` indices are written, for
+            // which there is room.
+            unsafe { work.launch(submission, "compute_list", groups, segment, &more)? };
+            before += chunks_of(segment);
+        }
+        Ok(())
+    };
+    if unseen {
+        if limit > 0 {
+            list_range(submission, 0, limit)?;
+        }
+        // SAFETY: the answer was checked to have room for `limit` indices, as has the list.
+        unsafe { submission.read(&list.memory, 0, host.at(at), 16 + limit * 8, true)? };
+    } else {
+        // Fetching all that could be listed might move far more than there is: look first. The caller waits meanwhile.
+        // SAFETY: an answer has a header.
+        unsafe { submission.read(&list.memory, 0, host.at(at), 16, false)? };
+        submission.drain()?;
+        let mut header = [0_u8; 16];
+        // SAFETY: as above; the device is done with it.
+        unsafe { backend_api::racy::copy(host.at(at), header.as_mut_ptr(), 16) };
+        let mut listed = [0_u8; 8];
+        listed.copy_from_slice(&header[8..]);
+        let listed = u64::from_ne_bytes(listed).min(limit);
+        let mut lowest = 0;
+        while lowest < listed {
+            let highest = listed.min(lowest + LISTED_AT_ONCE);
+            list_range(submission, lowest, highest)?;
+            let (to, bytes) = (host.at(at + 16 + lowest * 8), (highest - lowest) * 8);
+            // SAFETY: as above.
+            unsafe { submission.read(&list.memory, 16, to, bytes, highest == listed)? };
+            lowest = highest;
+        }
+    }
+    for scratch in [counts, offsets, state, list] {
+        submission.put_scratch(scratch);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_hold_every_element_once_and_in_order() {
+        let cases: [&[(u64, u64, u32)]; 4] =
+            [&[(0, 4, 12)], &[(4, 44, 12), (8, 8, 10)], &[(3, 13, 12), (1, 1, 12), (4000, 7, 11)], &[(0, 5000, 12)]];
+        for sources in cases {
+            let mut next = 0;
+            for segment in segments(sources, 1000) {
+                assert_eq!(segment.before, next);
+                next += segment.count;
+                for (&(start, stride, shift), (piece, offset)) in sources.iter().zip(&segment.places) {
+                    let begin = start + segment.before * stride;
+                    let end = begin + segment.count * stride;
+                    match piece {
+                        Some(piece) => {
+                            assert_eq!(begin, ((*piece as u64) << shift) + offset);
+                            assert!(end <= (*piece as u64 + 1) << shift);
+                        }
+                        None => {
+                            assert_eq!(segment.count, 1);
+                            assert_ne!(begin >> shift, (end - 1) >> shift);
+                        }
+                    }
+                }
+            }
+            assert_eq!(next, 1000);
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! Programs as OpenCL C.
+//!
+//! Arithmetic is written out so that nothing of it is left to a compiler: integers are computed without a sign,
+//! division is guarded, multiplication and addition are never fused, and 32-bit division is rounded correctly, by way of
+//! 64 bits where the device has them.
+
+use std::fmt::Write;
+
+use backend_api::Compute;
+use backend_api::expr::{Action, Binary, Instruction, Store, Type, Unary, Value};
+
+/// So many literals are parameters: programs that differ in them alone share their kernels.
+pub(super) const LITERALS_MAX: usize = 16;
+
+/// What a kernel is made for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Task {
+    Find,
+    Sum,
+    Extremes,
+    Histogram,
+    Store(Vec<Store>),
+}
+
+/// One program, made for one task and one layout of its sources.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    instructions: Vec<Instruction>,
+    types: Vec<Type>,
+    needed: Vec<bool>,
+    literals: Vec<Option<usize>>,
+    pub literals_used: usize,
+    pub task: Task,
+    value: Option<Value>,
+    filter: Option<Value>,
+    /// Stride, and what divides the place of every element: at most 8.
+    layouts: Vec<(u64, u64)>,
+    page_len: u64,
+    channels: u64,
+}
+
+/// How a type is called.
+fn name(of: Type) -> &'static str {
+    match of {
+        Type::Bool | Type::U32 => "uint",
+        Type::U8 => "uchar",
+        Type::U16 => "ushort",
+        Type::U64 => "ulong",
+        Type::I8 => "char",
+        Type::I16 => "short",
+        Type::I32 => "int",
+        Type::I64 => "long",
+        Type::F32 => "float",
+        Type::F64 => "double",
+    }
+}
+
+/// The unsigned type in which integers of a type are computed.
+fn unsigned(of: Type) -> &'static str {
+    if of.bytes() == 8 { "ulong" } else { "uint" }
+}
+
+impl Shape {
+    /// The shape of a request, and its literals.
+    pub fn new(compute: &Compute<'_>) -> (Self, Vec<u64>) {
+        let program = compute.program;
+        let needed = program.needed(&compute.results());
+        let mut values = Vec::new();
+        let mut literals = vec![None; needed.len()];
+        let mut instructions = program.instructions().to_vec();
+        for at in 0..needed.len() {
+            if !needed[at] {
+                // What is not needed makes no difference.
+                instructions[at] = Instruction::Index;
+            } else if let Instruction::Literal { bits, .. } = &mut instructions[at]
+                && values.len() < LITERALS_MAX
+            {
+                literals[at] = Some(values.len());
+                values.push(std::mem::take(bits));
+            }
+        }
+        let (task, value, filter) = match compute.action {
+            Action::Find { predicate, .. } => (Task::Find, None, Some(predicate)),
+            Action::Sum { value, filter, .. } => (Task::Sum, Some(value), filter),
+            Action::Extremes { value, filter, .. } => (Task::Extremes, Some(value), filter),
+            Action::Histogram { value, filter, .. } => (Task::Histogram, Some(value), filter),
+            Action::Store { stores, filter } => (Task::Store(stores.to_vec()), None, filter),
+        };
+        let layout = |source: &backend_api::Elements| {
+            (source.stride, 1 << (source.start.offset | source.stride | 8).trailing_zeros())
+        };
+        let needs_index = compute.needs_index();
+        let shape = Self {
+            instructions,
+            types: program.types().to_vec(),
+            needed,
+            literals,
+            literals_used: values.len(),
+            task,
+            value,
+            filter,
+            layouts: compute.sources.iter().map(layout).collect(),
+            page_len: if needs_index { compute.geometry.page_len } else { 1 },
+            channels: if needs_index { compute.geometry.channels } else { 1 },
+        };
+        (shape, values)
+    }
+
+    /// Whether it needs numbers of 64 bits with fractions, which not all devices have.
+    pub fn needs_doubles(&self) -> bool {
+        let has = |of: Type| self.types.iter().zip(&self.needed).any(|(known, needed)| *needed && *known == of);
+        has(Type::F64) || (self.task == Task::Sum && self.value.is_some_and(|value| self.of(value).is_float()))
+    }
+
+    fn of(&self, value: Value) -> Type {
+        self.types[value.at()]
+    }
+
+    /// What comes before `kernels/compute.cl`.
+    pub fn text(&self) -> String {
+        let mut text = String::from("#pragma OPENCL FP_CONTRACT OFF\n");
+        let mut line = |words: String| {
+            // To a string: never fails.
+            let _ = writeln!(text, "{words}");
+        };
+        let (mut parameters, mut list) = (String::new(), String::new());
+        for source in 0..self.layouts.len() {
+            let _ = write!(parameters, "Bytes s{source}, ulong o{source}, ");
+            let _ = write!(list, "s{source}, o{source}, ");
+        }
+        for literal in 0..self.literals_used {
+            let _ = write!(parameters, "ulong l{literal}, ");
+            let _ = write!(list, "l{literal}, ");
+        }
+        line(format!("#define SOURCES {parameters}ulong first, ulong channel"));
+        line(format!("#define SOURCE_LIST {list}first, channel"));
+        line(format!("#define BINS_MAX {}", Compute::BINS_MAX));
+        let value = self.value.map(|value| self.of(value));
+        line(format!("#define VALUE {}", value.map_or("uint", name)));
+        line(
+            match self.task {
+                Task::Find => "#define TASK_FIND",
+                Task::Sum if value.is_some_and(Type::is_float) => "#define TASK_SUM\n#define SUM_OF_FLOATS",
+                Task::Sum if value.is_some_and(|of| of.bytes() == 8) => "#define TASK_SUM\n#define WIDE",
+                Task::Sum => "#define TASK_SUM",
+                Task::Extremes => "#define TASK_EXTREMES",
+                Task::Histogram => "#define TASK_HISTOGRAM",
+                Task::Store(_) => "#define TASK_STORE",
+            }
+            .into(),
+        );
+        if let (Task::Extremes, Some(of)) = (&self.task, value) {
+            line(key_function(of));
+        }
+        let stores = if let Task::Store(stores) = &self.task { Some(stores) } else { None };
+        line(match stores {
+            Some(_) => "static inline void store(SOURCES, ulong i) {".into(),
+            None => "static inline bool evaluate(SOURCES, ulong i, VALUE *value) {".into(),
+        });
+        for (at, instruction) in self.instructions.iter().enumerate().filter(|(at, _)| self.needed[*at]) {
+            let expression = self.expression(at, *instruction);
+            line(format!("    {} v{at} = {expression};", name(self.types[at])));
+        }
+        let kept = self.filter.map_or("1".into(), |filter| format!("v{}", filter.0));
+        if let Some(stores) = stores {
+            line(format!("    if (!{kept}) return;"));
+            for store in stores {
+                line(self.store(store));
+            }
+        } else {
+            let value = self.value.map_or("0".into(), |value| format!("v{}", value.0));
+            line(format!("    *value = {value};"));
+            let of = self.value.map(|value| self.of(value));
+            // A NaN is no extreme.
+            if self.task == Task::Extremes && of.is_some_and(Type::is_float) {
+                line(format!("    return {kept} && {value} == {value};"));
+            } else {
+                line(format!("    return {kept};"));
+            }
+        }
+        line("}".into());
+        text
+    }
+
+    fn expression(&self, at: usize, instruction: Instruction) -> String {
+        let v = |value: Value| format!("v{}", value.0);
+        match instruction {
+            Instruction::Field { source, offset, of } => self.load(usize::from(source), offset, of),
+            Instruction::Literal { of, bits } => {
+                let bits = self.literals[at].map_or_else(|| format!("0x{bits:X}ul"), |place| format!("l{place}"));
+                match of {
+                    Type::F32 => format!("as_float((uint){bits})"),
+                    Type::F64 => format!("as_double({bits})"),
+                    of => format!("({}){bits}", name(of)),
+                }
+            }
+            Instruction::Index => {
+                let Self { page_len, channels, .. } = self;
+                format!(
+                    "((first + i) / {page_len}ul * {channels}ul + channel) * {page_len}ul + (first + i) % {page_len}ul"
+                )
+            }
+            Instruction::Unary { op, of: a } => unary(op, self.types[at], &v(a)),
+            Instruction::Binary { op, left, right } => binary(op, self.of(left), &v(left), &v(right)),
+            Instruction::Select { condition, yes, no } => format!("{} ? {} : {}", v(condition), v(yes), v(no)),
+            Instruction::Cast { of: a, to } => cast(self.of(a), to, &v(a)),
+        }
+    }
+
+    fn place(&self, source: usize, offset: u32) -> String {
+        let (stride, _) = self.layouts[source];
+        format!("(s{source} + o{source} + i * {stride}ul + {offset})")
+    }
+
+    fn is_aligned(&self, source: usize, offset: u32, of: Type) -> bool {
+        let (_, align) = self.layouts[source];
+        (align | u64::from(offset)).is_multiple_of(of.bytes().into())
+    }
+
+    fn load(&self, source: usize, offset: u32, of: Type) -> String {
+        let (place, name) = (self.place(source, offset), name(of));
+        if self.is_aligned(source, offset, of) {
+            return format!("*(__global const {name} *){place}");
+        }
+        format!("as_{name}(vload{}(0, (__global const uchar *){place}))", of.bytes())
+    }
+
+    fn store(&self, store: &Store) -> String {
+        let (of, source) = (self.of(store.value), usize::from(store.source));
+        let (place, name, value) = (self.place(source, store.offset), name(of), store.value.0);
+        if self.is_aligned(source, store.offset, of) {
+            return format!("    *(__global {name} *){place} = v{value};");
+        }
+        let bytes = of.bytes();
+        format!("    vstore{bytes}(as_uchar{bytes}(v{value}), 0, {place});")
+    }
+}
+
+fn unary(op: Unary, of: Type, a: &str) -> String {
+    let (name, unsigned) = (name(of), unsigned(of));
+    match op {
+        Unary::Not if of == Type::Bool => format!("!{a}"),
+        Unary::Not => format!("({name})~{a}"),
+        Unary::Neg if of.is_float() => format!("-{a}"),
+        Unary::Neg => format!("({name})(0 - ({unsigned}){a})"),
+        Unary::Abs if of.is_float() => format!("fabs({a})"),
+        Unary::Abs if of.is_signed() => format!("{a} < 0 ? ({name})(0 - ({unsigned}){a}) : {a}"),
+        Unary::Abs => a.into(),
+    }
+}
+
+fn binary(op: Binary, of: Type, a: &str, b: &str) -> String {
+    let (name, unsigned) = (name(of), unsigned(of));
+    let bits = 8 * of.bytes() - 1;
+    let integers = |operator: &str| format!("({name})(({unsigned}){a} {operator} ({unsigned}){b})");
+    match op {
+        Binary::Add if of.is_float() => format!("{a} + {b}"),
+        Binary::Sub if of.is_float() => format!("{a} - {b}"),
+        Binary::Mul if of.is_float() => format!("{a} * {b}"),
+        Binary::Div if of == Type::F32 => format!("DIVIDE({a}, {b})"),
+        Binary::Div if of == Type::F64 => format!("{a} / {b}"),
+        Binary::Add => integers("+"),
+        Binary::Sub => integers("-"),
+        Binary::Mul => integers("*"),
+        Binary::Div if of.is_signed() => {
+            format!("{b} == 0 ? ({name})0 : {b} == -1 ? ({name})(0 - ({unsigned}){a}) : ({name})({a} / {b})")
+        }
+        Binary::Div => format!("{b} == 0 ? ({name})0 : ({name})({a} / {b})"),
+        Binary::Rem if of.is_signed() => {
+            format!("{b} == 0 ? {a} : {b} == -1 ? ({name})0 : ({name})({a} % {b})")
+        }
+        Binary::Rem => format!("{b} == 0 ? {a} : ({name})({a} % {b})"),
+        Binary::Min if of.is_float() => format!("({a} < {b} || {b} != {b}) ? {a} : {b}"),
+        Binary::Max if of.is_float() => format!("({a} > {b} || {b} != {b}) ? {a} : {b}"),
+        Binary::Min => format!("{a} < {b} ? {a} : {b}"),
+        Binary::Max => format!("{a} > {b} ? {a} : {b}"),
+        Binary::And => format!("({name})({a} & {b})"),
+        Binary::Or => format!("({name})({a} | {b})"),
+        Binary::Xor => format!("({name})({a} ^ {b})"),
+        Binary::Shl => format!("({name})(({unsigned}){a} << (({unsigned}){b} & {bits}))"),
+        Binary::Shr => format!("({name})({a} >> (({unsigned}){b} & {bits}))"),
+        Binary::Eq => format!("{a} == {b}"),
+        Binary::Ne => format!("{a} != {b}"),
+        Binary::Lt => format!("{a} < {b}"),
+        Binary::Le => format!("{a} <= {b}"),
+    }
+}
+
+fn cast(from: Type, to: Type, a: &str) -> String {
+    let name = name(to);
+    if from == to || (from == Type::F32 && to == Type::F64) {
+        format!("({name}){a}")
+    } else if to.is_float() {
+        format!("convert_{name}_rte({a})")
+    } else if from.is_float() {
+        format!("{a} != {a} ? ({name})0 : convert_{name}_sat({a})")
+    } else {
+        format!("({name}){a}")
+    }
+}
+
+/// As [`Type::key`].
+fn key_function(of: Type) -> String {
+    let body = match of {
+        Type::F32 => {
+            "uint bits = as_uint(value + 0.0f); return bits >> 31 ? (uint)~bits : bits | 0x80000000u;".into()
+        }
+        Type::F64 => {
+            "ulong bits = as_ulong(value + 0.0); return bits >> 63 ? ~bits : bits | 0x8000000000000000ul;".into()
+        }
+        of if of.is_signed() => {
+            let (mask, top) = (of.mask(), 1_u64 << (8 * of.bytes() - 1));
+            format!("return ((ulong)value & 0x{mask:X}ul) ^ 0x{top:X}ul;")
+        }
+        _ => "return (ulong)value;".to_owned(),
+    };
+    format!("static inline ulong key_of(VALUE value) {{ {body} }}")
+}
