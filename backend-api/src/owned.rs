@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::{
-    BufferId, Commit, Compute, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan,
-    QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
+    BufferId, Commit, Compute, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId, HostMemory,
+    HostSpan, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 
 /// A queue of a device; ended on drop, which blocks until its work is done.

@@ -1,8 +1,8 @@
 //! The checks that every backend makes before it starts anything.
 
 use crate::{
-    BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Result, Scatter,
-    Search, Transfer,
+    BufferId, Compute, DeviceSpan, Elements, Error, ErrorKind, Fill, Gather, HostId, HostSpan, Result,
+    Scatter, Search, Transfer,
 };
 
 /// Knows how long each piece of memory is, and checks requests against that.

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, HostAllocation, HostId,
-    HostMemory, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+    BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, HostAllocation,
+    HostId, HostMemory, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
 use crate::context::Context;

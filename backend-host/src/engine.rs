@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Compute, DeviceInfo, DeviceSpan, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
-    Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+    BufferId, Compute, DeviceInfo, DeviceSpan, Error, ErrorKind, Fill, Gather, HostAllocation, HostId,
+    HostMemory, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
 use crate::error;

@@ -11,8 +11,8 @@ use std::task::Waker;
 use std::time::Duration;
 
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
-    MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Timeline, Transfer,
+    BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, HostId,
+    HostMemory, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Timeline, Transfer,
 };
 use parking_lot::Mutex;
 

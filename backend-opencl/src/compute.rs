@@ -139,7 +139,8 @@ impl Work<'_> {
             let elements = self.compute.sources[source];
             let start = elements.start.offset + segment.before * elements.stride;
             for part in buffer.parts(start, elements.stride) {
-                let (there, here) = ((&buffer.pieces[part.piece], part.offset), (straddlers, offset + part.before));
+                let (there, here) =
+                    ((&buffer.pieces[part.piece], part.offset), (straddlers, offset + part.before));
                 let (from, to) = if back { (here, there) } else { (there, here) };
                 submission.copy(from, to, part.bytes, false)?;
             }
@@ -261,11 +262,8 @@ fn reduce(
     let partials = submission.scratch(Scratch::Answer, bytes)?;
     let mut before = 0;
     for segment in &work.segments {
-        let mut more = vec![
-            Argument::Buffer(&partials.memory),
-            Argument::U32(before as u32),
-            Argument::U32(all as u32),
-        ];
+        let mut more =
+            vec![Argument::Buffer(&partials.memory), Argument::U32(before as u32), Argument::U32(all as u32)];
         if kernel == "compute_extremes" {
             more.push(Argument::U64(segment.before));
         }
@@ -288,7 +286,7 @@ fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&Hos
     for (number, segment) in work.segments.iter().enumerate() {
         let groups = core.kernels.groups_for(segment.count).min(most);
         let more = [Argument::U32(bins), Argument::Buffer(&counts.memory)];
-        // SAFETY (both): there is room for the bins of all groups, and for the totals.
+        // SAFETY: there is room for the bins of all groups, here and below, and for the totals.
         unsafe { work.launch(submission, "compute_histogram", groups, segment, &more)? };
         let arguments = [
             Argument::U32(bins),
@@ -429,8 +427,12 @@ mod tests {
 
     #[test]
     fn segments_hold_every_element_once_and_in_order() {
-        let cases: [&[(u64, u64, u32)]; 4] =
-            [&[(0, 4, 12)], &[(4, 44, 12), (8, 8, 10)], &[(3, 13, 12), (1, 1, 12), (4000, 7, 11)], &[(0, 5000, 12)]];
+        let cases: [&[(u64, u64, u32)]; 4] = [
+            &[(0, 4, 12)],
+            &[(4, 44, 12), (8, 8, 10)],
+            &[(3, 13, 12), (1, 1, 12), (4000, 7, 11)],
+            &[(0, 5000, 12)],
+        ];
         for sources in cases {
             let mut next = 0;
             for segment in segments(sources, 1000) {

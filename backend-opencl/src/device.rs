@@ -11,6 +11,7 @@ use backend_api::{
 };
 use parking_lot::RwLock;
 
+use crate::compute::compute;
 use crate::core::Core;
 use crate::discovery::Discovered;
 use crate::fill;
@@ -19,7 +20,6 @@ use crate::indexed::{Direction, indexed};
 use crate::memory::{Account, Buffer};
 use crate::options::Options;
 use crate::queue::{Queue, Statistics, unknown_queue};
-use crate::compute::compute;
 use crate::search::{Wanted, search};
 use crate::track::Mark;
 use crate::transfer::Lookup;

@@ -9,7 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::core::Core;
 use crate::host::HostPiece;
 use crate::program::KernelSet;
-use crate::raw::{Argument, CommandQueue, Event, Memory, Program, Order, Status};
+use crate::raw::{Argument, CommandQueue, Event, Memory, Order, Program, Status};
 use crate::track::{Keep, Mark, Track, Verdict};
 use crate::transfer::Batch;
 

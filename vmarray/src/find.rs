@@ -146,7 +146,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let first_limit = if count_all { limit.min(FIRST_LIMIT) } else { limit };
         // All channels are asked before any is waited for.
         let questions = (0..self.pager().channels().len())
-            .map(|channel| ask(channel, first_limit)).collect::<Result<Vec<_>>>()?;
+            .map(|channel| ask(channel, first_limit))
+            .collect::<Result<Vec<_>>>()?;
         let mut found = Found::default();
         for (channel, question) in questions.into_iter().enumerate() {
             let Some(question) = question else { continue };

@@ -51,6 +51,8 @@ mod builder;
 #[cfg(not(loom))]
 mod channel;
 #[cfg(not(loom))]
+pub mod compute;
+#[cfg(not(loom))]
 mod copiers;
 #[cfg(not(loom))]
 mod cursor;
@@ -62,8 +64,6 @@ mod element;
 mod error;
 #[cfg(not(loom))]
 mod evict;
-#[cfg(not(loom))]
-pub mod compute;
 #[cfg(not(loom))]
 pub mod expr;
 #[cfg(not(loom))]

@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, Fill, Gather, HostAllocation, HostId, HostMemory, MemoryStatus,
-    Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+    BufferId, Commit, Compute, Device, DeviceInfo, Fill, Gather, HostAllocation, HostId, HostMemory,
+    MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
 /// Has no values, so that [`AnyDevice`](crate::AnyDevice) is a type in every build.

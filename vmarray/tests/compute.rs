@@ -213,7 +213,8 @@ fn arrays_placed_alike_and_otherwise_are_joined() {
 
 #[test]
 fn accesses_to_other_pages_go_on_while_elements_are_written() {
-    let array = Shape { page_len: 16, channels: vec![2, 2], frames: 3, ..Shape::default() }.build::<u64>(4096);
+    let array =
+        Shape { page_len: 16, channels: vec![2, 2], frames: 3, ..Shape::default() }.build::<u64>(4096);
     let stop = AtomicBool::new(false);
     std::thread::scope(|threads| {
         for thread in 0..3_usize {
@@ -351,7 +352,10 @@ fn what_cannot_be_asked_is_refused() {
     }
     assert_eq!(*array.sum(.., &long).unwrap_err().kind(), ErrorKind::ExpressionTooLong { most: 256 });
     assert!(array.transform(.., value.set(long)).is_err());
-    assert!(matches!(array.histogram(.., value, 0).unwrap_err().kind(), ErrorKind::TooManyBins { bins: 0, .. }));
+    assert!(matches!(
+        array.histogram(.., value, 0).unwrap_err().kind(),
+        ErrorKind::TooManyBins { bins: 0, .. }
+    ));
     assert!(array.histogram(.., value, 4097).is_err());
     assert!(matches!(
         array.transform(.., Vec::new()).unwrap_err().kind(),

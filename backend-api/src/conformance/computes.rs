@@ -94,15 +94,15 @@ fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
     let width = of.bytes() as usize;
     let mut bytes = Vec::new();
     for _ in 0..2 * count {
-        bytes.extend(&low_bytes(edges(of, random))[..width]);
+        let number = edges(of, random);
+        let whole = (number << (64 - 8 * width as u32)).to_be_bytes();
+        let mut short = whole[..width].to_vec();
+        if cfg!(target_endian = "little") {
+            short.reverse();
+        }
+        bytes.extend(short);
     }
     bytes
-}
-
-/// The bytes of a number as it lies in memory, low ones first, whatever the host's order: shorter ones are cut off it.
-fn low_bytes(bits: u64) -> [u8; 8] {
-    debug_assert!(cfg!(target_endian = "little"), "elements are made for hosts that put low bytes first");
-    bits.to_le_bytes()
 }
 
 const BINARY: [Binary; 16] = [
@@ -124,10 +124,14 @@ const BINARY: [Binary; 16] = [
     Binary::Le,
 ];
 
-/// One operation on a pair of numbers of one type, if there is such an operation.
-fn operations(of: Type) -> Vec<(String, Box<dyn Fn(&mut Sketch, Value, Value) -> Value>)> {
-    let mut all: Vec<(String, Box<dyn Fn(&mut Sketch, Value, Value) -> Value>)> = Vec::new();
-    let pair = [Instruction::Field { source: 0, offset: 0, of }, Instruction::Field { source: 0, offset: 0, of }];
+/// Adds an operation on two numbers to a program.
+type Build = Box<dyn Fn(&mut Sketch, Value, Value) -> Value>;
+
+/// All operations on two numbers of a type, with their names.
+fn operations(of: Type) -> Vec<(String, Build)> {
+    let mut all: Vec<(String, Build)> = Vec::new();
+    let pair =
+        [Instruction::Field { source: 0, offset: 0, of }, Instruction::Field { source: 0, offset: 0, of }];
     let fits = |last| Program::new(vec![pair[0], pair[1], last]).is_ok();
     for op in BINARY {
         if fits(Instruction::Binary { op, left: Value(0), right: Value(1) }) {
@@ -194,8 +198,10 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
     while sketch.0.len() < instructions {
         let of_type = |sketch: &Sketch, of: Type, random: &mut SplitMix64| {
             let program = sketch.program();
-            let known: Vec<_> =
-                (0..sketch.0.len()).filter(|at| program.types()[*at] == of).map(|at| Value(at as u16)).collect();
+            let known: Vec<_> = (0..sketch.0.len())
+                .filter(|at| program.types()[*at] == of)
+                .map(|at| Value(at as u16))
+                .collect();
             (!known.is_empty()).then(|| known[random.below(known.len() as u64) as usize])
         };
         let of = pick(random);
@@ -230,7 +236,9 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
             _ => {
                 let of = if random.below(4) == 0 { Type::Bool } else { of };
                 let op = BINARY[random.below(16) as usize];
-                if let (Some(left), Some(right)) = (of_type(&sketch, of, random), of_type(&sketch, of, random)) {
+                if let (Some(left), Some(right)) =
+                    (of_type(&sketch, of, random), of_type(&sketch, of, random))
+                {
                     sketch.0.push(Instruction::Binary { op, left, right });
                     if Program::new(sketch.0.clone()).is_err() {
                         sketch.0.pop();
@@ -258,7 +266,10 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         let truth = sketch.binary(Binary::Lt, zero, one);
         let program = sketch.program();
         let all = |fits: &dyn Fn(Type) -> bool| -> Vec<Value> {
-            (0..program.types().len()).filter(|at| fits(program.types()[*at])).map(|at| Value(at as u16)).collect()
+            (0..program.types().len())
+                .filter(|at| fits(program.types()[*at]))
+                .map(|at| Value(at as u16))
+                .collect()
         };
         let choose = |random: &mut SplitMix64, of: Vec<Value>| of[random.below(of.len() as u64) as usize];
         let predicate = choose(&mut random, all(&|of| of == Type::Bool));
@@ -268,7 +279,8 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         let count = [COUNT, 1, 255, 257, 1024, 0][random.below(6) as usize];
         let (start, align) = (COUNT * 50, if round % 2 == 0 { 8 } else { 1 });
         let begin = random.below(40) as usize / align * align;
-        let sources = [scene.elements(begin, count, strides[0]), scene.elements(start + begin, count, strides[1])];
+        let sources =
+            [scene.elements(begin, count, strides[0]), scene.elements(start + begin, count, strides[1])];
         let geometry = Geometry {
             first: random.below(1000),
             page_len: [1, 7, 64, 1000][random.below(4) as usize],
@@ -287,7 +299,8 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
             }
             (sketch.program(), value)
         };
-        let what = |action: &str| format!("computation {round}, {action}, {count} elements of {strides:?} bytes");
+        let what =
+            |action: &str| format!("computation {round}, {action}, {count} elements of {strides:?} bytes");
         let mut kinds = 0_u64;
         let mut run = |program: &Program, action: Action<'_>, name: &str| {
             kinds += 1;
@@ -300,11 +313,13 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         run(&program, find(if count_all { limit } else { limit.min(1) }, count_all), "find");
         run(&program, Action::Sum { value: integer, filter, answer }, "sum");
         // Sums of these are exact, so the order does not matter.
-        let small = [Instruction::Cast { of: Value(0), to: Type::I16 }, Instruction::Cast { of: Value(0), to: Type::F32 }];
+        let small = [
+            Instruction::Cast { of: Value(0), to: Type::I16 },
+            Instruction::Cast { of: Value(0), to: Type::F32 },
+        ];
         let (exact, value) = extended(integer, &small);
         run(&exact, Action::Sum { value, filter, answer }, "sum of floats");
-        let extremes =
-            |least, greatest| Action::Extremes { value: number, filter, least, greatest, answer };
+        let extremes = |least, greatest| Action::Extremes { value: number, filter, least, greatest, answer };
         run(&program, extremes(true, false), "least");
         run(&program, extremes(false, true), "greatest");
         run(&program, extremes(true, true), "extremes");
@@ -313,10 +328,10 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         run(&narrow, Action::Histogram { value, filter, bins, answer }, "histogram");
         let (storable, value) = extended(number, &[]);
         let width = storable.types()[value.at()].bytes() as usize;
-        for source in 0..2 {
-            if let Some(room) = strides[source].checked_sub(width) {
+        for (source, stride) in (0..).zip(strides) {
+            if let Some(room) = stride.checked_sub(width) {
                 let offset = random.below(room as u64 + 1) as u32;
-                let stores = [Store { value, source: source as u8, offset }];
+                let stores = [Store { value, source, offset }];
                 run(&storable, Action::Store { stores: &stores, filter }, "store");
             }
         }
@@ -444,7 +459,11 @@ pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<
         cx.wait(ticket);
         let sum: i128 = (k as i128 * 1000..COUNT as i128).sum();
         let partials = scene.partials(k * room);
-        assert_eq!(crate::expr::Partial::sum_of_integers(&partials), sum, "sum {k} of twelve in three queues");
+        assert_eq!(
+            crate::expr::Partial::sum_of_integers(&partials),
+            sum,
+            "sum {k} of twelve in three queues"
+        );
     }
 }
 
@@ -479,7 +498,12 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("a crooked answer", &good, geometry, find(truth, scene.host.at(4)));
     let end = scene.host.bytes() as u64 - 16;
     refused("an answer outside", &good, geometry, find(truth, scene.host.at(end)));
-    refused("partial results outside", &good, geometry, Action::Sum { value, filter: None, answer: scene.host.at(16) });
+    refused(
+        "partial results outside",
+        &good,
+        geometry,
+        Action::Sum { value, filter: None, answer: scene.host.at(16) },
+    );
     let bins = |value, bins| Action::Histogram { value, filter: None, bins, answer };
     refused("no bins", &good, geometry, bins(value, 0));
     refused("too many bins", &good, geometry, bins(value, Compute::BINS_MAX + 1));
@@ -496,6 +520,9 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("two stores to one byte", &good, geometry, stores(&twice, None));
     let crossed = [good[0], scene.elements(4, 8, 8)];
     refused("a target that overlaps", &crossed, geometry, stores(&[store(value, 1, 0)], None));
-    scene.compute(&Compute { program: &program, sources: &crossed, geometry, action: sum }, "sources that overlap");
+    scene.compute(
+        &Compute { program: &program, sources: &crossed, geometry, action: sum },
+        "sources that overlap",
+    );
     scene.assert_as_expected("malformed computations");
 }

@@ -2,8 +2,8 @@
 
 use crate::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use crate::{
-    BufferId, Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer,
-    HostId, HostMemory, HostSpan, Queue, QueueId, Result, Scatter, Search, Ticket, Transfer,
+    BufferId, Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather,
+    HostBuffer, HostId, HostMemory, HostSpan, Queue, QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
 use super::Context;
@@ -22,7 +22,8 @@ fn ask_for_everything<D: Device>(
     let values = HostSpan::new(host_at.host, 512);
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 2, count_all: true, answer: host_at };
-    let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }]).expect("a program");
+    let program =
+        Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }]).expect("a program");
     let action = Action::Histogram { value: Value(0), filter: None, bins: 2, answer: host_at };
     let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
     vec![

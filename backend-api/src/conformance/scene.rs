@@ -2,8 +2,8 @@
 
 use crate::expr::{Action, Partial};
 use crate::{
-    Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, Queue, Scatter, Search, Ticket,
-    Transfer,
+    Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, Queue, Scatter,
+    Search, Ticket, Transfer,
 };
 
 use super::context::assert_bytes;
@@ -191,7 +191,11 @@ impl<'a, D: Device> Scene<'a, D> {
                 if count_all {
                     assert_eq!(total, truth[0], "{what}: how many match");
                 } else {
-                    assert!((listed..=truth[0]).contains(&total), "{what}: {total} matches, not {}", truth[0]);
+                    assert!(
+                        (listed..=truth[0]).contains(&total),
+                        "{what}: {total} matches, not {}",
+                        truth[0]
+                    );
                 }
                 assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: which ones match");
             }

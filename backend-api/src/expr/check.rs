@@ -36,7 +36,9 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
             return Err(invalid(format!("sources of {one} and of {other} elements")));
         }
     }
-    for written in compute.sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)).map(|(_, source)| source) {
+    for written in
+        compute.sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)).map(|(_, source)| source)
+    {
         for other in compute.sources {
             let same = written.start == other.start && written.stride == other.stride;
             let (a, b) = (written.start.offset, other.start.offset);
@@ -80,7 +82,11 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
     };
     let wanted = |value: Value, fits: &dyn Fn(Type) -> bool, what: &str| {
         let found = type_of(value)?;
-        if fits(found) { Ok(()) } else { Err(invalid(format!("{what} is wanted, value {} is {found}", value.0))) }
+        if fits(found) {
+            Ok(())
+        } else {
+            Err(invalid(format!("{what} is wanted, value {} is {found}", value.0)))
+        }
     };
     let truth = |value: Value| wanted(value, &|of| of == Type::Bool, "a bool");
     let number = |value: Value| wanted(value, &|of| of != Type::Bool, "a number");

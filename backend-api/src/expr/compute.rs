@@ -153,7 +153,9 @@ impl Compute<'_> {
     /// How many bytes the elements of all sources have.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.sources.iter().fold(0, |sum, source| sum.saturating_add(source.count.saturating_mul(source.stride)))
+        self.sources
+            .iter()
+            .fold(0, |sum, source| sum.saturating_add(source.count.saturating_mul(source.stride)))
     }
 
     /// Where the answer goes, if there is one.
@@ -192,7 +194,9 @@ impl Compute<'_> {
             Action::Find { predicate, .. } => vec![predicate],
             Action::Sum { value, filter, .. }
             | Action::Extremes { value, filter, .. }
-            | Action::Histogram { value, filter, .. } => [Some(value), filter].into_iter().flatten().collect(),
+            | Action::Histogram { value, filter, .. } => {
+                [Some(value), filter].into_iter().flatten().collect()
+            }
             Action::Store { stores, filter } => {
                 stores.iter().map(|store| store.value).chain(filter).collect()
             }
@@ -241,7 +245,8 @@ impl Partial {
     #[must_use]
     pub fn list(answer: &[u64]) -> Vec<Self> {
         let Some((&number, rest)) = answer.split_first() else { return Vec::new() };
-        let one = |words: &[u64; 5]| Self { count: words[0], words: [words[1], words[2], words[3], words[4]] };
+        let one =
+            |words: &[u64; 5]| Self { count: words[0], words: [words[1], words[2], words[3], words[4]] };
         rest.as_chunks().0.iter().take(number as usize).map(one).collect()
     }
 

@@ -1,21 +1,51 @@
 //! Evaluation of one element after the other: what all backends are measured against.
 
-use super::{Binary, Integer, Instruction, Number, Program, Type, Unary, Value};
+use super::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
 
 /// Calls a macro-like closure body with the Rust type of a number.
 macro_rules! by_number {
     ($of:expr, $T:ident => $body:expr, _ => $else:expr) => {
         match $of {
-            Type::U8 => { type $T = u8; $body }
-            Type::U16 => { type $T = u16; $body }
-            Type::U32 => { type $T = u32; $body }
-            Type::U64 => { type $T = u64; $body }
-            Type::I8 => { type $T = i8; $body }
-            Type::I16 => { type $T = i16; $body }
-            Type::I32 => { type $T = i32; $body }
-            Type::I64 => { type $T = i64; $body }
-            Type::F32 => { type $T = f32; $body }
-            Type::F64 => { type $T = f64; $body }
+            Type::U8 => {
+                type $T = u8;
+                $body
+            }
+            Type::U16 => {
+                type $T = u16;
+                $body
+            }
+            Type::U32 => {
+                type $T = u32;
+                $body
+            }
+            Type::U64 => {
+                type $T = u64;
+                $body
+            }
+            Type::I8 => {
+                type $T = i8;
+                $body
+            }
+            Type::I16 => {
+                type $T = i16;
+                $body
+            }
+            Type::I32 => {
+                type $T = i32;
+                $body
+            }
+            Type::I64 => {
+                type $T = i64;
+                $body
+            }
+            Type::F32 => {
+                type $T = f32;
+                $body
+            }
+            Type::F64 => {
+                type $T = f64;
+                $body
+            }
             Type::Bool => $else,
         }
     };
@@ -24,14 +54,38 @@ macro_rules! by_number {
 macro_rules! by_integer {
     ($of:expr, $T:ident => $body:expr, _ => $else:expr) => {
         match $of {
-            Type::U8 | Type::Bool => { type $T = u8; $body }
-            Type::U16 => { type $T = u16; $body }
-            Type::U32 => { type $T = u32; $body }
-            Type::U64 => { type $T = u64; $body }
-            Type::I8 => { type $T = i8; $body }
-            Type::I16 => { type $T = i16; $body }
-            Type::I32 => { type $T = i32; $body }
-            Type::I64 => { type $T = i64; $body }
+            Type::U8 | Type::Bool => {
+                type $T = u8;
+                $body
+            }
+            Type::U16 => {
+                type $T = u16;
+                $body
+            }
+            Type::U32 => {
+                type $T = u32;
+                $body
+            }
+            Type::U64 => {
+                type $T = u64;
+                $body
+            }
+            Type::I8 => {
+                type $T = i8;
+                $body
+            }
+            Type::I16 => {
+                type $T = i16;
+                $body
+            }
+            Type::I32 => {
+                type $T = i32;
+                $body
+            }
+            Type::I64 => {
+                type $T = i64;
+                $body
+            }
             Type::F32 | Type::F64 => $else,
         }
     };
@@ -125,7 +179,11 @@ pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u6
             Instruction::Unary { op, of: a } => unary(op, of(a), get(a)),
             Instruction::Binary { op, left, right } => binary(op, of(left), get(left), get(right)),
             Instruction::Select { condition, yes, no } => {
-                if get(condition) != 0 { get(yes) } else { get(no) }
+                if get(condition) != 0 {
+                    get(yes)
+                } else {
+                    get(no)
+                }
             }
             Instruction::Cast { of: a, to } => cast(of(a), to, get(a)),
         };

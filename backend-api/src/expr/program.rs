@@ -166,8 +166,11 @@ impl Program {
     /// referred to that is not there yet.
     pub fn new(instructions: Vec<Instruction>) -> Result<Self> {
         if instructions.len() > Self::INSTRUCTIONS_MAX {
-            let detail =
-                format!("{} instructions, at most {} are possible", instructions.len(), Self::INSTRUCTIONS_MAX);
+            let detail = format!(
+                "{} instructions, at most {} are possible",
+                instructions.len(),
+                Self::INSTRUCTIONS_MAX
+            );
             return Err(invalid(detail));
         }
         let mut types: Vec<Type> = Vec::with_capacity(instructions.len());

@@ -7,8 +7,8 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferId, Commit, Compute, Device, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, Progress, QueueId,
-    Result, Scatter, Search, Ticket, Transfer,
+    BufferId, Commit, Compute, Device, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, Progress,
+    QueueId, Result, Scatter, Search, Ticket, Transfer,
 };
 
 use super::forward::forward;

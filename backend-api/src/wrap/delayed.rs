@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    BufferId, Compute, Device, ErrorKind, Fill, Gather, HostId, Progress, QueueId, Result, Scatter, Search, Ticket,
-    Transfer,
+    BufferId, Compute, Device, ErrorKind, Fill, Gather, HostId, Progress, QueueId, Result, Scatter, Search,
+    Ticket, Transfer,
 };
 
 use super::forward::forward;

@@ -56,7 +56,7 @@ const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::SearchesOfNothingAreRefused, "searches_of_nothing"),
     (Flaw::NothingIsRefused, "computations_of_nothing"),
     (Flaw::ComputationsMissTheLast, "computations_with_every_operation"),
-    (Flaw::ComputationsIgnoreTheFilter, "random_computations"),
+    (Flaw::ComputationsIgnoreTheFilter, "computations_of_many_elements"),
     (Flaw::ComputationsCountFromZero, "random_computations"),
     (Flaw::ComputationsForgetAStore, "computations_that_store_in_several_fields"),
     (Flaw::ComputationsMissTheLast, "computations_of_many_elements"),

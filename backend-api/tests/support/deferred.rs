@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::OwnedCompute;
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, Elements, Error, ErrorKind, Extents, Fill, Gather, HostAllocation,
-    HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Timeline,
-    Transfer,
+    BufferId, Commit, Compute, Device, DeviceInfo, Elements, Error, ErrorKind, Extents, Fill, Gather,
+    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search,
+    Ticket, Timeline, Transfer,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 

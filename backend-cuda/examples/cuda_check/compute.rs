@@ -91,7 +91,8 @@ pub fn run(index: u32) -> Result<(), Box<dyn Error>> {
         measure(&name("count two terms"), program, &sources, find(sample.both, 0))?;
         measure(&name("find, none"), program, &sources, find(sample.less, 1000))?;
         measure(&name("sum"), program, &sources, Action::Sum { value: sample.value, filter: None, answer })?;
-        let extremes = |least, greatest| Action::Extremes { value: sample.value, filter: None, least, greatest, answer };
+        let extremes =
+            |least, greatest| Action::Extremes { value: sample.value, filter: None, least, greatest, answer };
         measure(&name("min"), program, &sources, extremes(true, false))?;
         measure(&name("min and max"), program, &sources, extremes(true, true))?;
         if stride <= 8 {
@@ -103,7 +104,8 @@ pub fn run(index: u32) -> Result<(), Box<dyn Error>> {
         }
     }
     let sample = sample(Type::F32, 0x3F80_0000, 0)?;
-    let row = |buffer: &DeviceBuffer<CudaDevice>| Elements { start: buffer.at(0), count: bytes / 4, stride: 4 };
+    let row =
+        |buffer: &DeviceBuffer<CudaDevice>| Elements { start: buffer.at(0), count: bytes / 4, stride: 4 };
     let stores = [Store { value: sample.changed, source: 1, offset: 0 }];
     let store = Action::Store { stores: &stores, filter: None };
     measure("transform f32 to another array", &sample.program, &[row(&memory), row(&other)], store)?;

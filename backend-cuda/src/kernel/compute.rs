@@ -190,7 +190,11 @@ pub(crate) fn run(
             unsafe {
                 work.launch(computing.functions[0], tiles.min(blocks), &mut arguments)?;
                 let mut arguments = [argument(&bins), argument(&totals), argument(&answer_address)];
-                work.launch(computing.functions[1], u64::from(bins.div_ceil(super::THREADS)), &mut arguments)?;
+                work.launch(
+                    computing.functions[1],
+                    u64::from(bins.div_ceil(super::THREADS)),
+                    &mut arguments,
+                )?;
             }
         }
         Action::Sum { .. } | Action::Extremes { .. } | Action::Store { .. } => {
@@ -198,7 +202,11 @@ pub(crate) fn run(
             // SAFETY: these are the parameters in `kernels/compute_sum.cu` and `kernels/compute_extremes.cu`; the answer has
             // room for so many partial results.
             unsafe {
-                work.launch(computing.functions[0], blocks, &mut [argument(&space), argument(&answer_address)])
+                work.launch(
+                    computing.functions[0],
+                    blocks,
+                    &mut [argument(&space), argument(&answer_address)],
+                )
             }?;
         }
     }

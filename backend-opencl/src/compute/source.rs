@@ -108,8 +108,10 @@ impl Shape {
 
     /// Whether it needs numbers of 64 bits with fractions, which not all devices have.
     pub fn needs_doubles(&self) -> bool {
-        let has = |of: Type| self.types.iter().zip(&self.needed).any(|(known, needed)| *needed && *known == of);
-        has(Type::F64) || (self.task == Task::Sum && self.value.is_some_and(|value| self.of(value).is_float()))
+        let has =
+            |of: Type| self.types.iter().zip(&self.needed).any(|(known, needed)| *needed && *known == of);
+        has(Type::F64)
+            || (self.task == Task::Sum && self.value.is_some_and(|value| self.of(value).is_float()))
     }
 
     fn of(&self, value: Value) -> Type {
@@ -187,7 +189,8 @@ impl Shape {
         match instruction {
             Instruction::Field { source, offset, of } => self.load(usize::from(source), offset, of),
             Instruction::Literal { of, bits } => {
-                let bits = self.literals[at].map_or_else(|| format!("0x{bits:X}ul"), |place| format!("l{place}"));
+                let bits =
+                    self.literals[at].map_or_else(|| format!("0x{bits:X}ul"), |place| format!("l{place}"));
                 match of {
                     Type::F32 => format!("as_float((uint){bits})"),
                     Type::F64 => format!("as_double({bits})"),
@@ -202,7 +205,9 @@ impl Shape {
             }
             Instruction::Unary { op, of: a } => unary(op, self.types[at], &v(a)),
             Instruction::Binary { op, left, right } => binary(op, self.of(left), &v(left), &v(right)),
-            Instruction::Select { condition, yes, no } => format!("{} ? {} : {}", v(condition), v(yes), v(no)),
+            Instruction::Select { condition, yes, no } => {
+                format!("{} ? {} : {}", v(condition), v(yes), v(no))
+            }
             Instruction::Cast { of: a, to } => cast(self.of(a), to, &v(a)),
         }
     }
@@ -306,7 +311,8 @@ fn key_function(of: Type) -> String {
             "uint bits = as_uint(value + 0.0f); return bits >> 31 ? (uint)~bits : bits | 0x80000000u;".into()
         }
         Type::F64 => {
-            "ulong bits = as_ulong(value + 0.0); return bits >> 63 ? ~bits : bits | 0x8000000000000000ul;".into()
+            "ulong bits = as_ulong(value + 0.0); return bits >> 63 ? ~bits : bits | 0x8000000000000000ul;"
+                .into()
         }
         of if of.is_signed() => {
             let (mask, top) = (of.mask(), 1_u64 << (8 * of.bytes() - 1));

@@ -31,7 +31,8 @@ impl<D: Device> Bounce<D> {
 
 /// How many buffers for answers are kept, and up to which length.
 const ANSWERS_KEPT: usize = 4;
-const ANSWER_BYTES_KEPT: usize = 64 << 10;
+const ANSWER_BYTES_KEPT: usize = 192 << 10;
+const _: () = assert!(backend_api::Compute::partials_bytes() <= ANSWER_BYTES_KEPT as u64);
 
 impl<D: Device> Channel<D> {
     /// Host memory for what a kernel answers, of at least so many bytes: pinned if that is to be had.

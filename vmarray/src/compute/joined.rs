@@ -146,8 +146,13 @@ pub trait Joinable<'a, T: Element, D: Device>: sealed::Sealed + Copy {
     #[doc(hidden)]
     fn placed_as(self, target: &VirtualArray<T, D>) -> bool;
     #[doc(hidden)]
-    fn write(self, target: &VirtualArray<T, D>, range: std::ops::Range<usize>, staged: bool, plan: &dyn std::any::Any)
-    -> Result<()>;
+    fn write(
+        self,
+        target: &VirtualArray<T, D>,
+        range: std::ops::Range<usize>,
+        staged: bool,
+        plan: &dyn std::any::Any,
+    ) -> Result<()>;
 }
 
 macro_rules! joinable {
@@ -194,7 +199,10 @@ joinable!((A, B); A a 1, B b 2);
 joinable!((A, B, C); A a 1, B b 2, C c 3);
 
 /// Whether element `i` of both lies at the same place of the same channel of the same device.
-fn are_placed_alike<A: Element, B: Element, D: Device>(a: &VirtualArray<A, D>, b: &VirtualArray<B, D>) -> bool {
+fn are_placed_alike<A: Element, B: Element, D: Device>(
+    a: &VirtualArray<A, D>,
+    b: &VirtualArray<B, D>,
+) -> bool {
     let (one, two) = (a.pager().channels(), b.pager().channels());
     a.page_len() == b.page_len()
         && one.len() == two.len()

@@ -61,7 +61,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             by_channel[index / self.page_len() % count].push(place);
         }
         let mut under_way = Vec::new();
-        for (channel, places) in self.pager().channels().iter().zip(&by_channel).filter(|(_, p)| !p.is_empty()) {
+        for (channel, places) in
+            self.pager().channels().iter().zip(&by_channel).filter(|(_, p)| !p.is_empty())
+        {
             let numbers: Vec<u64> = places
                 .iter()
                 .map(|place| {

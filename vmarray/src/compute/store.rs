@@ -98,7 +98,10 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub fn new<S>(condition: Option<crate::expr::Expr<S, bool>>, assignments: Vec<Assignment<S>>) -> Result<Self> {
+    pub fn new<S>(
+        condition: Option<crate::expr::Expr<S, bool>>,
+        assignments: Vec<Assignment<S>>,
+    ) -> Result<Self> {
         let most = Compute::STORES_MAX;
         if !(1..=most).contains(&assignments.len()) {
             return Err(ErrorKind::TooManyAssignments { assignments: assignments.len(), most }.into());
@@ -311,9 +314,9 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         } else {
             neighbours.extend(self.others.iter().map(|other| &other.pager().channels()[channel]));
             let all = self.others.iter().zip(&neighbours);
-            sources.extend(all.map(|(other, channel)| {
-                source(channel.slot_memory(), other.stride(), elements.start)
-            }));
+            sources.extend(
+                all.map(|(other, channel)| source(channel.slot_memory(), other.stride(), elements.start)),
+            );
         }
         let geometry = Geometry {
             first: elements.start,

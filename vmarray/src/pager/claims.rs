@@ -4,7 +4,7 @@ use backend_api::Device;
 
 use super::Pager;
 use crate::error::Result;
-use crate::page::state::{DIRTY, HOME, RESIDENT, State, ZEROED};
+use crate::page::state::{AHEAD, DIRTY, HOME, RESIDENT, State, ZEROED};
 use crate::page::{Access, Holder, Refusal, unpark};
 
 impl<D: Device> Pager<D> {
@@ -47,6 +47,7 @@ impl<D: Device> Pager<D> {
                     }
                     Ok(before) => {
                         channel.quiesce(entry, before, Access::All);
+                        channel.fewer_ahead(usize::from(before.any(AHEAD)));
                         let frame = channel.disown(entry.address(), page);
                         if entry.vacate_and_keep() {
                             unpark(entry);

@@ -4,6 +4,7 @@ mod blur;
 mod bulk;
 mod cached;
 mod copy;
+mod expressions;
 mod find;
 mod in_place;
 mod limits;
@@ -41,6 +42,11 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "serial", about: "Loops over elements, one get at a time", run: serial::run },
     Family { name: "copy", about: "From array to array", run: copy::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },
+    Family {
+        name: "expressions",
+        about: "Questions and writes by expressions, on the devices",
+        run: expressions::run,
+    },
     Family { name: "section", about: "Parts of arrays, and memory of the program", run: section::run },
     Family { name: "peer", about: "Workloads that another program of its kind runs too", run: peer::run },
     Family { name: "cached", about: "Elements whose pages are in the cache", run: cached::run },

@@ -44,7 +44,8 @@ pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
                 let of = compute.program.types()[store.value.at()];
                 let bytes = values[store.value.at()].to_ne_bytes();
                 let width = of.bytes() as usize;
-                let bytes = if cfg!(target_endian = "little") { &bytes[..width] } else { &bytes[8 - width..] };
+                let bytes =
+                    if cfg!(target_endian = "little") { &bytes[..width] } else { &bytes[8 - width..] };
                 let same = compute.sources[usize::from(store.source)].start;
                 for source in (0..sources.len()).filter(|source| compute.sources[*source].start == same) {
                     let at = place(source).start + store.offset as usize;
@@ -133,7 +134,9 @@ impl Answer {
 
     fn words(self, compute: &Compute<'_>) -> Vec<u64> {
         match compute.action {
-            Action::Find { .. } => [self.count, self.listed.len() as u64].into_iter().chain(self.listed).collect(),
+            Action::Find { .. } => {
+                [self.count, self.listed.len() as u64].into_iter().chain(self.listed).collect()
+            }
             Action::Sum { value, .. } if compute.program.types()[value.at()].is_float() => {
                 vec![1, self.count, self.floats.to_bits(), 0, 0, 0]
             }

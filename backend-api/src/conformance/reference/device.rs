@@ -9,9 +9,9 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind, Extents, Fill,
-    Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter,
-    Search, Ticket, Timeline, Transfer, racy,
+    BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
+    Extents, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId,
+    Result, Scatter, Search, Ticket, Timeline, Transfer, racy,
 };
 
 /// A device of ordinary memory that has done everything by the time a call returns.

@@ -117,14 +117,7 @@ macro_rules! emit {
 
 impl<'a> Code<'a> {
     fn new(shape: &'a Shape, entry: &'a str, step: u64) -> Self {
-        Self {
-            shape,
-            entry,
-            step,
-            declarations: String::new(),
-            body: String::new(),
-            temporaries: 0,
-        }
+        Self { shape, entry, step, declarations: String::new(), body: String::new(), temporaries: 0 }
     }
 
     fn finish(self) -> String {
@@ -216,7 +209,12 @@ impl<'a> Code<'a> {
                 let word = self.temporary("b32");
                 match parameter {
                     Some(place) => {
-                        emit!(self, "ld.param.u32 {word}, [{}_param_0+{}]", self.entry, LITERALS + 8 * place as u64);
+                        emit!(
+                            self,
+                            "ld.param.u32 {word}, [{}_param_0+{}]",
+                            self.entry,
+                            LITERALS + 8 * place as u64
+                        );
                     }
                     None => emit!(self, "mov.b32 {word}, {bits}"),
                 }
@@ -379,7 +377,9 @@ impl<'a> Code<'a> {
         match op {
             Unary::Not if of == Type::Bool => emit!(self, "not.pred {name}, {a}"),
             Unary::Not => emit!(self, "not.{} {name}, {a}", register(of)),
-            Unary::Abs if of.is_integer() && !of.is_signed() => emit!(self, "mov.{} {name}, {a}", register(of)),
+            Unary::Abs if of.is_integer() && !of.is_signed() => {
+                emit!(self, "mov.{} {name}, {a}", register(of))
+            }
             Unary::Abs => emit!(self, "abs.{} {name}, {a}", suffix(of)),
             Unary::Neg => emit!(self, "neg.{} {name}, {a}", suffix(of)),
         }
@@ -470,7 +470,9 @@ impl<'a> Code<'a> {
     fn cast(&mut self, from: Type, to: Type, name: &str, a: &str) {
         match (from, to) {
             (Type::Bool, Type::F32) => emit!(self, "selp.f32 {name}, 0f3F800000, 0f00000000, {a}"),
-            (Type::Bool, Type::F64) => emit!(self, "selp.f64 {name}, 0d3FF0000000000000, 0d0000000000000000, {a}"),
+            (Type::Bool, Type::F64) => {
+                emit!(self, "selp.f64 {name}, 0d3FF0000000000000, 0d0000000000000000, {a}")
+            }
             (Type::Bool, _) => emit!(self, "selp.{} {name}, 1, 0, {a}", register(to)),
             (Type::F32, Type::F64) => emit!(self, "cvt.f64.f32 {name}, {a}"),
             (Type::F64, Type::F32) => emit!(self, "cvt.rn.f32.f64 {name}, {a}"),

@@ -1,7 +1,7 @@
 //! What decides the code of a computation. Everything else is a parameter of its kernels.
 
-use backend_api::expr::{Action, Instruction, Store, Type, Value};
 use backend_api::Compute;
+use backend_api::expr::{Action, Instruction, Store, Type, Value};
 
 /// So many literals are parameters: programs that differ in them alone share their code.
 pub(super) const LITERALS_MAX: usize = 32;
@@ -74,7 +74,8 @@ impl Shape {
         let layout = |(at, start): (usize, &u64)| {
             let source = compute.sources[at];
             // One that lies under one that is written to begins where that does.
-            let written = |other: usize| compute.writes(other) && compute.sources[other].start == source.start;
+            let written =
+                |other: usize| compute.writes(other) && compute.sources[other].start == source.start;
             Layout {
                 stride: source.stride,
                 align: 1 << (start | source.stride | 8).trailing_zeros(),

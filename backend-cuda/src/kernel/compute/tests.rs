@@ -9,12 +9,15 @@ use backend_api::{BufferId, DeviceSpan, Elements, HostId, HostSpan};
 use super::*;
 
 /// The text for one action on a program over two sources.
-fn text_of(program: &Program, action: Action<'_>, strides: [u64; 2], starts: [u64; 2], page_len: u64) -> String {
-    let sources = strides.map(|stride| Elements {
-        start: DeviceSpan::new(BufferId::unique(), 0),
-        count: 1000,
-        stride,
-    });
+fn text_of(
+    program: &Program,
+    action: Action<'_>,
+    strides: [u64; 2],
+    starts: [u64; 2],
+    page_len: u64,
+) -> String {
+    let sources =
+        strides.map(|stride| Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 1000, stride });
     let geometry = Geometry { first: 0, page_len, channel: 0, channels: 2 };
     let (shape, _) = Shape::new(&Compute { program, sources: &sources, geometry, action }, &starts);
     let (text, names) = source(&shape);
@@ -48,13 +51,9 @@ fn everything(of: Type) -> (Program, Vec<Value>, Value) {
     }
     let [mut truth, two, three, four] = [Binary::Eq, Binary::Ne, Binary::Lt, Binary::Le]
         .map(|op| push(Instruction::Binary { op, left: last, right: b }));
-    for (op, right) in [
-        (Binary::And, two),
-        (Binary::Or, three),
-        (Binary::Xor, four),
-        (Binary::Eq, two),
-        (Binary::Ne, three),
-    ] {
+    for (op, right) in
+        [(Binary::And, two), (Binary::Or, three), (Binary::Xor, four), (Binary::Eq, two), (Binary::Ne, three)]
+    {
         truth = push(Instruction::Binary { op, left: truth, right });
     }
     truth = push(Instruction::Unary { op: Unary::Not, of: truth });
@@ -84,7 +83,13 @@ fn texts() -> Vec<String> {
                 let stores = [Store { value: *value, source: 0, offset: 0 }];
                 add(Action::Store { stores: &stores, filter });
                 add(Action::Sum { value: *value, filter, answer });
-                add(Action::Extremes { value: *value, filter, least: true, greatest: filter.is_none(), answer });
+                add(Action::Extremes {
+                    value: *value,
+                    filter,
+                    least: true,
+                    greatest: filter.is_none(),
+                    answer,
+                });
             }
         }
     }
@@ -120,8 +125,7 @@ fn literals_are_parameters() {
 #[test]
 fn fields_are_read_in_pieces_that_are_aligned() {
     let program = Program::new(vec![Instruction::Field { source: 0, offset: 2, of: Type::U32 }]).unwrap();
-    let action =
-        |value| Action::Sum { value, filter: None, answer: HostSpan::new(HostId::unique(), 0) };
+    let action = |value| Action::Sum { value, filter: None, answer: HostSpan::new(HostId::unique(), 0) };
     let loads = |stride, start| {
         let text = text_of(&program, action(Value(0)), [stride, 8], [start, 0], 64);
         ["u8", "u16", "u32"].map(|unit| text.matches(&format!("ld.global.nc.{unit} ")).count())

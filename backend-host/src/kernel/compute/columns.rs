@@ -63,16 +63,46 @@ pub(super) use wide;
 macro_rules! by_type {
     ($of:expr, $T:ident => $body:expr) => {
         match $of {
-            Type::U8 | Type::Bool => { type $T = u8; $body }
-            Type::U16 => { type $T = u16; $body }
-            Type::U32 => { type $T = u32; $body }
-            Type::U64 => { type $T = u64; $body }
-            Type::I8 => { type $T = i8; $body }
-            Type::I16 => { type $T = i16; $body }
-            Type::I32 => { type $T = i32; $body }
-            Type::I64 => { type $T = i64; $body }
-            Type::F32 => { type $T = f32; $body }
-            Type::F64 => { type $T = f64; $body }
+            Type::U8 | Type::Bool => {
+                type $T = u8;
+                $body
+            }
+            Type::U16 => {
+                type $T = u16;
+                $body
+            }
+            Type::U32 => {
+                type $T = u32;
+                $body
+            }
+            Type::U64 => {
+                type $T = u64;
+                $body
+            }
+            Type::I8 => {
+                type $T = i8;
+                $body
+            }
+            Type::I16 => {
+                type $T = i16;
+                $body
+            }
+            Type::I32 => {
+                type $T = i32;
+                $body
+            }
+            Type::I64 => {
+                type $T = i64;
+                $body
+            }
+            Type::F32 => {
+                type $T = f32;
+                $body
+            }
+            Type::F64 => {
+                type $T = f64;
+                $body
+            }
         }
     };
 }
@@ -81,14 +111,38 @@ pub(super) use by_type;
 macro_rules! by_integer {
     ($of:expr, $T:ident => $body:expr) => {
         match $of {
-            Type::U8 | Type::Bool => { type $T = u8; $body }
-            Type::U16 => { type $T = u16; $body }
-            Type::U32 => { type $T = u32; $body }
-            Type::U64 => { type $T = u64; $body }
-            Type::I8 => { type $T = i8; $body }
-            Type::I16 => { type $T = i16; $body }
-            Type::I32 => { type $T = i32; $body }
-            Type::I64 => { type $T = i64; $body }
+            Type::U8 | Type::Bool => {
+                type $T = u8;
+                $body
+            }
+            Type::U16 => {
+                type $T = u16;
+                $body
+            }
+            Type::U32 => {
+                type $T = u32;
+                $body
+            }
+            Type::U64 => {
+                type $T = u64;
+                $body
+            }
+            Type::I8 => {
+                type $T = i8;
+                $body
+            }
+            Type::I16 => {
+                type $T = i16;
+                $body
+            }
+            Type::I32 => {
+                type $T = i32;
+                $body
+            }
+            Type::I64 => {
+                type $T = i64;
+                $body
+            }
             // Programs are checked: there is no such operation on floats.
             Type::F32 | Type::F64 => {}
         }
@@ -158,8 +212,7 @@ fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Col
         ($T:ty) => {{
             let values = yes.of::<$T>(lanes).iter().zip(no.of::<$T>(lanes));
             let condition = condition.of::<u8>(lanes);
-            for ((out, condition), (yes, no)) in
-                out.of_mut::<$T>(lanes).iter_mut().zip(condition).zip(values)
+            for ((out, condition), (yes, no)) in out.of_mut::<$T>(lanes).iter_mut().zip(condition).zip(values)
             {
                 *out = if *condition != 0 { *yes } else { *no };
             }

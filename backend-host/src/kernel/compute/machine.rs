@@ -302,7 +302,14 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         }
     }
 
-    fn store_fields(&self, store: &Store, source: usize, width: usize, first: u64, lanes: usize) -> Result<()> {
+    fn store_fields(
+        &self,
+        store: &Store,
+        source: usize,
+        width: usize,
+        first: u64,
+        lanes: usize,
+    ) -> Result<()> {
         let (memory, stride) = (&self.plan.sources[source].memory, self.plan.stride(source));
         let start = self.plan.at(source, first) + u64::from(store.offset);
         let values = self.columns[store.value.at()].of::<u8>(lanes * width);
@@ -335,7 +342,12 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
 ///
 /// # Safety
 /// All of the fields must be readable; others may race as [`backend_api::racy`] says.
-unsafe fn load_strided<W: Word + bytemuck::Pod>(column: &mut Column, lanes: usize, field: *const u8, stride: usize) {
+unsafe fn load_strided<W: Word + bytemuck::Pod>(
+    column: &mut Column,
+    lanes: usize,
+    field: *const u8,
+    stride: usize,
+) {
     let mut field = field;
     for place in column.of_mut::<W>(lanes) {
         // SAFETY: the caller vouches for the field.

@@ -112,7 +112,8 @@ fn add_here(sum: &mut Sum, column: Filtered<'_>) {
             sum_of_integers(column, |x: i16| ((i64::from(x) + 32768) as u64, 0)) - 32768 * offset(column)
         }
         Type::I32 => {
-            sum_of_integers(column, |x: i32| ((i64::from(x) + (1 << 31)) as u64, 0)) - (1 << 31) * offset(column)
+            sum_of_integers(column, |x: i32| ((i64::from(x) + (1 << 31)) as u64, 0))
+                - (1 << 31) * offset(column)
         }
         Type::I64 => sum_of_integers(column, |x: i64| (x as u64 & 0xFFFF_FFFF, x >> 32)),
     };

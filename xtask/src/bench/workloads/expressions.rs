@@ -1,0 +1,78 @@
+//! Operations by expressions on the devices: questions about a word and about a field of records, and writing.
+
+use super::Bench;
+use crate::bench::elements::{Payload, Record};
+use crate::bench::measure::{Unit, on_threads, timed};
+use crate::bench::setup::{Setup, part};
+use anyhow::{Result, ensure};
+use std::hint::black_box;
+use vmarray::{Field, VirtualArray, field};
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let setup = bench.setup.clone();
+    one::<u32>(bench, &setup, Field::whole())?;
+    one::<Record>(bench, &setup, field!(Record, last))
+}
+
+/// What is measured.
+const QUESTIONS: [&str; 5] = ["count", "two-terms", "find-none", "sum", "min"];
+
+fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Result<()> {
+    let name = |what: &str| format!("expressions/{what}/{}", T::SIZE);
+    if !QUESTIONS.iter().chain(&["transform", "assign-none"]).any(|what| bench.wants_any(&name(what))) {
+        return Ok(());
+    }
+    let effort = &setup.effort;
+    let array: VirtualArray<T> = setup.filled(setup.medium_bytes, None, 64 << 20)?;
+    let (len, bytes) = (array.len(), (array.len() * size_of::<T>()) as f64);
+    let calls = if setup.quick { 1 } else { 4 };
+    let ask = |what: &str| -> Result<()> {
+        match what {
+            "count" => ensure!(array.count_where(.., field.ge(len as u32))? == 0),
+            "two-terms" => ensure!(array.count_where(.., field.ge(len as u32) & field.ne(0))? == 0),
+            "find-none" => ensure!(array.find_where(.., field.ge(len as u32), 1000)?.total == 0),
+            "sum" => ensure!(array.sum(.., field)? > 0),
+            "min" => ensure!(array.min(.., field)?.is_some()),
+            "transform" => array.transform(.., field.set(field ^ 1))?,
+            _ => array.assign_where(.., field.ge(len as u32), field.set(1))?,
+        }
+        Ok(())
+    };
+    for what in QUESTIONS {
+        let Some(mut row) = bench.row(name(what), Unit::GigabytesPerSecond) else { continue };
+        row.ours(effort, &array, || {
+            timed(1, || {
+                (0..calls).try_for_each(|_| ask(what))?;
+                Ok(bytes * f64::from(calls))
+            })
+        })?;
+        // A copy reads and writes each byte.
+        row.limit("internal-copy", bench.raw.internal()?.scaled(2.0));
+        if what == "count" {
+            let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
+            row.other(effort, "vec", || {
+                on_threads(setup.threads, |thread| {
+                    let part = part(plain.len(), setup.threads, thread, 1);
+                    let least = black_box(u32::MAX);
+                    let found = plain[part.clone()].iter().filter(|element| element.key() >= least).count();
+                    ensure!(black_box(found) == 0, "found what is not there");
+                    Ok((part.len() * size_of::<T>()) as f64)
+                })
+            })?;
+        }
+        bench.push(row);
+    }
+    // Bytes read and written; of records whole sectors are.
+    for what in ["transform", "assign-none"] {
+        let Some(mut row) = bench.row(name(what), Unit::GigabytesPerSecond) else { continue };
+        row.ours(effort, &array, || {
+            timed(1, || {
+                (0..calls).try_for_each(|_| ask(what))?;
+                Ok(2.0 * bytes * f64::from(calls))
+            })
+        })?;
+        row.limit("internal-copy", bench.raw.internal()?.scaled(2.0));
+        bench.push(row);
+    }
+    Ok(())
+}
