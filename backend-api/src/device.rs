@@ -198,13 +198,13 @@ macro_rules! define_device_trait {
                 scatter: &::backend_api::Scatter,
             ) -> ::backend_api::Result<::backend_api::Ticket>;
 
-            /// Starts to evaluate a program for each of some elements; returns before it is done. May take long the first
-            /// time that a program is met, where it has to be translated.
+            /// Starts to evaluate a program for each of some elements; returns before it is done. May take long the
+            /// first time that a program is met, where it has to be translated.
             ///
             /// # Errors
-            /// As [`submit`](Self::submit); whatever [`Compute`](::backend_api::Compute) forbids is an invalid argument;
-            /// [`Unsupported`](::backend_api::ErrorKind::Unsupported) for types that the device does not know, such as
-            /// `f64` on some.
+            /// As [`submit`](Self::submit); whatever [`Compute`](::backend_api::Compute) forbids is an invalid
+            /// argument; [`Unsupported`](::backend_api::ErrorKind::Unsupported) for types that the device does not
+            /// know, such as `f64` on some.
             fn compute(
                 &self,
                 queue: ::backend_api::QueueId,

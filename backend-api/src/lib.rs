@@ -46,8 +46,8 @@
 //! codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device fails every
 //! call from then on, at once, and its pending tickets with [`ErrorKind::Lost`]; releasing its memory still works.
 //!
-//! **Zero.** Copies, fills, searches, gathers, scatters and computations of nothing are valid, at any offset up to the end of their
-//! memory, and give a ticket like any other. Allocations of nothing are valid too.
+//! **Zero.** Copies, fills, searches, gathers, scatters and computations of nothing are valid, at any offset up to the
+//! end of their memory, and give a ticket like any other. Allocations of nothing are valid too.
 //!
 //! # Example
 //!

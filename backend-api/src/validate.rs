@@ -150,9 +150,9 @@ pub trait Extents {
     /// Checks a computation.
     ///
     /// # Errors
-    /// No or too many sources or stores, sources of different lengths, a field outside of its element, a value of another
-    /// type than the action needs, sources that overlap though one is written to, an answer that is not aligned or has no
-    /// room, unknown memory, a range outside of it.
+    /// No or too many sources or stores, sources of different lengths, a field outside of its element, a value of
+    /// another type than the action needs, sources that overlap though one is written to, an answer that is not aligned
+    /// or has no room, unknown memory, a range outside of it.
     fn check_compute(&self, compute: &Compute<'_>) -> Result<()> {
         crate::expr::check(self, compute)
     }

@@ -381,8 +381,8 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiec
                 Argument::U64(2),
             ];
             let groups = (chunks_of(segment) as usize).min(core.kernels.groups);
-            // SAFETY: counts and offsets have a place for each chunk; at most `highest - lowest` indices are written, for
-            // which there is room.
+            // SAFETY: counts and offsets have a place for each chunk; at most `highest - lowest` indices are written,
+            // for which there is room.
             unsafe { work.launch(submission, "compute_list", groups, segment, &more)? };
             before += chunks_of(segment);
         }

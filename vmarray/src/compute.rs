@@ -1,8 +1,8 @@
 //! Operations on the devices, by [expressions](crate::expr): elements are worked on where they lie.
 //!
 //! All channels of all devices work at once. What was written and is not on its device yet is copied there first, and
-//! answers come back; nothing else moves. Expressions are translated for a device when it meets them for the first time,
-//! which may take some milliseconds; those that differ in their numbers alone count as one.
+//! answers come back; nothing else moves. Expressions are translated for a device when it meets them for the first
+//! time, which may take some milliseconds; those that differ in their numbers alone count as one.
 //!
 //! An operation sees every write that returned before it began; of writes that happen meanwhile it sees any.
 
@@ -55,8 +55,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
     /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`NoMemory`](ErrorKind::NoMemory) for more indices than fit
-    /// into RAM, [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds a
-    /// page exclusively.
+    /// into RAM, [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds
+    /// a page exclusively.
     ///
     /// ```
     /// use vmarray::{Field, VirtualArray};

@@ -39,8 +39,8 @@
 //! # Arithmetic
 //!
 //! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0 and `a % 0`
-//! is `a`. Floating point is IEEE 754, rounded to nearest even and never fused. Casts are those of Rust's `as`. The whole
-//! table is in [`device::expr`](crate::device::expr).
+//! is `a`. Floating point is IEEE 754, rounded to nearest even and never fused. Casts are those of Rust's `as`. The
+//! whole table is in [`device::expr`](crate::device::expr).
 
 mod operators;
 mod scalar;

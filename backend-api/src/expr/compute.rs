@@ -101,8 +101,8 @@ pub enum Action<'a> {
         /// Where the answer goes.
         answer: HostSpan,
     },
-    /// Fields are written. All fields of an element are read before the first is written. Whole elements may be read and
-    /// written for that, so nothing else may write to them meanwhile.
+    /// Fields are written. All fields of an element are read before the first is written. Whole elements may be read
+    /// and written for that, so nothing else may write to them meanwhile.
     Store {
         /// What goes where: 1 to [`Compute::STORES_MAX`]; no two to the same bytes.
         stores: &'a [Store],
@@ -119,8 +119,8 @@ pub struct Compute<'a> {
     /// The program.
     pub program: &'a Program,
     /// What its fields are read from, and written to: 1 to [`Compute::SOURCES_MAX`], all with the same number of
-    /// elements. A source that is written to either begins where another one does and has its stride, or does not overlap
-    /// with it.
+    /// elements. A source that is written to either begins where another one does and has its stride, or does not
+    /// overlap with it.
     pub sources: &'a [Elements],
     /// Which index the elements have.
     pub geometry: Geometry,
@@ -269,7 +269,8 @@ impl Partial {
         list.iter().filter(|part| part.count > 0).map(|part| (part.words[0], part.words[1])).min()
     }
 
-    /// The [key](super::Type::key) of the greatest and the number of the first element that has it, if anything counted.
+    /// The [key](super::Type::key) of the greatest and the number of the first element that has it, if anything
+    /// counted.
     #[must_use]
     pub fn greatest(list: &[Self]) -> Option<(u64, u64)> {
         let parts = list.iter().filter(|part| part.count > 0).map(|part| (part.words[2], part.words[3]));

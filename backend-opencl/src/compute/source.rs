@@ -1,8 +1,8 @@
 //! Programs as OpenCL C.
 //!
 //! Arithmetic is written out so that nothing of it is left to a compiler: integers are computed without a sign,
-//! division is guarded, multiplication and addition are never fused, and 32-bit division is rounded correctly, by way of
-//! 64 bits where the device has them.
+//! division is guarded, multiplication and addition are never fused, and 32-bit division is rounded correctly, by way
+//! of 64 bits where the device has them.
 
 use std::fmt::Write;
 

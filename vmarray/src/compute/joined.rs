@@ -16,8 +16,8 @@ use crate::expr::{Assignment, Expr, IntoAssignments, IntoExpr, Scalar};
 /// An array together with others of the same length, however each of them is placed: for values that are computed from
 /// several arrays and written to the first.
 ///
-/// Where all are placed alike (the same devices, channels and page length), their elements are worked on where they lie.
-/// Else those of the others are read and copied to the first one's devices, some MiB at a time.
+/// Where all are placed alike (the same devices, channels and page length), their elements are worked on where they
+/// lie. Else those of the others are read and copied to the first one's devices, some MiB at a time.
 ///
 /// ```
 /// use vmarray::{Field, VirtualArray};
@@ -123,7 +123,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What can be [joined](VirtualArray::join): a tuple of one to three references to arrays over the same kind of devices.
+/// What can be [joined](VirtualArray::join): a tuple of one to three references to arrays over the same kind of
+/// devices.
 ///
 /// ```
 /// use vmarray::{AnyDevice, VirtualArray, compute::Joinable};

@@ -26,7 +26,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed),
-    /// [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong). The iterator gives an error of a device once and ends.
+    /// [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong). The iterator gives an error of a device once and
+    /// ends.
     ///
     /// ```
     /// use vmarray::{Field, VirtualArray};

@@ -1,7 +1,8 @@
 //! Programs as PTX: instructions for several elements at once, put where the kernels have left a comment.
 //!
-//! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in predicates. Loads of
-//! all elements come first, so that many are in flight; then each element is computed. Nothing is fused: `.rn` says so.
+//! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in predicates. Loads
+//! of all elements come first, so that many are in flight; then each element is computed. Nothing is fused: `.rn` says
+//! so.
 
 use std::fmt::Write;
 

@@ -226,7 +226,8 @@ fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Col
     }
 }
 
-/// Evaluates those instructions that `needed` names and that compute; columns of fields, literals and indices are there.
+/// Evaluates those instructions that `needed` names and that compute; columns of fields, literals and indices are
+/// there.
 #[inline(always)]
 fn evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize) {
     let of = |value: Value| program.types()[value.at()];

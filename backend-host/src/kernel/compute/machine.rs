@@ -11,7 +11,8 @@ use crate::medium::Medium;
 use crate::registry::Place;
 use crate::short::Word;
 
-/// Elements of a block, if no value has more than four bytes. The columns of a short program stay in a first-level cache.
+/// Elements of a block, if no value has more than four bytes. The columns of a short program stay in a first-level
+/// cache.
 const LANES_MAX: usize = 2048;
 /// Elements are not read in larger pieces than this.
 const BLOCK_BYTES: usize = 16 << 10;
@@ -153,7 +154,8 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         let column = &mut self.columns[at];
         if stride == width {
             let column = &mut column.bytes_mut()[..lanes * width];
-            // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most their number.
+            // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most their
+            // number.
             return unsafe { memory.read(OPERATION, start, column.as_mut_ptr(), column.len()) };
         }
         if let Some(address) = memory.address() {
