@@ -627,7 +627,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 /// # Safety
 /// The element is in the frame of the entry's page, and reached under a hazard slot through an open gate.
 #[inline(always)]
-unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
+pub(crate) unsafe fn read_validated<T: Element>(entry: &Entry, element: *const T) -> Option<T> {
     let before = entry.state(Ordering::Acquire);
     // SAFETY: vouched for by the caller; a racing write only makes the value useless.
     let value = unsafe { element::read_racy(element) };

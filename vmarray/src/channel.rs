@@ -17,12 +17,16 @@
 //! | `device_work` | fills, kernels and copies of single elements on home slots |
 //! | `staging` | ranges that pass by the cache |
 //! | `pieces` | copies of neighbouring pages as one |
+//! | `home_order` | the order between the two queues where kernels are concerned |
+//! | `lists` | pinned memory for lists of indices and values |
 
 mod ahead;
 mod combine;
 mod device_work;
 mod frames;
 mod guards;
+mod home_order;
+mod lists;
 mod pieces;
 mod staging;
 #[cfg(test)]
@@ -49,6 +53,7 @@ use combine::Read;
 pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
 pub(crate) use frames::{Frame, Patience};
+use home_order::HomeOrder;
 pub(crate) use staging::Stage;
 use staging::Stages;
 use transfers::{FailedLoad, Fetch, WriteBack};
@@ -98,8 +103,11 @@ pub(crate) struct Channel<D: Device> {
     /// Guards that were admitted, and how many may be.
     guards: AtomicU32,
     guards_max: AtomicU32,
-    /// Held while a write to home slots is submitted or ordered against a device-side operation.
-    write_order: Mutex<()>,
+    /// Held while a write to home slots, or a kernel on them, is submitted.
+    home_order: Mutex<HomeOrder>,
+    /// Counts submissions of loads and of fills; held during each of them. Taken after `home_order`.
+    loads_begun: Mutex<u64>,
+    lists: Mutex<Vec<HostBuffer<D>>>,
     bounce: Mutex<Bounce<D>>,
     stages: Mutex<Stages<D>>,
     answers: Mutex<Vec<HostBuffer<D>>>,
@@ -188,7 +196,9 @@ impl<D: Device> Channel<D> {
             ahead_refusals: AtomicU32::new(0),
             guards: AtomicU32::new(0),
             guards_max: AtomicU32::new(guards::most(plan.frames_max)),
-            write_order: Mutex::new(()),
+            home_order: Mutex::default(),
+            loads_begun: Mutex::new(0),
+            lists: Mutex::new(Vec::new()),
             bounce: Mutex::new(Bounce::new()),
             stages: Mutex::new(Stages::new()),
             answers: Mutex::new(Vec::new()),
@@ -234,7 +244,7 @@ impl<D: Device> Channel<D> {
     /// Bytes of RAM that the frames take now, and may take, and what kind of memory new ones are made of.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
         let answers: usize = self.answers.lock().iter().map(HostBuffer::bytes).sum();
-        let others = self.bounce.lock().bytes() + self.stage_bytes() + answers;
+        let others = self.bounce.lock().bytes() + self.stage_bytes() + self.list_bytes() + answers;
         let shard = self.shard.lock();
         let frames: usize = shard.chunks.iter().map(HostBuffer::bytes).sum();
         (frames + others, self.frames_max as usize * self.frame_stride + others, shard.memory)

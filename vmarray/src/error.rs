@@ -17,6 +17,16 @@ pub enum ErrorKind {
         /// The array's length.
         len: usize,
     },
+    /// An index of a list is not below the length.
+    #[error("index {index} at place {position} of the list is outside of an array of {len} elements")]
+    ListedIndexOutside {
+        /// Where in the list the first such index stands.
+        position: usize,
+        /// The index.
+        index: usize,
+        /// The array's length.
+        len: usize,
+    },
     /// A range ends after the last element.
     #[error("range {start}..{end} is outside of an array of {len} elements")]
     RangeOutside {

@@ -71,6 +71,8 @@ mod find;
 #[cfg(not(loom))]
 mod footprint;
 #[cfg(not(loom))]
+mod gather;
+#[cfg(not(loom))]
 mod guards;
 #[cfg(not(loom))]
 mod index_set;
@@ -124,6 +126,7 @@ mod facade {
     pub use crate::evict::EvictionPolicy;
     pub use crate::find::Found;
     pub use crate::footprint::Footprint;
+    pub use crate::gather::Gathered;
     pub use crate::index_set::{
         Combination, CombinationChunks, Combine, Dimension, IndexSet, IndexSetRows, PagedIndexSet, Tuples,
     };

@@ -309,7 +309,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// Waits, for a while, until a busy page may be free; helps with what it is busy with.
-    fn await_page(&self, page: u64, state: State, exclusive: bool) -> Result<()> {
+    pub(crate) fn await_page(&self, page: u64, state: State, exclusive: bool) -> Result<()> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         if state.any(IN_FLIGHT) {
@@ -358,6 +358,10 @@ impl<D: Device> Pager<D> {
 
     pub(crate) fn dismiss_guard(&self, page: u64) {
         self.channel(page).dismiss_guard();
+    }
+
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
     }
 
     /// The entry of a page, for the list of guards.

@@ -115,7 +115,7 @@ fn step(array: &VirtualArray<u32, SimulatedDevice>, model: &mut Model, numbers: 
     let value = numbers.below(6) as u32;
     let range = at..at + numbers.below(len - at + 1);
     let failed = |error: &vmarray::Error| assert!(is_device_error(error), "{error:?}");
-    match numbers.below(14) {
+    match numbers.below(16) {
         0 | 1 => match array.set(at, value) {
             Ok(()) => model.is(at, value),
             // It did not happen at all.
@@ -157,6 +157,22 @@ fn step(array: &VirtualArray<u32, SimulatedDevice>, model: &mut Model, numbers: 
             model.wrote(range, 0, &result);
         }
         12 => drop(array.prefetch(range).inspect_err(failed)),
+        13 => {
+            // One index comes twice, the second time with another value.
+            let indices: Vec<usize> = range.clone().chain([at]).collect();
+            let mut values = vec![value; indices.len()];
+            values[range.len()] = value + 1;
+            let result = array.scatter(&indices, &values);
+            model.wrote_there(range, value, &result);
+            model.wrote_there(at..at + 1, value + 1, &result);
+        }
+        14 => {
+            let indices: Vec<usize> = range.rev().collect();
+            match array.gather(&indices) {
+                Ok(seen) => indices.into_iter().zip(seen).for_each(|(i, seen)| model.saw(i, seen)),
+                Err(error) => failed(&error),
+            }
+        }
         _ => match array.find(Field::whole(), &value) {
             Ok(found) => {
                 for i in 0..len {

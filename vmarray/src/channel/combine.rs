@@ -245,7 +245,9 @@ impl<D: Device> Channel<D> {
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = pieces(pages, bytes, Way::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
+        let begun = self.begin_loads();
         let submitted = self.fetches.submit(&copies);
+        drop(begun);
         let mut wakes = Wakes::default();
         let mut shard = self.shard.lock();
         match submitted {

@@ -1,8 +1,6 @@
 //! Work on home slots: fills, kernels, and copies of single elements.
 
-use backend_api::{
-    Device, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Queue, Ticket, Transfer as Copy,
-};
+use backend_api::{Device, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Transfer as Copy};
 
 use super::Channel;
 use crate::error::Result;
@@ -65,45 +63,13 @@ impl<D: Device> Channel<D> {
             bytes: (slots.end - slots.start) * bytes,
             pattern,
         };
-        let order = self.write_order.lock();
-        let ticket = self.writes.fill(&fill);
+        let mut order = self.home_order.lock();
+        let loads = self.begin_loads();
+        let ticket = order.write(&self.writes, |writes| writes.fill(&fill));
+        drop(loads);
         drop(order);
         self.counters.submissions.add(1);
         Ok(self.device.wait(ticket?)?)
-    }
-
-    /// Runs device-side work on the fetch queue so that no write to a home slot overlaps with it.
-    pub(crate) fn between_writes(
-        &self,
-        submit: impl FnOnce(&Queue<D>) -> backend_api::Result<Ticket>,
-    ) -> backend_api::Result<Ticket> {
-        let _order = self.write_order.lock();
-        let last_write = self.writes.submit(&[])?;
-        self.fetches.order_after(last_write)?;
-        self.counters.submissions.add(1);
-        let ticket = submit(&self.fetches)?;
-        self.writes.order_after(ticket)?;
-        Ok(ticket)
-    }
-
-    /// The same for work that also reads home slots of other channels, on the same device.
-    pub(crate) fn between_all_writes(
-        &self,
-        others: &[&Self],
-        submit: impl FnOnce(&Queue<D>) -> backend_api::Result<Ticket>,
-    ) -> backend_api::Result<Ticket> {
-        let mut channels: Vec<&Self> = others.iter().copied().chain([self]).collect();
-        // Always in this order, so that two threads do not wait for each other.
-        channels.sort_by_key(|channel| std::ptr::from_ref(*channel));
-        channels.dedup_by_key(|channel| std::ptr::from_ref(*channel));
-        let _orders: Vec<_> = channels.iter().map(|channel| channel.write_order.lock()).collect();
-        for channel in &channels {
-            self.fetches.order_after(channel.writes.submit(&[])?)?;
-        }
-        self.counters.submissions.add(1);
-        let ticket = submit(&self.fetches)?;
-        channels.iter().try_for_each(|channel| channel.writes.order_after(ticket))?;
-        Ok(ticket)
     }
 
     /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller keeps from changing.
@@ -134,9 +100,7 @@ impl<D: Device> Channel<D> {
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(address, bytes.len()) };
         let to = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
         let copy = Copy::Upload { from: host, to, bytes: bytes.len() as u64 };
-        let order = self.write_order.lock();
-        let ticket = self.writes.submit(&[copy]);
-        drop(order);
+        let ticket = self.home_order.lock().write(&self.writes, |writes| writes.submit(&[copy]));
         self.counters.submissions.add(1);
         let result = ticket.and_then(|ticket| self.device.wait(ticket));
         if result.is_ok() {

@@ -101,10 +101,7 @@ impl<D: Device> Channel<D> {
     /// Starts to copy pages, which the caller has for itself, from a stage to their home slots.
     pub(crate) fn write_from_stage(&self, pages: &[u64], stage: &Stage<D>) -> Result<Ticket> {
         let copies = pieces(self.staged(pages, stage), self.page_bytes as u64, Way::WriteBack);
-        let order = self.write_order.lock();
-        let submitted = self.writes.submit(&copies);
-        drop(order);
-        let ticket = submitted?;
+        let ticket = self.home_order.lock().write(&self.writes, |writes| writes.submit(&copies))?;
         self.counters.submissions.add(1);
         self.counters.bypasses.add(pages.len() as u64);
         self.counters.bytes_to_device.add((pages.len() * self.page_bytes) as u64);

@@ -36,9 +36,9 @@ impl<D: Device> Channel<D> {
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset);
         let copies = pieces(places.into_iter(), bytes, Way::WriteBack);
-        let order = self.write_order.lock();
-        let submitted = self.writes.submit(&copies);
-        drop(order);
+        // Until it is on record: whoever runs a kernel after it finds it there.
+        let mut order = self.home_order.lock();
+        let submitted = order.write(&self.writes, |writes| writes.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.shard.lock();
         let result = match submitted {
@@ -65,6 +65,7 @@ impl<D: Device> Channel<D> {
             }
         };
         drop(shard);
+        drop(order);
         self.wake(table, wakes);
         result
     }

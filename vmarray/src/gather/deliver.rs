@@ -1,0 +1,328 @@
+//! Scattering: pages in RAM are written there, others where they live, without a frame.
+//!
+//! The list is cut into segments. Threads prepare them at the same time, and commit them one after the other: start
+//! their kernels, and write what is in RAM. So of several values for one element the last one wins, since kernels run
+//! in the order in which they were started; within a segment only the last one is looked at.
+//!
+//! No page is held while its home slot is written, as that would cost two atomic steps an element, and have threads
+//! stand in each other's way. Instead [`Channel::scatter_home`] makes sure, at the moment at which it starts the
+//! kernel, that all its pages are absent, have contents, and are not on their way to a frame.
+//!
+//! [`Channel::scatter_home`]: crate::channel::Channel::scatter_home
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use backend_api::{Device, Ticket};
+use parking_lot::Mutex;
+
+use super::crew::{self, Turnstile};
+use super::duplicates::Duplicates;
+use super::fetch::{DEPTH, workers};
+use super::homes::give_homes;
+use super::places::Places;
+use super::stage::{Stage, room_for};
+use crate::array::VirtualArray;
+use crate::element::{self, Element, Layout};
+use crate::error::{Error, Result};
+use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE, HOME, RESIDENT};
+use crate::page::{Entry, Holder, Refusal, count_hit, write_fenced, write_lock_free};
+
+/// One call, shared by its threads.
+struct Call<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    places: Places,
+    indices: &'a [usize],
+    values: &'a [T],
+    /// The first segment that no thread has taken.
+    next: AtomicUsize,
+    /// Elements of a segment, which are as many as a stage takes.
+    segment: usize,
+    turnstile: Turnstile,
+    is_over: AtomicBool,
+    failure: Mutex<Failure>,
+}
+
+/// What went wrong.
+#[derive(Default)]
+struct Failure {
+    /// Something that a device did not do.
+    error: Option<Error>,
+    /// The first segment that a device may not have worked off.
+    segment: Option<usize>,
+}
+
+/// What one thread has.
+struct Worker<'a, 'b, T: Element, D: Device> {
+    call: &'a Call<'b, T, D>,
+    duplicates: Duplicates,
+    /// For each channel the stages of the segment, and what the channel had loaded before its pages were looked at.
+    open: Vec<(Vec<Stage<T, D>>, u64)>,
+    /// Places in the list whose pages are in RAM, or on their way.
+    in_ram: Vec<usize>,
+    /// Pages without contents.
+    homeless: Vec<u64>,
+    under_way: VecDeque<(usize, usize, Stage<T, D>, Ticket)>,
+    spare: Vec<Vec<Stage<T, D>>>,
+}
+
+/// Writes elements, whose indices are inside.
+pub(super) fn scatter<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    indices: &[usize],
+    values: &[T],
+) -> Result<()> {
+    assert_eq!(indices.len(), values.len());
+    let room = room_for::<T>(indices.len());
+    let workers = workers(array, indices.len(), room);
+    let call = Call {
+        array,
+        places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
+        indices,
+        values,
+        next: AtomicUsize::new(0),
+        segment: room,
+        turnstile: Turnstile::default(),
+        is_over: AtomicBool::new(false),
+        failure: Mutex::new(Failure::default()),
+    };
+    crew::together(workers, || Worker::new(&call).run());
+    let Failure { error, segment } = call.failure.into_inner();
+    if let Some(segment) = segment {
+        // What a device failed to write, which leaves it unspecified, is written in frames after all, and what came
+        // after it once more.
+        let first = segment * room;
+        let again = || indices[first..].iter().zip(&values[first..]);
+        return again().try_for_each(|(&index, &value)| array.set(index, value));
+    }
+    error.map_or(Ok(()), Err)
+}
+
+impl<T: Element, D: Device> Call<'_, T, D> {
+    fn fail(&self, segment: usize, error: Error) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let mut failure = self.failure.lock();
+        if error.device_error().is_some() {
+            failure.segment = Some(failure.segment.map_or(segment, |known| known.min(segment)));
+        } else {
+            failure.error.get_or_insert(error);
+        }
+    }
+}
+
+impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
+    fn new(call: &'a Call<'b, T, D>) -> Self {
+        let channels = call.array.pager().channels().len();
+        Self {
+            call,
+            duplicates: Duplicates::default(),
+            open: (0..channels).map(|_| (Vec::new(), 0)).collect(),
+            in_ram: Vec::new(),
+            homeless: Vec::new(),
+            under_way: VecDeque::new(),
+            spare: (0..channels).map(|_| Vec::new()).collect(),
+        }
+    }
+
+    fn run(mut self) {
+        let call = self.call;
+        while !call.is_over.load(Ordering::Relaxed) {
+            let segment = call.next.fetch_add(1, Ordering::Relaxed);
+            let first = segment * call.segment;
+            if first >= call.indices.len() {
+                break;
+            }
+            let end = (first + call.segment).min(call.indices.len());
+            let listed = &call.indices[first..end];
+            let positions: Vec<usize> = if self.duplicates.find(listed) {
+                (first..end).filter(|position| !self.duplicates.is_superseded(position - first)).collect()
+            } else {
+                Vec::new()
+            };
+            let prepared = if positions.is_empty() {
+                self.prepare(first..end)
+            } else {
+                self.prepare(positions.iter().copied())
+            };
+            let turn = call.turnstile.wait(segment);
+            let committed = prepared.and_then(|()| {
+                // After a failure nothing more is written, so that what is written again comes last.
+                if call.is_over.load(Ordering::Relaxed) { Ok(()) } else { self.commit(segment) }
+            });
+            drop(turn);
+            if let Err(error) = committed {
+                call.fail(segment, error);
+            }
+            while self.under_way.len() > DEPTH * self.open.len() {
+                self.finish_oldest();
+            }
+        }
+        while !self.under_way.is_empty() {
+            self.finish_oldest();
+        }
+        for ((channel, spare), (open, _)) in
+            call.array.pager().channels().iter().zip(self.spare).zip(self.open)
+        {
+            spare.into_iter().chain(open).for_each(|stage| stage.give_back(channel));
+        }
+    }
+
+    /// Looks where the elements at these places of the list are, and copies to stages what is to be written by kernels.
+    fn prepare(&mut self, positions: impl Iterator<Item = usize> + Clone) -> Result<()> {
+        let call = self.call;
+        let pager = call.array.pager();
+        self.in_ram.clear();
+        loop {
+            for (channel, (open, begun)) in self.open.iter_mut().enumerate() {
+                *begun = pager.channels()[channel].loads_begun();
+                self.spare[channel].extend(open.drain(..).map(|mut stage| {
+                    stage.clear();
+                    stage
+                }));
+            }
+            self.homeless.clear();
+            for position in positions.clone() {
+                let place = call.places.of(call.indices[position]);
+                let state = pager.entry(place.page).state(Ordering::Acquire);
+                if state.any(RESIDENT | EXCLUSIVE) {
+                    self.in_ram.push(position);
+                } else if !state.has(HOME) {
+                    self.homeless.push(place.page);
+                } else {
+                    let open = &mut self.open[place.channel].0;
+                    if open.last().is_none_or(|stage| !stage.takes(position)) {
+                        let stage = match self.spare[place.channel].pop() {
+                            Some(stage) => stage,
+                            None => Stage::new(&pager.channels()[place.channel], call.segment)?,
+                        };
+                        open.push(stage);
+                    }
+                    let stage = open.last_mut().expect("there is one, or one was added");
+                    stage.push_value(place.element, position, &call.values[position]);
+                }
+            }
+            if self.homeless.is_empty() {
+                return Ok(());
+            }
+            self.in_ram.clear();
+            self.homeless.sort_unstable();
+            self.homeless.dedup();
+            give_homes(pager, &self.homeless)?;
+        }
+    }
+
+    /// Starts the kernels of what was prepared, and writes what is in RAM.
+    fn commit(&mut self, segment: usize) -> Result<()> {
+        let call = self.call;
+        loop {
+            for channel in 0..self.open.len() {
+                self.start(segment, channel)?;
+            }
+            let mut absent = Vec::new();
+            for position in std::mem::take(&mut self.in_ram) {
+                let place = call.places.of(call.indices[position]);
+                if !call.array.write_resident(place.page, place.at, &call.values[position])? {
+                    absent.push(position);
+                }
+            }
+            if absent.is_empty() {
+                return Ok(());
+            }
+            // In ascending order, as stages want them.
+            absent.sort_unstable();
+            self.prepare(absent.iter().copied())?;
+        }
+    }
+
+    /// Starts the kernels of a channel. What is in RAM by now is noted down.
+    fn start(&mut self, segment: usize, channel: usize) -> Result<()> {
+        let call = self.call;
+        let pager = call.array.pager();
+        let of = &pager.channels()[channel];
+        let (open, begun) = &mut self.open[channel];
+        let begun = *begun;
+        while let Some(mut stage) = open.pop() {
+            let is_absent = |element: u64| {
+                let state = pager.entry(call.places.page_of(channel, element)).state(Ordering::Acquire);
+                state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE)
+            };
+            let in_ram = &mut self.in_ram;
+            let started = of.scatter_home(begun, |has_changed| {
+                if has_changed {
+                    stage.retain(is_absent, |position| in_ram.push(position));
+                }
+                (stage.count() > 0).then(|| stage.scatter(of.slot_memory(), of.slot_bytes()))
+            })?;
+            let Some(ticket) = started else {
+                self.spare[channel].push(stage);
+                continue;
+            };
+            of.counters.bytes_to_device.add((stage.count() * (8 + size_of::<T>())) as u64);
+            self.under_way.push_back((segment, channel, stage, ticket));
+        }
+        Ok(())
+    }
+
+    fn finish_oldest(&mut self) {
+        let Some((segment, channel, stage, ticket)) = self.under_way.pop_front() else { return };
+        if let Err(error) = self.call.array.pager().channels()[channel].device().wait(ticket) {
+            self.call.fail(segment, error.into());
+        }
+        self.spare[channel].push(stage);
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Writes an element whose page is resident, or on its way. False if it is not, or not any more. Waits while others
+    /// have the page.
+    #[inline]
+    fn write_resident(&self, page: u64, at: usize, value: &T) -> Result<bool> {
+        let entry = self.pager().entry(page);
+        if Layout::<T>::SINGLE_WORD {
+            // SAFETY: the frame is one of pages of `T`, `at` is within its page, and access is atomic while the gate is
+            // open.
+            let access = |frame: *mut u8| unsafe { element::store(frame.cast::<T>().add(at), *value) };
+            if write_lock_free(entry, self.pager().counter(), at, access).is_some()
+                || write_fenced(entry, self.pager().counter(), access).is_some()
+            {
+                return Ok(true);
+            }
+        }
+        self.write_latched(entry, page, at, value)
+    }
+
+    fn write_latched(&self, entry: &Entry, page: u64, at: usize, value: &T) -> Result<bool> {
+        let pager = self.pager();
+        loop {
+            match entry.try_exclusive(Holder::Pin) {
+                Ok(before) => {
+                    // SAFETY: the page is held exclusively. Lock-free readers of several words find out by the version;
+                    // single words are written atomically.
+                    unsafe {
+                        let element = entry.address().cast::<T>().add(at);
+                        if Layout::<T>::SINGLE_WORD {
+                            element::store(element, *value);
+                        } else {
+                            element::write_racy(element, value);
+                        }
+                    }
+                    if !pager.recency() {
+                        pager.channel(page).touched(page);
+                    } else if Layout::<T>::SINGLE_WORD {
+                        entry.open_writes();
+                    }
+                    pager.release(page, Holder::Pin, DIRTY);
+                    count_hit(pager.counter());
+                    if before.any(AHEAD) {
+                        pager.advance(page);
+                    }
+                    return Ok(true);
+                }
+                Err(Refusal::Busy(state)) if state.any(RESIDENT | EXCLUSIVE) => {
+                    pager.await_page(page, state, true)?;
+                }
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Gathering: what is in RAM is read there, the rest comes by one kernel after another, several at once.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use backend_api::{Device, Ticket};
+use parking_lot::Mutex;
+
+use super::crew;
+use super::places::{Place, Places};
+use super::stage::{Stage, bytes_for, room_for};
+use crate::array::{VirtualArray, read_validated};
+use crate::element::{self, Element, Layout};
+use crate::error::{Error, Result};
+use crate::guards;
+use crate::page::state::{AHEAD, HOME, RESIDENT};
+use crate::page::{Holder, Refusal, count_hit, read_fenced, read_lock_free};
+
+/// How many stages of each channel a thread has under way, beside the one that it fills.
+pub(super) const DEPTH: usize = 2;
+/// The pinned memory that one call takes at most, as long as each thread gets its stages.
+const STAGES_MAX_BYTES: usize = 256 << 20;
+
+/// One call, shared by its threads.
+struct Call<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    places: Places,
+    indices: &'a [usize],
+    /// As many elements as there are indices, each written by the thread that has its place.
+    into: *mut T,
+    /// The first place that no thread has taken.
+    next: AtomicUsize,
+    /// How many places a thread takes at once.
+    piece: usize,
+    room: usize,
+    is_over: AtomicBool,
+    error: Mutex<Option<Error>>,
+}
+
+// SAFETY: `into` is written at places that one thread each has taken from `next`.
+unsafe impl<T: Element, D: Device> Sync for Call<'_, T, D> {}
+
+/// A stage whose kernel was started.
+struct UnderWay<T, D: Device> {
+    channel: usize,
+    stage: Stage<T, D>,
+    ticket: Ticket,
+    /// How many write-backs of the channel had failed before the first of its elements was looked for.
+    failures: u64,
+}
+
+/// What one thread has.
+struct Worker<'a, 'b, T: Element, D: Device> {
+    call: &'a Call<'b, T, D>,
+    /// For each channel the stage that is being filled, and the failures before.
+    open: Vec<Option<(Stage<T, D>, u64)>>,
+    under_way: VecDeque<UnderWay<T, D>>,
+    /// For each channel stages that were emptied.
+    spare: Vec<Vec<Stage<T, D>>>,
+}
+
+/// How many threads work on a list: each takes stages of every channel.
+pub(super) fn workers<T: Element, D: Device>(array: &VirtualArray<T, D>, len: usize, room: usize) -> usize {
+    let stages = array.pager().channels().len() * (DEPTH + 1);
+    let most = STAGES_MAX_BYTES / (stages * bytes_for::<T>(room)).max(1);
+    crew::workers(len.saturating_mul(size_of::<T>() + size_of::<usize>()), most)
+}
+
+/// Reads elements, whose indices are inside, into memory for as many.
+pub(super) fn gather<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    indices: &[usize],
+    into: &mut [T],
+) -> Result<()> {
+    assert_eq!(indices.len(), into.len());
+    let room = room_for::<T>(indices.len());
+    let workers = workers(array, indices.len(), room);
+    let call = Call {
+        array,
+        places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
+        indices,
+        into: into.as_mut_ptr(),
+        next: AtomicUsize::new(0),
+        piece: room.min(indices.len().div_ceil(workers)).max(1),
+        room,
+        is_over: AtomicBool::new(false),
+        error: Mutex::new(None),
+    };
+    crew::together(workers, || {
+        if let Err(error) = Worker::new(&call).run() {
+            call.is_over.store(true, Ordering::Relaxed);
+            call.error.lock().get_or_insert(error);
+        }
+    });
+    call.error.into_inner().map_or(Ok(()), Err)
+}
+
+impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
+    fn new(call: &'a Call<'b, T, D>) -> Self {
+        let channels = call.array.pager().channels().len();
+        Self {
+            call,
+            open: (0..channels).map(|_| None).collect(),
+            under_way: VecDeque::new(),
+            spare: (0..channels).map(|_| Vec::new()).collect(),
+        }
+    }
+
+    fn run(mut self) -> Result<()> {
+        let call = self.call;
+        while !call.is_over.load(Ordering::Relaxed) {
+            let first = call.next.fetch_add(call.piece, Ordering::Relaxed);
+            if first >= call.indices.len() {
+                break;
+            }
+            let end = (first + call.piece).min(call.indices.len());
+            for (place, position) in call.indices[first..end].iter().zip(first..) {
+                self.one(call.places.of(*place), position)?;
+            }
+        }
+        for channel in 0..self.open.len() {
+            self.start(channel)?;
+        }
+        while !self.under_way.is_empty() {
+            self.finish_oldest()?;
+        }
+        for (channel, spare) in call.array.pager().channels().iter().zip(self.spare) {
+            spare.into_iter().for_each(|stage| stage.give_back(channel));
+        }
+        Ok(())
+    }
+
+    /// Reads an element, or has it fetched.
+    #[inline]
+    fn one(&mut self, place: Place, position: usize) -> Result<()> {
+        let entry = self.call.array.pager().entry(place.page);
+        loop {
+            let state = entry.state(Ordering::Acquire);
+            if state.has(RESIDENT) {
+                if let Some(value) = self.call.array.read_resident(place.page, place.at)? {
+                    // SAFETY: the place of the list is this thread's.
+                    unsafe { self.call.into.add(position).write(value) };
+                    return Ok(());
+                }
+            } else if state.has(HOME) {
+                // From here on to the kernel's end, the home slot holds the element as it is now, or as somebody
+                // writes it meanwhile; or there are more failures to write it back than before.
+                return self.push(place, position);
+            } else {
+                // SAFETY: as above.
+                unsafe { self.call.into.add(position).write(T::zeroed()) };
+                return Ok(());
+            }
+        }
+    }
+
+    #[inline]
+    fn push(&mut self, place: Place, position: usize) -> Result<()> {
+        if let Some((stage, _)) = &mut self.open[place.channel]
+            && stage.takes(position)
+        {
+            stage.push(place.element, position);
+            return Ok(());
+        }
+        self.open_stage(place, position)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn open_stage(&mut self, place: Place, position: usize) -> Result<()> {
+        self.start(place.channel)?;
+        let channel = &self.call.array.pager().channels()[place.channel];
+        while self.under_way.iter().filter(|work| work.channel == place.channel).count() >= DEPTH {
+            self.finish_oldest()?;
+        }
+        let mut stage = match self.spare[place.channel].pop() {
+            Some(stage) => stage,
+            None => Stage::new(channel, self.call.room)?,
+        };
+        let failures = channel.failed_write_backs(self.call.array.pager().table());
+        stage.clear();
+        self.open[place.channel] = Some((stage, failures));
+        // Its page is looked at again: what it was when there was no stage yet does not count.
+        self.one(place, position)
+    }
+
+    /// Starts the kernel of the stage that is being filled, if there is one.
+    fn start(&mut self, channel: usize) -> Result<()> {
+        let Some((stage, failures)) = self.open[channel].take() else { return Ok(()) };
+        if stage.count() == 0 {
+            self.spare[channel].push(stage);
+            return Ok(());
+        }
+        let of = &self.call.array.pager().channels()[channel];
+        let gather = stage.gather(of.slot_memory(), of.slot_bytes());
+        let ticket = of.between_writes(|queue| queue.gather(&gather))?;
+        of.counters.bytes_to_device.add(8 * stage.count() as u64);
+        self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
+        Ok(())
+    }
+
+    fn finish_oldest(&mut self) -> Result<()> {
+        let Some(work) = self.under_way.pop_front() else { return Ok(()) };
+        let UnderWay { channel, stage, ticket, failures } = work;
+        let pager = self.call.array.pager();
+        let of = &pager.channels()[channel];
+        of.device().wait(ticket)?;
+        of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
+        if of.failed_write_backs(pager.table()) == failures {
+            // SAFETY: the kernel is done; the places of the list are this thread's.
+            unsafe { stage.copy_out(self.call.into) };
+        } else {
+            // A page that was loaded meanwhile may have got garbage for a home. Each is looked at for itself.
+            for number in 0..stage.count() {
+                let position = stage.position(number);
+                let value = self.call.array.get_uncached(self.call.indices[position])?;
+                // SAFETY: as above.
+                unsafe { self.call.into.add(position).write(value) };
+            }
+        }
+        self.spare[channel].push(stage);
+        Ok(())
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Reads an element whose page is resident. `None` if it is not, or not any more. Waits while somebody has the page
+    /// exclusively.
+    #[inline]
+    fn read_resident(&self, page: u64, at: usize) -> Result<Option<T>> {
+        let entry = self.pager().entry(page);
+        let found = read_lock_free(entry, self.pager().counter(), at, |frame| {
+            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. Single words are read atomically
+            // while the gate is open; what a racing writer made of others is found out by the version.
+            unsafe {
+                let element = frame.cast::<T>().add(at);
+                if Layout::<T>::SINGLE_WORD {
+                    Some(element::load(element))
+                } else {
+                    read_validated(entry, element)
+                }
+            }
+        });
+        if found.is_some() { Ok(found) } else { self.read_resident_slowly(page, at) }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_resident_slowly(&self, page: u64, at: usize) -> Result<Option<T>> {
+        let pager = self.pager();
+        let entry = pager.entry(page);
+        // SAFETY: as in `read_resident`.
+        let found = read_fenced(entry, pager.counter(), |frame| unsafe {
+            let element = frame.cast::<T>().add(at);
+            if Layout::<T>::SINGLE_WORD {
+                Some(element::load(element))
+            } else {
+                read_validated(entry, element)
+            }
+        });
+        if found.is_some() {
+            return Ok(found);
+        }
+        loop {
+            match entry.try_share(Holder::Pin, guards::held()) {
+                Ok(before) => {
+                    // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only,
+                    // and those are read atomically.
+                    let value = unsafe {
+                        let element = entry.address().cast::<T>().add(at);
+                        if Layout::<T>::SINGLE_WORD {
+                            element::load(element)
+                        } else {
+                            element::read_racy(element)
+                        }
+                    };
+                    if pager.recency() {
+                        entry.open_reads();
+                    } else {
+                        pager.channel(page).touched(page);
+                    }
+                    pager.unshare(page, Holder::Pin);
+                    count_hit(pager.counter());
+                    if before.any(AHEAD) {
+                        pager.advance(page);
+                    }
+                    return Ok(Some(value));
+                }
+                Err(Refusal::Busy(state)) if state.has(RESIDENT) => pager.await_page(page, state, false)?,
+                Err(_) => return Ok(None),
+            }
+        }
+    }
+}

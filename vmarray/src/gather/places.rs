@@ -1,0 +1,124 @@
+//! Where elements live: page, channel, and place within the channel; without divisions where that can be had.
+
+/// Divides by one number again and again.
+#[derive(Clone, Copy, Debug)]
+enum Divisor {
+    Shift(u32),
+    /// The upper half of the product with this is the quotient.
+    Multiply(u64),
+    Divide(u64),
+}
+
+impl Divisor {
+    /// For numbers below `end`.
+    fn new(divisor: u64, end: u64) -> Self {
+        if divisor.is_power_of_two() {
+            return Self::Shift(divisor.trailing_zeros());
+        }
+        // The factor is too large by less than one part in 2^64 / divisor, which does not show in a quotient as long as
+        // the dividend is less than that (T. Granlund and P. Montgomery, "Division by invariant integers using
+        // multiplication", 1994).
+        if end.checked_mul(divisor).is_some() {
+            return Self::Multiply(u64::MAX / divisor + 1);
+        }
+        Self::Divide(divisor)
+    }
+
+    #[inline(always)]
+    fn divide(self, number: u64) -> u64 {
+        match self {
+            Self::Shift(bits) => number >> bits,
+            Self::Multiply(factor) => ((u128::from(number) * u128::from(factor)) >> 64) as u64,
+            Self::Divide(divisor) => number / divisor,
+        }
+    }
+}
+
+/// How the elements of an array are spread over its channels.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    page_len: u64,
+    channels: u64,
+    by_page_len: Divisor,
+    by_channels: Divisor,
+}
+
+/// Where an element lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) page: u64,
+    /// Elements within the page.
+    pub(super) at: usize,
+    pub(super) channel: usize,
+    /// Elements from the first slot of the channel on.
+    pub(super) element: u64,
+}
+
+impl Places {
+    pub(super) fn new(len: usize, page_len: usize, channels: usize) -> Self {
+        let (end, page_len, channels) = (len as u64, page_len as u64, channels as u64);
+        Self {
+            page_len,
+            channels,
+            by_page_len: Divisor::new(page_len, end),
+            by_channels: Divisor::new(channels, end / page_len + 1),
+        }
+    }
+
+    /// The place of an element inside of the array.
+    #[inline(always)]
+    pub(super) fn of(&self, index: usize) -> Place {
+        let index = index as u64;
+        let page = self.by_page_len.divide(index);
+        let at = index - page * self.page_len;
+        let slot = self.by_channels.divide(page);
+        Place {
+            page,
+            at: at as usize,
+            channel: (page - slot * self.channels) as usize,
+            element: slot * self.page_len + at,
+        }
+    }
+
+    /// The page of an element that is counted within its channel.
+    #[inline]
+    pub(super) fn page_of(&self, channel: usize, element: u64) -> u64 {
+        self.by_page_len.divide(element) * self.channels + channel as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(index: usize, page_len: usize, channels: usize, len: usize) {
+        let places = Places::new(len, page_len, channels);
+        let (page, at) = (index / page_len, index % page_len);
+        let element = (page / channels * page_len + at) as u64;
+        let place = Place { page: page as u64, at, channel: page % channels, element };
+        assert_eq!(places.of(index), place, "{index} {page_len} {channels} {len}");
+        assert_eq!(places.page_of(place.channel, element), page as u64);
+    }
+
+    #[test]
+    fn places_are_those_of_plain_divisions() {
+        for page_len in [1, 2, 3, 7, 64, 93, 1000, 1489] {
+            for channels in [1, 2, 3, 5, 8] {
+                (0..5000).for_each(|index| check(index, page_len, channels, 5000));
+            }
+        }
+    }
+
+    #[test]
+    fn large_numbers_are_divided_exactly() {
+        for len in [1_usize << 32, (1 << 40) + 7, usize::MAX / 4096] {
+            for page_len in [1, 3, 1489, 65_535, 1_000_003] {
+                for channels in [1, 3, 7, 64] {
+                    for index in [0, 1, len / 3, len / page_len * page_len - 1, len - 2, len - 1] {
+                        check(index, page_len, channels, len);
+                    }
+                }
+            }
+        }
+    }
+}
