@@ -6,7 +6,9 @@ use super::setup::Setup;
 use anyhow::{Context, Result};
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-use vmarray::device::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Ticket, Transfer};
+use vmarray::device::{
+    Commit, DeviceBuffer, Elements, Gather, HostBuffer, HostMemory, Queue, Scatter, Ticket, Transfer,
+};
 use vmarray::{AnyDevice, Device};
 
 /// Which way bytes go.
@@ -31,6 +33,8 @@ enum What {
     Single(usize, usize),
     /// Copies within the device; bytes read count.
     Internal,
+    /// Elements of so many bytes collected (down) or distributed (up) by index.
+    Indexed(Way, usize),
 }
 
 /// The copy length that uses all of the bus.
@@ -96,6 +100,12 @@ impl Raw {
         self.get(What::Single(bytes, threads))
     }
 
+    /// Elements of `bytes` bytes at random places collected (down) or distributed (up), by kernels with two lists under
+    /// way, in millions a second.
+    pub fn indexed(&mut self, way: Way, bytes: usize) -> Result<Summary> {
+        self.get(What::Indexed(way, bytes))
+    }
+
     /// Copies within the devices, in GB/s read (and as many written).
     pub fn internal(&mut self) -> Result<Summary> {
         self.get(What::Internal)
@@ -113,9 +123,11 @@ impl Raw {
             What::Batched(way, bytes) => self.stream(&[way], bytes, BATCH, seconds),
             What::Single(bytes, threads) => self.one_by_one(bytes, threads, seconds),
             What::Internal => self.within(seconds),
+            What::Indexed(way, bytes) => self.by_index(way, bytes, seconds),
         })?;
         let unit = match what {
             What::Single(..) => Unit::KiloPerSecond,
+            What::Indexed(..) => Unit::MegaPerSecond,
             _ => Unit::GigabytesPerSecond,
         };
         let summary = series.summary(unit).context("nothing was measured")?;
@@ -182,6 +194,46 @@ impl Raw {
                     queues[thread].submit(&[Transfer::Download { from, to, bytes: bytes as u64 }])?;
                 Ok(card.device.wait(ticket)?)
             })
+        })
+    }
+
+    fn by_index(&self, way: Way, bytes: usize, seconds: f64) -> Result<Sample> {
+        on_threads(self.cards.len(), |thread| {
+            let card = &self.cards[thread];
+            let half = card.host.bytes() / 2;
+            let (elements, stride) = (card.memory.bytes() / bytes as u64, bytes as u64);
+            // No place twice, as a scatter demands: the step has no divisor in common with the number of elements,
+            // unless that is a multiple of it.
+            let count = (half / (8 + bytes)).min(4 << 20).min(elements as usize) / 2 * 2;
+            for list in 0..2 {
+                for k in 0..count {
+                    let index = (k as u64 * 1_000_003 + list) % elements;
+                    card.host.write(list as usize * half + k * 8, &index.to_ne_bytes());
+                }
+            }
+            let elements = Elements { start: card.memory.at(0), count: elements, stride };
+            let mut in_flight = VecDeque::new();
+            let mut list = 0;
+            let calls = until(seconds, 2, || {
+                let indices = card.host.at((list * half) as u64);
+                let values = card.host.at((list * half + count * 8) as u64);
+                list = 1 - list;
+                let count = count as u64;
+                in_flight.push_back(match way {
+                    Way::Up => card.up.scatter(&Scatter { elements, indices, count, values })?,
+                    _ => card.down.gather(&Gather { elements, indices, count, values })?,
+                });
+                if in_flight.len() == 2
+                    && let Some(ticket) = in_flight.pop_front()
+                {
+                    card.device.wait(ticket)?;
+                }
+                Ok(())
+            })?;
+            if let Some(last) = in_flight.back() {
+                card.device.wait(*last)?;
+            }
+            Ok(calls * count as f64)
         })
     }
 

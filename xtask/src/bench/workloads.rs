@@ -6,6 +6,7 @@ mod cached;
 mod copy;
 mod expressions;
 mod find;
+mod gather;
 mod in_place;
 mod limits;
 mod many;
@@ -41,6 +42,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "random", about: "Random elements of arrays far larger than the cache", run: random::run },
     Family { name: "serial", about: "Loops over elements, one get at a time", run: serial::run },
     Family { name: "copy", about: "From array to array", run: copy::run },
+    Family { name: "gather", about: "Elements by lists of random indices", run: gather::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },
     Family {
         name: "expressions",
