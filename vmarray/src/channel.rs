@@ -10,6 +10,7 @@
 //! | `victims` | which pages give up their frames |
 //! | `transfers` | what is under way, waiting for it, finishing it |
 //! | `waiting` | how threads wait for each other |
+//! | `awaited` | loads of futures in one submission |
 //! | `combine` | loads of many threads in one submission |
 //! | `write_back` | dirty pages on their way home |
 //! | `ahead` | how many pages were fetched ahead and not used yet |
@@ -21,6 +22,7 @@
 //! | `lists` | pinned memory for lists of indices and values |
 
 mod ahead;
+mod awaited;
 mod combine;
 mod device_work;
 mod frames;
@@ -49,6 +51,8 @@ use crate::page::state::DIRTY;
 use crate::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 use crate::stats::Counters;
 
+use awaited::Awaited;
+pub(crate) use awaited::{Admission, Batch, FrameWait, Reached};
 use combine::Read;
 pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
@@ -105,6 +109,9 @@ pub(crate) struct Channel<D: Device> {
     guards_max: AtomicU32,
     /// Held while a write to home slots, or a kernel on them, is submitted.
     home_order: Mutex<HomeOrder>,
+    /// Loads of futures that wait to be submitted, and how many may be under way.
+    awaited: Mutex<Awaited>,
+    admission: Arc<Admission>,
     /// Counts submissions of loads and of fills; held during each of them. Taken after `home_order`.
     loads_begun: Mutex<u64>,
     lists: Mutex<Vec<HostBuffer<D>>>,
@@ -163,6 +170,7 @@ impl<D: Device> Channel<D> {
         let slots = DeviceBuffer::new(&plan.device, bytes, plan.commit)?;
         let evictor = Evictor::new(plan.policy, plan.frames_max as usize);
         let recency = !evictor.wants_touches();
+        let admission = Admission::new(plan.frames_max);
         let channel = Self {
             fetches: Queue::new(&plan.device)?,
             writes: Queue::new(&plan.device)?,
@@ -197,6 +205,8 @@ impl<D: Device> Channel<D> {
             guards: AtomicU32::new(0),
             guards_max: AtomicU32::new(guards::most(plan.frames_max)),
             home_order: Mutex::default(),
+            awaited: Mutex::new(Awaited::new(&admission)),
+            admission,
             loads_begun: Mutex::new(0),
             lists: Mutex::new(Vec::new()),
             bounce: Mutex::new(Bounce::new()),

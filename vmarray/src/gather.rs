@@ -17,7 +17,10 @@ use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::memory::zeroed_vec;
 
+pub(crate) use fetch::DEPTH;
 pub use iter::Gathered;
+pub(crate) use places::{Place, Places};
+pub(crate) use stage::{Stage, room_for};
 
 /// Lists from this length on are checked by several threads.
 const CHECK_LEN: usize = 1 << 20;
@@ -103,7 +106,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Sees to it that all indices are inside.
-    fn check_list(&self, indices: &[usize]) -> Result<()> {
+    pub(crate) fn check_list(&self, indices: &[usize]) -> Result<()> {
         let len = self.len();
         // The greatest one of a block, which needs no branches, and only then where it is.
         const BLOCK: usize = 4096;

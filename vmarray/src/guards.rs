@@ -11,6 +11,8 @@ use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
+use crate::page::wake_tasks_of_thread;
+
 /// The arrays that exist. Asked only by threads that hold guards and are about to be refused something.
 static LIVING: LazyLock<RwLock<HashSet<u64>>> = LazyLock::new(RwLock::default);
 
@@ -72,6 +74,7 @@ impl Identity {
             }
             held.push((self.0, page));
         });
+        wake_tasks_of_thread();
     }
 
     /// Notes that a guard has gone.

@@ -45,6 +45,8 @@ mod any;
 #[cfg(not(loom))]
 mod array;
 #[cfg(not(loom))]
+mod asynchronous;
+#[cfg(not(loom))]
 pub mod boundary;
 #[cfg(not(loom))]
 mod builder;
@@ -103,6 +105,8 @@ mod range;
 #[cfg(not(loom))]
 mod read_ahead;
 #[cfg(not(loom))]
+mod resident;
+#[cfg(not(loom))]
 mod section;
 #[cfg(not(loom))]
 mod source;
@@ -118,6 +122,9 @@ pub use facade::*;
 mod facade {
     pub use crate::any::AnyDevice;
     pub use crate::array::VirtualArray;
+    pub use crate::asynchronous::{
+        FlushAsync, GatherAsync, GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync,
+    };
     pub use crate::builder::Builder;
     pub use crate::cursor::{Cursor, CursorMut};
     pub use crate::discovery::{Choice, Discovery, DiscoveryReport, devices};

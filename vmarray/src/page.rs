@@ -15,6 +15,8 @@ mod sync;
 mod table;
 #[cfg(not(loom))]
 mod threads;
+#[cfg(not(loom))]
+mod wakers;
 
 #[cfg(all(test, loom))]
 mod model;
@@ -22,7 +24,7 @@ mod model;
 pub(crate) use entry::{Entry, Holder, Refusal, Sweep};
 pub(crate) use hazard::Access;
 #[cfg(not(loom))]
-pub(crate) use park::{park, unpark};
+pub(crate) use park::{park, park_task, unpark};
 pub(crate) use quiesce::quiesce_by;
 pub(crate) use state::State;
 #[cfg(not(loom))]
@@ -32,3 +34,5 @@ pub(crate) use threads::{
     Counter, barrier_all, count_hit, counter, drain_all, hits, read_fenced, read_lock_free, write_fenced,
     write_lock_free,
 };
+#[cfg(not(loom))]
+pub(crate) use wakers::{Asleep, wake_tasks, wake_tasks_of_thread};

@@ -235,3 +235,20 @@ impl<T: Element, D: Device> Drop for PageMut<'_, T, D> {
         self.place.leave();
     }
 }
+
+impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
+    /// A guard of a page that is held for it already, shared, quiet, and counted in its channel.
+    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, page: usize, address: *mut u8) -> Self {
+        array.pager().identity().hold(page as u64);
+        Self { place: Place { array, page, address: address.cast(), not_send: PhantomData } }
+    }
+}
+
+impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
+    /// As [`PageRef::of_held`], exclusively.
+    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, page: usize, address: *mut u8) -> Self {
+        array.pager().identity().hold(page as u64);
+        let place = Place { array, page, address: address.cast(), not_send: PhantomData };
+        Self { place, written: false }
+    }
+}

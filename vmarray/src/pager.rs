@@ -209,7 +209,7 @@ impl<D: Device> Pager<D> {
                     attempt => attempt,
                 },
                 Then::Exclusive(holder) => entry.try_exclusive(holder),
-                Then::Release => unreachable!("prefetches do not hold pages"),
+                Then::Release | Then::Leave => unreachable!("prefetches do not hold pages"),
             };
             match attempt {
                 Ok(before) => {
@@ -300,7 +300,7 @@ impl<D: Device> Pager<D> {
         let wake = match then {
             Then::Share(holder) => entry.downgrade(holder),
             Then::Exclusive(holder) => entry.hold_exclusive(holder),
-            Then::Release => unreachable!("prefetches do not come here"),
+            Then::Release | Then::Leave => unreachable!("prefetches do not come here"),
         };
         if wake {
             unpark(entry);

@@ -223,6 +223,18 @@ fn long_lists_are_cut_into_stages_of_bounded_length() {
 }
 
 #[test]
+fn stages_are_used_again_and_again() {
+    let shape = Shape { page_len: 4, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
+    let array = shape.build::<[u64; 512]>(4000);
+    // 16 stages in a thread of their own each time.
+    let indices: Vec<usize> = (0..8000).map(|k| k * 7 % 4000).collect();
+    let values: Vec<[u64; 512]> = (0..8000).map(|k| [k; 512]).collect();
+    array.scatter(&indices, &values).unwrap();
+    let gathered = array.gather(&indices).unwrap();
+    assert!(gathered.iter().enumerate().all(|(k, value)| *value == [4000 + k as u64 % 4000; 512]));
+}
+
+#[test]
 fn iterators_take_lists_of_any_length() {
     let shape = Shape { page_len: 64, channels: vec![2], frames: 8, read_ahead: false, ..Shape::default() };
     let array = shape.build::<[u64; 128]>(10_000);

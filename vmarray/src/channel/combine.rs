@@ -20,7 +20,7 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use backend_api::{Device, DeviceSpan, HostSpan, Transfer};
+use backend_api::{Device, DeviceSpan, HostSpan, Ticket, Transfer};
 use parking_lot::MutexGuard;
 
 use super::frames::Frame;
@@ -34,7 +34,7 @@ use crate::page::{Holder, PageTable, State};
 
 /// How much one submission fetches at most, in bytes, unless a page is longer: what comes first is not to wait long for
 /// what comes last.
-const BATCH_BYTES: usize = 2 << 20;
+pub(super) const BATCH_BYTES: usize = 2 << 20;
 /// How many submissions are under way before others are held back. One is not enough: the device would be idle between
 /// the end of one and the next.
 const DEPTH: usize = 2;
@@ -50,6 +50,8 @@ pub(crate) enum Then {
     Exclusive(Holder),
     /// Nobody holds it: a prefetch.
     Release,
+    /// Nobody holds it, but a future is going to use it.
+    Leave,
 }
 
 /// An absent page, claimed, and the frame that it is to be loaded into.
@@ -101,7 +103,7 @@ impl<D: Device> Channel<D> {
 
     /// As [`request`](Self::request), for one load, which is to succeed or fail alone.
     pub(crate) fn request_alone(&self, table: &PageTable, load: Load) {
-        self.submit_batch(table, Batch { loads: vec![load], reads: Vec::new() }, |_| ());
+        let _ = self.submit_loads(table, vec![load]);
     }
 
     /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch. Blocks.
@@ -219,7 +221,7 @@ impl<D: Device> Channel<D> {
     fn lead(&self, table: &PageTable, batch: Batch) {
         let mut next = Some(batch);
         while let Some(batch) = next {
-            next = self.submit_batch(table, batch, |shard| {
+            (_, next) = self.submit_batch(table, batch, |shard| {
                 shard.is_led = false;
                 // Whoever waits for something looks after it; after what nobody waits for, the leader does.
                 let nobody_waits = shard.queued_reads.is_empty()
@@ -239,7 +241,7 @@ impl<D: Device> Channel<D> {
         table: &PageTable,
         Batch { mut loads, reads }: Batch,
         then: impl FnOnce(&mut Shard<D>) -> R,
-    ) -> R {
+    ) -> (backend_api::Result<Ticket>, R) {
         let bytes = self.page_bytes as u64;
         loads.sort_unstable_by_key(|load| load.page);
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
@@ -250,8 +252,8 @@ impl<D: Device> Channel<D> {
         drop(begun);
         let mut wakes = Wakes::default();
         let mut shard = self.shard.lock();
-        match submitted {
-            Ok(ticket) => {
+        match &submitted {
+            &Ok(ticket) => {
                 self.counters.submissions.add(1);
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
@@ -262,13 +264,18 @@ impl<D: Device> Channel<D> {
                 }
                 shard.fetches.push(Fetch { ticket, loads, reads, is_watched: false });
             }
-            Err(error) => self.fail_fetch(&mut shard, table, loads, reads, &error, &mut wakes),
+            Err(error) => self.fail_fetch(&mut shard, table, loads, reads, error, &mut wakes),
         }
         let result = then(&mut shard);
         drop(shard);
         self.wake(table, wakes);
         self.announce();
-        result
+        (submitted, result)
+    }
+
+    /// Submits loads as a batch of their own and puts them on record.
+    pub(super) fn submit_loads(&self, table: &PageTable, loads: Vec<Load>) -> backend_api::Result<Ticket> {
+        self.submit_batch(table, Batch { loads, reads: Vec::new() }, |_| ()).0
     }
 
     /// Waits until a load that the calling thread asked for is finished, and tells what came of it. `claimed` is the

@@ -204,6 +204,9 @@ impl<D: Device> Channel<D> {
             return Ok(());
         }
         drop(shard);
+        if self.submit_awaited(table) {
+            return Ok(());
+        }
         // Another thread is between two steps of taking or releasing a page.
         if turns < 50 {
             std::hint::spin_loop()

@@ -38,7 +38,7 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    fn try_admit_guard(&self) -> bool {
+    pub(super) fn try_admit_guard(&self) -> bool {
         let most = self.guards_max.load(Ordering::Relaxed);
         let more = |guards: u32| (guards < most).then_some(guards + 1);
         self.guards.fetch_update(Ordering::SeqCst, Ordering::Relaxed, more).is_ok()

@@ -162,6 +162,7 @@ impl<D: Device> Channel<D> {
                 Then::Exclusive(_) => entry.state(Ordering::Acquire).any(WAITED),
                 // Its first lap through the cache is free.
                 Then::Release => entry.release_exclusive(Holder::Pin, AHEAD | USED),
+                Then::Leave => entry.release_exclusive(Holder::Pin, USED),
             };
             wakes.add(load.page, is_waited_for);
         }
@@ -183,12 +184,15 @@ impl<D: Device> Channel<D> {
         }
         self.note_news();
         for load in loads {
-            if load.then != Then::Release {
-                shard.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
-                // Before the claim ends: then its owner looks.
-                self.untold_failures.fetch_add(1, Ordering::Release);
-            } else {
-                self.fewer_ahead(1);
+            match load.then {
+                Then::Share(_) | Then::Exclusive(_) => {
+                    shard.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
+                    // Before the claim ends: then its owner looks.
+                    self.untold_failures.fetch_add(1, Ordering::Release);
+                }
+                Then::Release => self.fewer_ahead(1),
+                // Futures ask the batch.
+                Then::Leave => {}
             }
             shard.pages[load.frame.index as usize] = NO_PAGE;
             shard.free.push(load.frame.index);
@@ -246,17 +250,19 @@ impl<D: Device> Channel<D> {
                     park(entry, is_busy);
                 }
             }
-            // Its owner is about to put it on record, or somebody finished it just now.
+            // It is queued for a future; or its owner is about to put it on record, or somebody finished it just now.
             None => {
                 drop(shard);
-                std::thread::yield_now();
+                if !self.submit_awaited(table) {
+                    std::thread::yield_now();
+                }
             }
         }
     }
 }
 
 impl<D: Device> Shard<D> {
-    fn transfer_of(&mut self, page: u64) -> Option<(Ticket, &mut bool)> {
+    pub(super) fn transfer_of(&mut self, page: u64) -> Option<(Ticket, &mut bool)> {
         if let Some(work) = self.fetches.iter_mut().find(|work| work.concerns(page)) {
             return Some((work.ticket, &mut work.is_watched));
         }

@@ -12,6 +12,7 @@ use backend_api::Device;
 use parking_lot::MutexGuard;
 
 use super::{Channel, Shard};
+use crate::page::wake_tasks;
 
 /// Looks before the clock is read again.
 const LOOKS: u32 = 16;
@@ -83,5 +84,6 @@ impl<D: Device> Channel<D> {
             drop(self.shard.lock());
             self.freed.notify_all();
         }
+        wake_tasks(self.task_key());
     }
 }

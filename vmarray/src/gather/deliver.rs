@@ -23,10 +23,10 @@ use super::homes::give_homes;
 use super::places::Places;
 use super::stage::{Stage, room_for};
 use crate::array::VirtualArray;
-use crate::element::{self, Element, Layout};
+use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE, HOME, RESIDENT};
-use crate::page::{Entry, Holder, Refusal, count_hit, write_fenced, write_lock_free};
+use crate::page::Refusal;
+use crate::page::state::{EXCLUSIVE, HOME, RESIDENT};
 
 /// One call, shared by its threads.
 struct Call<'a, T: Element, D: Device> {
@@ -175,10 +175,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         loop {
             for (channel, (open, begun)) in self.open.iter_mut().enumerate() {
                 *begun = pager.channels()[channel].loads_begun();
-                self.spare[channel].extend(open.drain(..).map(|mut stage| {
-                    stage.clear();
-                    stage
-                }));
+                self.spare[channel].append(open);
             }
             self.homeless.clear();
             for position in positions.clone() {
@@ -192,7 +189,10 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
                     let open = &mut self.open[place.channel].0;
                     if open.last().is_none_or(|stage| !stage.takes(position)) {
                         let stage = match self.spare[place.channel].pop() {
-                            Some(stage) => stage,
+                            Some(mut stage) => {
+                                stage.clear();
+                                stage
+                            }
                             None => Stage::new(&pager.channels()[place.channel], call.segment)?,
                         };
                         open.push(stage);
@@ -277,49 +277,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// have the page.
     #[inline]
     fn write_resident(&self, page: u64, at: usize, value: &T) -> Result<bool> {
-        let entry = self.pager().entry(page);
-        if Layout::<T>::SINGLE_WORD {
-            // SAFETY: the frame is one of pages of `T`, `at` is within its page, and access is atomic while the gate is
-            // open.
-            let access = |frame: *mut u8| unsafe { element::store(frame.cast::<T>().add(at), *value) };
-            if write_lock_free(entry, self.pager().counter(), at, access).is_some()
-                || write_fenced(entry, self.pager().counter(), access).is_some()
-            {
-                return Ok(true);
-            }
-        }
-        self.write_latched(entry, page, at, value)
-    }
-
-    fn write_latched(&self, entry: &Entry, page: u64, at: usize, value: &T) -> Result<bool> {
-        let pager = self.pager();
         loop {
-            match entry.try_exclusive(Holder::Pin) {
-                Ok(before) => {
-                    // SAFETY: the page is held exclusively. Lock-free readers of several words find out by the version;
-                    // single words are written atomically.
-                    unsafe {
-                        let element = entry.address().cast::<T>().add(at);
-                        if Layout::<T>::SINGLE_WORD {
-                            element::store(element, *value);
-                        } else {
-                            element::write_racy(element, value);
-                        }
-                    }
-                    if !pager.recency() {
-                        pager.channel(page).touched(page);
-                    } else if Layout::<T>::SINGLE_WORD {
-                        entry.open_writes();
-                    }
-                    pager.release(page, Holder::Pin, DIRTY);
-                    count_hit(pager.counter());
-                    if before.any(AHEAD) {
-                        pager.advance(page);
-                    }
-                    return Ok(true);
-                }
+            match self.try_write(page, at, value, true) {
+                Ok(()) => return Ok(true),
                 Err(Refusal::Busy(state)) if state.any(RESIDENT | EXCLUSIVE) => {
-                    pager.await_page(page, state, true)?;
+                    self.pager().await_page(page, state, true)?;
                 }
                 Err(_) => return Ok(false),
             }

@@ -9,15 +9,14 @@ use parking_lot::Mutex;
 use super::crew;
 use super::places::{Place, Places};
 use super::stage::{Stage, bytes_for, room_for};
-use crate::array::{VirtualArray, read_validated};
-use crate::element::{self, Element, Layout};
+use crate::array::VirtualArray;
+use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::guards;
-use crate::page::state::{AHEAD, HOME, RESIDENT};
-use crate::page::{Holder, Refusal, count_hit, read_fenced, read_lock_free};
+use crate::page::Refusal;
+use crate::page::state::{HOME, RESIDENT};
 
 /// How many stages of each channel a thread has under way, beside the one that it fills.
-pub(super) const DEPTH: usize = 2;
+pub(crate) const DEPTH: usize = 2;
 /// The pinned memory that one call takes at most, as long as each thread gets its stages.
 const STAGES_MAX_BYTES: usize = 256 << 20;
 
@@ -228,65 +227,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// exclusively.
     #[inline]
     fn read_resident(&self, page: u64, at: usize) -> Result<Option<T>> {
-        let entry = self.pager().entry(page);
-        let found = read_lock_free(entry, self.pager().counter(), at, |frame| {
-            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. Single words are read atomically
-            // while the gate is open; what a racing writer made of others is found out by the version.
-            unsafe {
-                let element = frame.cast::<T>().add(at);
-                if Layout::<T>::SINGLE_WORD {
-                    Some(element::load(element))
-                } else {
-                    read_validated(entry, element)
-                }
-            }
-        });
-        if found.is_some() { Ok(found) } else { self.read_resident_slowly(page, at) }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn read_resident_slowly(&self, page: u64, at: usize) -> Result<Option<T>> {
-        let pager = self.pager();
-        let entry = pager.entry(page);
-        // SAFETY: as in `read_resident`.
-        let found = read_fenced(entry, pager.counter(), |frame| unsafe {
-            let element = frame.cast::<T>().add(at);
-            if Layout::<T>::SINGLE_WORD {
-                Some(element::load(element))
-            } else {
-                read_validated(entry, element)
-            }
-        });
-        if found.is_some() {
-            return Ok(found);
-        }
         loop {
-            match entry.try_share(Holder::Pin, guards::held()) {
-                Ok(before) => {
-                    // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only,
-                    // and those are read atomically.
-                    let value = unsafe {
-                        let element = entry.address().cast::<T>().add(at);
-                        if Layout::<T>::SINGLE_WORD {
-                            element::load(element)
-                        } else {
-                            element::read_racy(element)
-                        }
-                    };
-                    if pager.recency() {
-                        entry.open_reads();
-                    } else {
-                        pager.channel(page).touched(page);
-                    }
-                    pager.unshare(page, Holder::Pin);
-                    count_hit(pager.counter());
-                    if before.any(AHEAD) {
-                        pager.advance(page);
-                    }
-                    return Ok(Some(value));
+            match self.try_read(page, at) {
+                Ok(value) => return Ok(Some(value)),
+                Err(Refusal::Busy(state)) if state.has(RESIDENT) => {
+                    self.pager().await_page(page, state, false)?;
                 }
-                Err(Refusal::Busy(state)) if state.has(RESIDENT) => pager.await_page(page, state, false)?,
                 Err(_) => return Ok(None),
             }
         }

@@ -36,7 +36,7 @@ impl Divisor {
 
 /// How the elements of an array are spread over its channels.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Places {
+pub(crate) struct Places {
     page_len: u64,
     channels: u64,
     by_page_len: Divisor,
@@ -45,17 +45,17 @@ pub(super) struct Places {
 
 /// Where an element lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
-    pub(super) page: u64,
+pub(crate) struct Place {
+    pub(crate) page: u64,
     /// Elements within the page.
-    pub(super) at: usize,
-    pub(super) channel: usize,
+    pub(crate) at: usize,
+    pub(crate) channel: usize,
     /// Elements from the first slot of the channel on.
-    pub(super) element: u64,
+    pub(crate) element: u64,
 }
 
 impl Places {
-    pub(super) fn new(len: usize, page_len: usize, channels: usize) -> Self {
+    pub(crate) fn new(len: usize, page_len: usize, channels: usize) -> Self {
         let (end, page_len, channels) = (len as u64, page_len as u64, channels as u64);
         Self {
             page_len,
@@ -67,7 +67,7 @@ impl Places {
 
     /// The place of an element inside of the array.
     #[inline(always)]
-    pub(super) fn of(&self, index: usize) -> Place {
+    pub(crate) fn of(&self, index: usize) -> Place {
         let index = index as u64;
         let page = self.by_page_len.divide(index);
         let at = index - page * self.page_len;
@@ -82,7 +82,7 @@ impl Places {
 
     /// The page of an element that is counted within its channel.
     #[inline]
-    pub(super) fn page_of(&self, channel: usize, element: u64) -> u64 {
+    pub(crate) fn page_of(&self, channel: usize, element: u64) -> u64 {
         self.by_page_len.divide(element) * self.channels + channel as u64
     }
 }

@@ -18,7 +18,7 @@ const INDEX_BYTES: usize = 8;
 
 /// A list of elements of one channel, with room for their values: what one kernel works off.
 #[derive(Debug)]
-pub(super) struct Stage<T, D: Device> {
+pub(crate) struct Stage<T, D: Device> {
     memory: HostBuffer<D>,
     /// How many elements it can take.
     room: usize,
@@ -31,46 +31,46 @@ pub(super) struct Stage<T, D: Device> {
 }
 
 /// How many elements a stage takes, if there is work for so many.
-pub(super) fn room_for<T>(elements: usize) -> usize {
+pub(crate) fn room_for<T>(elements: usize) -> usize {
     ((STAGE_BYTES - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1)
 }
 
 /// The bytes of a stage for so many elements.
-pub(super) fn bytes_for<T>(room: usize) -> usize {
+pub(crate) fn bytes_for<T>(room: usize) -> usize {
     (room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN) + room * size_of::<T>()
 }
 
 impl<T: Element, D: Device> Stage<T, D> {
     /// An empty one with memory of the channel.
-    pub(super) fn new(channel: &Channel<D>, room: usize) -> Result<Self> {
+    pub(crate) fn new(channel: &Channel<D>, room: usize) -> Result<Self> {
         let memory = channel.take_list(bytes_for::<T>(room))?;
         Ok(Self { memory, room, count: 0, first: 0, after: Vec::new(), marker: PhantomData })
     }
 
     /// Gives the memory back to the channel. No kernel may use it any more.
-    pub(super) fn give_back(self, channel: &Channel<D>) {
+    pub(crate) fn give_back(self, channel: &Channel<D>) {
         channel.put_list(self.memory);
     }
 
-    pub(super) fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.count = 0;
         self.after.clear();
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.count
     }
 
     /// Whether it can take the element at a place of the list.
     #[inline]
-    pub(super) fn takes(&self, position: usize) -> bool {
+    pub(crate) fn takes(&self, position: usize) -> bool {
         self.count < self.room && (self.count == 0 || position - self.first <= u32::MAX as usize)
     }
 
     /// Adds an element of the channel that stands at a place of the list, after all others. It must be
     /// [taken](Self::takes).
     #[inline]
-    pub(super) fn push(&mut self, element: u64, position: usize) {
+    pub(crate) fn push(&mut self, element: u64, position: usize) {
         assert!(self.count < self.room);
         // SAFETY: the stage has room for this index, which is this thread's alone: no kernel was started yet.
         unsafe { self.indices().add(self.count).write(element) };
@@ -87,7 +87,7 @@ impl<T: Element, D: Device> Stage<T, D> {
 
     /// As [`push`](Self::push), with its value.
     #[inline]
-    pub(super) fn push_value(&mut self, element: u64, position: usize, value: &T) {
+    pub(crate) fn push_value(&mut self, element: u64, position: usize, value: &T) {
         self.push(element, position);
         let bytes = std::ptr::from_ref(value).cast::<u8>();
         // SAFETY: as in `push`, for the value.
@@ -113,12 +113,12 @@ impl<T: Element, D: Device> Stage<T, D> {
     }
 
     /// The place of an element in the program's list.
-    pub(super) fn position(&self, number: usize) -> usize {
+    pub(crate) fn position(&self, number: usize) -> usize {
         self.first + self.after.get(number).map_or(number, |&after| after as usize)
     }
 
     /// The gather of the listed elements.
-    pub(super) fn gather(&self, slots: DeviceSpan, slot_bytes: u64) -> Gather {
+    pub(crate) fn gather(&self, slots: DeviceSpan, slot_bytes: u64) -> Gather {
         Gather {
             elements: elements::<T>(slots, slot_bytes),
             indices: self.memory.at(0),
@@ -128,7 +128,7 @@ impl<T: Element, D: Device> Stage<T, D> {
     }
 
     /// The scatter to the listed elements.
-    pub(super) fn scatter(&self, slots: DeviceSpan, slot_bytes: u64) -> Scatter {
+    pub(crate) fn scatter(&self, slots: DeviceSpan, slot_bytes: u64) -> Scatter {
         Scatter {
             elements: elements::<T>(slots, slot_bytes),
             indices: self.memory.at(0),
@@ -141,7 +141,7 @@ impl<T: Element, D: Device> Stage<T, D> {
     ///
     /// # Safety
     /// The gather is done. `into` is writable at all places of the stage, and nobody else touches those.
-    pub(super) unsafe fn copy_out(&self, into: *mut T) {
+    pub(crate) unsafe fn copy_out(&self, into: *mut T) {
         let from = self.value(0);
         if self.after.is_empty() {
             // SAFETY: vouched for by the caller; the stage has `count` values.
@@ -160,7 +160,7 @@ impl<T: Element, D: Device> Stage<T, D> {
 
     /// Takes elements out that `keep` does not hold of, and tells `dropped` the places they had in the list. Before
     /// any kernel was started.
-    pub(super) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {
+    pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {
         let mut kept = 0;
         for number in 0..self.count {
             // SAFETY: so many indices were written, and no kernel was started.

@@ -1,9 +1,12 @@
 //! Sleeping until a page is released.
 
+use std::task::Waker;
+
 use super::barrier::relax;
 use super::entry::Entry;
 use super::state::{State, WAITED};
 use super::sync::Ordering;
+use super::wakers::{Asleep, wake_tasks};
 
 /// Looks at a busy page before its waiter goes to sleep.
 const TURNS: u32 = 150;
@@ -36,6 +39,12 @@ pub(crate) fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
     }
 }
 
+/// As [`park`], for a task. `None` if there is no need to wait.
+pub(crate) fn park_task(entry: &Entry, waker: &Waker, busy: impl Fn(State) -> bool) -> Option<Asleep> {
+    let asleep = Asleep::at(key(entry), waker);
+    entry.ask_to_wake(busy).then_some(asleep)
+}
+
 /// Wakes all who sleep for the page. Called by whoever cleared `WAITED`.
 #[cold]
 pub(crate) fn unpark(entry: &Entry) {
@@ -43,6 +52,7 @@ pub(crate) fn unpark(entry: &Entry) {
     unsafe {
         parking_lot_core::unpark_all(key(entry), parking_lot_core::DEFAULT_UNPARK_TOKEN);
     }
+    wake_tasks(key(entry));
 }
 
 fn key(entry: &Entry) -> usize {

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod executor;
+
 use std::sync::{Arc, OnceLock};
 
 use vmarray::device::Device;

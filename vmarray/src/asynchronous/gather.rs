@@ -1,0 +1,271 @@
+//! Lists of indices for tasks.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+
+use backend_api::{Device, Progress, Ticket};
+
+use super::approach::{Approach, Refused, Want};
+use crate::any::AnyDevice;
+use crate::array::VirtualArray;
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::gather::{DEPTH, Place, Places, Stage, room_for};
+use crate::memory::zeroed_vec;
+use crate::page::Refusal;
+use crate::page::state::{HOME, RESIDENT};
+
+/// A stage whose kernel was started.
+struct UnderWay<T, D: Device> {
+    channel: usize,
+    stage: Stage<T, D>,
+    ticket: Ticket,
+    /// How many write-backs of the channel had failed before.
+    failures: u64,
+}
+
+/// What is not done yet.
+enum Step {
+    /// Nothing was looked at.
+    First,
+    /// Elements are looked for, kernels started.
+    List,
+    /// Some elements have to be got one by one: their places in the list.
+    OneByOne(Vec<usize>),
+    Over,
+}
+
+/// The future of [`VirtualArray::gather_async`].
+///
+/// ```
+/// fn is_send<T: Send>(_: &T) {}
+/// let array = vmarray::VirtualArray::<u32>::new(100)?;
+/// is_send(&array.gather_async(&[3]));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    places: Places,
+    indices: &'a [usize],
+    values: Vec<T>,
+    /// The first place of the list that was not looked at.
+    next: usize,
+    open: Vec<Option<(Stage<T, D>, u64)>>,
+    under_way: VecDeque<UnderWay<T, D>>,
+    /// What was fetched while a page had no sound home: to be got through the cache.
+    doubtful: Vec<usize>,
+    step: Step,
+    approach: Approach<'a, D>,
+}
+
+// No future points into itself.
+impl<T: Element, D: Device> Unpin for GatherAsync<'_, T, D> {}
+
+impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
+    pub(super) fn new(array: &'a VirtualArray<T, D>, indices: &'a [usize]) -> Self {
+        Self {
+            array,
+            places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
+            indices,
+            values: Vec::new(),
+            next: 0,
+            open: Vec::new(),
+            under_way: VecDeque::new(),
+            doubtful: Vec::new(),
+            step: Step::First,
+            approach: Approach::new(array.pager(), 0, Want::Share),
+        }
+    }
+
+    fn begin(&mut self) -> Result<()> {
+        self.array.check_list(self.indices)?;
+        self.values = zeroed_vec(self.indices.len())?;
+        self.open = (0..self.array.pager().channels().len()).map(|_| None).collect();
+        Ok(())
+    }
+
+    /// Reads what is in RAM, and has the rest fetched. Pending while a page is busy, or enough is under way.
+    fn poll_list(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        while self.next < self.indices.len() {
+            let place = self.places.of(self.indices[self.next]);
+            match self.poll_one(place, context) {
+                Poll::Ready(Ok(())) => self.next += 1,
+                other => return other,
+            }
+        }
+        for channel in 0..self.open.len() {
+            self.start(channel)?;
+        }
+        while !self.under_way.is_empty() {
+            match self.poll_oldest(context) {
+                Poll::Ready(Ok(())) => {}
+                other => return other,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_one(&mut self, place: Place, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            let state = self.array.pager().entry(place.page).state(Ordering::Acquire);
+            if state.has(RESIDENT) {
+                if self.approach.page() != place.page {
+                    self.approach.turn_to(place.page);
+                }
+                let array = self.array;
+                let read = self.approach.poll(context, |approach, _| {
+                    match array.try_read(approach.page(), place.at) {
+                        Ok(value) => Ok(Some(value)),
+                        Err(Refusal::Busy(state)) if state.has(RESIDENT) => {
+                            Err(Refused::Page(Refusal::Busy(state)))
+                        }
+                        Err(_) => Ok(None),
+                    }
+                });
+                match read {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Ok(Some(value))) => {
+                        self.values[self.next] = value;
+                        return Poll::Ready(Ok(()));
+                    }
+                    Poll::Ready(Ok(None)) => {}
+                }
+            } else if !state.has(HOME) {
+                return Poll::Ready(Ok(()));
+            } else if let Some((stage, _)) = &mut self.open[place.channel]
+                && stage.takes(self.next)
+            {
+                stage.push(place.element, self.next);
+                return Poll::Ready(Ok(()));
+            } else {
+                match self.poll_room(place.channel, context) {
+                    // Its page is looked at again: what it was before there was a stage does not count.
+                    Poll::Ready(Ok(())) => {}
+                    other => return other,
+                }
+            }
+        }
+    }
+
+    /// Opens a new stage.
+    fn poll_room(&mut self, channel: usize, context: &mut Context<'_>) -> Poll<Result<()>> {
+        self.start(channel)?;
+        while self.under_way.iter().filter(|work| work.channel == channel).count() >= DEPTH {
+            match self.poll_oldest(context) {
+                Poll::Ready(Ok(())) => {}
+                other => return other,
+            }
+        }
+        let pager = self.array.pager();
+        let of = &pager.channels()[channel];
+        let stage = Stage::new(of, room_for::<T>(self.indices.len()))?;
+        self.open[channel] = Some((stage, of.failed_write_backs(pager.table())));
+        Poll::Ready(Ok(()))
+    }
+
+    fn start(&mut self, channel: usize) -> Result<()> {
+        let Some((stage, failures)) = self.open[channel].take() else { return Ok(()) };
+        let of = &self.array.pager().channels()[channel];
+        if stage.count() == 0 {
+            stage.give_back(of);
+            return Ok(());
+        }
+        let gather = stage.gather(of.slot_memory(), of.slot_bytes());
+        let ticket = of.between_writes(|queue| queue.gather(&gather))?;
+        of.counters.bytes_to_device.add(8 * stage.count() as u64);
+        self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
+        Ok(())
+    }
+
+    fn poll_oldest(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(work) = self.under_way.front() else { return Poll::Ready(Ok(())) };
+        let pager = self.array.pager();
+        let of = &pager.channels()[work.channel];
+        if let Progress::Pending = of.device().poll(work.ticket).map_err(Error::from)? {
+            of.device().wake(work.ticket, context.waker().clone());
+            return Poll::Pending;
+        }
+        let Some(UnderWay { stage, failures, .. }) = self.under_way.pop_front() else {
+            return Poll::Ready(Ok(()));
+        };
+        of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
+        if of.failed_write_backs(pager.table()) == failures {
+            // SAFETY: the kernel is done; the vector has a value for each place of the list.
+            unsafe { stage.copy_out(self.values.as_mut_ptr()) };
+        } else {
+            self.doubtful.extend((0..stage.count()).map(|number| stage.position(number)));
+        }
+        stage.give_back(of);
+        Poll::Ready(Ok(()))
+    }
+
+    /// Gets elements through the cache.
+    fn poll_one_by_one(&mut self, left: &mut Vec<usize>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let array = self.array;
+        while let Some(&position) = left.last() {
+            let place = self.places.of(self.indices[position]);
+            if self.approach.page() != place.page {
+                self.approach.turn_to(place.page);
+            }
+            let read = self.approach.poll(context, |approach, _| {
+                array.try_read(approach.page(), place.at).map_err(Refused::Page)
+            });
+            match read {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(value)) => self.values[position] = value,
+            }
+            left.pop();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl<T: Element, D: Device> Future for GatherAsync<'_, T, D> {
+    type Output = Result<Vec<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<T>>> {
+        let this = &mut *self;
+        loop {
+            let polled = match std::mem::replace(&mut this.step, Step::Over) {
+                Step::First => {
+                    this.begin()?;
+                    this.step = Step::List;
+                    continue;
+                }
+                Step::List => match this.poll_list(context) {
+                    Poll::Ready(Ok(())) => {
+                        this.step = Step::OneByOne(std::mem::take(&mut this.doubtful));
+                        continue;
+                    }
+                    polled => {
+                        this.step = Step::List;
+                        polled
+                    }
+                },
+                Step::OneByOne(mut left) => {
+                    let polled = this.poll_one_by_one(&mut left, context);
+                    this.step = Step::OneByOne(left);
+                    polled
+                }
+                Step::Over => panic!("polled after it was ready"),
+            };
+            if polled.is_ready() {
+                this.step = Step::Over;
+            }
+            return polled.map_ok(|()| std::mem::take(&mut this.values));
+        }
+    }
+}
+
+impl<T: Element, D: Device> fmt::Debug for GatherAsync<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("GatherAsync").field("len", &self.indices.len()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,148 @@
+//! Page guards for tasks.
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use backend_api::Device;
+
+use super::approach::{Approach, Refused, Want};
+use crate::any::AnyDevice;
+use crate::array::VirtualArray;
+use crate::element::Element;
+use crate::error::{ErrorKind, Result};
+use crate::page::state::{AHEAD, WAITED, WANTED};
+use crate::page::{Access, Holder, Refusal, count_hit, unpark};
+use crate::page_guard::{PageMut, PageRef};
+
+/// A way to a guard. It stays with its thread, as guards do.
+struct Hold<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    approach: Approach<'a, D>,
+    exclusive: bool,
+    not_send: PhantomData<*mut T>,
+}
+
+/// The future of [`VirtualArray::page_async`]. Its thread keeps it, as it keeps guards:
+///
+/// ```compile_fail
+/// fn is_send<T: Send>(_: &T) {}
+/// let array = vmarray::VirtualArray::<u32>::new(100).unwrap();
+/// is_send(&array.page_async(0));
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
+    hold: Hold<'a, T, D>,
+}
+
+/// The future of [`VirtualArray::page_mut_async`]. Its thread keeps it, as it keeps guards:
+///
+/// ```compile_fail
+/// fn is_send<T: Send>(_: &T) {}
+/// let array = vmarray::VirtualArray::<u32>::new(100).unwrap();
+/// is_send(&array.page_mut_async(0));
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct PageMutAsync<'a, T: Element, D: Device = AnyDevice> {
+    hold: Hold<'a, T, D>,
+}
+
+impl<'a, T: Element, D: Device> Hold<'a, T, D> {
+    fn new(array: &'a VirtualArray<T, D>, page: usize, want: Want) -> Self {
+        let exclusive = want == Want::Exclusive;
+        let approach = Approach::new(array.pager(), page as u64, want);
+        Self { array, approach, exclusive, not_send: PhantomData }
+    }
+
+    /// The first byte of the frame, once the page is held and counted.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<*mut u8>> {
+        let (array, exclusive) = (self.array, self.exclusive);
+        let page = self.approach.page();
+        if page >= array.page_count() as u64 {
+            let error = ErrorKind::IndexOutside { index: page as usize, len: array.page_count() };
+            return Poll::Ready(Err(error.into()));
+        }
+        let pager = array.pager();
+        let (entry, channel) = (pager.entry(page), pager.channel(page));
+        self.approach.poll(context, |approach, context| {
+            // Counted and held in one step: who waits is not counted.
+            match channel.poll_guard(context.waker()) {
+                Ok(None) => {}
+                Ok(Some(wait)) => return Err(Refused::Wait(wait)),
+                Err(error) => return Err(Refused::Error(error)),
+            }
+            let held = if exclusive {
+                entry.try_exclusive(Holder::Guard)
+            } else {
+                match entry.try_share(Holder::Guard, false) {
+                    // Whoever holds guards must not queue up behind somebody who wants the page.
+                    Err(Refusal::Busy(s)) if s.any(WANTED) && crate::guards::held() => {
+                        entry.try_share(Holder::Guard, true)
+                    }
+                    held => held,
+                }
+            };
+            let before = held.inspect_err(|_| channel.dismiss_guard())?;
+            if before.any(WAITED) {
+                unpark(entry);
+            }
+            if !approach.has_missed() {
+                count_hit(pager.counter());
+            }
+            if !channel.recency() {
+                channel.touched(page);
+            }
+            channel.quiesce(entry, before, if exclusive { Access::All } else { Access::Writes });
+            if before.any(AHEAD) {
+                pager.advance(page);
+            }
+            Ok::<_, Refused>(entry.address())
+        })
+    }
+}
+
+impl<'a, T: Element, D: Device> PageAsync<'a, T, D> {
+    pub(super) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
+        Self { hold: Hold::new(array, page, Want::Share) }
+    }
+}
+
+impl<'a, T: Element, D: Device> PageMutAsync<'a, T, D> {
+    pub(super) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
+        Self { hold: Hold::new(array, page, Want::Exclusive) }
+    }
+}
+
+impl<'a, T: Element, D: Device> Future for PageAsync<'a, T, D> {
+    type Output = Result<PageRef<'a, T, D>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let hold = &mut self.hold;
+        hold.poll(context)
+            .map_ok(|address| PageRef::of_held(hold.array, hold.approach.page() as usize, address))
+    }
+}
+
+impl<'a, T: Element, D: Device> Future for PageMutAsync<'a, T, D> {
+    type Output = Result<PageMut<'a, T, D>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let hold = &mut self.hold;
+        hold.poll(context)
+            .map_ok(|address| PageMut::of_held(hold.array, hold.approach.page() as usize, address))
+    }
+}
+
+impl<T: Element, D: Device> fmt::Debug for PageAsync<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageAsync").field("page", &self.hold.approach.page()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Element, D: Device> fmt::Debug for PageMutAsync<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageMutAsync").field("page", &self.hold.approach.page()).finish_non_exhaustive()
+    }
+}

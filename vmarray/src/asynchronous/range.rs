@@ -1,0 +1,301 @@
+//! Ranges for tasks: reading, fetching ahead, writing back.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use backend_api::{Device, Progress, Ticket, racy};
+
+use super::approach::{Approach, Refused, Want};
+use crate::any::AnyDevice;
+use crate::array::VirtualArray;
+use crate::channel::{Channel, Purpose, Victim};
+use crate::element::Element;
+use crate::error::{Error, ErrorKind, Result};
+use crate::guards;
+use crate::page::state::{AHEAD, EXCLUSIVE, IN_FLIGHT};
+use crate::page::{Access, Holder, Refusal, count_hit};
+use crate::range::parts;
+
+/// How far ahead pages are fetched, in pages a channel; at most a quarter of the frames.
+const LOOKAHEAD: usize = 8;
+/// How many pages one write-back carries.
+const FLUSH_BATCH: usize = 256;
+
+/// The future of [`VirtualArray::read_async`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    into: &'a mut [T],
+    range: Result<Range<usize>>,
+    /// How many elements are there.
+    done: usize,
+    /// The first page that was not asked for ahead.
+    asked: u64,
+    approach: Approach<'a, D>,
+}
+
+impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
+    pub(super) fn new(array: &'a VirtualArray<T, D>, start: usize, into: &'a mut [T]) -> Self {
+        let end = start.saturating_add(into.len());
+        let range = if end <= array.len() {
+            Ok(start..end)
+        } else {
+            Err(ErrorKind::RangeOutside { start, end, len: array.len() }.into())
+        };
+        let page = array.locate(start.min(array.len())).0 as u64;
+        let approach = Approach::new(array.pager(), page, Want::Share);
+        Self { array, into, range, done: 0, asked: page, approach }
+    }
+
+    /// Has the pages fetched that come after the one in use.
+    fn ask_ahead(&mut self, page: u64, range: &Range<usize>) {
+        let pager = self.array.pager();
+        let window = (LOOKAHEAD * pager.channels().len()).min(pager.frames() as usize / 4) as u64;
+        let end = self.array.touched_pages(range).end.min(page + window);
+        if window > 1 && page + window / 2 >= self.asked && end > self.asked.max(page) {
+            let ahead = self.asked.max(page)..end;
+            self.asked = end;
+            if let Err(error) = pager.prefetch(ahead) {
+                crate::trace::read_ahead_failed(&error);
+            }
+        }
+    }
+}
+
+impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let range = match &this.range {
+            Ok(range) => range.clone(),
+            Err(error) => return Poll::Ready(Err(error.clone())),
+        };
+        let (array, pager) = (this.array, this.array.pager());
+        while this.done < range.len() {
+            let rest = range.start + this.done..range.end;
+            let Some(part) = parts(rest.clone(), array.page_len()).next() else { break };
+            let page = part.page as u64;
+            if this.approach.page() != page {
+                this.approach.turn_to(page);
+            }
+            this.ask_ahead(page, &range);
+            let into = &mut this.into[this.done..this.done + part.within.len()];
+            let entry = pager.entry(page);
+            let read = this.approach.poll(context, |approach, _| {
+                let before = entry.try_share(Holder::Pin, guards::held())?;
+                pager.channel(page).quiesce(entry, before, Access::Writes);
+                // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody
+                // writes.
+                unsafe {
+                    let from = entry.address().cast::<T>().add(part.within.start);
+                    racy::read(from.cast(), bytemuck::cast_slice_mut(into));
+                }
+                pager.unshare(page, Holder::Pin);
+                if !approach.has_missed() {
+                    count_hit(pager.counter());
+                }
+                if !pager.recency() {
+                    pager.channel(page).touched(page);
+                }
+                if before.any(AHEAD) {
+                    pager.channel(page).fewer_ahead(1);
+                }
+                Ok::<_, Refused>(())
+            });
+            match read {
+                Poll::Ready(Ok(())) => this.done += part.within.len(),
+                other => return other,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The future of [`VirtualArray::prefetch_async`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct PrefetchAsync<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    range: Result<Range<usize>>,
+    /// What is not known to be there; `None` before anything was started.
+    pages: Option<Range<u64>>,
+    approach: Approach<'a, D>,
+}
+
+impl<'a, T: Element, D: Device> PrefetchAsync<'a, T, D> {
+    pub(super) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
+        Self { array, range, pages: None, approach: Approach::new(array.pager(), 0, Want::Share) }
+    }
+}
+
+impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let pager = this.array.pager();
+        let range = match &this.range {
+            Ok(range) => this.array.touched_pages(range),
+            Err(error) => return Poll::Ready(Err(error.clone())),
+        };
+        if this.pages.is_none() {
+            pager.prefetch(range.clone())?;
+        }
+        let pages = this.pages.get_or_insert(range);
+        while pages.start < pages.end {
+            if this.approach.page() != pages.start {
+                this.approach.turn_to(pages.start);
+            }
+            let entry = pager.entry(pages.start);
+            let arrived = this.approach.poll(context, |_, _| {
+                let state = entry.state(std::sync::atomic::Ordering::Acquire);
+                // Others may have the page for as long as they like: it is there then, or not to be fetched.
+                if state.has(EXCLUSIVE | IN_FLIGHT) { Err(Refusal::Busy(state).into()) } else { Ok(()) }
+            });
+            match arrived {
+                Poll::Ready(Ok(())) => pages.start += 1,
+                other => return other,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The future of [`VirtualArray::flush_async`].
+#[must_use = "futures do nothing unless they are polled"]
+pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    range: Result<Range<usize>>,
+    /// Dirty pages of all channels; `None` before they were looked for.
+    pages: Option<VecDeque<u64>>,
+    /// Write-backs that were started, by channel.
+    tickets: Vec<(usize, Ticket)>,
+    first_error: Option<Error>,
+    approach: Approach<'a, D>,
+}
+
+impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
+    pub(super) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
+        let approach = Approach::new(array.pager(), 0, Want::Share);
+        Self { array, range, pages: None, tickets: Vec::new(), first_error: None, approach }
+    }
+
+    fn keep(&mut self, result: Result<()>) {
+        if let Err(error) = result {
+            self.first_error.get_or_insert(error);
+        }
+    }
+
+    /// Starts a write-back of pages of one channel.
+    fn start(&mut self, number: usize, batch: &mut Vec<Victim>) {
+        let pager = self.array.pager();
+        match pager.channels()[number].write_back(pager.table(), batch, Purpose::Flush) {
+            Ok(ticket) => self.tickets.extend(ticket.map(|ticket| (number, ticket))),
+            Err(error) => self.keep(Err(error)),
+        }
+        batch.clear();
+    }
+
+    /// Starts the write-backs of all pages that can be had. Pending: of one that cannot.
+    fn poll_pages(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let pager = self.array.pager();
+        let channels = pager.channels().len() as u64;
+        let mut batch = Vec::new();
+        while let Some(&page) = self.pages.as_ref().and_then(VecDeque::front) {
+            let number = (page % channels) as usize;
+            let channel: &Channel<D> = &pager.channels()[number];
+            let entry = pager.entry(page);
+            match entry.try_write_back() {
+                Ok(before) => {
+                    // Looked up now that it is pinned: the page may have moved since it was listed.
+                    let frame = channel.frame_at(entry.address());
+                    batch.push(Victim { page, frame, before });
+                }
+                Err(Refusal::Absent) => {}
+                Err(Refusal::Busy(_)) => {
+                    // Whoever has the page may wait for those of the batch.
+                    self.start(number, &mut batch);
+                    if self.approach.page() != page {
+                        self.approach.turn_to(page);
+                    }
+                    let waited = self.approach.poll(context, |_, _| match entry.try_write_back() {
+                        Ok(before) => Ok(Some(before)),
+                        Err(Refusal::Absent) => Ok(None),
+                        Err(busy) => Err(Refused::Page(busy)),
+                    });
+                    match waited {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Err(error)) => self.keep(Err(error)),
+                        Poll::Ready(Ok(None)) => {}
+                        Poll::Ready(Ok(Some(before))) => {
+                            let frame = channel.frame_at(entry.address());
+                            batch.push(Victim { page, frame, before });
+                        }
+                    }
+                }
+            }
+            let next = self.pages.as_mut().and_then(|pages| {
+                pages.pop_front();
+                pages.front().copied()
+            });
+            if batch.len() == FLUSH_BATCH || next.is_none_or(|next| (next % channels) as usize != number) {
+                self.start(number, &mut batch);
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let pager = this.array.pager();
+        if this.pages.is_none() {
+            let range = match &this.range {
+                Ok(range) => this.array.touched_pages(range),
+                Err(error) => return Poll::Ready(Err(error.clone())),
+            };
+            let dirty = |channel: &Channel<D>| channel.resident_pages(pager.table(), &range, true);
+            this.pages = Some(pager.channels().iter().flat_map(dirty).collect());
+        }
+        if this.poll_pages(context).is_pending() {
+            return Poll::Pending;
+        }
+        while let Some(&(number, ticket)) = this.tickets.last() {
+            let channel = &pager.channels()[number];
+            if matches!(channel.device().poll(ticket), Ok(Progress::Pending)) {
+                channel.device().wake(ticket, context.waker().clone());
+                return Poll::Pending;
+            }
+            this.tickets.pop();
+            // Does not wait: the device is done.
+            let outcome = channel.finish(pager.table(), ticket);
+            this.keep(outcome);
+        }
+        // Also what failed before, in the course of evictions, and was told to nobody.
+        for channel in pager.channels() {
+            if let Some(error) = channel.take_write_error() {
+                this.keep(Err(error.into()));
+            }
+        }
+        Poll::Ready(this.first_error.take().map_or(Ok(()), Err))
+    }
+}
+
+macro_rules! debug {
+    ($($Future:ident),*) => { $(
+        impl<T: Element, D: Device> fmt::Debug for $Future<'_, T, D> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($Future)).field("range", &self.range).finish_non_exhaustive()
+            }
+        }
+    )* };
+}
+
+debug!(ReadAsync, PrefetchAsync, FlushAsync);

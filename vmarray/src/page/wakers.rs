@@ -1,0 +1,135 @@
+//! Tasks that sleep until something is released: what `park` is for threads.
+//!
+//! A task leaves its waker under a key, the address of what it waits for, and then looks once more; whoever releases
+//! that wakes all who are there. Wakers are foreign code and run while no lock is held.
+
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+/// Tasks are spread over so many lists, by key.
+const LISTS: usize = 64;
+
+#[derive(Debug)]
+struct Sleeper {
+    key: usize,
+    number: u64,
+    /// The thread that looked last.
+    thread: usize,
+    waker: Waker,
+}
+
+static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) }; LISTS];
+/// How many there are in all lists. Looked at by those who release, so that they need no lock as a rule.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A task's place in a list; left when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Asleep {
+    key: usize,
+    number: u64,
+}
+
+fn list(key: usize) -> &'static Mutex<Vec<Sleeper>> {
+    &SLEEPERS[(key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> (usize::BITS - LISTS.ilog2())]
+}
+
+/// Tells threads apart.
+fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    // A thread that ends has no tasks.
+    PLACE.try_with(|place| std::ptr::from_ref(place).addr()).unwrap_or(0)
+}
+
+impl Asleep {
+    /// Leaves a waker for what has its address in `key`. The caller then looks once more whether it has to wait.
+    pub(crate) fn at(key: usize, waker: &Waker) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        list(key).lock().push(Sleeper { key, number, thread: this_thread(), waker: waker.clone() });
+        COUNT.fetch_add(1, Ordering::SeqCst);
+        Self { key, number }
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        let mut list = list(self.key).lock();
+        if let Some(at) = list.iter().position(|sleeper| sleeper.number == self.number) {
+            let gone = list.swap_remove(at);
+            COUNT.fetch_sub(1, Ordering::SeqCst);
+            drop(list);
+            // Foreign code as well.
+            drop(gone);
+        }
+    }
+}
+
+/// Wakes all tasks that wait for a key.
+pub(crate) fn wake_tasks(key: usize) {
+    if COUNT.load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    let woken: Vec<Sleeper> = list(key).lock().extract_if(.., |sleeper| sleeper.key == key).collect();
+    COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
+    for sleeper in woken {
+        sleeper.waker.wake();
+    }
+}
+
+/// Has all tasks look again that looked last on the calling thread, since it holds one more guard now, and so may not
+/// wait for all that it was allowed to.
+pub(crate) fn wake_tasks_of_thread() {
+    if COUNT.load(Ordering::SeqCst) == 0 {
+        return;
+    }
+    let thread = this_thread();
+    for list in &SLEEPERS {
+        let wakers: Vec<Waker> = list
+            .lock()
+            .iter()
+            .filter(|sleeper| sleeper.thread == thread)
+            .map(|sleeper| sleeper.waker.clone())
+            .collect();
+        wakers.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn tasks_are_woken_once_by_their_key_alone() {
+        let counts = [(); 3].map(|()| Arc::new(Count::default()));
+        let wakers = counts.clone().map(Waker::from);
+        let keys = [0, 1].map(|i| std::ptr::from_ref(&counts[i]).addr());
+        let first = Asleep::at(keys[0], &wakers[0]);
+        let _second = Asleep::at(keys[1], &wakers[1]);
+        drop(Asleep::at(keys[0], &wakers[2]));
+        wake_tasks(keys[0]);
+        wake_tasks(keys[0]);
+        drop(first);
+        let seen = |i: usize| counts[i].0.load(Ordering::SeqCst);
+        assert_eq!([seen(0), seen(1), seen(2)], [1, 0, 0]);
+        // Others of this thread's look again and stay.
+        std::thread::scope(|scope| drop(scope.spawn(wake_tasks_of_thread)));
+        assert_eq!(seen(1), 0);
+        wake_tasks_of_thread();
+        wake_tasks(keys[1]);
+        assert_eq!(seen(1), 2);
+    }
+}

@@ -1,0 +1,565 @@
+//! Futures: nothing blocks, nothing leaks, and thousands share a few submissions.
+
+mod common;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use common::executor::{Executor, all, block_on};
+use common::{Numbers, POLICIES, Shape};
+use proptest::prelude::*;
+use vmarray::device::ErrorKind as DeviceErrorKind;
+use vmarray::device::wrap::{Fault, Faulty};
+use vmarray::host::SimulatedDevice;
+use vmarray::{ErrorKind, VirtualArray};
+
+/// Pages of 16 `u32` in one channel, all elements their own index, nothing resident.
+fn numbered(pages: usize, frames: usize) -> VirtualArray<u32> {
+    let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+    let array = shape.build(16 * pages);
+    fill(&array);
+    array
+}
+
+fn fill<D: vmarray::Device>(array: &VirtualArray<u32, D>) {
+    array.write(0, &(0..array.len() as u32).collect::<Vec<u32>>()).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+}
+
+fn simulated(pages: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray<u32, SimulatedDevice>) {
+    let device =
+        SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0).manual_wakes(true);
+    let device = Arc::new(device.bytes(64 << 20).build());
+    let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+    let array = shape.describe(16 * pages, vec![device.clone()]).build().unwrap();
+    fill(&array);
+    (device, array)
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_hit_is_ready_at_once() {
+    let array = numbered(10, 4);
+    array.get(3).unwrap();
+    array.reset_stats();
+    for i in 0..16 {
+        assert!(matches!(poll_once(&mut array.get_async(i)), Poll::Ready(Ok(x)) if x == i as u32));
+        assert!(matches!(poll_once(&mut array.set_async(i, i as u32)), Poll::Ready(Ok(()))));
+    }
+    assert!(matches!(poll_once(&mut array.page_async(0)), Poll::Ready(Ok(page)) if page[7] == 7));
+    assert_eq!((array.stats().hits, array.stats().total().misses), (33, 0));
+}
+
+#[test]
+fn thousands_of_loads_from_one_thread_share_few_submissions() {
+    let (device, array) = simulated(10_000, 8000);
+    let mut executor = Executor::default();
+    (0..4000).for_each(|page| {
+        executor.spawn(array.get_async(16 * page + 3));
+    });
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32 + 3));
+    let total = array.stats().total();
+    assert_eq!((total.misses, array.stats().hits), (4000, 0));
+    assert_eq!(total.bytes_from_device, 4000 * 64);
+    assert_eq!(total.submissions, 1, "all were queued before the first came round again");
+}
+
+#[test]
+fn a_small_cache_serves_thousands_in_turn() {
+    for (policy, frames) in POLICIES.into_iter().flat_map(|policy| [(policy, 1), (policy, 2), (policy, 9)]) {
+        let shape = Shape { page_len: 4, channels: vec![2], frames, policy, read_ahead: false };
+        let array = shape.build::<u32>(4 * 700);
+        fill(&array);
+        let values = all((0..1400).map(|k| array.get_async(k * 911 % 2800)));
+        assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == (k * 911 % 2800) as u32));
+        all((0..1400).map(|k| array.set_async(k, 7))).into_iter().for_each(|result| result.unwrap());
+        assert!(array.to_vec(..1400).unwrap().iter().all(|x| *x == 7), "{policy:?} {frames}");
+    }
+}
+
+#[test]
+fn many_futures_of_one_page_have_it_loaded_once() {
+    let (device, array) = simulated(10, 4);
+    let mut executor = Executor::default();
+    for i in 0..32 {
+        executor.spawn(array.get_async(i));
+    }
+    executor.settle();
+    // Submitted; now some that find the page on its way.
+    for i in 0..16 {
+        executor.spawn(array.get_async(i));
+    }
+    executor.settle();
+    assert_eq!(executor.unfinished(), 48);
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().zip((0..32).chain(0..16)).all(|(x, i)| x.unwrap() == i));
+    let total = array.stats().total();
+    assert_eq!((total.misses, total.submissions, total.bytes_from_device), (2, 1, 128));
+}
+
+#[test]
+fn nothing_is_polled_in_vain() {
+    let (device, array) = simulated(4000, 2000);
+    let mut executor = Executor::default();
+    for page in 0..1000 {
+        executor.spawn(array.get_async(16 * page));
+    }
+    executor.settle();
+    // Each once, and the first of the batch once more.
+    assert_eq!(executor.polls, 1001);
+    device.run();
+    executor.settle();
+    assert_eq!((executor.polls, executor.unfinished()), (2001, 0));
+}
+
+#[test]
+fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
+    let array = numbered(10, 1);
+    // Queued, never submitted by its task, with the only frame.
+    let mut forgotten = array.get_async(5);
+    assert!(poll_once(&mut forgotten).is_pending());
+    assert_eq!(array.get(6).unwrap(), 6, "the same page");
+    array.evict(..).unwrap();
+    let mut forgotten_too = array.get_async(5);
+    assert!(poll_once(&mut forgotten_too).is_pending());
+    assert_eq!(array.get(100).unwrap(), 100, "another page, which needs the frame");
+    array.set(5, 1).unwrap();
+    array.flush(..).unwrap();
+    assert!(matches!(poll_once(&mut forgotten), Poll::Ready(Ok(1))));
+}
+
+#[test]
+fn guards_are_waited_for_and_end_the_wait() {
+    let array = numbered(10, 4);
+    let guard = array.page_mut(3).unwrap();
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let (get, set) = (array.get_async(48), array.set_async(49, 9));
+            let page = array.page_async(3);
+            let mut executor: Executor<'_, u32> = Executor::default();
+            executor.spawn(async { get.await.unwrap() });
+            executor.spawn(async { set.await.map(|()| 0).unwrap() });
+            executor.spawn(async { page.await.unwrap()[2] });
+            executor.settle();
+            assert_eq!(executor.unfinished(), 3);
+            executor.run(|| ())
+        });
+        while array.stats().total().waits < 3 {
+            std::thread::yield_now();
+        }
+        drop(guard);
+        assert_eq!(waiting.join().unwrap(), [48, 0, 50]);
+    });
+    assert_eq!(array.get(49).unwrap(), 9);
+}
+
+#[test]
+fn tasks_of_a_thread_with_guards_get_errors_instead_of_waiting_for_ever() {
+    let array = numbered(10, 4);
+    let mut guard = block_on(array.page_mut_async(3)).unwrap();
+    let is_deadlock = |kind: &ErrorKind| matches!(kind, ErrorKind::WouldDeadlock { page: 3 });
+    assert!(is_deadlock(block_on(array.get_async(48)).unwrap_err().kind()));
+    assert!(is_deadlock(block_on(array.set_async(48, 1)).unwrap_err().kind()));
+    assert!(is_deadlock(block_on(array.page_async(3)).unwrap_err().kind()));
+    guard[0] = 48;
+    assert!(is_deadlock(block_on(array.flush_async(..)).unwrap_err().kind()));
+    // Other pages are as free as ever.
+    assert_eq!(block_on(array.get_async(100)).unwrap(), 100);
+    drop(guard);
+    assert_eq!(block_on(array.get_async(48)).unwrap(), 48);
+}
+
+#[test]
+fn a_guard_that_is_taken_later_ends_a_wait_that_it_forbids() {
+    let array = numbered(10, 4);
+    let (to_main, from_other) = std::sync::mpsc::channel();
+    let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let array = &array;
+        scope.spawn(move || {
+            let guard = array.page_mut(2).unwrap();
+            to_main.send(()).unwrap();
+            from_main.recv().unwrap();
+            drop(guard);
+        });
+        from_other.recv().unwrap();
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let mut page = pin!(array.page_async(2));
+        let mut context = Context::from_waker(&waker);
+        assert!(page.as_mut().poll(&mut context).is_pending());
+        assert_eq!(count.0.load(Ordering::SeqCst), 0);
+        // To wait for page 2 while page 5 is held is not allowed: the other thread may come to want page 5.
+        let other = array.page(5).unwrap();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        let Poll::Ready(Err(error)) = page.as_mut().poll(&mut context) else { panic!("waits") };
+        assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { page: 2 }));
+        drop(other);
+        to_other.send(()).unwrap();
+    });
+    assert_eq!(block_on(array.page_async(2)).unwrap()[0], 32);
+}
+
+#[test]
+fn guards_are_counted_and_waited_for_where_there_are_too_many() {
+    let array = numbered(10, 3);
+    let first = block_on(array.page_async(0)).unwrap();
+    let second = block_on(array.page_mut_async(1)).unwrap();
+    let error = block_on(array.page_async(2)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::TooManyGuards { .. }), "{error:?}");
+    let (to_main, from_other) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let array = &array;
+        let waits = scope.spawn(move || {
+            let mut executor = Executor::default();
+            executor.spawn(async { array.page_async(2).await.unwrap()[0] });
+            executor.settle();
+            assert_eq!(executor.unfinished(), 1);
+            to_main.send(()).unwrap();
+            executor.run(|| ())
+        });
+        from_other.recv().unwrap();
+        drop(first);
+        assert_eq!(waits.join().unwrap(), [32]);
+    });
+    drop(second);
+}
+
+#[test]
+fn ranges_and_lists() {
+    for frames in [1, 2, 40] {
+        let shape = Shape { page_len: 16, channels: vec![2], frames, ..Shape::default() };
+        let array = shape.build::<u32>(16 * 100);
+        fill(&array);
+        let mut back = vec![0; 1500];
+        block_on(array.read_async(17, &mut back)).unwrap();
+        assert!(back.iter().zip(17..).all(|(x, i)| *x == i));
+        let indices: Vec<usize> = (0..3000).map(|k| k * 97 % 1600).collect();
+        array.set(33, 5).unwrap();
+        let values = block_on(array.gather_async(&indices)).unwrap();
+        assert!(indices.iter().zip(values).all(|(&i, x)| x == if i == 33 { 5 } else { i as u32 }));
+        all((0..100).map(|page| array.set_async(16 * page, 1))).into_iter().for_each(|set| set.unwrap());
+        block_on(array.flush_async(..)).unwrap();
+        array.reset_stats();
+        array.flush(..).unwrap();
+        assert_eq!(array.stats().total().write_backs, 0);
+        array.evict(..).unwrap();
+        array.reset_stats();
+        block_on(array.prefetch_async(0..160)).unwrap();
+        let expected = |i: usize| {
+            if i % 16 == 0 {
+                1
+            } else if i == 33 {
+                5
+            } else {
+                i as u32
+            }
+        };
+        assert!((0..160).all(|i| array.get(i).unwrap() == expected(i)));
+        assert!(frames < 20 || array.stats().total().misses == 0);
+    }
+}
+
+#[test]
+fn errors_are_told_by_the_future() {
+    let array = numbered(10, 4);
+    assert!(matches!(
+        block_on(array.get_async(160)).unwrap_err().kind(),
+        ErrorKind::IndexOutside { index: 160, len: 160 }
+    ));
+    assert!(block_on(array.set_async(usize::MAX, 1)).is_err());
+    assert!(block_on(array.page_async(10)).is_err());
+    assert!(block_on(array.page_mut_async(11)).is_err());
+    assert!(block_on(array.read_async(150, &mut [0; 11])).is_err());
+    assert!(block_on(array.read_async(usize::MAX, &mut [0; 2])).is_err());
+    assert!(block_on(array.flush_async(5..161)).is_err());
+    assert!(block_on(array.prefetch_async(5..161)).is_err());
+    assert!(matches!(
+        block_on(array.gather_async(&[0, 160])).unwrap_err().kind(),
+        ErrorKind::ListedIndexOutside { position: 1, .. }
+    ));
+}
+
+#[test]
+fn a_failure_is_told_to_those_whose_page_it_concerns() {
+    for later in [false, true] {
+        let device = Arc::new(Faulty::new(common::host()));
+        let shape =
+            Shape { page_len: 16, channels: vec![1], frames: 40, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<u32, _>(16 * 20, vec![device.clone()]).build().unwrap();
+        fill(&array);
+        // The whole batch fails once; each page is then loaded by itself.
+        let fault = Fault::anywhere(DeviceErrorKind::CopyFailed).on_call(1);
+        device.inject(if later { fault.reported_later() } else { fault });
+        let values = all((0..20).map(|page| array.get_async(16 * page)));
+        assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32));
+        array.evict(..).unwrap();
+        device.lose();
+        let values = all((0..20).map(|page| array.get_async(16 * page)));
+        for value in values {
+            assert_eq!(value.unwrap_err().device_error().unwrap().kind(), DeviceErrorKind::Lost);
+        }
+    }
+}
+
+/// Operations of tasks, dropped at any point.
+#[derive(Clone, Debug)]
+enum Task {
+    Get(usize),
+    Set(usize, u32),
+    Page(usize),
+    PageMut(usize, u32),
+    Read(usize, usize),
+    Gather(Vec<usize>),
+    Prefetch(usize),
+    Flush,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Spawn(Task),
+    Drop(usize),
+    Poll(usize),
+    Time(u64),
+    /// A thread, which blocks.
+    Set(usize, u32),
+    Get(usize),
+    Evict,
+}
+
+const LEN: usize = 60;
+
+fn tasks() -> impl Strategy<Value = Task> {
+    let index = 0..LEN;
+    prop_oneof![
+        4 => index.clone().prop_map(Task::Get),
+        3 => (index.clone(), 1_u32..9).prop_map(|(i, x)| Task::Set(i, x)),
+        2 => index.clone().prop_map(Task::Page),
+        2 => (index.clone(), 1_u32..9).prop_map(|(i, x)| Task::PageMut(i, x)),
+        2 => (index.clone(), 0..LEN).prop_map(|(i, n)| Task::Read(i, n.min(LEN - i))),
+        2 => prop::collection::vec(index.clone(), 0..20).prop_map(Task::Gather),
+        1 => index.prop_map(Task::Prefetch),
+        1 => Just(Task::Flush),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => tasks().prop_map(Step::Spawn),
+        3 => any::<usize>().prop_map(Step::Drop),
+        6 => (1_usize..20).prop_map(Step::Poll),
+        3 => (0_u64..60).prop_map(Step::Time),
+        1 => (0..LEN, 1_u32..9).prop_map(|(i, x)| Step::Set(i, x)),
+        1 => (0..LEN).prop_map(Step::Get),
+        1 => Just(Step::Evict),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// All values that an element may have: it was written by a task, finished or not, or by a thread.
+type Possible = std::cell::RefCell<Vec<Vec<u32>>>;
+
+async fn work(array: &VirtualArray<u32, SimulatedDevice>, possible: &Possible, page_len: usize, task: Task) {
+    let seen = |i: usize, x: u32| {
+        assert!(
+            possible.borrow()[i].contains(&x),
+            "element {i} is {x}, not one of {:?}",
+            possible.borrow()[i]
+        );
+    };
+    let is_expected = |error: vmarray::Error| {
+        let deadlock =
+            matches!(error.kind(), ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. });
+        assert!(deadlock || error.device_error().is_some(), "{error:?}");
+    };
+    match task {
+        Task::Get(i) => array.get_async(i).await.map_or_else(is_expected, |x| seen(i, x)),
+        Task::Set(i, x) => {
+            possible.borrow_mut()[i].push(x);
+            array.set_async(i, x).await.map_or_else(is_expected, |()| ());
+        }
+        Task::Page(i) => match array.page_async(i / page_len).await {
+            Ok(page) => page.range().zip(page.iter()).for_each(|(i, x)| seen(i, *x)),
+            Err(error) => is_expected(error),
+        },
+        Task::PageMut(i, x) => {
+            possible.borrow_mut()[i].push(x);
+            match array.page_mut_async(i / page_len).await {
+                Ok(mut page) => page[i % page_len] = x,
+                Err(error) => is_expected(error),
+            }
+        }
+        Task::Read(i, n) => {
+            let mut back = vec![0; n];
+            match array.read_async(i, &mut back).await {
+                Ok(()) => back.iter().zip(i..).for_each(|(x, i)| seen(i, *x)),
+                Err(error) => is_expected(error),
+            }
+        }
+        Task::Gather(indices) => match array.gather_async(&indices).await {
+            Ok(values) => indices.iter().zip(values).for_each(|(&i, x)| seen(i, x)),
+            Err(error) => is_expected(error),
+        },
+        Task::Prefetch(i) => array.prefetch_async(..i).await.map_or_else(is_expected, |()| ()),
+        Task::Flush => array.flush_async(..).await.map_or_else(is_expected, |()| ()),
+    }
+}
+
+fn dropped_anywhere(seed: u64, failures: f64, shape: &Shape, steps: Vec<Step>) {
+    let device = SimulatedDevice::builder(seed)
+        .bytes(1 << 20)
+        .latency(Duration::from_micros(5))
+        .jitter(4.0)
+        .fail_rate(failures)
+        .refuse_rate(failures);
+    let device = Arc::new(device.manual_wakes(true).build());
+    let Ok(array) = shape.describe::<u32, _>(LEN, vec![device.clone(); shape.channels.len()]).build() else {
+        return;
+    };
+    let possible = Possible::new(vec![vec![0]; LEN]);
+    let mut executor = Executor::default();
+    for step in steps {
+        match step {
+            Step::Spawn(task) => drop(executor.spawn(work(&array, &possible, shape.page_len, task))),
+            Step::Drop(number) => {
+                let spawned = executor.spawn(async {});
+                executor.drop_task(number % (spawned + 1));
+            }
+            Step::Poll(times) => (0..times).for_each(|_| {
+                executor.step();
+            }),
+            Step::Time(microseconds) => device.advance(Duration::from_micros(microseconds)),
+            Step::Set(i, x) => {
+                possible.borrow_mut()[i].push(x);
+                let _ = array.set(i, x);
+            }
+            Step::Get(i) => {
+                if let Ok(x) = array.get(i) {
+                    assert!(possible.borrow()[i].contains(&x));
+                }
+            }
+            Step::Evict => drop(array.evict(..)),
+        }
+    }
+    let rest = executor.unfinished();
+    if rest % 2 == 0 {
+        executor.run(|| device.run());
+    } else {
+        drop(executor);
+    }
+    // Every page and every frame is free again.
+    device.run();
+    let insist = |run: &mut dyn FnMut() -> vmarray::Result<()>| {
+        while let Err(error) = run() {
+            assert!(error.device_error().is_some(), "{error:?}");
+        }
+    };
+    let most = (shape.frames - 1).max(1);
+    let pages = array.page_count();
+    let mut held = Vec::new();
+    let channels: usize = shape.channels.iter().map(|n| *n as usize).sum();
+    for page in (0..pages).filter(|page| page % channels == 0).take(most) {
+        insist(&mut || array.page_mut(page).map(|guard| held.push(guard)));
+    }
+    drop(held);
+    for i in 0..LEN {
+        insist(&mut || array.get(i).map(|x| assert!(possible.borrow()[i].contains(&x))));
+        insist(&mut || array.set(i, 100 + i as u32));
+    }
+    insist(&mut || array.evict(..));
+    for i in 0..LEN {
+        insist(&mut || array.get(i).map(|x| assert_eq!(x, 100 + i as u32)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn futures_dropped_anywhere_leave_nothing_behind(
+        seed in any::<u64>(),
+        failing in any::<bool>(),
+        (page_len, channels, frames, policy, read_ahead) in
+            (1_usize..6, prop_oneof![Just(vec![1]), Just(vec![2]), Just(vec![1, 2])], 1_usize..5, 0_usize..3, any::<bool>()),
+        steps in steps(),
+    ) {
+        let shape = Shape { page_len, channels, frames, policy: POLICIES[policy], read_ahead };
+        dropped_anywhere(seed % 100_000, if failing { 0.1 } else { 0.0 }, &shape, steps);
+    }
+}
+
+/// Tasks on several executors and threads that block, on a cache of a few frames: each has elements of its own and
+/// sees what it wrote.
+#[test]
+fn tasks_and_threads_share_an_array() {
+    for policy in POLICIES {
+        let shape = Shape { page_len: 6, channels: vec![2], frames: 3, policy, read_ahead: true };
+        let array = shape.build::<[u32; 3]>(240);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let array = &array;
+                scope.spawn(move || {
+                    if thread % 2 == 0 {
+                        let tasks = (0..10).map(|task| own_elements(array, thread * 10 + task));
+                        all(tasks);
+                    } else {
+                        (0..10).for_each(|task| own_elements_blocking(array, thread * 10 + task));
+                    }
+                });
+            }
+        });
+    }
+}
+
+const WRITERS: usize = 40;
+
+async fn own_elements(array: &VirtualArray<[u32; 3]>, writer: usize) {
+    let mut numbers = Numbers::new(writer as u64);
+    for n in 0..100 {
+        let i = numbers.below(240 / WRITERS) * WRITERS + writer;
+        array.set_async(i, [n; 3]).await.unwrap();
+        if n % 3 == 0 {
+            assert_eq!(array.gather_async(&[i]).await.unwrap(), [[n; 3]]);
+        }
+        if n % 7 == 0 {
+            array.flush_async(..).await.unwrap();
+        }
+        assert_eq!(array.get_async(i).await.unwrap(), [n; 3]);
+        if n % 5 == 0 {
+            let page = array.page_async(i / 6).await.unwrap();
+            assert_eq!(page[i % 6], [n; 3]);
+        }
+    }
+}
+
+fn own_elements_blocking(array: &VirtualArray<[u32; 3]>, writer: usize) {
+    let mut numbers = Numbers::new(writer as u64);
+    for n in 0..100 {
+        let i = numbers.below(240 / WRITERS) * WRITERS + writer;
+        array.set(i, [n; 3]).unwrap();
+        assert_eq!(array.get(i).unwrap(), [n; 3]);
+        if n % 10 == 0 {
+            array.page_mut(i / 6).unwrap()[i % 6] = [n + 1; 3];
+            assert_eq!(array.get_uncached(i).unwrap(), [n + 1; 3]);
+        }
+    }
+}
