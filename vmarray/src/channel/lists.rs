@@ -5,38 +5,36 @@ use backend_api::{Device, HostBuffer, HostMemory};
 use super::Channel;
 use crate::error::Result;
 
-/// How many pieces that nobody uses are kept for the next call.
-const KEPT: usize = 32;
+/// How much memory that nobody uses is kept for the next call, in bytes: enough for a thread on each of many cores.
+/// To lock memory takes longer than to use it, and to give it back has the device finish all that it does.
+const KEPT_BYTES: usize = 128 << 20;
 
 impl<D: Device> Channel<D> {
     /// Host memory of at least so many bytes, of the kind that the frames have. The caller
     /// [gives it back](Self::put_list).
     pub(crate) fn take_list(&self, bytes: usize) -> Result<HostBuffer<D>> {
         let mut idle = self.lists.lock();
-        if let Some(at) = idle.iter().position(|stage| stage.bytes() >= bytes) {
-            return Ok(idle.swap_remove(at));
+        // In ascending order: the shortest one that is long enough.
+        let at = idle.partition_point(|list| list.bytes() < bytes);
+        if at < idle.len() {
+            return Ok(idle.remove(at));
         }
         drop(idle);
         let kind = self.shard.lock().memory;
         match HostBuffer::new(&self.device, bytes, kind) {
             Err(_) if self.fall_back => Ok(HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?),
-            stage => Ok(stage?),
+            list => Ok(list?),
         }
     }
 
     /// Takes memory back that no work uses any more.
-    pub(crate) fn put_list(&self, stage: HostBuffer<D>) {
+    pub(crate) fn put_list(&self, list: HostBuffer<D>) {
         let mut idle = self.lists.lock();
-        if idle.len() < KEPT {
-            idle.push(stage);
-            return;
-        }
-        // The longer one is kept: short lists can use it, too.
-        let shortest = idle.iter_mut().min_by_key(|idle| idle.bytes());
-        let dropped = match shortest {
-            Some(shortest) if shortest.bytes() < stage.bytes() => std::mem::replace(shortest, stage),
-            _ => stage,
-        };
+        // The longer ones are kept: short lists can use them, too.
+        let at = idle.partition_point(|other| other.bytes() < list.bytes());
+        idle.insert(at, list);
+        let bytes: usize = idle.iter().map(HostBuffer::bytes).sum();
+        let dropped = if bytes > KEPT_BYTES && idle.len() > 1 { Some(idle.remove(0)) } else { None };
         drop(idle);
         drop(dropped);
     }

@@ -1,5 +1,6 @@
 //! The workloads, by family. A further family is a file here and a line in [`FAMILIES`].
 
+mod asynchronous;
 mod blur;
 mod bulk;
 mod cached;
@@ -43,6 +44,7 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "serial", about: "Loops over elements, one get at a time", run: serial::run },
     Family { name: "copy", about: "From array to array", run: copy::run },
     Family { name: "gather", about: "Elements by lists of random indices", run: gather::run },
+    Family { name: "async", about: "Thousands of tasks on one thread", run: asynchronous::run },
     Family { name: "find", about: "Searches on the devices", run: find::run },
     Family {
         name: "expressions",

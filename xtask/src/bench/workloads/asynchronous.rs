@@ -1,0 +1,147 @@
+//! Tasks of one thread, thousands of them, each with one random element after another.
+
+use super::{Bench, size};
+use crate::bench::elements::{Block, Payload, Record};
+use crate::bench::measure::{Sample, Unit, timed};
+use crate::random::Random;
+use anyhow::{Result, bail, ensure};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use vmarray::VirtualArray;
+
+/// Tasks of the thread.
+const TASKS: usize = 4096;
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    one::<Record>(bench, Some(64))?;
+    one::<Block>(bench, Some(1))
+}
+
+fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>) -> Result<()> {
+    let setup = bench.setup.clone();
+    let effort = &setup.effort;
+    if !["get", "hit"].iter().any(|what| bench.wants_any(&format!("async/{what}/{}/", T::SIZE))) {
+        return Ok(());
+    }
+    let bytes = setup.medium_bytes;
+    let cache = (bytes / 8).min(64 << 20);
+    let array = setup.filled::<T>(bytes, page_len, cache)?;
+    let page_bytes = array.page_len() * size_of::<T>();
+    let count = if setup.quick { 100_000 } else { 1_000_000 };
+    let mut seed = 0;
+    if let Some(mut row) =
+        bench.row(format!("async/get/{}/{}/t1", T::SIZE, size(page_bytes)), Unit::KiloPerSecond)
+    {
+        row.ours(effort, &array, || {
+            seed += 1;
+            gets(&array, count, array.len(), seed)
+        })?;
+        row.limit("single", bench.raw.single(page_bytes, 1)?);
+        bench.push(row);
+    }
+    if let Some(mut row) =
+        bench.row(format!("async/hit/{}/{}/t1", T::SIZE, size(page_bytes)), Unit::Nanoseconds)
+    {
+        let few = (cache / 4 / size_of::<T>()).max(1);
+        (0..few).try_for_each(|index| array.get(index).map(drop))?;
+        row.ours(effort, &array, || {
+            seed += 1;
+            gets(&array, count, few, seed)
+        })?;
+        bench.push(row);
+    }
+    Ok(())
+}
+
+/// Reads random elements below `end`, by all tasks together.
+fn gets<T: Payload>(array: &VirtualArray<T>, count: usize, end: usize, seed: u64) -> Result<Sample> {
+    let each = count / TASKS;
+    let task = |number: usize| async move {
+        let mut random = Random::new(seed * 10_000 + number as u64);
+        for _ in 0..each {
+            let index = random.index(end);
+            ensure!(array.get_async(index).await?.belongs_to(index), "element {index} is wrong");
+        }
+        Ok(())
+    };
+    timed(1, || {
+        let mut tasks = Tasks::default();
+        (0..TASKS).for_each(|number| tasks.spawn(task(number)));
+        tasks.run()?;
+        Ok((each * TASKS) as f64)
+    })
+}
+
+#[derive(Default)]
+struct Ready {
+    tasks: Mutex<VecDeque<usize>>,
+    woken: Condvar,
+}
+
+struct Task {
+    number: usize,
+    is_ready: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_ready.swap(true, Ordering::AcqRel)
+            && let Ok(mut tasks) = self.ready.tasks.lock()
+        {
+            tasks.push_back(self.number);
+            if tasks.len() == 1 {
+                self.ready.woken.notify_one();
+            }
+        }
+    }
+}
+
+type Boxed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
+
+/// The simplest executor there is: one thread, tasks in the order in which they are woken.
+#[derive(Default)]
+struct Tasks<'a> {
+    tasks: Vec<(Boxed<'a>, Arc<Task>, Waker)>,
+    ready: Arc<Ready>,
+}
+
+impl<'a> Tasks<'a> {
+    fn spawn(&mut self, future: impl Future<Output = Result<()>> + 'a) {
+        let number = self.tasks.len();
+        let task = Arc::new(Task { number, is_ready: AtomicBool::new(false), ready: self.ready.clone() });
+        task.wake_by_ref();
+        self.tasks.push((Box::pin(future), task.clone(), task.into()));
+    }
+
+    fn run(&mut self) -> Result<()> {
+        let mut left = self.tasks.len();
+        let mut batch = VecDeque::new();
+        while left > 0 {
+            {
+                let Ok(ready) = self.ready.tasks.lock() else { bail!("a waker panicked") };
+                let Ok(mut ready) = self.ready.woken.wait_while(ready, |ready| ready.is_empty()) else {
+                    bail!("a waker panicked")
+                };
+                std::mem::swap(&mut *ready, &mut batch);
+            }
+            for number in batch.drain(..) {
+                let (future, task, waker) = &mut self.tasks[number];
+                task.is_ready.store(false, Ordering::Release);
+                if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) {
+                    result?;
+                    left -= 1;
+                }
+            }
+        }
+        Ok(())
+    }
+}
