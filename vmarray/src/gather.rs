@@ -33,9 +33,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// never written cost nothing. An index can occur any number of times.
     ///
     /// Sees every write that returned before it began; of writes that happen meanwhile it sees any, element by element.
-    /// Blocks until all values are there. Long lists are worked off by several threads; the call takes
-    /// [`NoMemory`](ErrorKind::NoMemory) for the values, and up to 256 MiB of page-locked memory, some of which the
-    /// array keeps for the next call. For lists that do not fit into RAM there is [`gather_iter`](Self::gather_iter).
+    /// Blocks until all values are there. Long lists are worked off by several threads, with up to 256 MiB of
+    /// page-locked memory between them, half of which the array may keep for the next call. For lists that do not fit
+    /// into RAM there is [`gather_iter`](Self::gather_iter).
     ///
     /// # Errors
     /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside), before anything is read;

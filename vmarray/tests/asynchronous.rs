@@ -266,7 +266,7 @@ fn ranges_and_lists() {
         array.reset_stats();
         block_on(array.prefetch_async(0..160)).unwrap();
         let expected = |i: usize| {
-            if i % 16 == 0 {
+            if i.is_multiple_of(16) {
                 1
             } else if i == 33 {
                 5

@@ -411,9 +411,10 @@ fn gathered_elements_are_never_torn() {
     }
 }
 
+type FaultyHost = Faulty<vmarray::host::HostDevice>;
+
 /// Two devices that fail as told; 40 pages of 4 `u32`, all 5, nothing resident.
-fn faulty()
--> ([Arc<Faulty<vmarray::host::HostDevice>>; 2], VirtualArray<u32, Faulty<vmarray::host::HostDevice>>) {
+fn faulty() -> ([Arc<FaultyHost>; 2], VirtualArray<u32, FaultyHost>) {
     let devices = [(); 2].map(|()| Arc::new(Faulty::new(common::host())));
     let shape = Shape { page_len: 4, channels: vec![1, 1], frames: 2, read_ahead: false, ..Shape::default() };
     let array = shape.describe::<u32, _>(160, devices.to_vec()).build().unwrap();

@@ -63,7 +63,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [scattered](Self::scatter) as soon as it is full. Returns how many there were.
     ///
     /// # Errors
-    /// As [`scatter`](Self::scatter), at the first chunk that something is wrong with; those before it are written then.
+    /// As [`scatter`](Self::scatter), at the first chunk that something is wrong with; those before it are written
+    /// then.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u64>::new(1_000_000)?;

@@ -110,7 +110,8 @@ type Boxed<'a> = Pin<Box<dyn Future<Output = Result<()>> + 'a>>;
 /// The simplest executor there is: one thread, tasks in the order in which they are woken.
 #[derive(Default)]
 struct Tasks<'a> {
-    tasks: Vec<(Boxed<'a>, Arc<Task>, Waker)>,
+    /// Those that are not over.
+    tasks: Vec<Option<(Boxed<'a>, Arc<Task>, Waker)>>,
     ready: Arc<Ready>,
 }
 
@@ -119,7 +120,7 @@ impl<'a> Tasks<'a> {
         let number = self.tasks.len();
         let task = Arc::new(Task { number, is_ready: AtomicBool::new(false), ready: self.ready.clone() });
         task.wake_by_ref();
-        self.tasks.push((Box::pin(future), task.clone(), task.into()));
+        self.tasks.push(Some((Box::pin(future), task.clone(), task.into())));
     }
 
     fn run(&mut self) -> Result<()> {
@@ -134,10 +135,12 @@ impl<'a> Tasks<'a> {
                 std::mem::swap(&mut *ready, &mut batch);
             }
             for number in batch.drain(..) {
-                let (future, task, waker) = &mut self.tasks[number];
+                // One that is over may be woken once more.
+                let Some((future, task, waker)) = &mut self.tasks[number] else { continue };
                 task.is_ready.store(false, Ordering::Release);
                 if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) {
                     result?;
+                    self.tasks[number] = None;
                     left -= 1;
                 }
             }
