@@ -9,7 +9,7 @@
 //! or never polled again, keeps nobody from anything. Only half of the frames are filled for futures at a time; others
 //! wait in a line, so that a page which came is still there when its future is polled.
 
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -35,39 +35,36 @@ pub(crate) struct Admission {
 struct Line {
     /// How many more may come in.
     free: usize,
-    waiting: VecDeque<(u64, Waker)>,
+    /// By number: who came first is called first.
+    waiting: BTreeMap<u64, Waker>,
     next: u64,
 }
 
 impl Admission {
     pub(super) fn new(frames: u32) -> Arc<Self> {
         let free = (frames as usize / 2).max(1);
-        Arc::new(Self { line: Mutex::new(Line { free, waiting: VecDeque::new(), next: 0 }) })
+        Arc::new(Self { line: Mutex::new(Line { free, waiting: BTreeMap::new(), next: 0 }) })
     }
 
-    /// Lets one in, or puts it in the line: at the front if it was called and somebody else was faster. `known` is its
-    /// number in the line, if it was there before.
+    /// Lets one in, or puts it in the line: to its old place if it was called and somebody else was faster. `known` is
+    /// its number in the line, if it was there before.
     pub(crate) fn enter(&self, known: Option<u64>, waker: &Waker) -> Option<u64> {
         let mut line = self.line.lock();
-        let at = known.and_then(|known| line.waiting.iter().position(|(number, _)| *number == known));
         if line.free > 0 && (line.waiting.is_empty() || known.is_some()) {
             line.free -= 1;
-            let gone = at.and_then(|at| line.waiting.remove(at));
+            let gone = known.and_then(|known| line.waiting.remove(&known));
             drop(line);
             drop(gone);
             return None;
         }
-        match (at, known) {
-            (Some(at), _) => line.waiting[at].1.clone_from(waker),
-            (None, Some(known)) => line.waiting.push_front((known, waker.clone())),
-            (None, None) => {
-                let number = line.next;
-                line.next += 1;
-                line.waiting.push_back((number, waker.clone()));
-                return Some(number);
-            }
-        }
-        known
+        let number = known.unwrap_or_else(|| {
+            line.next += 1;
+            line.next
+        });
+        let old = line.waiting.insert(number, waker.clone());
+        drop(line);
+        drop(old);
+        Some(number)
     }
 
     /// Ends the stay of some, and calls as many.
@@ -80,17 +77,15 @@ impl Admission {
     fn call(&self, count: usize) {
         let mut line = self.line.lock();
         let called = count.min(line.waiting.len()).min(line.free);
-        let called: Vec<_> = line.waiting.drain(..called).collect();
+        let called: Vec<Waker> =
+            (0..called).filter_map(|_| line.waiting.pop_first()).map(|(_, waker)| waker).collect();
         drop(line);
-        called.into_iter().for_each(|(_, waker)| waker.wake());
+        called.into_iter().for_each(Waker::wake);
     }
 
     /// Leaves the line. If it was called meanwhile, the next one is.
     pub(crate) fn give_up(&self, number: u64) {
-        let mut line = self.line.lock();
-        let at = line.waiting.iter().position(|(known, _)| *known == number);
-        let gone = at.and_then(|at| line.waiting.remove(at));
-        drop(line);
+        let gone = self.line.lock().waiting.remove(&number);
         if gone.is_none() {
             self.call(1);
         }
