@@ -85,6 +85,11 @@ impl Limits {
     pub const LEAST_BYTES: u64 = 8 << 20;
 
     /// These limits with another amount of memory.
+    ///
+    /// ```
+    /// use backend_api::conformance::Limits;
+    /// assert_eq!(Limits::default().with_bytes(16 << 20).bytes, 16 << 20);
+    /// ```
     #[must_use]
     pub fn with_bytes(mut self, bytes: u64) -> Self {
         self.bytes = bytes;
@@ -92,6 +97,12 @@ impl Limits {
     }
 
     /// These limits with other random programs.
+    ///
+    /// ```
+    /// use backend_api::conformance::Limits;
+    /// let runs: Vec<Limits> = (0..3).map(|seed| Limits::default().with_seed(seed)).collect();
+    /// assert_eq!(runs[2].seed, 2);
+    /// ```
     #[must_use]
     pub fn with_seed(mut self, seed: u64) -> Self {
         self.seed = seed;
@@ -99,6 +110,13 @@ impl Limits {
     }
 
     /// These limits with another patience.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::conformance::Limits;
+    /// let slow = Limits::default().with_patience(Duration::from_secs(300));
+    /// assert_eq!(slow.patience, Duration::from_secs(300));
+    /// ```
     #[must_use]
     pub fn with_patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
@@ -114,6 +132,14 @@ impl Default for Limits {
 }
 
 /// One check of the suite.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_api::conformance::{Check, checks, reference::ReferenceDevice};
+/// let copies: Vec<&Check<ReferenceDevice>> =
+///     checks().iter().filter(|check| check.name.starts_with("copies_")).collect();
+/// assert!(copies.len() > 1);
+/// ```
 pub struct Check<D: Device> {
     /// Its name: what a device that passes does. Unique in the suite.
     pub name: &'static str,
@@ -126,6 +152,14 @@ impl<D: Device> Check<D> {
     ///
     /// Whatever it holds of the device is given back, also when it fails. A panic is caught, so this needs a program
     /// that unwinds.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::conformance::{Limits, Outcome, checks, reference::ReferenceDevice};
+    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
+    /// let check = checks().iter().find(|check| check.name == "copies_of_nothing").unwrap();
+    /// assert_eq!(check.run(&device, &Limits::default()), Outcome::Passed);
+    /// ```
     #[must_use]
     pub fn run(&self, device: &Arc<D>, limits: &Limits) -> Outcome {
         let context = Context::new(device, *limits);
@@ -148,6 +182,17 @@ fn message(panic: &(dyn Any + Send)) -> String {
 }
 
 /// How a check ended.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_api::{conformance::{Limits, Outcome, checks}, wrap::Faulty};
+/// # use backend_api::conformance::reference::ReferenceDevice;
+/// let device = Arc::new(Faulty::new(ReferenceDevice::new(64 << 20)));
+/// let check = checks().iter().find(|check| check.name == "copies_of_nothing").unwrap();
+/// assert_eq!(check.run(&device, &Limits::default()), Outcome::Passed);
+/// device.lose();
+/// assert!(matches!(check.run(&device, &Limits::default()), Outcome::Failed(_)));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// The device does what the check's name says.
@@ -159,6 +204,17 @@ pub enum Outcome {
 }
 
 /// What came out of a run of the suite.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_api::{conformance::{Limits, run_all}, wrap::Faulty};
+/// # use backend_api::conformance::reference::ReferenceDevice;
+/// let device = Arc::new(Faulty::new(ReferenceDevice::new(64 << 20)));
+/// device.lose();
+/// let report = run_all(&device, &Limits::default());
+/// // One line for each check that did not pass, and a summary.
+/// assert!(report.to_string().contains("FAILED copies_of_nothing: "));
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     outcomes: Vec<(&'static str, Outcome)>,
@@ -166,11 +222,33 @@ pub struct Report {
 
 impl Report {
     /// Every check with its outcome, in the order of the suite.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::{conformance::{Limits, Outcome, run_all}, wrap::Faulty};
+    /// # use backend_api::conformance::reference::ReferenceDevice;
+    /// let device = Arc::new(Faulty::new(ReferenceDevice::new(64 << 20)));
+    /// device.lose();
+    /// let report = run_all(&device, &Limits::default());
+    /// let (name, outcome) = report.outcomes().next().unwrap();
+    /// assert_eq!(name, "copies_of_nothing");
+    /// assert!(matches!(outcome, Outcome::Failed(_)));
+    /// ```
     pub fn outcomes(&self) -> impl Iterator<Item = (&'static str, &Outcome)> {
         self.outcomes.iter().map(|(name, outcome)| (*name, outcome))
     }
 
     /// The checks that failed, with what they say.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::{conformance::{Limits, run_all}, wrap::Faulty};
+    /// # use backend_api::conformance::reference::ReferenceDevice;
+    /// let device = Arc::new(Faulty::new(ReferenceDevice::new(64 << 20)));
+    /// device.lose();
+    /// let report = run_all(&device, &Limits::default());
+    /// assert!(report.failures().any(|(name, why)| name == "copies_of_nothing" && !why.is_empty()));
+    /// ```
     pub fn failures(&self) -> impl Iterator<Item = (&'static str, &str)> {
         self.outcomes().filter_map(|(name, outcome)| match outcome {
             Outcome::Failed(why) => Some((name, why.as_str())),
@@ -179,12 +257,29 @@ impl Report {
     }
 
     /// Whether no check failed.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::{conformance::{Limits, run_all}, wrap::Faulty};
+    /// # use backend_api::conformance::reference::ReferenceDevice;
+    /// let device = Arc::new(Faulty::new(ReferenceDevice::new(64 << 20)));
+    /// device.lose();
+    /// let report = run_all(&device, &Limits::default());
+    /// assert!(!report.passed());
+    /// ```
     #[must_use]
     pub fn passed(&self) -> bool {
         self.failures().next().is_none()
     }
 
     /// Does nothing if no check failed.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::conformance::{Limits, run_all, reference::ReferenceDevice};
+    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
+    /// run_all(&device, &Limits::default().with_bytes(4 << 20)).assert_passed();
+    /// ```
     ///
     /// # Panics
     /// If one did, with the whole report.
@@ -228,6 +323,16 @@ pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> Report {
 }
 
 /// As [`run_all`], and calls `before` with each name before its check starts.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_api::conformance::{Limits, checks, reference::ReferenceDevice, run_each};
+/// let device = Arc::new(ReferenceDevice::new(64 << 20));
+/// let mut names = Vec::new();
+/// let report = run_each(&device, &Limits::default().with_bytes(4 << 20), |name| names.push(name));
+/// assert!(report.passed(), "{report}");
+/// assert_eq!(names.len(), checks::<ReferenceDevice>().len());
+/// ```
 pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl FnMut(&'static str)) -> Report {
     let mut report = Report::default();
     for check in checks::<D>() {
@@ -240,10 +345,27 @@ pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl Fn
 }
 
 /// What [`conformance_tests!`](crate::conformance_tests) takes: a device, or none where there is none.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_api::conformance::{Subject, reference::ReferenceDevice};
+/// fn is_there(subject: impl Subject) -> bool {
+///     subject.into_device().is_some()
+/// }
+/// assert!(is_there(Arc::new(ReferenceDevice::new(64 << 20))));
+/// assert!(!is_there(None::<Arc<ReferenceDevice>>));
+/// ```
 pub trait Subject {
     /// The kind of device.
     type Device: Device;
     /// The device, if there is one.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::conformance::{Subject, reference::ReferenceDevice};
+    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
+    /// assert!(Arc::ptr_eq(&device, &device.clone().into_device().unwrap()));
+    /// ```
     fn into_device(self) -> Option<Arc<Self::Device>>;
 }
 

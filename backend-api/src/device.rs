@@ -5,6 +5,19 @@ use std::ptr::NonNull;
 use crate::HostId;
 
 /// What a queue has done of the work up to a ticket.
+///
+/// ```
+/// use backend_api::{Device, Progress, Queue};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let queue = Queue::new(&device)?;
+/// let ticket = queue.submit(&[])?;
+/// while device.poll(ticket)? == Progress::Pending {
+///     // Time for other work.
+/// }
+/// assert_eq!(device.poll(ticket)?, Progress::Done);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Progress {
     /// Not all of it yet.
@@ -14,6 +27,20 @@ pub enum Progress {
 }
 
 /// What kind of host memory is wanted.
+///
+/// ```
+/// use backend_api::{ErrorKind, HostBuffer, HostMemory};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::builder().bytes(0).pinned_max_bytes(0).build()?);
+/// let buffer = match HostBuffer::new(&device, 4096, HostMemory::Pinned) {
+///     Err(error) if error.kind() == ErrorKind::PinRefused => {
+///         HostBuffer::new(&device, 4096, HostMemory::Pageable)?
+///     }
+///     other => other?,
+/// };
+/// assert_eq!(buffer.kind(), HostMemory::Pageable, "this device refuses to pin anything");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum HostMemory {
@@ -27,6 +54,16 @@ pub enum HostMemory {
 ///
 /// The memory is aligned to at least 4096 bytes and zeroed, and stays where it is until
 /// [`release_host`](crate::Device::release_host).
+///
+/// ```
+/// use backend_api::{Device, HostMemory};
+/// # let device = backend_host::HostDevice::new(0)?;
+/// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
+/// assert_eq!(allocation.bytes, 100);
+/// assert!(allocation.address.as_ptr().addr().is_multiple_of(4096));
+/// device.release_host(allocation.id);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct HostAllocation {
     /// Its name in copies.
@@ -45,6 +82,17 @@ unsafe impl Send for HostAllocation {}
 unsafe impl Sync for HostAllocation {}
 
 /// How sure the memory of an allocation has to be.
+///
+/// ```
+/// use backend_api::{Commit, DeviceBuffer, ErrorKind};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(4 << 20)?);
+/// // Nothing can turn out to be missing later.
+/// let _memory = DeviceBuffer::new(&device, 4 << 20, Commit::Proven)?;
+/// let error = DeviceBuffer::new(&device, 1, Commit::Lazy).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 pub enum Commit {
@@ -69,17 +117,56 @@ macro_rules! define_device_trait {
         /// The contract is stated in the [crate's documentation](::backend_api); the
         /// conformance suite checks it. Every method can be called from any thread at any time. None
         /// panics on what a caller, a driver or a full card can cause.
+        ///
+        /// ```
+        /// use backend_api::{BufferId, Commit, Device, Result};
+        ///
+        /// fn take_half<D: Device>(device: &D) -> Result<BufferId> {
+        ///     device.allocate(device.memory()?.usable_bytes / 2, Commit::Lazy)
+        /// }
+        /// let device = backend_host::HostDevice::new(1000)?;
+        /// let buffer = take_half(&device)?;
+        /// assert_eq!(device.memory()?.free_bytes, 500);
+        /// device.release(buffer);
+        /// # Ok::<_, backend_api::Error>(())
+        /// ```
         pub trait Device: ::std::fmt::Debug + Send + Sync + 'static {
             /// What is known of the device. Never blocks.
+            ///
+            /// ```
+            /// use backend_api::{Device, DeviceKind};
+            /// let device = backend_host::HostDevice::new(1 << 20)?;
+            /// assert_eq!(device.info().kind, DeviceKind::HostMemory);
+            /// assert_eq!(device.info().total_bytes, 1 << 20);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             fn info(&self) -> &::backend_api::DeviceInfo;
 
             /// How much memory there is now. May ask the driver.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device};
+            /// let device = backend_host::HostDevice::new(1000)?;
+            /// device.allocate(300, Commit::Lazy)?;
+            /// assert_eq!(device.memory()?.free_bytes, 700);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`Lost`](::backend_api::ErrorKind::Lost), or what the driver says.
             fn memory(&self) -> ::backend_api::Result<::backend_api::MemoryStatus>;
 
             /// A new in-order queue.
+            ///
+            /// ```
+            /// use backend_api::Device;
+            /// let device = backend_host::HostDevice::new(1 << 20)?;
+            /// let (copies, kernels) = (device.create_queue()?, device.create_queue()?);
+            /// // Each counts for itself.
+            /// assert_eq!(device.submit(copies, &[])?.value, 1);
+            /// assert_eq!(device.submit(kernels, &[])?.value, 1);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`Lost`](::backend_api::ErrorKind::Lost), or a refusal by the system or the driver.
@@ -89,10 +176,31 @@ macro_rules! define_device_trait {
             ///
             /// Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported as
             /// done. Whoever cares for an outcome asks before ending the queue.
+            ///
+            /// ```
+            /// use backend_api::{Device, ErrorKind, Progress};
+            /// let device = backend_host::HostDevice::new(1 << 20)?;
+            /// let queue = device.create_queue()?;
+            /// let ticket = device.submit(queue, &[])?;
+            /// device.release_queue(queue);
+            /// assert_eq!(device.poll(ticket)?, Progress::Done);
+            /// assert_eq!(device.submit(queue, &[]).unwrap_err().kind(), ErrorKind::UnknownHandle);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             fn release_queue(&self, queue: ::backend_api::QueueId);
 
             /// Device memory of `bytes` bytes, with unspecified contents. More than the driver gives in one piece
             /// is put together from several pieces behind one [`BufferId`](::backend_api::BufferId).
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device, ErrorKind};
+            /// let device = backend_host::HostDevice::new(1000)?;
+            /// let buffer = device.allocate(600, Commit::Lazy)?;
+            /// let error = device.allocate(600, Commit::Lazy).unwrap_err();
+            /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+            /// assert_eq!((error.bytes(), error.available_bytes()), (Some(600), Some(400)));
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`OutOfMemory`](::backend_api::ErrorKind::OutOfMemory) with bytes asked and available,
@@ -105,9 +213,29 @@ macro_rules! define_device_trait {
 
             /// Gives device memory back. Blocks until submitted work that touches it is done or the device is lost.
             /// An unknown buffer is ignored.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device};
+            /// let device = backend_host::HostDevice::new(1000)?;
+            /// let buffer = device.allocate(600, Commit::Lazy)?;
+            /// device.release(buffer);
+            /// assert_eq!(device.memory()?.free_bytes, 1000);
+            /// device.release(buffer); // It is unknown by now, so nothing happens.
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             fn release(&self, buffer: ::backend_api::BufferId);
 
             /// Zeroed host memory that the device copies from and to, usable by all of its queues.
+            ///
+            /// ```
+            /// use backend_api::{Device, HostMemory};
+            /// let device = backend_host::HostDevice::new(1 << 20)?;
+            /// let host = device.allocate_host(4096, HostMemory::Pageable)?;
+            /// // SAFETY: the memory is new: no work in flight names it.
+            /// let bytes = unsafe { std::slice::from_raw_parts(host.address.as_ptr(), host.bytes) };
+            /// assert!(bytes.iter().all(|&byte| byte == 0));
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`PinRefused`](::backend_api::ErrorKind::PinRefused) for pinned memory beyond what the system
@@ -121,6 +249,22 @@ macro_rules! define_device_trait {
 
             /// Makes memory of the program known to the device, as pageable memory or, if `kind` asks for it, locked
             /// in place.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device, DeviceSpan, HostMemory, HostSpan, Transfer};
+            /// # let device = backend_host::HostDevice::new(1 << 20)?;
+            /// # let (queue, buffer) = (device.create_queue()?, device.allocate(5, Commit::Lazy)?);
+            /// let mut words = *b"there here ";
+            /// let address = std::ptr::NonNull::from(&mut words).cast();
+            /// // SAFETY: the array outlives the import, and is not touched before the copies are done.
+            /// let host = unsafe { device.import_host(address, words.len(), HostMemory::Pageable)? };
+            /// let (near, far) = (|at| HostSpan::new(host, at), DeviceSpan::new(buffer, 0));
+            /// device.submit(queue, &[Transfer::Upload { from: near(0), to: far, bytes: 5 }])?;
+            /// device.wait(device.submit(queue, &[Transfer::Download { from: far, to: near(6), bytes: 5 }])?)?;
+            /// device.release_host(host);
+            /// assert_eq!(&words, b"there there");
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`PinRefused`](::backend_api::ErrorKind::PinRefused),
@@ -138,12 +282,41 @@ macro_rules! define_device_trait {
 
             /// Gives host memory back, or forgets imported memory. Blocks until submitted work that touches it is
             /// done or the device is lost. An unknown piece is ignored.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device, DeviceSpan, ErrorKind, HostMemory, HostSpan, Transfer};
+            /// # let device = backend_host::HostDevice::new(1 << 20)?;
+            /// # let (queue, buffer) = (device.create_queue()?, device.allocate(5, Commit::Lazy)?);
+            /// let host = device.allocate_host(5, HostMemory::Pageable)?.id;
+            /// device.release_host(host);
+            /// let copy = Transfer::Upload { from: HostSpan::new(host, 0), to: DeviceSpan::new(buffer, 0), bytes: 5 };
+            /// assert_eq!(device.submit(queue, &[copy]).unwrap_err().kind(), ErrorKind::UnknownHandle);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             fn release_host(&self, host: ::backend_api::HostId);
 
             /// Starts copies; returns before they are done.
             ///
             /// The copies of one call may run in any order and at once; they must not write what another copy of the
             /// same call reads or writes. An empty slice gives a ticket for the work before it.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+            /// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+            /// host.write(0, b"left right ");
+            /// // Two copies in one call.
+            /// let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to: memory.at(to), bytes };
+            /// device.submit(queue.id(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
+            /// # let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 };
+            /// # device.wait(queue.submit(&[back])?)?;
+            /// # let mut device_memory = [0; 10];
+            /// # host.read(0, &mut device_memory);
+            /// assert_eq!(&device_memory, b"right left");
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`InvalidArgument`](::backend_api::ErrorKind::InvalidArgument) for a range outside of its memory,
@@ -158,6 +331,22 @@ macro_rules! define_device_trait {
 
             /// Starts to write a pattern; returns before it is done.
             ///
+            /// ```
+            /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+            /// let fill = Fill { to: memory.at(0), bytes: 5, pattern: b"ab" };
+            /// device.fill(queue.id(), &fill)?;
+            /// let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 5 };
+            /// device.wait(device.submit(queue.id(), &[back])?)?;
+            /// let mut bytes = [0; 5];
+            /// host.read(0, &mut bytes);
+            /// assert_eq!(&bytes, b"ababa");
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// As [`submit`](Self::submit); an empty or overlong pattern is an invalid argument.
             fn fill(
@@ -167,6 +356,25 @@ macro_rules! define_device_trait {
             ) -> ::backend_api::Result<::backend_api::Ticket>;
 
             /// Starts a search; returns before it is done.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Search};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+            /// # queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
+            /// // Device memory holds 1, 2, 3, 1, 2, 3, 1, 2, 3.
+            /// let elements = Elements { start: memory.at(0), count: 9, stride: 1 };
+            /// let host = HostBuffer::new(&device, Search::answer_bytes(2) as usize, HostMemory::Pageable)?;
+            /// let answer = host.at(0);
+            /// let search = Search { elements, field_offset: 0, value: &[2], limit: 2, count_all: true, answer };
+            /// device.wait(device.search(queue.id(), &search)?)?;
+            /// let mut words = [[0; 8]; 4];
+            /// host.read(0, words.as_flattened_mut());
+            /// // Three match, two are listed: those at 1 and 4.
+            /// assert_eq!(words.map(u64::from_ne_bytes), [3, 2, 1, 4]);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// As [`submit`](Self::submit); an empty or overlong value, or a field outside of its element, is an
@@ -179,6 +387,24 @@ macro_rules! define_device_trait {
 
             /// Starts to collect elements by index; returns before it is done.
             ///
+            /// ```
+            /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+            /// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
+            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+            /// // Device memory holds `aabbcc`; elements 2 and 0 of two bytes each are wanted.
+            /// host.write(0, [2_u64.to_ne_bytes(), 0_u64.to_ne_bytes()].as_flattened());
+            /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
+            /// let gather = Gather { elements, indices: host.at(0), count: 2, values: host.at(16) };
+            /// device.wait(device.gather(queue.id(), &gather)?)?;
+            /// let mut values = [0; 4];
+            /// host.read(16, &mut values);
+            /// assert_eq!(&values, b"ccaa");
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// As [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
             /// [`KernelFailed`](::backend_api::ErrorKind::KernelFailed); no memory outside of them is read.
@@ -189,6 +415,28 @@ macro_rules! define_device_trait {
             ) -> ::backend_api::Result<::backend_api::Ticket>;
 
             /// Starts to distribute elements by index; returns before it is done.
+            ///
+            /// ```
+            /// # use backend_api::{Commit, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+            /// use backend_api::{Device, Elements, Scatter};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+            /// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
+            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+            /// // Device memory holds `aabbcc`; elements 2 and 0 of two bytes each get new values.
+            /// host.write(0, [2_u64.to_ne_bytes(), 0_u64.to_ne_bytes()].as_flattened());
+            /// host.write(16, b"xxyy");
+            /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
+            /// let scatter = Scatter { elements, indices: host.at(0), count: 2, values: host.at(16) };
+            /// device.wait(device.scatter(queue.id(), &scatter)?)?;
+            /// # let back = Transfer::Download { from: memory.at(0), to: host.at(32), bytes: 6 };
+            /// # device.wait(queue.submit(&[back])?)?;
+            /// # let mut device_memory = [0; 6];
+            /// # host.read(32, &mut device_memory);
+            /// assert_eq!(&device_memory, b"yybbxx");
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// As [`gather`](Self::gather); no memory outside of the elements is written.
@@ -213,6 +461,16 @@ macro_rules! define_device_trait {
 
             /// Whether the work up to a ticket is done. Never blocks.
             ///
+            /// ```
+            /// use backend_api::{Device, ErrorKind, Progress, Ticket};
+            /// let device = backend_host::HostDevice::new(1 << 20)?;
+            /// let ticket = device.submit(device.create_queue()?, &[])?;
+            /// while device.poll(ticket)? == Progress::Pending {}
+            /// let future = Ticket { value: ticket.value + 1, ..ticket };
+            /// assert_eq!(device.poll(future).unwrap_err().kind(), ErrorKind::UnknownHandle);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// The error of the very call that gave the ticket, however often it is asked for and by however many, as
             /// long as its queue is not [ended](Self::release_queue);
@@ -225,6 +483,17 @@ macro_rules! define_device_trait {
 
             /// Blocks until the work up to a ticket is done: spins briefly, then yields, then sleeps.
             ///
+            /// ```
+            /// use backend_api::{Device, Progress};
+            /// let device = backend_host::HostDevice::new(1 << 20)?;
+            /// let queue = device.create_queue()?;
+            /// let (first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+            /// device.wait(second)?;
+            /// // What came before it in the queue is done, too.
+            /// assert_eq!(device.poll(first)?, Progress::Done);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// As [`poll`](Self::poll).
             fn wait(&self, ticket: ::backend_api::Ticket) -> ::backend_api::Result<()>;
@@ -232,10 +501,59 @@ macro_rules! define_device_trait {
             /// Wakes `waker` once, when a ticket is done or has failed; at once, before this returns, if that is so
             /// already or the ticket was never given. Never blocks. A waker may call the device: it runs while no lock
             /// is held.
+            ///
+            /// ```
+            /// # use std::{sync::Arc, task::{Context, Wake}, thread};
+            /// use std::{future::poll_fn, task::Poll};
+            /// use backend_api::{Device, Progress};
+            /// # struct Unpark(thread::Thread);
+            /// # impl Wake for Unpark {
+            /// #     fn wake(self: Arc<Self>) { self.0.unpark() }
+            /// # }
+            /// # fn block_on<T>(future: impl Future<Output = T>) -> T {
+            /// #     let waker = Arc::new(Unpark(thread::current())).into();
+            /// #     let (mut future, mut context) = (std::pin::pin!(future), Context::from_waker(&waker));
+            /// #     loop {
+            /// #         match future.as_mut().poll(&mut context) {
+            /// #             Poll::Ready(output) => break output,
+            /// #             Poll::Pending => thread::park(),
+            /// #         }
+            /// #     }
+            /// # }
+            /// # let device = backend_host::HostDevice::new(1 << 20)?;
+            /// # let ticket = device.submit(device.create_queue()?, &[])?;
+            /// // What `wait` is for a thread, for a task of any executor.
+            /// let done = poll_fn(|context| match device.poll(ticket) {
+            ///     Ok(Progress::Pending) => {
+            ///         device.wake(ticket, context.waker().clone());
+            ///         Poll::Pending
+            ///     }
+            ///     other => Poll::Ready(other),
+            /// });
+            /// assert_eq!(block_on(done)?, Progress::Done);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             fn wake(&self, ticket: ::backend_api::Ticket, waker: ::std::task::Waker);
 
             /// Work submitted to `queue` from now on starts after `ticket`, of whichever queue of this device, is
             /// done or has failed. Does not block the caller.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let memory = DeviceBuffer::new(&device, 64, Commit::Lazy)?;
+            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+            /// let (fills, copies) = (Queue::new(&device)?, Queue::new(&device)?);
+            /// let filled = fills.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[7] })?;
+            /// device.order_after(copies.id(), filled)?;
+            /// let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 64 };
+            /// device.wait(copies.submit(&[copy])?)?;
+            /// # let mut copied = [0; 64];
+            /// # host.read(0, &mut copied);
+            /// assert_eq!(copied, [7; 64]);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
             ///
             /// # Errors
             /// [`UnknownHandle`](::backend_api::ErrorKind::UnknownHandle),

@@ -6,9 +6,29 @@ use std::sync::Arc;
 use crate::DeviceInfo;
 
 /// A result of this crate.
+///
+/// ```
+/// use backend_api::{Device, Result};
+/// fn free_mebibytes(device: &impl Device) -> Result<u64> {
+///     Ok(device.memory()?.free_bytes >> 20)
+/// }
+/// assert_eq!(free_mebibytes(&backend_host::HostDevice::new(8 << 20)?)?, 8);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What kind of trouble it is: the only thing that paging logic reacts to.
+///
+/// ```
+/// use backend_api::{Commit, Device, ErrorKind};
+/// # let device = backend_host::HostDevice::new(1000)?;
+/// let buffer = match device.allocate(2000, Commit::Lazy) {
+///     Err(error) if error.kind() == ErrorKind::TooLarge => device.allocate(1000, Commit::Lazy)?,
+///     other => other?,
+/// };
+/// assert_eq!(device.memory()?.free_bytes, 0);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -55,6 +75,12 @@ impl fmt::Display for ErrorKind {
 }
 
 /// The driver's or system's own code for a failure.
+///
+/// ```
+/// use backend_api::{DriverCode, Error, ErrorKind};
+/// let error = Error::new(ErrorKind::OutOfMemory, "allocate").with_driver(2, "CUDA_ERROR_OUT_OF_MEMORY");
+/// assert_eq!(error.driver(), Some(&DriverCode { code: 2, name: "CUDA_ERROR_OUT_OF_MEMORY".into() }));
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DriverCode {
     /// The number, as the driver gave it.
@@ -89,6 +115,12 @@ pub struct Error(Arc<Context>);
 
 impl Error {
     /// An error of a kind, in an operation of the contract.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::Unsupported, "import_host");
+    /// assert_eq!(error.to_string(), "not supported in import_host");
+    /// ```
     #[must_use]
     pub fn new(kind: ErrorKind, operation: &'static str) -> Self {
         Self(Arc::new(Context {
@@ -109,6 +141,13 @@ impl Error {
     }
 
     /// Names the device.
+    ///
+    /// ```
+    /// use backend_api::{DeviceInfo, DeviceKind, Error, ErrorKind};
+    /// let info = DeviceInfo::new("cuda", "a card", DeviceKind::DiscreteGpu, "pci:0000:81:00.0");
+    /// let error = Error::new(ErrorKind::Lost, "submit").on(&info);
+    /// assert_eq!(error.to_string(), "device lost in submit on a card (cuda pci:0000:81:00.0)");
+    /// ```
     #[must_use]
     pub fn on(self, device: &DeviceInfo) -> Self {
         let name = device.to_string();
@@ -116,78 +155,172 @@ impl Error {
     }
 
     /// Adds a sentence for people.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::InvalidArgument, "gather").with_detail("stride is 0");
+    /// assert_eq!(error.to_string(), "invalid argument in gather: stride is 0");
+    /// ```
     #[must_use]
     pub fn with_detail(self, detail: impl Into<String>) -> Self {
         self.map(|c| c.detail = detail.into())
     }
 
     /// Adds how many bytes were asked for or moved.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::PinRefused, "allocate_host").with_bytes(4096);
+    /// assert_eq!(error.to_string(), "page-locking refused in allocate_host: 4096 bytes asked");
+    /// ```
     #[must_use]
     pub fn with_bytes(self, bytes: u64) -> Self {
         self.map(|c| c.bytes = Some(bytes))
     }
 
     /// Adds how many bytes were to be had.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::OutOfMemory, "allocate").with_bytes(800).with_available_bytes(500);
+    /// assert_eq!(error.to_string(), "out of memory in allocate: 800 bytes asked, 500 bytes available");
+    /// ```
     #[must_use]
     pub fn with_available_bytes(self, bytes: u64) -> Self {
         self.map(|c| c.available_bytes = Some(bytes))
     }
 
     /// Adds the byte offset at which it went wrong.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::CopyFailed, "submit").with_offset(1 << 20);
+    /// assert_eq!(error.to_string(), "copy failed in submit: at byte 1048576");
+    /// ```
     #[must_use]
     pub fn with_offset(self, offset: u64) -> Self {
         self.map(|c| c.offset = Some(offset))
     }
 
     /// Adds the driver's code and its name.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::Driver, "create_queue").with_driver(-6, "CL_OUT_OF_HOST_MEMORY");
+    /// assert_eq!(error.to_string(), "driver error in create_queue: CL_OUT_OF_HOST_MEMORY (-6)");
+    /// ```
     #[must_use]
     pub fn with_driver(self, code: i64, name: impl Into<String>) -> Self {
         self.map(|c| c.driver = Some(DriverCode { code, name: name.into() }))
     }
 
     /// What kind of trouble it is.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, ErrorKind};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let error = device.allocate(2000, Commit::Lazy).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::TooLarge);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
     /// The device, as [`DeviceInfo`] displays it; empty where no device is concerned.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let error = device.allocate(2000, Commit::Lazy).unwrap_err();
+    /// assert_eq!(error.device(), device.info().to_string());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn device(&self) -> &str {
         &self.0.device
     }
 
     /// The operation of the contract that failed.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let error = device.allocate(2000, Commit::Lazy).unwrap_err();
+    /// assert_eq!(error.operation(), "allocate");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn operation(&self) -> &'static str {
         self.0.operation
     }
 
     /// A sentence for people; may be empty.
+    ///
+    /// ```
+    /// use backend_api::{Device, QueueId};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let error = device.submit(QueueId::unique(), &[]).unwrap_err();
+    /// assert_eq!(error.detail(), "unknown queue");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn detail(&self) -> &str {
         &self.0.detail
     }
 
     /// How many bytes were asked for or moved, where that says something.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let error = device.allocate(2000, Commit::Lazy).unwrap_err();
+    /// assert_eq!(error.bytes(), Some(2000));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> Option<u64> {
         self.0.bytes
     }
 
     /// How many bytes were to be had, for the kinds that are about memory.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let error = device.allocate(2000, Commit::Lazy).unwrap_err();
+    /// assert_eq!(error.available_bytes(), Some(1000));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn available_bytes(&self) -> Option<u64> {
         self.0.available_bytes
     }
 
     /// The byte offset at which it went wrong, where there is one.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceSpan, Fill};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let (queue, buffer) = (device.create_queue()?, device.allocate(1000, Commit::Lazy)?);
+    /// let beyond = Fill { to: DeviceSpan::new(buffer, 999), bytes: 2, pattern: &[0] };
+    /// assert_eq!(device.fill(queue, &beyond).unwrap_err().offset(), Some(999));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn offset(&self) -> Option<u64> {
         self.0.offset
     }
 
     /// The driver's own code, where a driver was asked.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::Lost, "wait").with_driver(719, "CUDA_ERROR_LAUNCH_FAILED");
+    /// assert_eq!(error.driver().map(|driver| driver.code), Some(719));
+    /// assert_eq!(Error::new(ErrorKind::Lost, "wait").driver(), None);
+    /// ```
     #[must_use]
     pub fn driver(&self) -> Option<&DriverCode> {
         self.0.driver.as_ref()

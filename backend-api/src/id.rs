@@ -34,14 +34,40 @@ macro_rules! id {
 
 id! {
     /// Names an allocation of device memory.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, ErrorKind};
+    /// # let (device, other) = (backend_host::HostDevice::new(1000)?, backend_host::HostDevice::new(1000)?);
+    /// let buffer = device.allocate(600, Commit::Lazy)?;
+    /// other.release(buffer); // A name of another device's: nothing happens.
+    /// assert_eq!(device.memory()?.free_bytes, 400);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     BufferId
 }
 id! {
     /// Names a piece of host memory that a device can copy from and to.
+    ///
+    /// ```
+    /// use backend_api::{Device, HostId, HostMemory, HostSpan};
+    /// # let device = backend_host::HostDevice::new(1000)?;
+    /// let host: HostId = device.allocate_host(4096, HostMemory::Pageable)?.id;
+    /// let second_half = HostSpan::new(host, 2048);
+    /// assert_eq!(second_half.host, host);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     HostId
 }
 id! {
     /// Names an in-order queue of a device.
+    ///
+    /// ```
+    /// use backend_api::{Device, QueueId};
+    /// # let device = backend_host::HostDevice::new(1000)?;
+    /// let queue: QueueId = device.create_queue()?;
+    /// assert_eq!(device.submit(queue, &[])?.queue, queue);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     QueueId
 }
 

@@ -3,6 +3,15 @@
 use std::fmt;
 
 /// What sort of thing a device is.
+///
+/// ```
+/// use backend_api::{Device, DeviceKind};
+/// let device = backend_host::HostDevice::new(1 << 20)?;
+/// let spares_ram = matches!(device.info().kind, DeviceKind::DiscreteGpu | DeviceKind::File);
+/// assert!(!spares_ram);
+/// assert_eq!(DeviceKind::DiscreteGpu.to_string(), "discrete GPU");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -72,6 +81,14 @@ pub struct DeviceInfo {
 
 impl DeviceInfo {
     /// Facts with no memory, one copy engine and nothing else known; backends fill in the rest.
+    ///
+    /// ```
+    /// use backend_api::{DeviceInfo, DeviceKind};
+    /// let mut info = DeviceInfo::new("host", "RAM", DeviceKind::HostMemory, "host:0");
+    /// info.copy_engines = 4;
+    /// assert_eq!(info.to_string(), "RAM (host host:0)");
+    /// assert_eq!(info.total_bytes, 0);
+    /// ```
     #[must_use]
     pub fn new(backend: &str, name: &str, kind: DeviceKind, identity: &str) -> Self {
         Self {
@@ -90,6 +107,12 @@ impl DeviceInfo {
     }
 
     /// The same facts with `bytes` of memory, which the driver gives in one piece.
+    ///
+    /// ```
+    /// use backend_api::{DeviceInfo, DeviceKind};
+    /// let info = DeviceInfo::new("cuda", "a card", DeviceKind::DiscreteGpu, "cuda:0").with_total_bytes(8 << 30);
+    /// assert_eq!((info.total_bytes, info.largest_allocation_bytes), (8 << 30, 8 << 30));
+    /// ```
     #[must_use]
     pub fn with_total_bytes(mut self, bytes: u64) -> Self {
         self.total_bytes = bytes;
@@ -106,6 +129,15 @@ impl fmt::Display for DeviceInfo {
 }
 
 /// How much memory a device has, at the moment of asking.
+///
+/// ```
+/// use backend_api::{Commit, Device};
+/// let device = backend_host::HostDevice::new(1000)?;
+/// device.allocate(300, Commit::Lazy)?;
+/// let status = device.memory()?;
+/// assert_eq!((status.total_bytes, status.free_bytes, status.usable_bytes), (1000, 700, 700));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryStatus {

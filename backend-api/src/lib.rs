@@ -71,6 +71,10 @@
 //!     host.read(half, &mut back);
 //!     Ok(back)
 //! }
+//!
+//! let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+//! assert_eq!(there_and_back(&device, b"pages")?, b"pages");
+//! # Ok::<_, backend_api::Error>(())
 //! ```
 
 extern crate self as backend_api;

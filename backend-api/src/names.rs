@@ -17,6 +17,15 @@ pub type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
 
 /// The hasher of [`Names`]. Names are numbers that this process gives one after the other, so there is nothing to
 /// defend against, and one multiplication spreads them well enough.
+///
+/// ```
+/// use std::hash::{BuildHasher, BuildHasherDefault};
+/// use backend_api::{BufferId, NameHasher};
+/// let build = BuildHasherDefault::<NameHasher>::default();
+/// let (one, other) = (BufferId::unique(), BufferId::unique());
+/// assert_eq!(build.hash_one(one), build.hash_one(one));
+/// assert_ne!(build.hash_one(one), build.hash_one(other));
+/// ```
 #[derive(Clone, Copy, Debug, Default)]
 pub struct NameHasher(u64);
 

@@ -11,10 +11,14 @@ use crate::{
 /// A queue of a device; ended on drop, which blocks until its work is done.
 ///
 /// ```
-/// # fn f<D: backend_api::Device>(device: &std::sync::Arc<D>) -> backend_api::Result<()> {
-/// let queue = backend_api::Queue::new(device)?;
-/// device.wait(queue.submit(&[])?)
-/// # }
+/// use backend_api::{Device, Progress, Queue};
+/// # use std::sync::Arc;
+/// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let queue = Queue::new(&device)?;
+/// let ticket = queue.submit(&[])?;
+/// drop(queue);
+/// assert_eq!(device.poll(ticket)?, Progress::Done);
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct Queue<D: Device> {
@@ -25,6 +29,15 @@ pub struct Queue<D: Device> {
 impl<D: Device> Queue<D> {
     /// A new queue.
     ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::Queue;
+    /// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let (one, other) = (Queue::new(&device)?, Queue::new(&device)?);
+    /// assert_ne!(one.id(), other.id());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Device::create_queue`].
     pub fn new(device: &Arc<D>) -> Result<Self> {
@@ -32,18 +45,54 @@ impl<D: Device> Queue<D> {
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// use backend_api::Queue;
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = Queue::new(&device)?;
+    /// assert_eq!(queue.submit(&[])?.queue, queue.id());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.id
     }
 
     /// Its device.
+    ///
+    /// ```
+    /// use backend_api::{Device, Queue};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = Queue::new(&device)?;
+    /// let ticket = queue.submit(&[])?;
+    /// queue.device().wait(ticket)?;
+    /// assert!(Arc::ptr_eq(queue.device(), &device));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn device(&self) -> &Arc<D> {
         &self.device
     }
 
     /// [`Device::submit`] on this queue.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// host.write(0, b"away");
+    /// queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 4 }])?;
+    /// let back = Transfer::Download { from: memory.at(0), to: host.at(10), bytes: 4 };
+    /// device.wait(queue.submit(&[back])?)?;
+    /// let mut bytes = [0; 4];
+    /// host.read(10, &mut bytes);
+    /// assert_eq!(&bytes, b"away");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -53,6 +102,21 @@ impl<D: Device> Queue<D> {
 
     /// [`Device::fill`] on this queue.
     ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// queue.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[9] })?;
+    /// let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 64 };
+    /// device.wait(queue.submit(&[back])?)?;
+    /// let mut bytes = [0; 64];
+    /// host.read(0, &mut bytes);
+    /// assert_eq!(bytes, [9; 64]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn fill(&self, fill: &Fill<'_>) -> Result<Ticket> {
@@ -60,6 +124,24 @@ impl<D: Device> Queue<D> {
     }
 
     /// [`Device::search`] on this queue.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Search};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
+    /// // Device memory holds 1, 2, 3, 1, 2, 3, 1, 2, 3. A limit of 0 only counts.
+    /// let elements = Elements { start: memory.at(0), count: 9, stride: 1 };
+    /// let host = HostBuffer::new(&device, Search::answer_bytes(0) as usize, HostMemory::Pageable)?;
+    /// let answer = host.at(0);
+    /// let search = Search { elements, field_offset: 0, value: &[3], limit: 0, count_all: true, answer };
+    /// device.wait(queue.search(&search)?)?;
+    /// let mut matches = [0; 8];
+    /// host.read(0, &mut matches);
+    /// assert_eq!(u64::from_ne_bytes(matches), 3);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -69,6 +151,24 @@ impl<D: Device> Queue<D> {
 
     /// [`Device::gather`] on this queue.
     ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// // Device memory holds `aabbcc`.
+    /// host.write(0, &1_u64.to_ne_bytes());
+    /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
+    /// let gather = Gather { elements, indices: host.at(0), count: 1, values: host.at(8) };
+    /// device.wait(queue.gather(&gather)?)?;
+    /// let mut value = [0; 2];
+    /// host.read(8, &mut value);
+    /// assert_eq!(&value, b"bb");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn gather(&self, gather: &Gather) -> Result<Ticket> {
@@ -76,6 +176,27 @@ impl<D: Device> Queue<D> {
     }
 
     /// [`Device::scatter`] on this queue.
+    ///
+    /// ```
+    /// # use backend_api::{Commit, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+    /// use backend_api::{Device, Elements, Scatter};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// // Device memory holds `aabbcc`.
+    /// host.write(0, &1_u64.to_ne_bytes());
+    /// host.write(8, b"xx");
+    /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
+    /// queue.scatter(&Scatter { elements, indices: host.at(0), count: 1, values: host.at(8) })?;
+    /// # let back = Transfer::Download { from: memory.at(0), to: host.at(16), bytes: 6 };
+    /// # device.wait(queue.submit(&[back])?)?;
+    /// # let mut device_memory = [0; 6];
+    /// # host.read(16, &mut device_memory);
+    /// assert_eq!(&device_memory, b"aaxxcc");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As there.
@@ -93,6 +214,18 @@ impl<D: Device> Queue<D> {
 
     /// [`Device::order_after`] on this queue.
     ///
+    /// ```
+    /// use backend_api::{Device, Progress, Queue};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let (first, second) = (Queue::new(&device)?, Queue::new(&device)?);
+    /// let before = first.submit(&[])?;
+    /// second.order_after(before)?;
+    /// device.wait(second.submit(&[])?)?;
+    /// assert_eq!(device.poll(before)?, Progress::Done);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn order_after(&self, ticket: Ticket) -> Result<()> {
@@ -109,10 +242,14 @@ impl<D: Device> Drop for Queue<D> {
 /// Device memory; given back on drop, which blocks until work in flight has left it.
 ///
 /// ```
-/// # fn f<D: backend_api::Device>(device: &std::sync::Arc<D>) -> backend_api::Result<()> {
-/// let memory = backend_api::DeviceBuffer::new(device, 1 << 20, backend_api::Commit::Proven)?;
-/// assert_eq!(memory.bytes(), 1 << 20);
-/// # Ok(()) }
+/// use backend_api::{Commit, Device, DeviceBuffer};
+/// # use std::sync::Arc;
+/// let device = Arc::new(backend_host::HostDevice::new(1000)?);
+/// let memory = DeviceBuffer::new(&device, 600, Commit::Proven)?;
+/// assert!(DeviceBuffer::new(&device, 600, Commit::Proven).is_err(), "there is not enough for two");
+/// drop(memory);
+/// assert!(DeviceBuffer::new(&device, 600, Commit::Proven).is_ok());
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct DeviceBuffer<D: Device> {
@@ -124,6 +261,17 @@ pub struct DeviceBuffer<D: Device> {
 impl<D: Device> DeviceBuffer<D> {
     /// New device memory, with unspecified contents.
     ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer};
+    /// # use std::sync::Arc;
+    /// let device = Arc::new(backend_host::HostDevice::new(1000)?);
+    /// let memory = DeviceBuffer::new(&device, 600, Commit::Lazy)?;
+    /// assert_eq!(device.memory()?.free_bytes, 400);
+    /// drop(memory);
+    /// assert_eq!(device.memory()?.free_bytes, 1000);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Device::allocate`].
     pub fn new(device: &Arc<D>, bytes: u64, commit: Commit) -> Result<Self> {
@@ -131,18 +279,51 @@ impl<D: Device> DeviceBuffer<D> {
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// use backend_api::{Commit, DeviceBuffer, DeviceSpan};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
+    /// assert_eq!(DeviceSpan::new(memory.id(), 10), memory.at(10));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> BufferId {
         self.id
     }
 
     /// Its length in bytes.
+    ///
+    /// ```
+    /// use backend_api::{Commit, DeviceBuffer, Fill, Queue};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let queue = Queue::new(&device)?;
+    /// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
+    /// assert_eq!(memory.bytes(), 100);
+    /// queue.fill(&Fill { to: memory.at(0), bytes: memory.bytes(), pattern: &[0] })?;
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.bytes
     }
 
     /// The place `offset` bytes into it.
+    ///
+    /// ```
+    /// use backend_api::{Commit, DeviceBuffer, ErrorKind, Fill, Queue};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let queue = Queue::new(&device)?;
+    /// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
+    /// let fill = |offset| Fill { to: memory.at(offset), bytes: 10, pattern: &[1] };
+    /// assert!(queue.fill(&fill(90)).is_ok());
+    /// // The place may be anywhere; whether it is inside is checked when it is used.
+    /// assert_eq!(queue.fill(&fill(91)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan {
         DeviceSpan::new(self.id, offset)
@@ -158,13 +339,15 @@ impl<D: Device> Drop for DeviceBuffer<D> {
 /// Host memory that a device copies from and to; given back on drop, which blocks until work in flight has left it.
 ///
 /// ```
-/// # fn f<D: backend_api::Device>(device: &std::sync::Arc<D>) -> backend_api::Result<()> {
-/// let host = backend_api::HostBuffer::new(device, 100, backend_api::HostMemory::Pageable)?;
+/// use backend_api::{HostBuffer, HostMemory};
+/// # use std::sync::Arc;
+/// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
 /// host.write(10, b"abc");
 /// let mut back = [0; 3];
 /// host.read(10, &mut back);
 /// assert_eq!(&back, b"abc");
-/// # Ok(()) }
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
 pub struct HostBuffer<D: Device> {
@@ -175,6 +358,17 @@ pub struct HostBuffer<D: Device> {
 impl<D: Device> HostBuffer<D> {
     /// New zeroed host memory of exactly this kind.
     ///
+    /// ```
+    /// use backend_api::{HostBuffer, HostMemory};
+    /// # use std::sync::Arc;
+    /// let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let host = HostBuffer::new(&device, 3, HostMemory::Pageable)?;
+    /// let mut bytes = [1; 3];
+    /// host.read(0, &mut bytes);
+    /// assert_eq!(bytes, [0; 3]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
@@ -182,36 +376,101 @@ impl<D: Device> HostBuffer<D> {
     }
 
     /// Its name.
+    ///
+    /// ```
+    /// use backend_api::{HostBuffer, HostMemory, HostSpan};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
+    /// assert_eq!(HostSpan::new(host.id(), 10), host.at(10));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn id(&self) -> HostId {
         self.allocation.id
     }
 
     /// Its length in bytes.
+    ///
+    /// ```
+    /// use backend_api::{HostBuffer, HostMemory};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
+    /// assert_eq!(host.bytes(), 100);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.allocation.bytes
     }
 
     /// Whether it is page-locked or pageable.
+    ///
+    /// ```
+    /// use backend_api::{HostBuffer, HostMemory};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
+    /// assert_eq!(host.kind(), HostMemory::Pageable);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn kind(&self) -> HostMemory {
         self.allocation.kind
     }
 
     /// The place `offset` bytes into it.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// let host = HostBuffer::new(&device, 20, HostMemory::Pageable)?;
+    /// host.write(0, b"0123456789");
+    /// queue.submit(&[Transfer::Upload { from: host.at(4), to: memory.at(0), bytes: 2 }])?;
+    /// device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(10), bytes: 2 }])?)?;
+    /// let mut bytes = [0; 2];
+    /// host.read(10, &mut bytes);
+    /// assert_eq!(&bytes, b"45");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan {
         HostSpan::new(self.allocation.id, offset)
     }
 
     /// Its first byte. Reaching through it needs care: see the section on races in the [crate's documentation](crate).
+    ///
+    /// ```
+    /// use backend_api::{HostBuffer, HostMemory};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
+    /// host.write(0, &[5]);
+    /// // SAFETY: no work in flight touches the buffer, and the byte is inside of it.
+    /// assert_eq!(unsafe { host.address().read() }, 5);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
         self.allocation.address
     }
 
     /// Copies bytes out, tolerating work in flight that writes to them.
+    ///
+    /// ```
+    /// use backend_api::{HostBuffer, HostMemory};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
+    /// host.write(97, b"end");
+    /// let mut bytes = [0; 4];
+    /// host.read(96, &mut bytes);
+    /// assert_eq!(&bytes, b"\0end");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range leaves the memory.
@@ -223,6 +482,19 @@ impl<D: Device> HostBuffer<D> {
     }
 
     /// Copies bytes in, tolerating work in flight that reads or writes them.
+    ///
+    /// ```
+    /// use backend_api::{HostBuffer, HostMemory};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
+    /// host.write(0, b"abc");
+    /// host.write(1, b"x");
+    /// let mut bytes = [0; 3];
+    /// host.read(0, &mut bytes);
+    /// assert_eq!(&bytes, b"axc");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Panics
     /// If the range leaves the memory.

@@ -6,6 +6,13 @@
 use crate::{BufferId, HostId};
 
 /// A place in device memory.
+///
+/// ```
+/// use backend_api::{BufferId, DeviceSpan};
+/// let start = DeviceSpan { buffer: BufferId::unique(), offset: 4096 };
+/// let next = DeviceSpan { offset: start.offset + 4096, ..start };
+/// assert_eq!(next, DeviceSpan::new(start.buffer, 8192));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceSpan {
     /// The allocation.
@@ -16,6 +23,12 @@ pub struct DeviceSpan {
 
 impl DeviceSpan {
     /// The place `offset` bytes into `buffer`.
+    ///
+    /// ```
+    /// use backend_api::{BufferId, DeviceSpan};
+    /// let buffer = BufferId::unique();
+    /// assert_eq!(DeviceSpan::new(buffer, 100), DeviceSpan { buffer, offset: 100 });
+    /// ```
     #[must_use]
     pub fn new(buffer: BufferId, offset: u64) -> Self {
         Self { buffer, offset }
@@ -23,6 +36,13 @@ impl DeviceSpan {
 }
 
 /// A place in host memory that the device knows.
+///
+/// ```
+/// use backend_api::{HostId, HostSpan};
+/// let start = HostSpan { host: HostId::unique(), offset: 4096 };
+/// let next = HostSpan { offset: start.offset + 4096, ..start };
+/// assert_eq!(next, HostSpan::new(start.host, 8192));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HostSpan {
     /// The piece of host memory.
@@ -33,6 +53,12 @@ pub struct HostSpan {
 
 impl HostSpan {
     /// The place `offset` bytes into `host`.
+    ///
+    /// ```
+    /// use backend_api::{HostId, HostSpan};
+    /// let host = HostId::unique();
+    /// assert_eq!(HostSpan::new(host, 100), HostSpan { host, offset: 100 });
+    /// ```
     #[must_use]
     pub fn new(host: HostId, offset: u64) -> Self {
         Self { host, offset }
@@ -40,6 +66,23 @@ impl HostSpan {
 }
 
 /// One copy of `bytes` bytes.
+///
+/// ```
+/// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// host.write(0, b"one");
+/// let (here, there) = (host.at(8), memory.at(32));
+/// queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 3 }])?;
+/// queue.submit(&[Transfer::Internal { from: memory.at(0), to: there, bytes: 3 }])?;
+/// device.wait(queue.submit(&[Transfer::Download { from: there, to: here, bytes: 3 }])?)?;
+/// let mut bytes = [0; 3];
+/// host.read(8, &mut bytes);
+/// assert_eq!(&bytes, b"one");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Transfer {
     /// Host to device.
@@ -73,6 +116,13 @@ pub enum Transfer {
 
 impl Transfer {
     /// How many bytes it moves.
+    ///
+    /// ```
+    /// use backend_api::{BufferId, DeviceSpan, HostId, HostSpan, Transfer};
+    /// let (from, to) = (HostSpan::new(HostId::unique(), 0), DeviceSpan::new(BufferId::unique(), 0));
+    /// let batch = [Transfer::Upload { from, to, bytes: 100 }; 3];
+    /// assert_eq!(batch.iter().map(Transfer::bytes).sum::<u64>(), 300);
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match *self {
@@ -84,6 +134,20 @@ impl Transfer {
 /// `count` elements of `stride` bytes each, one after the other, starting at a place in device memory.
 ///
 /// Element `i` begins `i * stride` bytes after [`start`](Self::start).
+///
+/// ```
+/// use backend_api::{BufferId, DeviceSpan, Elements, Extents, HostId};
+/// # struct One(BufferId);
+/// # impl Extents for One {
+/// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+/// #     fn host_bytes(&self, _: HostId) -> Option<u64> { None }
+/// # }
+/// # let memory = One(BufferId::unique());
+/// // Eight structures of twelve bytes, after a header of four.
+/// let elements = Elements { start: DeviceSpan::new(memory.0, 4), count: 8, stride: 12 };
+/// assert_eq!(memory.check_elements("search", &elements)?, 96);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Elements {
     /// Where element 0 begins.
@@ -95,6 +159,22 @@ pub struct Elements {
 }
 
 /// Writes one pattern again and again.
+///
+/// ```
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// // Whole and cut-off copies of a number of four bytes.
+/// queue.fill(&Fill { to: memory.at(0), bytes: 10, pattern: &[1, 2, 3, 4] })?;
+/// # let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 };
+/// # device.wait(queue.submit(&[back])?)?;
+/// # let mut device_memory = [0; 10];
+/// # host.read(0, &mut device_memory);
+/// assert_eq!(device_memory, [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Fill<'a> {
     /// Where the first copy of the pattern goes.
@@ -119,6 +199,24 @@ impl Fill<'_> {
 /// | 0..8 | how many elements match; with [`count_all`](Self::count_all) off, at least the number listed |
 /// | 8..16 | how many indices are listed: the smaller of `limit` and the number of matches |
 /// | 16.. | the indices of the first matches, ascending |
+///
+/// ```
+/// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Search};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+/// # queue.fill(&Fill { to: memory.at(0), bytes: 20, pattern: &[1, 0, 7, 0, 2, 0, 8, 0] })?;
+/// // Device memory holds pairs of 16-bit numbers: (1, 7), (2, 8), (1, 7), …
+/// let elements = Elements { start: memory.at(0), count: 5, stride: 4 };
+/// let host = HostBuffer::new(&device, Search::answer_bytes(9) as usize, HostMemory::Pageable)?;
+/// let (value, answer) = (&8_u16.to_le_bytes(), host.at(0));
+/// let second_is_8 = Search { elements, field_offset: 2, value, limit: 9, count_all: true, answer };
+/// device.wait(queue.search(&second_is_8)?)?;
+/// let mut words = [[0; 8]; 4];
+/// host.read(0, words.as_flattened_mut());
+/// assert_eq!(words.map(u64::from_ne_bytes), [2, 2, 1, 3]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
     /// What is searched.
@@ -154,6 +252,24 @@ impl Search<'_> {
 }
 
 /// Collects elements by index: `values[k] = elements[indices[k]]`.
+///
+/// ```
+/// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+/// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
+/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// // Device memory holds `aabbcc`. An element can be asked for any number of times.
+/// host.write(0, [1_u64, 1, 2].map(u64::to_ne_bytes).as_flattened());
+/// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
+/// let gather = Gather { elements, indices: host.at(0), count: 3, values: host.at(24) };
+/// device.wait(queue.gather(&gather)?)?;
+/// let mut values = [0; 6];
+/// host.read(24, &mut values);
+/// assert_eq!(&values, b"bbbbcc");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Gather {
     /// What is collected from; an element's `stride` bytes are moved whole.
@@ -168,6 +284,23 @@ pub struct Gather {
 }
 
 /// Distributes elements by index: `elements[indices[k]] = values[k]`.
+///
+/// ```
+/// # use backend_api::{Commit, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_api::{Device, Elements, ErrorKind, Scatter};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// // Three elements; number 3 is outside.
+/// host.write(0, [0_u64, 3].map(u64::to_ne_bytes).as_flattened());
+/// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
+/// let scatter = |count| Scatter { elements, indices: host.at(0), count, values: host.at(16) };
+/// device.wait(queue.scatter(&scatter(1))?)?;
+/// let failed = queue.scatter(&scatter(2))?;
+/// assert_eq!(device.wait(failed).unwrap_err().kind(), ErrorKind::KernelFailed);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Scatter {
     /// What is written to; an element's `stride` bytes are moved whole.

@@ -54,6 +54,13 @@ struct State {
 
 impl Timeline {
     /// The empty history of `queue`.
+    ///
+    /// ```
+    /// use backend_api::{QueueId, Timeline};
+    /// let timeline = Timeline::new(QueueId::unique());
+    /// assert_eq!(timeline.begin()?.value, 1);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn new(queue: QueueId) -> Self {
         Self {
@@ -66,12 +73,27 @@ impl Timeline {
     }
 
     /// The queue whose history this is.
+    ///
+    /// ```
+    /// use backend_api::{QueueId, Timeline};
+    /// let queue = QueueId::unique();
+    /// assert_eq!(Timeline::new(queue).queue(), queue);
+    /// ```
     #[must_use]
     pub fn queue(&self) -> QueueId {
         self.queue
     }
 
     /// The newest ticket, for whatever was submitted so far; value 0 before the first.
+    ///
+    /// ```
+    /// use backend_api::{QueueId, Timeline};
+    /// let timeline = Timeline::new(QueueId::unique());
+    /// assert_eq!(timeline.newest().value, 0);
+    /// let ticket = timeline.begin()?;
+    /// assert_eq!(timeline.newest(), ticket);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn newest(&self) -> Ticket {
         Ticket { queue: self.queue, value: self.submitted.load(Ordering::Acquire) }
@@ -79,6 +101,15 @@ impl Timeline {
 
     /// Gives the next ticket. The caller submits the work in the order of the tickets, so it calls this under the
     /// lock that orders its submissions.
+    ///
+    /// ```
+    /// use backend_api::{QueueId, Timeline};
+    /// let timeline = Timeline::new(QueueId::unique());
+    /// let (first, second) = (timeline.begin()?, timeline.begin()?);
+    /// assert_eq!((first.value, second.value), (1, 2));
+    /// assert_eq!(first.queue, timeline.queue());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] after [`lose`](Self::lose).
@@ -94,6 +125,17 @@ impl Timeline {
     ///
     /// A value that is not newer than what is done already is ignored: after [`lose`](Self::lose) a worker may still
     /// come with one.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind, Progress, QueueId, Timeline};
+    /// let timeline = Timeline::new(QueueId::unique());
+    /// let (copy, kernel) = (timeline.begin()?, timeline.begin()?);
+    /// timeline.complete(copy.value, Ok(()));
+    /// timeline.complete(kernel.value, Err(Error::new(ErrorKind::KernelFailed, "search")));
+    /// assert_eq!(timeline.poll(copy.value)?, Progress::Done);
+    /// assert_eq!(timeline.poll(kernel.value).unwrap_err().kind(), ErrorKind::KernelFailed);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn complete(&self, value: u64, outcome: Result<()>) {
         let mut state = self.state.lock();
         if value <= self.completed.load(Ordering::Relaxed) {
@@ -108,6 +150,16 @@ impl Timeline {
     /// Declares the queue lost: everything pending fails with `error`, and nothing more can be begun.
     ///
     /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind, QueueId, Timeline};
+    /// let timeline = Timeline::new(QueueId::unique());
+    /// let ticket = timeline.begin()?;
+    /// timeline.lose(Error::new(ErrorKind::Lost, "submit"));
+    /// assert_eq!(timeline.wait(ticket.value).unwrap_err().kind(), ErrorKind::Lost);
+    /// assert_eq!(timeline.begin().unwrap_err().kind(), ErrorKind::Lost);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn lose(&self, error: Error) {
         let mut state = self.state.lock();
         if state.lost.is_some() {
@@ -158,6 +210,16 @@ impl Timeline {
 
     /// Whether everything up to `value` is done.
     ///
+    /// ```
+    /// use backend_api::{Progress, QueueId, Timeline};
+    /// let timeline = Timeline::new(QueueId::unique());
+    /// let ticket = timeline.begin()?;
+    /// assert_eq!(timeline.poll(ticket.value)?, Progress::Pending);
+    /// timeline.complete(ticket.value, Ok(()));
+    /// assert_eq!(timeline.poll(ticket.value)?, Progress::Done);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`Device::poll`](crate::Device::poll).
     pub fn poll(&self, value: u64) -> Result<Progress> {
@@ -169,6 +231,18 @@ impl Timeline {
     }
 
     /// Blocks until everything up to `value` is done.
+    ///
+    /// ```
+    /// use backend_api::{QueueId, Timeline};
+    /// let timeline = Timeline::new(QueueId::unique());
+    /// let ticket = timeline.begin()?;
+    /// std::thread::scope(|threads| {
+    ///     threads.spawn(|| timeline.complete(ticket.value, Ok(())));
+    ///     timeline.wait(ticket.value)
+    /// })?;
+    /// assert!(timeline.wait(2).is_err(), "nothing was submitted under this number");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`Device::poll`](crate::Device::poll).
@@ -196,6 +270,24 @@ impl Timeline {
     }
 
     /// Wakes `waker` once when `value` is done or has failed, at once if it is.
+    ///
+    /// ```
+    /// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
+    /// use backend_api::{QueueId, Timeline};
+    /// # struct Flag(AtomicBool);
+    /// # impl std::task::Wake for Flag {
+    /// #     fn wake(self: std::sync::Arc<Self>) { self.0.store(true, SeqCst) }
+    /// # }
+    /// # let woken = std::sync::Arc::new(Flag(AtomicBool::new(false)));
+    /// # let waker = std::task::Waker::from(woken.clone());
+    /// let timeline = Timeline::new(QueueId::unique());
+    /// let ticket = timeline.begin()?;
+    /// timeline.wake(ticket.value, waker);
+    /// assert!(!woken.0.load(SeqCst));
+    /// timeline.complete(ticket.value, Ok(()));
+    /// assert!(woken.0.load(SeqCst));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn wake(&self, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.completed.load(Ordering::Relaxed) >= value || value > self.submitted.load(Ordering::Relaxed) {

@@ -27,12 +27,56 @@ use crate::{
 /// ```
 pub trait Extents {
     /// The length of a buffer, if it is known here.
+    ///
+    /// ```
+    /// use backend_api::{Extents};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// // A backend with one buffer of 100 bytes.
+    /// assert_eq!(memory.device_bytes(memory.0), Some(100));
+    /// assert_eq!(memory.device_bytes(BufferId::unique()), None);
+    /// ```
     fn device_bytes(&self, buffer: BufferId) -> Option<u64>;
 
     /// The length of a piece of host memory, if it is known here.
+    ///
+    /// ```
+    /// use backend_api::{Extents};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// // A backend with one piece of host memory of 64 bytes.
+    /// assert_eq!(memory.host_bytes(memory.1), Some(64));
+    /// assert_eq!(memory.host_bytes(HostId::unique()), None);
+    /// ```
     fn host_bytes(&self, host: HostId) -> Option<u64>;
 
     /// Checks `bytes` bytes of device memory.
+    ///
+    /// ```
+    /// use backend_api::{DeviceSpan, ErrorKind, Extents};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// // The buffer has 100 bytes.
+    /// let at = |offset| DeviceSpan::new(memory.0, offset);
+    /// assert!(memory.check_device("fill", at(90), 10).is_ok());
+    /// let error = memory.check_device("fill", at(90), 11).unwrap_err();
+    /// assert_eq!((error.kind(), error.operation()), (ErrorKind::InvalidArgument, "fill"));
+    /// ```
     ///
     /// # Errors
     /// Unknown buffer, or a range that ends beyond it.
@@ -45,6 +89,21 @@ pub trait Extents {
 
     /// Checks `bytes` bytes of host memory.
     ///
+    /// ```
+    /// use backend_api::{ErrorKind, Extents, HostSpan};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// // The piece of host memory has 64 bytes.
+    /// assert!(memory.check_host("submit", HostSpan::new(memory.1, 0), 64).is_ok());
+    /// let stranger = HostSpan::new(HostId::unique(), 0);
+    /// assert_eq!(memory.check_host("submit", stranger, 1).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    /// ```
+    ///
     /// # Errors
     /// Unknown host memory, or a range that ends beyond it.
     fn check_host(&self, operation: &'static str, at: HostSpan, bytes: u64) -> Result<()> {
@@ -55,6 +114,21 @@ pub trait Extents {
     }
 
     /// Checks one copy.
+    ///
+    /// ```
+    /// use backend_api::{DeviceSpan, Extents, Transfer};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// let at = |offset| DeviceSpan::new(memory.0, offset);
+    /// let copy = |from, to| Transfer::Internal { from: at(from), to: at(to), bytes: 50 };
+    /// assert!(memory.check_transfer(&copy(0, 50)).is_ok());
+    /// assert_eq!(memory.check_transfer(&copy(0, 49)).unwrap_err().detail(), "source and target overlap");
+    /// ```
     ///
     /// # Errors
     /// Unknown memory, a range outside of its memory, or an internal copy onto itself.
@@ -85,6 +159,22 @@ pub trait Extents {
 
     /// Checks a row of elements; returns its length in bytes.
     ///
+    /// ```
+    /// use backend_api::{DeviceSpan, Elements, Extents};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// // The buffer has 100 bytes.
+    /// let row = |count| Elements { start: DeviceSpan::new(memory.0, 0), count, stride: 30 };
+    /// assert_eq!(memory.check_elements("gather", &row(3))?, 90);
+    /// assert!(memory.check_elements("gather", &row(4)).is_err());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// Stride 0, a length that overflows, unknown memory, a range outside of it.
     fn check_elements(&self, operation: &'static str, elements: &Elements) -> Result<u64> {
@@ -102,6 +192,20 @@ pub trait Extents {
 
     /// Checks a fill.
     ///
+    /// ```
+    /// use backend_api::{DeviceSpan, Extents, Fill};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// let fill = |pattern| Fill { to: DeviceSpan::new(memory.0, 0), bytes: 100, pattern };
+    /// assert!(memory.check_fill(&fill(&[1, 2, 3])).is_ok());
+    /// assert!(memory.check_fill(&fill(&[])).is_err());
+    /// ```
+    ///
     /// # Errors
     /// A pattern of no or too many bytes, unknown memory, a range outside of it.
     fn check_fill(&self, fill: &Fill<'_>) -> Result<()> {
@@ -111,6 +215,23 @@ pub trait Extents {
     }
 
     /// Checks a search.
+    ///
+    /// ```
+    /// use backend_api::{DeviceSpan, Elements, Extents, HostSpan, Search};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// let elements = Elements { start: DeviceSpan::new(memory.0, 0), count: 10, stride: 4 };
+    /// let answer = HostSpan::new(memory.1, 0);
+    /// let value = &[1, 2];
+    /// let search = |field_offset| Search { elements, field_offset, value, limit: 6, count_all: false, answer };
+    /// assert!(memory.check_search(&search(2)).is_ok());
+    /// assert!(memory.check_search(&search(3)).is_err(), "the field would leave its element");
+    /// ```
     ///
     /// # Errors
     /// A value of no or too many bytes, a field outside of its element, an answer that is not aligned or has no room,
@@ -133,6 +254,22 @@ pub trait Extents {
 
     /// Checks a gather.
     ///
+    /// ```
+    /// use backend_api::{DeviceSpan, Elements, Extents, Gather, HostSpan};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// let elements = Elements { start: DeviceSpan::new(memory.0, 0), count: 10, stride: 4 };
+    /// let host = |offset| HostSpan::new(memory.1, offset);
+    /// let gather = |at| Gather { elements, indices: host(at), count: 4, values: host(40) };
+    /// assert!(memory.check_gather(&gather(0)).is_ok());
+    /// assert!(memory.check_gather(&gather(4)).is_err(), "indices start at a multiple of 8");
+    /// ```
+    ///
     /// # Errors
     /// Indices that are not aligned, sizes that overflow, unknown memory, a range outside of it.
     fn check_gather(&self, gather: &Gather) -> Result<()> {
@@ -140,6 +277,22 @@ pub trait Extents {
     }
 
     /// Checks a scatter.
+    ///
+    /// ```
+    /// use backend_api::{DeviceSpan, Elements, Extents, HostSpan, Scatter};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// let elements = Elements { start: DeviceSpan::new(memory.0, 0), count: 10, stride: 4 };
+    /// let host = |offset| HostSpan::new(memory.1, offset);
+    /// let scatter = |count| Scatter { elements, indices: host(0), count, values: host(40) };
+    /// assert!(memory.check_scatter(&scatter(5)).is_ok());
+    /// assert!(memory.check_scatter(&scatter(7)).is_err(), "there are not that many values");
+    /// ```
     ///
     /// # Errors
     /// As [`check_gather`](Self::check_gather).

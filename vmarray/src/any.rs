@@ -4,7 +4,8 @@ use backend_api::Device;
 use enum_dispatch::enum_dispatch;
 
 /// The definition of [`Device`] once more, for `enum_dispatch` to read; the implementation it generates is for the real
-/// trait.
+/// trait. Examples in its documentation are run in their own crate, and not once more here.
+#[cfg(not(doctest))]
 mod shape {
     use enum_dispatch::enum_dispatch;
 

@@ -9,6 +9,17 @@ use crate::{Commit, Device, DeviceBuffer, ErrorKind, HostBuffer, HostMemory, Que
 use super::Limits;
 
 /// A device under check, with the limits of the check.
+///
+/// ```
+/// # use std::sync::Arc;
+/// use backend_api::{Device, conformance::{Context, Limits, reference::ReferenceDevice}};
+/// // A check is a function of a context.
+/// fn a_queue_can_be_had<D: Device>(context: &Context<'_, D>) {
+///     assert!(context.device().create_queue().is_ok());
+/// }
+/// # let device = Arc::new(ReferenceDevice::new(64 << 20));
+/// a_queue_can_be_had(&Context::new(&device, Limits::default()));
+/// ```
 #[derive(Debug)]
 pub struct Context<'a, D: Device> {
     device: &'a Arc<D>,
@@ -18,18 +29,42 @@ pub struct Context<'a, D: Device> {
 
 impl<'a, D: Device> Context<'a, D> {
     /// The context of one run of one check.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
+    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
+    /// let context = Context::new(&device, Limits::default());
+    /// assert_eq!(context.limits(), Limits::default());
+    /// ```
     #[must_use]
     pub fn new(device: &'a Arc<D>, limits: Limits) -> Self {
         Self { device, limits, skipped: RefCell::new(None) }
     }
 
     /// The device.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
+    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
+    /// let context = Context::new(&device, Limits::default());
+    /// assert!(Arc::ptr_eq(context.device(), &device));
+    /// ```
     #[must_use]
     pub fn device(&self) -> &'a Arc<D> {
         self.device
     }
 
     /// The limits, with no more memory than the device has, and at least [`Limits::LEAST_BYTES`].
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
+    /// let device = Arc::new(ReferenceDevice::new(20 << 20));
+    /// let context = Context::new(&device, Limits::default().with_bytes(32 << 20));
+    /// assert_eq!(context.limits().bytes, 20 << 20);
+    /// ```
     #[must_use]
     pub fn limits(&self) -> Limits {
         let bytes = self.limits.bytes.min(self.device.info().total_bytes);
@@ -37,11 +72,31 @@ impl<'a, D: Device> Context<'a, D> {
     }
 
     /// Notes that the check, or a part of it, cannot be made on this device. The first reason counts.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
+    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
+    /// let context = Context::new(&device, Limits::default());
+    /// context.skip("it has no second piece of memory");
+    /// context.skip("another reason");
+    /// assert_eq!(context.skipped().unwrap(), "it has no second piece of memory");
+    /// ```
     pub fn skip(&self, why: impl Into<String>) {
         self.skipped.borrow_mut().get_or_insert_with(|| why.into());
     }
 
     /// Why the check could not be made, if it could not.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
+    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
+    /// let context = Context::new(&device, Limits::default());
+    /// assert_eq!(context.skipped(), None);
+    /// context.skip("the device cannot lock pages");
+    /// assert_eq!(context.skipped().unwrap(), "the device cannot lock pages");
+    /// ```
     #[must_use]
     pub fn skipped(&self) -> Option<String> {
         self.skipped.borrow().clone()

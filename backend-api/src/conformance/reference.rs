@@ -10,6 +10,12 @@ pub use compute::compute;
 pub use device::ReferenceDevice;
 
 /// What a search finds.
+///
+/// ```
+/// use backend_api::conformance::reference::{Found, search};
+/// let found = search(b"abcabc", 1, 0, b"c", 1);
+/// assert_eq!(found, Found { total: 2, indices: vec![2] });
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// How many elements match.

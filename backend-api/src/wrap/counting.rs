@@ -16,6 +16,18 @@ use super::forward::forward;
 /// What was asked of one queue, or of all of them together.
 ///
 /// Only what the device accepted counts as work; what it refused counts as [`refused`](Self::refused) and nothing else.
+///
+/// ```
+/// use backend_api::wrap::{Counting, Work};
+/// # use {backend_api::{Commit, DeviceBuffer, Fill, Queue}, backend_host::HostDevice, std::sync::Arc};
+/// # let device = Arc::new(Counting::new(HostDevice::new(1 << 20)?));
+/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+/// queue.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[0] })?;
+/// let mut expected = Work::default();
+/// (expected.fills, expected.fill_bytes) = (1, 64);
+/// assert_eq!(device.counts().work, expected, "one fill and nothing else");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Work {
@@ -68,6 +80,19 @@ pub struct Work {
 }
 
 /// What was asked of a device, and what it holds.
+///
+/// ```
+/// use backend_api::{Commit, Device, wrap::Counting};
+/// let device = Counting::new(backend_host::HostDevice::new(1000)?);
+/// let buffer = device.allocate(600, Commit::Lazy)?;
+/// device.release(buffer);
+/// device.allocate(100, Commit::Lazy)?;
+/// assert!(device.allocate(2000, Commit::Lazy).is_err());
+/// let counts = device.counts();
+/// assert_eq!((counts.allocations, counts.allocated_bytes, counts.refused), (2, 700, 1));
+/// assert_eq!((counts.held_bytes, counts.held_bytes_peak), (100, 600));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -101,12 +126,11 @@ pub struct Counts {
 ///
 /// Costs one short lock a call. A call is counted when it returns, so a [`wait`](Device::wait) that blocks is not
 /// counted yet.
-#[cfg_attr(feature = "conformance", doc = "```")]
-#[cfg_attr(not(feature = "conformance"), doc = "```ignore")]
+///
+/// ```
 /// # use std::sync::Arc;
 /// use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer, wrap::Counting};
-/// # use backend_api::conformance::reference::ReferenceDevice;
-/// let device = Arc::new(Counting::new(ReferenceDevice::new(1 << 20)));
+/// let device = Arc::new(Counting::new(backend_host::HostDevice::new(1 << 20)?));
 /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 100, Commit::Lazy)?);
 /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
 /// device.reset();
@@ -134,18 +158,43 @@ struct State {
 
 impl<D: Device> Counting<D> {
     /// A device that counts from nought.
+    ///
+    /// ```
+    /// use backend_api::wrap::{Counting, Counts};
+    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
+    /// assert_eq!(device.counts(), Counts::default());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
     /// The device that is counted.
+    ///
+    /// ```
+    /// use backend_api::{Device, wrap::Counting};
+    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.inner().create_queue()?;
+    /// assert_eq!(device.counts().queues, 0, "what is asked of the inner device is not counted");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
     /// What was counted since the last reset.
+    ///
+    /// ```
+    /// use backend_api::{Device, wrap::Counting};
+    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = device.create_queue()?;
+    /// device.wait(device.submit(queue, &[])?)?;
+    /// let counts = device.counts();
+    /// assert_eq!((counts.queues, counts.work.submits, counts.work.waits), (1, 1, 1));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
@@ -153,12 +202,31 @@ impl<D: Device> Counting<D> {
 
     /// What was counted of one queue since the last reset; nothing for a queue that is not known. An ended queue stays
     /// known until the next reset.
+    ///
+    /// ```
+    /// use backend_api::{Device, wrap::Counting};
+    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let (busy, idle) = (device.create_queue()?, device.create_queue()?);
+    /// device.submit(busy, &[])?;
+    /// assert_eq!(device.queue_work(busy).submits, 1);
+    /// assert_eq!(device.queue_work(idle).submits, 0);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn queue_work(&self, queue: QueueId) -> Work {
         self.state.lock().queues.get(&queue).copied().unwrap_or_default()
     }
 
     /// Counts from nought again; gives what was counted so far.
+    ///
+    /// ```
+    /// use backend_api::{Device, wrap::Counting};
+    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.create_queue()?;
+    /// assert_eq!(device.reset().queues, 1);
+    /// assert_eq!(device.counts().queues, 0);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn reset(&self) -> Counts {
         let mut state = self.state.lock();
         state.queues.clear();

@@ -14,6 +14,26 @@ use crate::{
 use super::forward::forward;
 
 /// What shares the device's ways of copying.
+///
+/// ```
+/// use std::time::Duration;
+/// use backend_api::{Device, wrap::{Delayed, Engines, Speed}};
+/// # use {backend_api::{Commit, DeviceBuffer, Fill, Queue}, backend_host::HostDevice, std::sync::Arc};
+/// # fn f(engines: Engines) -> backend_api::Result<Duration> {
+/// let speed = Speed { internal_bytes_per_second: 1_000_000_000, engines, ..Speed::INSTANT };
+/// # let device = Arc::new(Delayed::new(HostDevice::new(1 << 20)?, speed));
+/// # let memory = DeviceBuffer::new(&device, 2000, Commit::Lazy)?;
+/// # let fill = |at| Fill { to: memory.at(at), bytes: 1000, pattern: &[0] };
+/// # let (one, other) = (Queue::new(&device)?, Queue::new(&device)?);
+/// # let tickets = [one.fill(&fill(0))?, other.fill(&fill(1000))?];
+/// # device.wait(tickets[0])?;
+/// # device.wait(tickets[1])?;
+/// # Ok(device.now()) }
+/// # let two_fills_of_1000_bytes = f;
+/// assert_eq!(two_fills_of_1000_bytes(Engines::PerQueue)?, Duration::from_nanos(1000));
+/// assert_eq!(two_fills_of_1000_bytes(Engines::PerDirection)?, Duration::from_nanos(2000));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engines {
     /// Every queue has all the bandwidth for itself.
@@ -99,6 +119,18 @@ const DOWNLOAD: usize = 1;
 const INTERNAL: usize = 2;
 
 /// When the work of a ticket began and ended, in virtual time since the device was made.
+///
+/// ```
+/// use std::time::Duration;
+/// use backend_api::{Device, wrap::{Delayed, Span, Speed}};
+/// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
+/// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
+/// let queue = device.create_queue()?;
+/// let (_first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+/// let expected = Span { start: Duration::from_micros(10), end: Duration::from_micros(20) };
+/// assert_eq!(device.span(second), Some(expected));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// When its turn came.
@@ -123,6 +155,13 @@ impl Span {
     }
 
     /// How long it took.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::wrap::Span;
+    /// let span = Span { start: Duration::from_secs(2), end: Duration::from_secs(5) };
+    /// assert_eq!(span.duration(), Duration::from_secs(3));
+    /// ```
     #[must_use]
     pub fn duration(&self) -> Duration {
         self.end - self.start
@@ -149,13 +188,12 @@ impl Span {
 /// # Polls
 /// A poll at or after the end of a span waits for the inner device, so that the answer depends on the virtual clock
 /// alone. If the inner device is lost, that is told at once, whatever the clock says.
-#[cfg_attr(feature = "conformance", doc = "```")]
-#[cfg_attr(not(feature = "conformance"), doc = "```ignore")]
+///
+/// ```
 /// # use std::{sync::Arc, time::Duration};
 /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue, wrap::{Delayed, Speed}};
-/// # use backend_api::conformance::reference::ReferenceDevice;
 /// let speed = Speed { internal_bytes_per_second: 1_000_000_000, ..Speed::INSTANT };
-/// let device = Arc::new(Delayed::new(ReferenceDevice::new(1 << 20), speed));
+/// let device = Arc::new(Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed));
 /// let (one, other) = (Queue::new(&device)?, Queue::new(&device)?);
 /// let memory = DeviceBuffer::new(&device, 10_000, Commit::Lazy)?;
 /// let fill = |at| Fill { to: memory.at(at), bytes: 5000, pattern: &[1] };
@@ -238,6 +276,14 @@ impl State {
 
 impl<D: Device> Delayed<D> {
     /// A device whose clock stands at nought.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::wrap::{Delayed, Speed};
+    /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, Speed::CARD);
+    /// assert_eq!(device.now(), Duration::ZERO);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn new(inner: D, speed: Speed) -> Self {
         let state = State {
@@ -254,18 +300,50 @@ impl<D: Device> Delayed<D> {
     }
 
     /// The device that does the work.
+    ///
+    /// ```
+    /// use backend_api::wrap::{Delayed, Speed};
+    /// let device = Delayed::new(backend_host::HostDevice::builder().bytes(1000).threads(2).build()?, Speed::CARD);
+    /// assert_eq!(device.inner().threads(), 2);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
     /// The virtual time since the device was made.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::{Device, wrap::{Delayed, Speed}};
+    /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
+    /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
+    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// assert_eq!(device.now(), Duration::ZERO);
+    /// device.wait(ticket)?;
+    /// assert_eq!(device.now(), Duration::from_micros(10));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn now(&self) -> Duration {
         self.state.lock().now
     }
 
     /// Puts the clock forward, as if the program had computed for so long; wakes the wakers whose time has come.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::{Device, Progress, wrap::{Delayed, Speed}};
+    /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
+    /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
+    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// device.advance(Duration::from_micros(9));
+    /// assert_eq!(device.poll(ticket)?, Progress::Pending);
+    /// device.advance(Duration::from_micros(1));
+    /// assert_eq!(device.poll(ticket)?, Progress::Done);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn advance(&self, by: Duration) {
         let state = self.state.lock();
         let to = state.now.saturating_add(by);
@@ -274,6 +352,20 @@ impl<D: Device> Delayed<D> {
 
     /// Puts the clock forward to the first end for which a waker is held, and wakes the wakers whose time has come.
     /// Gives the new time, or none if no waker is held.
+    ///
+    /// ```
+    /// use std::task::Waker;
+    /// use std::time::Duration;
+    /// use backend_api::{Device, wrap::{Delayed, Speed}};
+    /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
+    /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
+    /// device.hold_wakers(true);
+    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// device.wake(ticket, Waker::noop().clone());
+    /// assert_eq!(device.advance_to_next(), Some(Duration::from_micros(10)));
+    /// assert_eq!(device.advance_to_next(), None);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn advance_to_next(&self) -> Option<Duration> {
         let state = self.state.lock();
         let next = state.held.iter().map(|(end, ..)| *end).min()?;
@@ -282,18 +374,58 @@ impl<D: Device> Delayed<D> {
     }
 
     /// Whether wakers are held until the clock has come to them. See [above](Self#wakers).
+    ///
+    /// ```
+    /// use std::task::Waker;
+    /// use std::time::Duration;
+    /// use backend_api::{Device, wrap::{Delayed, Speed}};
+    /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
+    /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
+    /// let queue = device.create_queue()?;
+    /// device.wake(device.submit(queue, &[])?, Waker::noop().clone());
+    /// assert_eq!(device.now(), Duration::from_micros(10), "waking counts as waiting");
+    /// device.hold_wakers(true);
+    /// device.wake(device.submit(queue, &[])?, Waker::noop().clone());
+    /// assert_eq!(device.now(), Duration::from_micros(10));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn hold_wakers(&self, hold: bool) {
         self.state.lock().hold_wakers = hold;
     }
 
     /// When the work of a ticket begins and ends; none for a ticket that was never given. Tickets of ended queues are
     /// remembered.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::{Device, wrap::{Delayed, Speed}};
+    /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
+    /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
+    /// device.advance(Duration::from_micros(5));
+    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// let span = device.span(ticket).unwrap();
+    /// assert_eq!((span.start, span.end), (Duration::from_micros(5), Duration::from_micros(15)));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn span(&self, ticket: Ticket) -> Option<Span> {
         self.state.lock().span(ticket)
     }
 
     /// For how long a queue has had work under way, up to the end of all that it was given.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::{Device, wrap::{Delayed, Speed}};
+    /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
+    /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
+    /// let queue = device.create_queue()?;
+    /// device.submit(queue, &[])?;
+    /// device.advance(Duration::from_secs(1));
+    /// device.submit(queue, &[])?;
+    /// assert_eq!(device.busy(queue), Duration::from_micros(20));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn busy(&self, queue: QueueId) -> Duration {
         let state = self.state.lock();

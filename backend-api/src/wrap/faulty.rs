@@ -16,6 +16,15 @@ use super::forward::forward;
 use super::random::SplitMix64;
 
 /// The calls of a [`Device`] that can be made to fail.
+///
+/// ```
+/// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+/// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+/// device.inject(Fault::new(Operation::CreateQueue, ErrorKind::System));
+/// assert_eq!(device.create_queue().unwrap_err().kind(), ErrorKind::System);
+/// assert!(device.memory().is_ok(), "other operations go on");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Operation {
@@ -47,6 +56,11 @@ pub enum Operation {
 
 impl Operation {
     /// The method's name.
+    ///
+    /// ```
+    /// use backend_api::wrap::Operation;
+    /// assert_eq!(Operation::AllocateHost.name(), "allocate_host");
+    /// ```
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
@@ -108,18 +122,47 @@ enum When {
 
 impl Fault {
     /// Calls of `operation` fail with `kind`. [`ErrorKind::Lost`] takes the whole device away, for good.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = device.create_queue()?;
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver));
+    /// assert_eq!(device.submit(queue, &[]).unwrap_err().kind(), ErrorKind::Driver);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn new(operation: Operation, kind: ErrorKind) -> Self {
         Self { operation: Some(operation), ..Self::anywhere(kind) }
     }
 
     /// Calls of every operation fail with `kind`, and are counted together.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.inject(Fault::anywhere(ErrorKind::Lost).on_call(2));
+    /// assert!(device.memory().is_ok());
+    /// assert!(device.create_queue().is_err());
+    /// assert!(device.is_lost());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn anywhere(kind: ErrorKind) -> Self {
         Self { operation: None, queue: None, kind, when: When::Always, later: false, seen: 0 }
     }
 
     /// Only calls for this queue count and fail.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let (sick, sound) = (device.create_queue()?, device.create_queue()?);
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).in_queue(sick));
+    /// assert!(device.submit(sick, &[]).is_err());
+    /// assert!(device.submit(sound, &[]).is_ok());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn in_queue(mut self, queue: QueueId) -> Self {
         self.queue = Some(queue);
@@ -127,6 +170,16 @@ impl Fault {
     }
 
     /// Only the `n`-th call fails, from 1 on, counted from when the rule was [injected](Faulty::inject).
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = device.create_queue()?;
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).on_call(2));
+    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(queue, &[]).is_ok()).collect();
+    /// assert_eq!(outcomes, [true, false, true, true]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn on_call(mut self, n: u64) -> Self {
         self.when = When::On(n);
@@ -134,6 +187,16 @@ impl Fault {
     }
 
     /// The `n`-th call fails, and every one after it.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = device.create_queue()?;
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).from_call(3));
+    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(queue, &[]).is_ok()).collect();
+    /// assert_eq!(outcomes, [true, true, false, false]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn from_call(mut self, n: u64) -> Self {
         self.when = When::From(n);
@@ -141,6 +204,16 @@ impl Fault {
     }
 
     /// Every `n`-th call fails; 0 counts as 1.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = device.create_queue()?;
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).every(2));
+    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(queue, &[]).is_ok()).collect();
+    /// assert_eq!(outcomes, [true, false, true, false]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn every(mut self, n: u64) -> Self {
         self.when = When::Every(n.max(1));
@@ -148,6 +221,19 @@ impl Fault {
     }
 
     /// Each call fails with this probability. The same seed and the same calls give the same failures.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// # let outcomes = |seed| -> backend_api::Result<Vec<bool>> {
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let queue = device.create_queue()?;
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).with_chance(0.5, seed));
+    /// # Ok((0..100).map(|_| device.submit(queue, &[]).is_ok()).collect())
+    /// # };
+    /// assert_eq!(outcomes(1)?, outcomes(1)?);
+    /// assert_ne!(outcomes(1)?, outcomes(2)?);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn with_chance(mut self, probability: f64, seed: u64) -> Self {
         let below = (probability.clamp(0.0, 1.0) * (u64::MAX as f64)) as u64;
@@ -158,6 +244,16 @@ impl Fault {
     /// The call gives a ticket, and the ticket fails. Of a batch of copies the first half is then carried out, of other
     /// work nothing. Calls that give no ticket are refused as before. What is not carried out is not checked either: a
     /// request that the inner device would have refused gives a ticket, too.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = device.create_queue()?;
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).reported_later());
+    /// let ticket = device.submit(queue, &[])?;
+    /// assert_eq!(device.wait(ticket).unwrap_err().kind(), ErrorKind::CopyFailed);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn reported_later(mut self) -> Self {
         self.later = true;
@@ -191,12 +287,11 @@ impl Fault {
 ///
 /// Rules are asked in the order in which they were injected, each counts every call that it is about, and the first
 /// that strikes decides. Can be called from any thread; costs one lock a call.
-#[cfg_attr(feature = "conformance", doc = "```")]
-#[cfg_attr(not(feature = "conformance"), doc = "```ignore")]
+///
+/// ```
 /// # use std::sync::Arc;
 /// use backend_api::{Device, ErrorKind, Queue, wrap::{Fault, Faulty, Operation}};
-/// # use backend_api::conformance::reference::ReferenceDevice;
-/// let device = Arc::new(Faulty::new(ReferenceDevice::new(1 << 20)));
+/// let device = Arc::new(Faulty::new(backend_host::HostDevice::new(1 << 20)?));
 /// let queue = Queue::new(&device)?;
 /// device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(2).reported_later());
 /// let tickets = [queue.submit(&[])?, queue.submit(&[])?, queue.submit(&[])?];
@@ -251,40 +346,103 @@ enum Verdict {
 
 impl<D: Device> Faulty<D> {
     /// A device without a fault so far.
+    ///
+    /// ```
+    /// use backend_api::{Device, wrap::Faulty};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// assert!(device.create_queue().is_ok());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
     /// The device within.
+    ///
+    /// ```
+    /// use backend_api::{Device, wrap::Faulty};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.lose();
+    /// assert!(device.memory().is_err());
+    /// assert_eq!(device.inner().memory()?.free_bytes, 1 << 20);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
     /// Adds a rule.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.inject(Fault::new(Operation::Allocate, ErrorKind::OutOfMemory).on_call(1));
+    /// let error = device.allocate(100, Commit::Lazy).unwrap_err();
+    /// assert_eq!((error.kind(), error.bytes()), (ErrorKind::OutOfMemory, Some(100)));
+    /// assert!(device.allocate(100, Commit::Lazy).is_ok());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn inject(&self, fault: Fault) {
         self.state.lock().faults.push(fault);
     }
 
     /// Takes all rules away. What has failed stays failed, and a lost device stays lost.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.inject(Fault::new(Operation::CreateQueue, ErrorKind::System));
+    /// assert!(device.create_queue().is_err());
+    /// device.clear();
+    /// assert!(device.create_queue().is_ok());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn clear(&self) {
         self.state.lock().faults.clear();
     }
 
     /// How many calls were made to fail by rules; calls of a device that is lost already are not counted.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.inject(Fault::new(Operation::CreateQueue, ErrorKind::System).every(2));
+    /// let refused = (0..10).filter(|_| device.create_queue().is_err()).count();
+    /// assert_eq!((refused, device.injected()), (5, 5));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn injected(&self) -> u64 {
         self.state.lock().injected
     }
 
     /// Whether the device is lost.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty}};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.inject(Fault::anywhere(ErrorKind::Lost));
+    /// assert!(!device.is_lost());
+    /// assert!(device.create_queue().is_err());
+    /// assert!(device.is_lost());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn is_lost(&self) -> bool {
         self.state.lock().lost.is_some()
     }
 
     /// Takes the device away, for good, at this moment.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, wrap::Faulty};
+    /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+    /// device.lose();
+    /// assert_eq!(device.create_queue().unwrap_err().kind(), ErrorKind::Lost);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn lose(&self) {
         self.lose_and_wake(self.state.lock(), "lose");
     }

@@ -72,6 +72,13 @@ const GARBAGE: u8 = 0xCD;
 
 impl ReferenceDevice {
     /// A device with `total_bytes` bytes of memory. The memory is taken from the system when it is allocated.
+    ///
+    /// ```
+    /// use backend_api::{Device, conformance::reference::ReferenceDevice};
+    /// let device = ReferenceDevice::new(1 << 20);
+    /// assert_eq!(device.memory()?.free_bytes, 1 << 20);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn new(total_bytes: u64) -> Self {
         let identity = format!("reference:{total_bytes}");
