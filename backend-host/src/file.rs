@@ -87,6 +87,14 @@ pub struct FileDeviceBuilder {
 
 impl FileDeviceBuilder {
     /// What the device is called in messages; the name of the file by default.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::FileDevice;
+    /// let device = FileDevice::builder(std::env::temp_dir()).name("scratch").create_temporary(1000)?;
+    /// assert_eq!(device.info().name, "scratch");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -94,18 +102,46 @@ impl FileDeviceBuilder {
 
     /// How many worker threads there are at most, and so how many requests the drive sees at once; at least 1. The
     /// default is the number of processors that this program may use. Drives like more.
+    ///
+    /// ```
+    /// use backend_host::FileDevice;
+    /// let device = FileDevice::builder(std::env::temp_dir()).threads(16).create_temporary(1000)?;
+    /// assert_eq!(device.threads(), 16);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
     /// How much host memory the device page-locks at most. No limit is the default.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, HostMemory};
+    /// use backend_host::FileDevice;
+    /// let device = FileDevice::builder(std::env::temp_dir()).pinned_max_bytes(0).create_temporary(1000)?;
+    /// let error = device.allocate_host(4096, HostMemory::Pinned).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::PinRefused);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
     /// Makes a new file of `bytes` bytes. It reads as zeroes.
+    ///
+    /// ```
+    /// use backend_api::ErrorKind;
+    /// use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-create-{}", std::process::id()));
+    /// let device = FileDevice::builder(&path).threads(2).create(1 << 16)?;
+    /// assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 16);
+    /// // What is there already is never overwritten.
+    /// assert_eq!(FileDevice::builder(&path).create(10).unwrap_err().kind(), ErrorKind::System);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if the disk or a quota has no room for it; then no file
@@ -117,6 +153,15 @@ impl FileDeviceBuilder {
 
     /// Makes a file of `bytes` bytes in the folder that was given as the path. It is gone when the device is dropped
     /// and, on Unix, when the program ends in whatever way.
+    ///
+    /// ```
+    /// use backend_host::FileDevice;
+    /// let device = FileDevice::builder(std::env::temp_dir()).create_temporary(1000)?;
+    /// let path = device.path().to_owned();
+    /// drop(device);
+    /// assert!(!path.exists());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`create`](Self::create).
@@ -131,6 +176,17 @@ impl FileDeviceBuilder {
 
     /// Opens a file that exists, as it is. Holes in it are reserved on the disk.
     ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-open-{}", std::process::id()));
+    /// std::fs::write(&path, [7; 1000]).unwrap();
+    /// let device = FileDevice::builder(&path).threads(2).open()?;
+    /// assert_eq!(device.info().total_bytes, 1000);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As [`create`](Self::create); also if another process has it open as a device.
     pub fn open(self) -> Result<FileDevice> {
@@ -140,6 +196,19 @@ impl FileDeviceBuilder {
 
     /// Opens a file that exists, for reading only: whatever would write to device memory is refused with
     /// [`Unsupported`](backend_api::ErrorKind::Unsupported). Any number of processes can do so at once.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceSpan, ErrorKind, Fill};
+    /// use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-read-{}", std::process::id()));
+    /// # std::fs::write(&path, [7; 1000]).unwrap();
+    /// let device = FileDevice::builder(&path).threads(2).open_read_only()?;
+    /// let (queue, buffer) = (device.create_queue()?, device.allocate(1000, Commit::Lazy)?);
+    /// let fill = Fill { to: DeviceSpan::new(buffer, 0), bytes: 1000, pattern: &[0] };
+    /// assert_eq!(device.fill(queue, &fill).unwrap_err().kind(), ErrorKind::Unsupported);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// As [`open`](Self::open).
@@ -187,6 +256,23 @@ impl FileDevice {
 
     /// Opens a file that exists: [`FileDeviceBuilder::open`] with the default settings.
     ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+    /// use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-contents-{}", std::process::id()));
+    /// std::fs::write(&path, b"what is in the file").unwrap();
+    /// let device = std::sync::Arc::new(FileDevice::open(&path)?);
+    /// let memory = DeviceBuffer::new(&device, 19, Commit::Lazy)?;
+    /// # let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 4, HostMemory::Pageable)?);
+    /// let copy = Transfer::Download { from: memory.at(15), to: host.at(0), bytes: 4 };
+    /// device.wait(queue.submit(&[copy])?)?;
+    /// # let mut bytes = [0; 4];
+    /// # host.read(0, &mut bytes);
+    /// assert_eq!(&bytes, b"file");
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
@@ -195,6 +281,17 @@ impl FileDevice {
 
     /// Opens a file that exists for reading only: [`FileDeviceBuilder::open_read_only`] with the default settings.
     ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-twice-{}", std::process::id()));
+    /// std::fs::write(&path, [7; 1000]).unwrap();
+    /// let (one, other) = (FileDevice::open_read_only(&path)?, FileDevice::open_read_only(&path)?);
+    /// assert_eq!(one.info().total_bytes, other.info().total_bytes);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
@@ -202,6 +299,13 @@ impl FileDevice {
     }
 
     /// A device of one's own making, on the file (or, for a temporary one, in the folder) `path`.
+    ///
+    /// ```
+    /// use backend_host::FileDevice;
+    /// let device = FileDevice::builder(std::env::temp_dir()).threads(4).create_temporary(1 << 20)?;
+    /// assert_eq!(device.threads(), 4);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn builder(path: impl AsRef<Path>) -> FileDeviceBuilder {
         FileDeviceBuilder {
             path: path.as_ref().to_owned(),
@@ -212,12 +316,28 @@ impl FileDevice {
     }
 
     /// How many worker threads it has at most.
+    ///
+    /// ```
+    /// use backend_host::FileDevice;
+    /// let device = FileDevice::builder(std::env::temp_dir()).threads(0).create_temporary(1000)?;
+    /// assert_eq!(device.threads(), 1);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()
     }
 
     /// Where the file is. A temporary file may have no name any more.
+    ///
+    /// ```
+    /// use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-path-{}", std::process::id()));
+    /// let device = FileDevice::create(&path, 1000)?;
+    /// assert_eq!(device.path().file_name(), path.file_name());
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
@@ -244,6 +364,19 @@ impl FileDevice {
 
     /// Where in the file a buffer is: one range, unless the free space was in pieces when it was allocated.
     ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// use backend_host::FileDevice;
+    /// let device = FileDevice::builder(std::env::temp_dir()).create_temporary(1000)?;
+    /// let (first, second) = (device.allocate(400, Commit::Lazy)?, device.allocate(100, Commit::Lazy)?);
+    /// device.release(first);
+    /// // What does not fit into the gap in one piece goes behind, as far as there is room.
+    /// let third = device.allocate(900, Commit::Lazy)?;
+    /// assert_eq!(device.file_ranges(second)?, [400..500]);
+    /// assert_eq!(device.file_ranges(third)?, [0..400, 500..1000]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).
     pub fn file_ranges(&self, buffer: BufferId) -> Result<Vec<Range<u64>>> {
@@ -251,6 +384,19 @@ impl FileDevice {
     }
 
     /// Has the drive store everything that was written by work that is done. Blocks until it has.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+    /// use backend_host::FileDevice;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-sync-{}", std::process::id()));
+    /// let device = std::sync::Arc::new(FileDevice::create(&path, 1000)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1000, Commit::Lazy)?);
+    /// device.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: &[7] })?)?;
+    /// device.sync()?;
+    /// assert_eq!(std::fs::read(&path).unwrap(), [7; 1000]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`System`](backend_api::ErrorKind::System), or [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) where the

@@ -67,6 +67,14 @@ impl HostDeviceBuilder {
     /// How much memory the device has. It is taken at its word, even if the machine has less: memory that is
     /// allocated [lazily](Commit::Lazy) and never touched takes none. Without this call it is all RAM of
     /// the machine, and what other programs use counts as used.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::HostDevice;
+    /// let device = HostDevice::builder().bytes(64 << 20).build()?;
+    /// assert_eq!(device.memory()?.usable_bytes, 64 << 20);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
@@ -74,12 +82,29 @@ impl HostDeviceBuilder {
 
     /// How many worker threads there are at most; at least 1. They are started when there is work for them. The
     /// default is the number of processors that this program may use.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::HostDevice;
+    /// let device = HostDevice::builder().threads(3).build()?;
+    /// assert_eq!((device.threads(), device.info().copy_engines), (3, 3));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
     }
 
     /// What the device is called in messages.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// use backend_host::HostDevice;
+    /// let device = HostDevice::builder().name("small card").bytes(1000).build()?;
+    /// let error = device.allocate(2000, Commit::Lazy).unwrap_err();
+    /// assert!(error.to_string().contains("small card"));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -87,12 +112,31 @@ impl HostDeviceBuilder {
 
     /// How much host memory the device page-locks at most; beyond that it is refused, as the system itself does at its
     /// own limit. No limit is the default.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, HostMemory};
+    /// use backend_host::HostDevice;
+    /// let device = HostDevice::builder().pinned_max_bytes(4096).build()?;
+    /// let error = device.allocate_host(8192, HostMemory::Pinned).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::PinRefused);
+    /// assert!(device.allocate_host(8192, HostMemory::Pageable).is_ok());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
     /// The device.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::HostDevice;
+    /// // As large as the RAM of the machine.
+    /// let device = HostDevice::builder().build()?;
+    /// assert_eq!(device.info().total_bytes, backend_host::devices()[0].total_bytes);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::System`] if no size was given and the system does not tell how much RAM there is.
@@ -187,6 +231,12 @@ impl HostDevice {
     }
 
     /// How many worker threads it has at most.
+    ///
+    /// ```
+    /// let device = backend_host::HostDevice::builder().threads(3).build()?;
+    /// assert_eq!(device.threads(), 3);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()

@@ -79,11 +79,35 @@ pub struct SimulatedDevice {
 
 impl SimulatedDevice {
     /// A device of one's own making; without further settings it delays and reorders, and nothing fails.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::SimulatedDevice;
+    /// let durations: Vec<_> = [7, 7, 8].into_iter().map(|seed| {
+    ///     let device = SimulatedDevice::builder(seed).build();
+    ///     let queue = device.create_queue().unwrap();
+    ///     device.wait(device.submit(queue, &[]).unwrap()).unwrap();
+    ///     device.now()
+    /// }).collect();
+    /// assert_eq!(durations[0], durations[1], "the same seed gives the same delays");
+    /// assert_ne!(durations[0], durations[2]);
+    /// ```
     pub fn builder(seed: u64) -> SimulatedDeviceBuilder {
         SimulatedDeviceBuilder::new(seed)
     }
 
     /// The virtual time since the device was made.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::Device;
+    /// use backend_host::SimulatedDevice;
+    /// let device = SimulatedDevice::builder(1).latency(Duration::from_micros(10)).jitter(0.0).build();
+    /// let queue = device.create_queue()?;
+    /// device.wait(device.submit(queue, &[])?)?;
+    /// assert_eq!(device.now(), Duration::from_micros(10));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn now(&self) -> Duration {
         Duration::from_nanos(self.schedule.lock().now_ns())
@@ -103,6 +127,19 @@ impl SimulatedDevice {
     }
 
     /// Lets time pass until everything submitted is done.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use backend_api::{Device, Progress};
+    /// use backend_host::SimulatedDevice;
+    /// let device = SimulatedDevice::builder(1).latency(Duration::from_micros(10)).jitter(0.0).build();
+    /// let queue = device.create_queue()?;
+    /// let (_first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+    /// device.run();
+    /// assert_eq!(device.now(), Duration::from_micros(20));
+    /// assert_eq!(device.poll(second)?, Progress::Done);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn run(&self) {
         self.pass(Schedule::run_all);
     }
@@ -120,12 +157,35 @@ impl SimulatedDevice {
     }
 
     /// Has the next submission fail when its time has come.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind};
+    /// use backend_host::SimulatedDevice;
+    /// let device = SimulatedDevice::builder(1).build();
+    /// let queue = device.create_queue()?;
+    /// device.fail_next();
+    /// let (first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+    /// assert_eq!(device.wait(first).unwrap_err().kind(), ErrorKind::CopyFailed);
+    /// assert!(device.wait(second).is_ok());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn fail_next(&self) {
         self.schedule.lock().fail_next();
     }
 
     /// How many submissions were made so far, refused ones among them: the number that the next one has for
     /// [`fail_at`](SimulatedDeviceBuilder::fail_at) and its sisters.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::SimulatedDevice;
+    /// let device = SimulatedDevice::builder(1).refuse_at(1).build();
+    /// let queue = device.create_queue()?;
+    /// assert!(device.submit(queue, &[]).is_ok());
+    /// assert!(device.submit(queue, &[]).is_err());
+    /// assert_eq!(device.submissions(), 2);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn submissions(&self) -> u64 {
         self.schedule.lock().submissions()
@@ -133,6 +193,18 @@ impl SimulatedDevice {
 
     /// What was done so far, in the order in which it was done; empty unless [asked
     /// for](SimulatedDeviceBuilder::trace).
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_host::SimulatedDevice;
+    /// let device = SimulatedDevice::builder(1).trace(true).build();
+    /// let queue = device.create_queue()?;
+    /// let ticket = device.submit(queue, &[])?;
+    /// assert!(device.trace().is_empty(), "its time has not come");
+    /// device.wait(ticket)?;
+    /// assert_eq!(device.trace()[0].ticket, ticket);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn trace(&self) -> Vec<SimulatedOperation> {
         self.schedule.lock().trace().to_vec()
