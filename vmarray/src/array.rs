@@ -158,6 +158,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// How many elements there are.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// assert_eq!(array.len(), 1000);
+    /// assert!(array.get(array.len()).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -165,6 +172,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Whether there are none.
+    ///
+    /// ```
+    /// assert!(vmarray::VirtualArray::<u32>::new(0)?.is_empty());
+    /// assert!(!vmarray::VirtualArray::<u32>::new(1)?.is_empty());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -172,6 +185,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// How many elements a page has. The last page may have fewer.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).build()?;
+    /// assert_eq!(array.page_len(), 64);
+    /// assert_eq!(array.page(array.page_count() - 1)?.len(), 1000 % 64);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn page_len(&self) -> usize {
@@ -179,6 +199,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// How many pages there are.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).build()?;
+    /// assert_eq!(array.page_count(), 16);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     #[inline]
     pub fn page_count(&self) -> usize {
@@ -603,6 +629,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// What the array has done since it was built or [`reset_stats`](Self::reset_stats) was called.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
+    /// let before = array.stats();
+    /// for i in 0..array.len() {
+    ///     array.set(i, 1)?;
+    /// }
+    /// let after = array.stats();
+    /// let misses = after.total().misses - before.total().misses;
+    /// assert_eq!(after.hits - before.hits + misses, 100);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pager.stats()

@@ -46,6 +46,20 @@ enum Devices<D: Device> {
 /// | cache | 256 MiB of page-locked RAM, taken as needed |
 /// | eviction | CLOCK |
 /// | read-ahead | on |
+///
+/// ```
+/// use std::sync::Arc;
+/// use vmarray::{EvictionPolicy, VirtualArray};
+/// use vmarray::host::HostDevice;
+/// let array = VirtualArray::<u32>::builder(1 << 16)
+///     .devices([Arc::new(HostDevice::new(1 << 20)?)])
+///     .page_len(1024)
+///     .cache_bytes(64 << 10)
+///     .eviction(EvictionPolicy::Clock)
+///     .build()?;
+/// assert_eq!((array.page_count(), array.footprint().cache_max_bytes), (64, 64 << 10));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Debug)]
 #[must_use = "describes an array; `build` makes it"]
 pub struct Builder<T: Element, D: Device> {
@@ -140,6 +154,20 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not yet
     /// [known](Profile), which takes a fraction of a second each.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Placement, VirtualArray};
+    /// use vmarray::host::HostDevice;
+    /// let devices = [Arc::new(HostDevice::new(1 << 20)?), Arc::new(HostDevice::new(1 << 20)?)];
+    /// let array = VirtualArray::<u32>::builder(1000)
+    ///     .devices(devices)
+    ///     .placement(Placement::Ratios(vec![2, 1]))
+    ///     .page_len(10)
+    ///     .build()?;
+    /// assert_eq!(array.stats().channels.len(), 3);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
         self
@@ -149,6 +177,13 @@ impl<T: Element, D: Device> Builder<T, D> {
     ///
     /// Long pages make good use of the bus when neighbours are used together; short ones waste less of it when they are
     /// not.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u64>::builder(10_000).page_len(512).build()?;
+    /// assert_eq!(array.page_len(), 512);
+    /// assert_eq!(array.page_of(512), 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn page_len(mut self, elements: usize) -> Self {
         self.page_len = Some(elements);
         self
@@ -156,18 +191,43 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// How much RAM the cache may take, in bytes. At least one page a channel is needed, and more than the
     /// array is never taken.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
+    /// for page in array.pages_mut() {
+    ///     page?.fill(7);
+    /// }
+    /// assert_eq!(array.footprint().device_bytes, 4 << 20);
+    /// assert!(array.footprint().cache_bytes <= 1 << 20);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
         self.cache = Cache::Bytes(bytes);
         self
     }
 
     /// How much RAM the cache may take, in pages for each channel; at least one, and never more than the channel has.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(100_000).page_len(64).frames_per_channel(2).build()?;
+    /// let channels = array.stats().channels.len();
+    /// assert_eq!(array.footprint().cache_max_bytes, channels * 2 * 64 * size_of::<u32>());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn frames_per_channel(mut self, frames: usize) -> Self {
         self.cache = Cache::FramesPerChannel(frames);
         self
     }
 
     /// Which pages leave the cache first.
+    ///
+    /// ```
+    /// use vmarray::{EvictionPolicy, VirtualArray};
+    /// let array = VirtualArray::<u32>::builder(1000).eviction(EvictionPolicy::TwoQueue).build()?;
+    /// array.write(0, &[7; 1000])?;
+    /// assert_eq!(array.get(999)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
         self.eviction = policy;
         self
@@ -175,6 +235,14 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the
     /// cache goes on in pageable memory and says so.
+    ///
+    /// ```
+    /// use vmarray::{HostMemory, VirtualArray};
+    /// let array = VirtualArray::<u32>::builder(1000).host_memory(HostMemory::Pageable).build()?;
+    /// array.set(0, 1)?;
+    /// assert!(!array.footprint().is_pinned);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn host_memory(mut self, kind: HostMemory) -> Self {
         self.memory = kind;
         self.fall_back = true;
@@ -182,6 +250,18 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Makes a refusal of page-locked memory an error instead.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{ErrorKind, VirtualArray};
+    /// use vmarray::host::HostDevice;
+    /// let device = Arc::new(HostDevice::builder().bytes(1 << 20).pinned_max_bytes(0).build()?);
+    /// let builder = VirtualArray::<u32>::builder(1000).devices([device.clone()]);
+    /// assert!(matches!(builder.require_pinned().build().unwrap_err().kind(), ErrorKind::Device(_)));
+    /// // Without it, pageable memory does.
+    /// assert!(VirtualArray::<u32>::builder(1000).devices([device]).build().is_ok());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn require_pinned(mut self) -> Self {
         self.memory = HostMemory::Pinned;
         self.fall_back = false;
@@ -190,12 +270,32 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// Whether device memory is written to once while the array is built, so that it is known to exist. Many drivers
     /// hand out memory that they look for at first use. Costs the time to write it.
+    ///
+    /// ```
+    /// use vmarray::{Commit, VirtualArray};
+    /// let array = VirtualArray::<u32>::builder(1000).commit(Commit::Proven).build()?;
+    /// assert_eq!(array.get(999)?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn commit(mut self, commit: Commit) -> Self {
         self.commit = commit;
         self
     }
 
     /// Whether pages are fetched ahead of threads that go through the array in order.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1000)
+    ///     .page_len(10)
+    ///     .frames_per_channel(8)
+    ///     .read_ahead(false)
+    ///     .build()?;
+    /// for i in 0..array.len() {
+    ///     array.get(i)?;
+    /// }
+    /// assert_eq!(array.stats().total().prefetches, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn read_ahead(mut self, on: bool) -> Self {
         self.read_ahead = on;
         self

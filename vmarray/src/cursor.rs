@@ -87,6 +87,15 @@ impl<T: Element, D: Device> Cursor<'_, T, D> {
     ///
     /// # Errors
     /// As [`VirtualArray::page`]; the page held before is let go in any case.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
+    /// array.set(3, 7)?;
+    /// let mut cursor = array.cursor();
+    /// assert_eq!((cursor.get(3)?, cursor.get(4)?), (7, 0));
+    /// assert!(cursor.get(100).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let at = index.wrapping_sub(self.first);
@@ -114,6 +123,16 @@ impl<T: Element, D: Device> Cursor<'_, T, D> {
     }
 
     /// Lets the page go that is held, if any.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
+    /// let mut cursor = array.cursor();
+    /// cursor.get(3)?;
+    /// assert!(array.page_mut(0).is_err(), "this thread would wait for itself");
+    /// cursor.release();
+    /// assert!(array.page_mut(0).is_ok());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn release(&mut self) {
         self.count = 0;
         self.page = None;
@@ -125,6 +144,16 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     ///
     /// # Errors
     /// As [`VirtualArray::page_mut`]; the page held before is let go in any case.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
+    /// let mut cursor = array.cursor_mut();
+    /// cursor.set(3, 7)?;
+    /// let doubled = 2 * cursor.get(3)?;
+    /// cursor.set(3, doubled)?;
+    /// assert_eq!(cursor.get(3)?, 14);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         // SAFETY: the place is valid until the cursor moves.
@@ -135,6 +164,17 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     ///
     /// # Errors
     /// As [`get`](Self::get).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
+    /// let mut cursor = array.cursor_mut();
+    /// for i in 0..100 {
+    ///     cursor.set(i, i as u32)?;
+    /// }
+    /// drop(cursor);
+    /// assert_eq!(array.get(99)?, 99);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[inline]
     pub fn set(&mut self, index: usize, value: T) -> Result<()> {
         // SAFETY: the place is valid until the cursor moves, and nobody else has the page.
@@ -168,6 +208,16 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     }
 
     /// Lets the page go that is held, if any.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
+    /// let mut cursor = array.cursor_mut();
+    /// cursor.set(3, 7)?;
+    /// assert!(array.get(3).is_err(), "this thread would wait for itself");
+    /// cursor.release();
+    /// assert_eq!(array.get(3)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     pub fn release(&mut self) {
         self.count = 0;
         self.page = None;

@@ -106,12 +106,30 @@ impl Term {
 }
 
 /// What was found, and what becomes of it.
+///
+/// ```
+/// use vmarray::{Choice, Discovery};
+/// let report = Discovery::new().select("host").unwrap().report();
+/// let used = report.devices().filter(|(_, choice)| **choice == Choice::Used);
+/// assert!(used.into_iter().all(|(info, _)| info.backend == "host"));
+/// // A table for people.
+/// assert!(report.to_string().contains("not selected") || report.devices().count() == 1);
+/// ```
 #[derive(Clone, Debug)]
 pub struct DiscoveryReport {
     rows: Vec<(DeviceInfo, Choice)>,
 }
 
 /// Whether a device is used.
+///
+/// ```
+/// use vmarray::{Choice, Discovery};
+/// let report = Discovery::new().select("no such device").unwrap().report();
+/// for (info, choice) in report.devices() {
+///     let Choice::LeftOut(reason) = choice else { panic!("{info} is used") };
+///     assert_eq!(reason, "not selected");
+/// }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Choice {
@@ -123,6 +141,13 @@ pub enum Choice {
 
 impl DiscoveryReport {
     /// All devices that were found, and what becomes of each.
+    ///
+    /// ```
+    /// use vmarray::{Choice, Discovery};
+    /// let report = Discovery::new().select("host").unwrap().report();
+    /// let used = report.devices().filter(|(_, choice)| **choice == Choice::Used).count();
+    /// assert_eq!(used, 1);
+    /// ```
     pub fn devices(&self) -> impl Iterator<Item = (&DeviceInfo, &Choice)> {
         self.rows.iter().map(|(info, choice)| (info, choice))
     }
@@ -166,6 +191,13 @@ struct Candidate {
 
 impl Discovery {
     /// The default choice.
+    ///
+    /// ```
+    /// use vmarray::{Choice, Discovery};
+    /// // A machine without any card still has its RAM.
+    /// let report = Discovery::new().report();
+    /// assert!(report.devices().any(|(_, choice)| *choice == Choice::Used));
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -216,6 +248,14 @@ impl Discovery {
 
     /// Whether a card may be used through several backends at once. Its memory is then shared between them, which only
     /// tests want.
+    ///
+    /// ```
+    /// use vmarray::{Choice, Discovery};
+    /// let used = |discovery: Discovery| {
+    ///     discovery.report().devices().filter(|(_, choice)| **choice == Choice::Used).count()
+    /// };
+    /// assert!(used(Discovery::new().allow_duplicates(true)) >= used(Discovery::new()));
+    /// ```
     #[must_use]
     pub fn allow_duplicates(mut self, allow: bool) -> Self {
         self.duplicates = allow;

@@ -3,9 +3,32 @@
 use std::fmt;
 
 /// A result of this crate.
+///
+/// ```
+/// use vmarray::{Result, VirtualArray};
+/// fn swap(array: &VirtualArray<u32>, a: usize, b: usize) -> Result<()> {
+///     let old = array.replace(a, array.get(b)?)?;
+///     array.set(b, old)
+/// }
+/// let array = VirtualArray::new(2)?;
+/// array.set(0, 7)?;
+/// swap(&array, 0, 1)?;
+/// assert_eq!(array.to_vec(..)?, [0, 7]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// What went wrong, with the values that belong to it.
+///
+/// ```
+/// use vmarray::{ErrorKind, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// match array.read(90, &mut [0; 20]).unwrap_err().kind() {
+///     ErrorKind::RangeOutside { end, len, .. } => assert_eq!((*end, *len), (110, 100)),
+///     other => panic!("{other}"),
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -333,12 +356,32 @@ pub struct Error(Box<ErrorKind>);
 
 impl Error {
     /// What went wrong.
+    ///
+    /// ```
+    /// use vmarray::{ErrorKind, VirtualArray};
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// assert_eq!(*array.get(10).unwrap_err().kind(), ErrorKind::IndexOutside { index: 10, len: 10 });
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub fn kind(&self) -> &ErrorKind {
         &self.0
     }
 
     /// The device's own error, if a device failed.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use vmarray::{Device, VirtualArray, device, host::SimulatedDevice};
+    /// let card = Arc::new(SimulatedDevice::builder(1).build());
+    /// let array = VirtualArray::<u32>::builder(100).devices([card.clone()]).build()?;
+    /// card.lose();
+    /// let error = array.fill(.., 7).and_then(|()| array.flush(..)).unwrap_err();
+    /// let cause = error.device_error().unwrap();
+    /// assert_eq!(cause.kind(), device::ErrorKind::Lost);
+    /// assert_eq!(cause.device(), card.info().to_string());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub fn device_error(&self) -> Option<&backend_api::Error> {
         match &*self.0 {

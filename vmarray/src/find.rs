@@ -15,6 +15,15 @@ use crate::error::Result;
 const FIRST_LIMIT: u64 = 4096;
 
 /// What a search found.
+///
+/// ```
+/// use vmarray::{Field, VirtualArray};
+/// let array = VirtualArray::<u16>::new(1000)?;
+/// array.fill(10..20, 5)?;
+/// let found = array.find_first(.., Field::whole(), &5, 2)?;
+/// assert_eq!((found.indices, found.total), (vec![10, 11], 10));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Found {

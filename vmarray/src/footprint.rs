@@ -32,6 +32,13 @@ pub struct Footprint {
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// What the array takes of RAM and of device memory.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u64>::builder(1 << 16).page_len(1024).build()?;
+    /// assert_eq!(array.footprint().device_bytes, 8 << 16);
+    /// assert_eq!(array.footprint().table_bytes / array.page_count(), 32);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub fn footprint(&self) -> Footprint {
         let pager = self.pager();

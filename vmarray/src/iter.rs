@@ -14,6 +14,15 @@ use crate::page_guard::{PageMut, PageRef};
 /// An iterator over the elements of a range, by value. Holds the page it is in; ends after the first error.
 ///
 /// Internal iteration (`for_each`, `sum`, `fold`, …) runs over slices and is faster than a `for` loop.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+/// array.for_each_mut(.., |index, element| *element = index as u32)?;
+/// for (index, element) in array.iter().enumerate() {
+///     assert_eq!(element?, index as u32);
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
     /// The elements left of the page that is held.
@@ -26,6 +35,15 @@ pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
 }
 
 /// An iterator over pages as shared guards.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+/// let mut pages = array.pages();
+/// assert_eq!(pages.next().unwrap()?.range(), 0..64);
+/// assert_eq!(pages.next().unwrap()?.range(), 64..100);
+/// assert!(pages.next().is_none());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
@@ -33,6 +51,15 @@ pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
 }
 
 /// An iterator over pages as exclusive guards.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+/// for (number, page) in array.pages_mut().enumerate() {
+///     page?.fill(number as u32);
+/// }
+/// assert_eq!(array.to_vec(63..65)?, [0, 1]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct PagesMut<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,

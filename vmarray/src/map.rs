@@ -11,6 +11,16 @@ use crate::error::{ErrorKind, Result};
 use crate::memory::zeroed_vec;
 
 /// What becomes of the contents of a mapped range.
+///
+/// ```
+/// use vmarray::{MapMode, VirtualArray};
+/// let array = VirtualArray::<u32>::new(10)?;
+/// array.map(.., MapMode::Write, |slice| slice.fill(2))?;
+/// array.map(.., MapMode::ReadWrite, |slice| slice.iter_mut().for_each(|element| *element += 1))?;
+/// array.map(.., MapMode::Scratch, |slice| slice.fill(99))?;
+/// assert_eq!(array.map(.., MapMode::Read, |slice| slice.to_vec())?, [3; 10]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MapMode {
     /// The slice holds the elements; what the closure changes is dropped.
@@ -36,6 +46,19 @@ impl MapMode {
 }
 
 /// Where the slice of a mapped range lies.
+///
+/// ```
+/// use vmarray::{MapBuffer, MapMode, VirtualArray};
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// let mut buffer = vec![0; 100];
+/// for start in (0..1000).step_by(100) {
+///     // No memory is allocated in the loop.
+///     let place = MapBuffer::Borrowed(&mut buffer);
+///     array.map_in(start..start + 100, MapMode::Write, place, |slice| slice.fill(start as u32))?;
+/// }
+/// assert_eq!(array.get(950)?, 900);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Debug)]
 pub enum MapBuffer<'a, T> {
     /// In new memory, aligned to 64 bytes at least. [`NoMemory`](ErrorKind::NoMemory) if there is not enough.

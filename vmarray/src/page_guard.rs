@@ -157,12 +157,30 @@ macro_rules! common {
     ($Guard:ident) => {
         impl<T: Element, D: Device> $Guard<'_, T, D> {
             /// The number of the page.
+            ///
+            /// ```
+            /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+            /// assert_eq!(array.page(1)?.page(), 1);
+            /// assert_eq!(array.page_mut(0)?.page(), 0);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
             #[must_use]
             pub fn page(&self) -> usize {
                 self.place.page
             }
 
             /// The indices of its elements in the array.
+            ///
+            /// ```
+            /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+            /// let mut page = array.page_mut(array.page_of(70))?;
+            /// assert_eq!(page.range(), 64..100);
+            /// let first = page.range().start;
+            /// page[70 - first] = 7;
+            /// drop(page);
+            /// assert_eq!(array.get(70)?, 7);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
             #[must_use]
             pub fn range(&self) -> Range<usize> {
                 self.place.range()

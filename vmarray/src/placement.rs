@@ -34,8 +34,11 @@ use turns::take_turns;
 /// | `Balanced(Both)` | 1, 4, 3 | 0.62, 2.50, 1.88 GB | 6.4 GB/s |
 ///
 /// ```
-/// use vmarray::{Placement, VirtualArray};
-/// let array = VirtualArray::<u32>::builder(1 << 20).placement(Placement::Ratios(vec![3])).build()?;
+/// # use std::sync::Arc;
+/// use vmarray::{Placement, VirtualArray, host::HostDevice};
+/// let device = Arc::new(HostDevice::new(4 << 20)?);
+/// let builder = VirtualArray::<u32>::builder(1 << 20).devices([device]);
+/// let array = builder.placement(Placement::Ratios(vec![3])).build()?;
 /// assert_eq!(array.stats().channels.len(), 3);
 /// # Ok::<(), vmarray::Error>(())
 /// ```

@@ -33,6 +33,17 @@ macro_rules! counters {
         }
 
         /// What one channel has done since the array was built or its statistics were reset.
+        ///
+        /// ```
+        /// use vmarray::VirtualArray;
+        /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+        /// array.write(0, &[7; 1000])?;
+        /// let before = array.stats().total();
+        /// array.flush(..)?;
+        /// let flushed = array.stats().total() - before;
+        /// assert_eq!((flushed.write_backs, flushed.bytes_to_device, flushed.misses), (10, 4000, 0));
+        /// # Ok::<(), vmarray::Error>(())
+        /// ```
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
         #[non_exhaustive]
@@ -111,12 +122,30 @@ pub struct Stats {
 
 impl Stats {
     /// The sum over all channels.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+    /// array.write(0, &[7; 1000])?;
+    /// let by_channel: u64 = array.stats().channels.iter().map(|channel| channel.misses).sum();
+    /// assert_eq!(array.stats().total().misses, by_channel);
+    /// assert_eq!(by_channel, 10);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub fn total(&self) -> ChannelStats {
         self.channels.iter().fold(ChannelStats::default(), |sum, c| sum + *c)
     }
 
     /// Hits as a share of hits and misses; 1 if there were neither.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+    /// for i in 0..1000 {
+    ///     array.set(i, 7)?;
+    /// }
+    /// assert_eq!(array.stats().hit_rate(), 0.99, "each page was missed once");
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub fn hit_rate(&self) -> f64 {
         let all = self.hits + self.total().misses;
