@@ -50,6 +50,17 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`Driver`](ErrorKind::Driver) without a driver or such a card, or what the driver says.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// for card in backend_cuda::devices() {
+    ///     let device = backend_cuda::CudaDevice::open(card.index)?;
+    ///     assert_eq!(device.info().identity, card.info.identity);
+    /// }
+    /// # let no_such_card = backend_cuda::devices().len() as u32;
+    /// assert!(backend_cuda::CudaDevice::open(no_such_card).is_err());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn open(index: u32) -> Result<Self> {
         Self::open_with(index, &Options::new())
     }
@@ -58,6 +69,16 @@ impl CudaDevice {
     ///
     /// # Errors
     /// As [`open`](Self::open).
+    ///
+    /// ```
+    /// use backend_cuda::{Completion, CudaDevice, Options, devices};
+    /// let options = Options::new().with_completion(Completion::Event);
+    /// for card in devices() {
+    ///     let device = CudaDevice::open_with(card.index, &options)?;
+    ///     assert_eq!(device.completion(), Completion::Event);
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn open_with(index: u32, options: &Options) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("open"))?;
         let ordinal = i32::try_from(index)
@@ -74,6 +95,14 @@ impl CudaDevice {
     /// # Errors
     /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) where no context is current, or
     /// one that the program made itself; that can be [adopted](Self::adopt).
+    ///
+    /// ```
+    /// use backend_api::ErrorKind;
+    /// use backend_cuda::{CudaDevice, Options};
+    /// // Here nobody has made a context current, and there may be no driver.
+    /// let error = CudaDevice::from_current(&Options::new()).unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::InvalidArgument | ErrorKind::Driver));
+    /// ```
     pub fn from_current(options: &Options) -> Result<Self> {
         const OPERATION: &str = "from_current";
         let driver = driver().map_err(|missing| missing.error(OPERATION))?;
@@ -94,6 +123,18 @@ impl CudaDevice {
     /// # Safety
     /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the device is
     /// dropped, the device is lost with it, and what used to be its pinned memory must not be touched any more.
+    ///
+    /// ```
+    /// use backend_cuda::{CudaDevice, Options, devices};
+    /// for card in devices() {
+    ///     // Stands for a library that has made a context.
+    ///     let owner = CudaDevice::open(card.index)?;
+    ///     // SAFETY: the context is one of this process, and is held longer than the device.
+    ///     let device = unsafe { CudaDevice::adopt(owner.context(), &Options::new())? };
+    ///     assert_eq!(device.card().index, card.index);
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub unsafe fn adopt(context: *mut c_void, options: &Options) -> Result<Self> {
         let driver = driver().map_err(|missing| missing.error("adopt"))?;
         let refused = |code: Code| code.error_of(ErrorKind::Driver, "adopt");
@@ -115,18 +156,43 @@ impl CudaDevice {
     }
 
     /// The card, as discovery describes it.
+    ///
+    /// ```
+    /// for card in backend_cuda::devices() {
+    ///     let device = backend_cuda::CudaDevice::open(card.index)?;
+    ///     assert_eq!(device.card().compute_capability, card.compute_capability);
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn card(&self) -> &Card {
         &self.shared.card
     }
 
     /// The `CUcontext` that the device works in, for use with other libraries. It lives as long as the device.
+    ///
+    /// ```
+    /// for card in backend_cuda::devices() {
+    ///     let (one, other) =
+    ///         (backend_cuda::CudaDevice::open(card.index)?, backend_cuda::CudaDevice::open(card.index)?);
+    ///     assert_eq!(one.context(), other.context(), "both work in the card's primary context");
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn context(&self) -> *mut c_void {
         self.shared.context.handle().0
     }
 
     /// How it is known that work is done.
+    ///
+    /// ```
+    /// use backend_cuda::{Completion, CudaDevice, devices};
+    /// for card in devices() {
+    ///     assert_eq!(CudaDevice::open(card.index)?.completion(), Completion::Event);
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn completion(&self) -> Completion {
         self.shared.completion

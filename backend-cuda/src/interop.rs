@@ -81,6 +81,20 @@ impl CudaDevice {
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the length is
     /// no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device then.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// use backend_cuda::{CudaDevice, Options};
+    /// use cust::memory::DeviceBuffer;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// if let Ok(context) = cust::quick_init() {
+    ///     let device = CudaDevice::from_cust(&context, &Options::new())?;
+    ///     let memory = device.allocate(4000, Commit::Lazy)?;
+    ///     let numbers: DeviceBuffer<u32> = device.export_cust(memory)?;
+    ///     assert_eq!(numbers.len(), 1000);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub fn export_cust<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
         buffer: BufferId,
@@ -112,6 +126,28 @@ impl CudaDevice {
     ///
     /// # Safety
     /// Until the ticket is done, `from` must stay allocated, and nobody may write to it.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+    /// use backend_cuda::{CudaDevice, Options};
+    /// use cust::memory::DeviceBuffer as CustBuffer;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// if let Ok(context) = cust::quick_init() {
+    ///     let device = Arc::new(CudaDevice::from_cust(&context, &Options::new())?);
+    /// #   let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 12, HostMemory::Pinned)?);
+    ///     let memory = DeviceBuffer::new(&device, 12, Commit::Lazy)?;
+    ///     let theirs = CustBuffer::from_slice(&[1_u32, 2, 3])?;
+    ///     // SAFETY: the buffer is neither dropped nor written to before the ticket is done.
+    ///     device.wait(unsafe { device.copy_from_cust(queue.id(), &theirs, memory.at(0))? })?;
+    /// #   let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 12 };
+    /// #   device.wait(queue.submit(&[back])?)?;
+    /// #   let mut copied = [0; 12];
+    /// #   host.read(0, &mut copied);
+    ///     assert_eq!(copied, [1_u32, 2, 3].map(u32::to_ne_bytes).as_flattened());
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub unsafe fn copy_from_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: QueueId,
@@ -130,6 +166,26 @@ impl CudaDevice {
     /// # Safety
     /// Until the ticket is done, `to` must stay allocated, and nobody else may read or write it. The bytes must be
     /// values of `T`.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+    /// use backend_cuda::{CudaDevice, Options};
+    /// use cust::memory::{CopyDestination, DeviceBuffer as CustBuffer};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// if let Ok(context) = cust::quick_init() {
+    ///     let device = Arc::new(CudaDevice::from_cust(&context, &Options::new())?);
+    /// #   let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 12, Commit::Lazy)?);
+    ///     queue.fill(&Fill { to: memory.at(0), bytes: 12, pattern: &7_u32.to_ne_bytes() })?;
+    ///     let mut theirs = CustBuffer::from_slice(&[0_u32; 3])?;
+    ///     // SAFETY: the buffer is not touched before the ticket is done.
+    ///     device.wait(unsafe { device.copy_to_cust(queue.id(), memory.at(0), &mut theirs)? })?;
+    ///     let mut back = [0; 3];
+    ///     theirs.copy_to(&mut back)?;
+    ///     assert_eq!(back, [7; 3]);
+    /// }
+    /// # Ok(()) }
+    /// ```
     pub unsafe fn copy_to_cust<T: cust::memory::DeviceCopy>(
         &self,
         queue: QueueId,

@@ -1,6 +1,19 @@
 //! How a device is opened, where the defaults do not fit.
 
 /// How the copies of one call to `submit` reach the card.
+///
+/// ```
+/// use backend_api::Device;
+/// use backend_cuda::{CudaDevice, Options, Route, devices};
+/// for card in devices() {
+///     for route in [Route::Single, Route::Batch, Route::Kernel] {
+///         let device = CudaDevice::open_with(card.index, &Options::new().with_route(route))?;
+///         let ticket = device.submit(device.create_queue()?, &[])?;
+///         device.wait(ticket)?;
+///     }
+/// }
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Route {
@@ -17,6 +30,17 @@ pub enum Route {
 /// Measured on one H200, downloads waited for one at a time: of 4 KiB, 6.3 µs with events and 5.9 µs with counters by
 /// one thread, 533 and 339 thousand a second by eight. Counters hold up copies that are queued behind each other: of
 /// 64 KiB, 20.9 GB/s with events and 13.6 with counters. Events are the default.
+///
+/// ```
+/// use backend_cuda::{Completion, CudaDevice, Options, devices};
+/// for card in devices() {
+///     let options = Options::new().with_completion(Completion::Counter);
+///     // Cards that cannot count fall back to events.
+///     let completion = CudaDevice::open_with(card.index, &options)?.completion();
+///     assert!(matches!(completion, Completion::Counter | Completion::Event));
+/// }
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Completion {
@@ -44,6 +68,17 @@ pub struct Options {
 
 impl Options {
     /// The defaults.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_cuda::{CudaDevice, Options, devices};
+    /// for card in devices() {
+    ///     // The same as `CudaDevice::open(card.index)`.
+    ///     let device = CudaDevice::open_with(card.index, &Options::new())?;
+    ///     assert_eq!(device.info().backend, "cuda");
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -51,6 +86,17 @@ impl Options {
 
     /// How many bytes of free device memory are left alone, instead of
     /// [`default_headroom_bytes`](Self::default_headroom_bytes).
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_cuda::{CudaDevice, Options, devices};
+    /// for card in devices() {
+    ///     let device = CudaDevice::open_with(card.index, &Options::new().with_headroom_bytes(2 << 30))?;
+    ///     let status = device.memory()?;
+    ///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(2 << 30));
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn with_headroom_bytes(mut self, bytes: u64) -> Self {
         self.headroom_bytes = Some(bytes);
@@ -58,6 +104,16 @@ impl Options {
     }
 
     /// Takes one route for all copies, whatever their number and size; for tests and measurements.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// use backend_cuda::{CudaDevice, Options, Route, devices};
+    /// for card in devices() {
+    ///     let device = CudaDevice::open_with(card.index, &Options::new().with_route(Route::Single))?;
+    ///     assert_eq!(device.info().identity, card.info.identity);
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn with_route(mut self, route: Route) -> Self {
         self.route = Some(route);
@@ -65,6 +121,15 @@ impl Options {
     }
 
     /// Takes one way of knowing that work is done, if the card has it, instead of [events](Completion::Event).
+    ///
+    /// ```
+    /// use backend_cuda::{Completion, CudaDevice, Options, devices};
+    /// for card in devices() {
+    ///     let device = CudaDevice::open_with(card.index, &Options::new().with_completion(Completion::Event))?;
+    ///     assert_eq!(device.completion(), Completion::Event);
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn with_completion(mut self, completion: Completion) -> Self {
         self.completion = Some(completion);
