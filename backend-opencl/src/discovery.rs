@@ -62,12 +62,27 @@ pub(crate) struct Traits {
 
 impl Discovered {
     /// What is known of the device.
+    ///
+    /// ```
+    /// for found in backend_opencl::devices() {
+    ///     assert_eq!(found.info().backend, "opencl");
+    ///     println!("{}: {} MiB", found.info().name, found.info().total_bytes >> 20);
+    /// }
+    /// ```
     #[must_use]
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
     /// The name of the platform (the driver) that reports it.
+    ///
+    /// ```
+    /// use backend_opencl::{devices, devices_matching};
+    /// for found in devices() {
+    ///     let of_the_same_driver = devices_matching(found.platform());
+    ///     assert!(of_the_same_driver.iter().any(|other| other.info() == found.info()));
+    /// }
+    /// ```
     #[must_use]
     pub fn platform(&self) -> &str {
         &self.platform

@@ -3,6 +3,18 @@
 use std::path::PathBuf;
 
 /// Where built kernels are kept between runs.
+///
+/// ```
+/// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
+/// let folder = std::env::temp_dir().join(format!("vmarray-kernels-{}", std::process::id()));
+/// let options = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+/// for found in devices() {
+///     OpenClDevice::open(&found, &options)?;
+///     assert!(OpenClDevice::open(&found, &options)?.kernels_were_cached());
+/// }
+/// # let _ = std::fs::remove_dir_all(folder);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KernelCache {
@@ -55,12 +67,28 @@ impl Default for Options {
 
 impl Options {
     /// No budget, the driver's own largest allocation, kernels kept in the user's cache folder.
+    ///
+    /// ```
+    /// use backend_opencl::{KernelCache, Options};
+    /// let options = Options::new();
+    /// assert_eq!((options.budget_bytes, options.kernel_cache), (None, KernelCache::User));
+    /// ```
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
     /// The same with a budget of device memory.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// use backend_opencl::{OpenClDevice, Options, devices};
+    /// for found in devices() {
+    ///     let device = OpenClDevice::open(&found, &Options::new().with_budget_bytes(1 << 20))?;
+    ///     assert!(device.allocate(2 << 20, Commit::Lazy).is_err());
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn with_budget_bytes(mut self, bytes: u64) -> Self {
         self.budget_bytes = Some(bytes);
@@ -68,6 +96,17 @@ impl Options {
     }
 
     /// The same with a lower largest allocation.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// use backend_opencl::{OpenClDevice, Options, devices};
+    /// for found in devices() {
+    ///     let device = OpenClDevice::open(&found, &Options::new().with_largest_allocation_bytes(1 << 16))?;
+    ///     // Several buffers of the driver are one of ours.
+    ///     assert!(device.allocate(1 << 20, Commit::Proven).is_ok());
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn with_largest_allocation_bytes(mut self, bytes: u64) -> Self {
         self.largest_allocation_bytes = Some(bytes);
@@ -75,6 +114,15 @@ impl Options {
     }
 
     /// The same with kernels kept elsewhere.
+    ///
+    /// ```
+    /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
+    /// for found in devices() {
+    ///     let device = OpenClDevice::open(&found, &Options::new().with_kernel_cache(KernelCache::Off))?;
+    ///     assert!(!device.kernels_were_cached());
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn with_kernel_cache(mut self, cache: KernelCache) -> Self {
         self.kernel_cache = cache;
@@ -82,6 +130,15 @@ impl Options {
     }
 
     /// The same with or without kernels that work on host memory in place.
+    ///
+    /// ```
+    /// use backend_opencl::{OpenClDevice, Options, devices};
+    /// for found in devices() {
+    ///     let device = OpenClDevice::open(&found, &Options::new().with_zero_copy(false))?;
+    ///     assert!(!device.kernels_reach_pinned_memory());
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn with_zero_copy(mut self, zero_copy: bool) -> Self {
         self.zero_copy = zero_copy;
