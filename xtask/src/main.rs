@@ -6,6 +6,7 @@ mod bundle;
 mod ci;
 #[cfg(feature = "array")]
 mod demo;
+mod examples;
 mod features;
 mod junit;
 mod project;
@@ -47,6 +48,8 @@ enum Command {
     Ci(ci::Args),
     /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
     Ptx(ptx::Args),
+    /// Checks that every public item has an example in its documentation.
+    Examples,
     /// Checks the small rules of the repository.
     Tidy,
     /// Checks licences, sources and bans of all dependencies against deny.toml, without any further tool.
@@ -64,6 +67,7 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Ci(args) => ci::run(args),
         Command::Ptx(args) => ptx::run(args),
+        Command::Examples => examples::run(),
         Command::Tidy => tidy::run(),
         Command::Supply => supply::run(),
         Command::Bundle(args) => bundle::run(args),

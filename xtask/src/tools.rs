@@ -25,6 +25,18 @@ pub fn need_nextest(sh: &Shell) -> Result<()> {
     Ok(())
 }
 
+/// Makes sure of `cargo +nightly`, by installing it if need be. The error says what was tried.
+pub fn nightly(sh: &Shell) -> Result<(), &'static str> {
+    let runs = || cmd!(sh, "cargo +nightly --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
+    if find("rustup").is_none() {
+        return Err("no rustup to install nightly with");
+    }
+    if runs() || (cmd!(sh, "rustup toolchain install nightly --profile minimal").run().is_ok() && runs()) {
+        return Ok(());
+    }
+    Err("rustup could not install nightly")
+}
+
 /// A toolchain whose AddressSanitizer can be used.
 pub enum AddressSanitizer {
     /// `cargo +nightly`.
@@ -37,18 +49,7 @@ pub enum AddressSanitizer {
 ///
 /// The error says all that was tried.
 pub fn address_sanitizer(sh: &Shell) -> Result<AddressSanitizer> {
-    let nightly =
-        || cmd!(sh, "cargo +nightly --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
-    let mut tried = "no rustup to install nightly with".to_string();
-    if find("rustup").is_some() {
-        if nightly() {
-            return Ok(AddressSanitizer::Nightly);
-        }
-        if cmd!(sh, "rustup toolchain install nightly --profile minimal").run().is_ok() && nightly() {
-            return Ok(AddressSanitizer::Nightly);
-        }
-        tried = "rustup could not install nightly".to_string();
-    }
+    let Err(tried) = nightly(sh) else { return Ok(AddressSanitizer::Nightly) };
     let sysroot = cmd!(sh, "rustc --print sysroot").quiet().read()?;
     let folder = Path::new(&sysroot).join("lib/rustlib").join(SANITIZER_TARGET).join("lib");
     let has_runtime = folder.read_dir().is_ok_and(|files| {

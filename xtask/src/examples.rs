@@ -1,0 +1,256 @@
+//! `cargo xtask examples`: every public item of the published crates has an example in its documentation.
+//!
+//! What is public is asked of rustdoc, whose JSON only the nightly toolchain writes. That examples compile and hold is
+//! for `cargo test --doc` to find out; here they only have to be there, and those of functions to mention the function.
+
+use crate::project::{self, Metadata, Package};
+use crate::steps::Outcome;
+use crate::tools;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::{HashMap, HashSet};
+use xshell::{Shell, cmd};
+
+/// Runs the command.
+pub fn run() -> Result<()> {
+    if let Outcome::Passed(note) = check(&project::shell()?)? {
+        eprintln!("{note}");
+    }
+    Ok(())
+}
+
+/// The check as a step. The error lists the items that lack an example, a line each.
+pub fn check(sh: &Shell) -> Result<Outcome> {
+    let metadata = Metadata::members(sh)?;
+    let channel = tools::nightly(sh).ok().map(|()| "+nightly");
+    // Unstable options on the stable compiler need this.
+    let _bootstrap = channel.is_none().then(|| sh.push_env("RUSTC_BOOTSTRAP", "1"));
+    let (mut items, mut crates, mut faults) = (0, 0, Vec::new());
+    for package in metadata.workspace().filter(|package| package.is_published()) {
+        let Some(library) = library(package) else { continue };
+        let name = &package.name;
+        let options = ["--all-features", "--", "-Zunstable-options", "--output-format", "json"];
+        cmd!(sh, "cargo {channel...} rustdoc --quiet -p {name} --lib {options...}").run()?;
+        let path = metadata.target_directory.join("doc").join(library + ".json");
+        let json = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+        let mut walk = Walk::new(serde_json::from_str(&json).context("rustdoc's JSON has an unknown form")?);
+        walk.run();
+        items += walk.items;
+        crates += 1;
+        faults.append(&mut walk.faults);
+    }
+    if !faults.is_empty() {
+        bail!("{} of {items} public items\n{}", faults.len(), faults.join("\n"));
+    }
+    Ok(Outcome::Passed(format!("{items} public items of {crates} crates")))
+}
+
+/// The name of a package's library, as the compiler writes it.
+fn library(package: &Package) -> Option<String> {
+    let target = package.targets.iter().find(|target| target.kind.iter().any(|kind| kind == "lib"))?;
+    Some(target.name.replace('-', "_"))
+}
+
+/// The part of rustdoc's JSON that is used here. Its form changes now and then; these fields have been stable.
+#[derive(Deserialize)]
+struct Documentation {
+    root: Value,
+    index: HashMap<String, Item>,
+}
+
+#[derive(Deserialize)]
+struct Item {
+    /// 0 for the crate itself.
+    crate_id: u32,
+    name: Option<String>,
+    docs: Option<String>,
+    visibility: Value,
+    span: Option<Span>,
+    /// The kind, and what belongs to it.
+    inner: Map<String, Value>,
+}
+
+#[derive(Deserialize)]
+struct Span {
+    filename: String,
+    begin: (usize, usize),
+}
+
+/// A walk through all that users of a crate can name.
+struct Walk {
+    documentation: Documentation,
+    seen: HashSet<String>,
+    items: usize,
+    faults: Vec<String>,
+}
+
+impl Walk {
+    fn new(documentation: Documentation) -> Self {
+        Self { documentation, seen: HashSet::new(), items: 0, faults: Vec::new() }
+    }
+
+    fn run(&mut self) {
+        let root = self.documentation.root.clone();
+        self.visit(&root, "", None);
+    }
+
+    fn visit_all(&mut self, ids: &Value, path: &str) {
+        for id in ids.as_array().into_iter().flatten() {
+            self.visit(id, path, None);
+        }
+    }
+
+    /// Looks at an item and at what is in it. `path` is where it is found, and `alias` the name that it has there, if
+    /// that may be another one than its own.
+    fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>) {
+        let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
+        // Items of other crates have their documentation there. Some are found twice.
+        let Some(item) = self.documentation.index.get(&id).filter(|item| item.crate_id == 0) else { return };
+        let Some((kind, inner)) = item.inner.iter().next() else { return };
+        let (kind, inner) = (kind.clone(), inner.clone());
+        let name = alias.or(item.name.as_deref()).unwrap_or_default();
+        let parts = [path, name];
+        let path = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("::");
+        if !self.seen.insert(id.clone()) {
+            return;
+        }
+        match kind.as_str() {
+            "module" => self.visit_all(&inner["items"], &path),
+            // The module that all is taken out of is nothing that users name.
+            "use" if inner["is_glob"] == true => self.visit(&inner["id"], &path, Some("")),
+            "use" => self.visit(&inner["id"], &path, inner["name"].as_str()),
+            // Methods of a trait are described where the trait is.
+            "impl" if inner["trait"].is_null() => self.visit_all(&inner["items"], &path),
+            "impl" | "variant" | "struct_field" | "assoc_type" | "assoc_const" => {}
+            _ => {
+                self.judge(&id, &kind, &path);
+                self.visit_all(&inner["impls"], &path);
+                self.visit_all(&inner["items"], &path);
+            }
+        }
+    }
+
+    fn judge(&mut self, id: &str, kind: &str, path: &str) {
+        let item = &self.documentation.index[id];
+        // Items of traits have the trait's.
+        if item.visibility != "public" && item.visibility != "default" {
+            return;
+        }
+        self.items += 1;
+        let examples = examples(item.docs.as_deref().unwrap_or_default());
+        let is_called = matches!(kind, "function" | "macro");
+        let name = item.name.as_deref().unwrap_or_default();
+        let fault = if examples.is_empty() {
+            "has no example that runs"
+        } else if is_called && !examples.iter().any(|example| mentions(example, name)) {
+            "is not in its example"
+        } else {
+            return;
+        };
+        let place = match &item.span {
+            Some(span) => format!("{}:{}", span.filename, span.begin.0),
+            None => "somewhere".to_owned(),
+        };
+        self.faults.push(format!("{place}: {kind} `{path}` {fault}"));
+    }
+}
+
+/// The examples in a documentation that are run: their lines, but for hidden ones.
+fn examples(docs: &str) -> Vec<String> {
+    let mut examples = Vec::new();
+    let mut lines = docs.lines().map(str::trim);
+    while let Some(line) = lines.next() {
+        let Some(words) = line.strip_prefix("```") else { continue };
+        let block = lines.by_ref().take_while(|line| !line.starts_with("```"));
+        let shown: Vec<&str> = block.filter(|line| *line != "#" && !line.starts_with("# ")).collect();
+        if is_run(words) {
+            examples.push(shown.join("\n"));
+        }
+    }
+    examples
+}
+
+/// Whether rustdoc runs a block whose first line has these words behind the backticks.
+fn is_run(words: &str) -> bool {
+    let known = |word: &str| matches!(word, "rust" | "should_panic") || word.starts_with("edition");
+    words.split([',', ' ']).map(str::trim).all(|word| word.is_empty() || known(word))
+}
+
+fn mentions(example: &str, name: &str) -> bool {
+    example.split(|c: char| !c.is_alphanumeric() && c != '_').any(|word| word == name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A crate whose items are given as (number, name, documentation, inner); number 0 is its root.
+    fn faults(items: &[(u32, &str, &str, Value)]) -> (usize, Vec<String>) {
+        let index: Map<String, Value> = items
+            .iter()
+            .map(|(id, name, docs, inner)| {
+                let crate_id = u32::from(*name == "foreign");
+                let name = if name.is_empty() { Value::Null } else { json!(name) };
+                let item = json!({
+                    "crate_id": crate_id, "name": name, "docs": docs, "visibility": "public", "inner": inner,
+                    "span": { "filename": "lib.rs", "begin": [id, 1], "end": [id, 2] },
+                });
+                (id.to_string(), item)
+            })
+            .collect();
+        let documentation = json!({ "root": 0, "index": index });
+        let mut walk = Walk::new(serde_json::from_value(documentation).unwrap());
+        walk.run();
+        (walk.items, walk.faults)
+    }
+
+    #[test]
+    fn what_users_can_name_needs_an_example() {
+        let method = || json!({ "function": {} });
+        let (items, faults) = faults(&[
+            (0, "krate", "", json!({ "module": { "items": [1, 12] } })),
+            (1, "", "", json!({ "use": { "name": "facade", "id": 2, "is_glob": true } })),
+            (2, "facade", "", json!({ "module": { "items": [3, 4, 13] } })),
+            (3, "", "", json!({ "use": { "name": "Renamed", "id": 5, "is_glob": false } })),
+            (4, "", "", json!({ "use": { "name": "foreign", "id": 6, "is_glob": false } })),
+            (5, "Original", "```\nOriginal\n```", json!({ "struct": { "impls": [7, 8] } })),
+            (6, "foreign", "", json!({ "struct": { "impls": [] } })),
+            (7, "", "", json!({ "impl": { "trait": null, "items": [9, 10] } })),
+            (8, "", "", json!({ "impl": { "trait": { "path": "Clone" }, "items": [11] } })),
+            (9, "shown", "Text.\n\n```\nx.shown();\n```", method()),
+            (10, "bare", "Text.", method()),
+            (11, "clone", "", method()),
+            (12, "Contract", "", json!({ "trait": { "items": [14] } })),
+            (13, "", "", json!({ "use": { "name": "Again", "id": 5, "is_glob": false } })),
+            (14, "call", "```\n# call();\nother();\n```", method()),
+        ]);
+        assert_eq!(items, 5);
+        assert_eq!(
+            faults,
+            [
+                "lib.rs:10: function `krate::Renamed::bare` has no example that runs",
+                "lib.rs:12: trait `krate::Contract` has no example that runs",
+                "lib.rs:14: function `krate::Contract::call` is not in its example",
+            ]
+        );
+    }
+
+    #[test]
+    fn only_blocks_that_run_are_examples() {
+        let count = |docs: &str| examples(docs).len();
+        assert_eq!(count("```\na\n```\n\n```rust\nb\n```\n```should_panic, edition2024\nc\n```"), 3);
+        assert_eq!(
+            count("```text\na\n```\n```ignore\nb\n```\n```no_run\nc\n```\n```compile_fail\nd\n```"),
+            0
+        );
+        assert_eq!(examples("Text.\n```\n# hidden();\n#\nshown();\n```"), ["shown();"]);
+    }
+
+    #[test]
+    fn names_are_whole_words() {
+        assert!(mentions("let x = page.len();", "len"));
+        assert!(!mentions("let x = page.length(); page_len()", "len"));
+    }
+}
