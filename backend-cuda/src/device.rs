@@ -37,7 +37,7 @@ use crate::{copy, kernel, ram};
 ///     let queue = Queue::new(&device)?;
 ///     let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Proven)?;
 ///     let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1 << 20, pattern: &[7] })?;
-///     device.wait(ticket)?;
+///     assert!(device.wait(ticket).is_ok());
 /// }
 /// # Ok(()) }
 /// ```

@@ -29,7 +29,7 @@ impl CudaDevice {
     /// // Fails where there is no card or no driver.
     /// if let Ok(context) = cust::quick_init() {
     ///     let device = CudaDevice::from_cust(&context, &Options::new())?;
-    ///     println!("{device:?}");
+    ///     assert_eq!(device.context(), context.as_raw().cast());
     /// }
     /// # Ok::<_, backend_api::Error>(())
     /// ```

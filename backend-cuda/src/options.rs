@@ -9,7 +9,7 @@
 ///     for route in [Route::Single, Route::Batch, Route::Kernel] {
 ///         let device = CudaDevice::open_with(card.index, &Options::new().with_route(route))?;
 ///         let ticket = device.submit(device.create_queue()?, &[])?;
-///         device.wait(ticket)?;
+///         assert!(device.wait(ticket).is_ok());
 ///     }
 /// }
 /// # Ok::<_, backend_api::Error>(())
@@ -53,11 +53,14 @@ pub enum Completion {
 /// How a [`CudaDevice`](crate::CudaDevice) is opened.
 ///
 /// ```
-/// let options = backend_cuda::Options::new().with_headroom_bytes(1 << 30);
-/// match backend_cuda::CudaDevice::open_with(0, &options) {
-///     Ok(device) => println!("{device:?}"),
-///     Err(error) => println!("{error}"),
+/// use backend_api::Device;
+/// use backend_cuda::{CudaDevice, Options, devices};
+/// let options = Options::new().with_headroom_bytes(1 << 30);
+/// for card in devices() {
+///     let status = CudaDevice::open_with(card.index, &options)?.memory()?;
+///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(1 << 30));
 /// }
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Options {

@@ -160,6 +160,7 @@ impl HostDeviceBuilder {
 ///
 /// ```
 /// for info in backend_host::devices() {
+///     assert!(info.total_bytes > 0);
 ///     println!("{info}: {} bytes", info.total_bytes);
 /// }
 /// ```

@@ -106,10 +106,11 @@ impl OpenClDevice {
     /// `Driver` with the driver's code; `KernelFailed` with the compiler's log.
     ///
     /// ```
+    /// use backend_api::Device;
     /// use backend_opencl::{OpenClDevice, Options, devices};
     /// if let Some(found) = devices().first() {
     ///     let device = OpenClDevice::open(found, &Options::new().with_budget_bytes(1 << 20))?;
-    ///     println!("{device:?}");
+    ///     assert!(device.memory()?.usable_bytes <= 1 << 20);
     /// }
     /// # Ok::<_, backend_api::Error>(())
     /// ```

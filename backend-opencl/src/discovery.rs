@@ -24,6 +24,7 @@ const CL_DEVICE_PCI_DOMAIN_ID_NV: u32 = 0x400A;
 ///
 /// ```
 /// for found in backend_opencl::devices() {
+///     assert!(!found.info().identity.is_empty());
 ///     println!("{} on {}", found.info(), found.platform());
 /// }
 /// ```
@@ -98,7 +99,9 @@ impl Discovered {
 /// The first call loads the drivers, which may take a second.
 ///
 /// ```
-/// println!("{} OpenCL devices", backend_opencl::devices().len());
+/// for found in backend_opencl::devices() {
+///     assert!(found.info().total_bytes > 0);
+/// }
 /// ```
 #[must_use]
 pub fn devices() -> Vec<Discovered> {

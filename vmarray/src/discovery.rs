@@ -21,7 +21,9 @@ const VARIABLE: &str = "VMARRAY_DEVICES";
 ///
 /// ```
 /// use vmarray::Device;
-/// for device in vmarray::devices()? {
+/// let devices = vmarray::devices()?;
+/// assert!(!devices.is_empty());
+/// for device in devices {
 ///     println!("{}", device.info());
 /// }
 /// # Ok::<(), vmarray::Error>(())
@@ -209,7 +211,11 @@ impl Discovery {
     /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable cannot be understood.
     ///
     /// ```
-    /// let discovery = vmarray::Discovery::from_env()?;
+    /// use vmarray::{Choice, Discovery};
+    /// let report = Discovery::from_env()?.report();
+    /// if std::env::var("VMARRAY_DEVICES").is_err() {
+    ///     assert!(report.devices().eq(Discovery::new().report().devices()));
+    /// }
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn from_env() -> Result<Self> {
@@ -233,7 +239,8 @@ impl Discovery {
     /// [`DeviceFilter`](ErrorKind::DeviceFilter) for an empty wish.
     ///
     /// ```
-    /// let discovery = vmarray::Discovery::new().select("cuda:0, cpu, host")?;
+    /// let report = vmarray::Discovery::new().select("cuda:0, cpu, host")?.report();
+    /// assert!(report.devices().any(|(_, choice)| *choice == vmarray::Choice::Used));
     /// assert!(vmarray::Discovery::new().select("cuda,,host").is_err());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -282,7 +289,10 @@ impl Discovery {
     /// that was asked for cannot be opened. Those that were not asked for by name are left out then.
     ///
     /// ```
-    /// let devices = vmarray::Discovery::new().select("host")?.open()?;
+    /// use vmarray::{Device, Discovery};
+    /// let devices = Discovery::new().select("host")?.open()?;
+    /// assert!(devices.iter().all(|device| device.info().backend == "host"));
+    /// assert!(Discovery::new().select("no such device")?.open().is_err());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {

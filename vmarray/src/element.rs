@@ -9,7 +9,21 @@ use bytemuck::{NoUninit, Pod};
 
 /// What can be an element: plain data without padding, any bit pattern of which is valid, and which any thread may use.
 ///
-/// Derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest. Types of no bytes do not compile:
+/// Derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest:
+///
+/// ```
+/// use bytemuck::{Pod, Zeroable};
+/// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
+/// #[repr(C)]
+/// struct Point { x: f32, y: f32, z: f32 }
+///
+/// let points = vmarray::VirtualArray::<Point>::new(1000)?;
+/// points.set(7, Point { x: 1.0, y: 2.0, z: 3.0 })?;
+/// assert_eq!((points.get(7)?.z, points.get(8)?), (3.0, Point::zeroed()));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+///
+/// Types of no bytes do not compile:
 ///
 /// ```compile_fail
 /// let array = vmarray::VirtualArray::<()>::new(10);
@@ -211,6 +225,7 @@ const fn assert_searchable(bytes: usize) {
 ///
 /// ```
 /// let longest = vmarray::Field::<[u8; 4096], _>::whole();
+/// assert_eq!(longest.offset(), 0);
 /// ```
 ///
 /// Others do not compile:

@@ -300,8 +300,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// access, which tries again.
     ///
     /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.prefetch(100..200)?;
+    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+    /// array.write(0, &[7; 1000])?;
+    /// array.evict(..)?;
+    /// array.prefetch(100..300)?;
+    /// assert_eq!(array.stats().total().prefetches, 2);
+    /// assert_eq!(array.get(150)?, 7);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn prefetch(&self, range: impl RangeBounds<usize>) -> Result<()> {

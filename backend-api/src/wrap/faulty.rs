@@ -99,6 +99,12 @@ impl Operation {
 /// let full = Fault::new(Operation::Allocate, ErrorKind::OutOfMemory).with_chance(0.1, 42);
 /// // The hundredth call of whatever kind finds the device gone, and so does every call after it.
 /// let gone = Fault::anywhere(ErrorKind::Lost).on_call(100);
+/// # use backend_api::{Commit, Device, wrap::Faulty};
+/// # let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+/// # [third, full, gone].map(|fault| device.inject(fault));
+/// # let refused = (0..100).filter(|_| device.allocate(1, Commit::Lazy).is_err()).count();
+/// # assert!((2..50).contains(&refused) && device.is_lost());
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Fault {
