@@ -153,7 +153,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not yet
-    /// [known](Profile), which takes a fraction of a second each.
+    /// [known](crate::Profile), which takes a fraction of a second each.
     ///
     /// ```
     /// use std::sync::Arc;
