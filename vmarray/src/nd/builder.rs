@@ -130,7 +130,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     ///
     /// ```
     /// use vmarray::{ErrorKind, NdArray};
-    /// let error = NdArray::<u8, 2>::new([1 << 32, 1 << 32]).unwrap_err();
+    /// let error = NdArray::<u8, 2>::builder([1 << 32, 1 << 32]).build().unwrap_err();
     /// assert!(matches!(error.kind(), ErrorKind::ShapeOverflow { .. }));
     /// ```
     pub fn build(self) -> Result<NdArray<T, N, D>> {
