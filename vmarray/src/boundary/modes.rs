@@ -202,6 +202,15 @@ impl Unchecked {
     ///
     /// # Safety
     /// All indices that are used with views of this mode are inside.
+    ///
+    /// ```
+    /// use vmarray::boundary::Unchecked;
+    /// let array = vmarray::VirtualArray::<u8>::new(3)?;
+    /// array.set(1, 7)?;
+    /// // SAFETY: 1 is inside, and the view is used for nothing else.
+    /// assert_eq!(array.bounded(unsafe { Unchecked::new() }).get([1])?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub const unsafe fn new() -> Self {
         Self(())
