@@ -360,10 +360,6 @@ impl<D: Device> Pager<D> {
         self.channel(page).dismiss_guard();
     }
 
-    pub(crate) fn page_bytes(&self) -> usize {
-        self.page_bytes
-    }
-
     /// The entry of a page, for the list of guards.
     pub(crate) fn entry(&self, page: u64) -> &Entry {
         self.table.entry(page)
