@@ -99,6 +99,16 @@ impl State {
         self.0 >> VERSION_SHIFT
     }
 
+    /// Whether this is a state of the directory that says where a page's valid copies are. Of home slot and frame at
+    /// most one is newer: what is dirty has a frame, and what lock-free writers may be writing to is dirty. A transfer
+    /// has the page for itself or pins it, so that neither location changes hands meanwhile.
+    pub(crate) fn is_coherent(self) -> bool {
+        (!self.any(DIRTY) || self.any(RESIDENT))
+            && (!self.any(WRITERS) || self.any(DIRTY))
+            && (!self.any(IN_FLIGHT) || self.any(EXCLUSIVE) || self.pins() > 0)
+            && !self.has(HOME | ZEROED)
+    }
+
     /// Whether no latched write began or ended between this state and a later one, and none was under way.
     #[inline]
     pub(crate) fn validates(self, later: State) -> bool {
