@@ -7,9 +7,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use common::{Numbers, host};
-use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::device::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
 use vmarray::host::HostDevice;
 use vmarray::{ErrorKind, Field, Home, HostMemory, Placement, Source, SourceBuilder};
@@ -173,6 +174,25 @@ fn data_larger_than_the_device_memory_is_searched_and_changed() {
         assert!(
             home.iter().enumerate().all(|(i, &x)| x == if (100..1200).contains(&i) { 7 } else { i as u32 })
         );
+    }
+}
+
+#[test]
+fn every_placement_serves_data_larger_than_the_devices() {
+    for placement in
+        [Placement::Equal, Placement::Capacity, Placement::Ratios(vec![1, 3]), Placement::Ratios(vec![0, 1])]
+    {
+        let devices = [64, 32].map(|pages| Arc::new(HostDevice::new(pages * PAGE).unwrap()));
+        let source = Source::builder((0..20_000).collect::<Vec<u32>>())
+            .devices(devices)
+            .placement(placement.clone())
+            .page_len(128)
+            .build()
+            .unwrap();
+        assert!(source.device_bytes() <= 72 * PAGE, "{placement:?}");
+        assert_eq!(source.find(Field::whole(), &17_777).unwrap(), [17_777], "{placement:?}");
+        source.fill(1.., 9).unwrap();
+        assert_eq!(source.count(.., Field::whole(), &9).unwrap(), 19_999, "{placement:?}");
     }
 }
 
@@ -402,6 +422,58 @@ fn a_dropped_future_leaves_nothing_behind() {
     assert_eq!(source.to_vec(..).unwrap(), [2; LEN]);
     drop(source);
     assert_eq!(device.counts().held_bytes + device.counts().host_held_bytes, 0);
+}
+
+#[test]
+fn pages_that_change_while_they_are_copied_are_copied_once_more() {
+    let speed = Speed { latency: Duration::from_millis(1), ..Speed::CARD };
+    for change in 0..4 {
+        let device = Arc::new(Delayed::new(Counting::new(host()), speed));
+        let source = described(vec![1; LEN], &device).device_bytes(2 * PAGE).build().unwrap();
+        source.fill(..128, 2).unwrap();
+        let mut expected = vec![1; LEN];
+        expected[..128].fill(2);
+        device.hold_wakers(true);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut future = pin!(source.synchronize_async(..).unwrap());
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        match change {
+            // The program overwrites the page at home.
+            0 => {
+                source.write(0, &[3; 128]).unwrap();
+                expected[..128].fill(3);
+            }
+            // A device changes it again.
+            1 => {
+                source.fill(10..20, 4).unwrap();
+                expected[10..20].fill(4);
+            }
+            // Its slot goes to others, which are newer there; then the program overwrites it.
+            2 => {
+                source.fill(128..640, 5).unwrap();
+                source.write(0, &[3; 128]).unwrap();
+                expected[128..640].fill(5);
+                expected[..128].fill(3);
+            }
+            // It comes home by another way, and is changed there and on the device.
+            _ => {
+                source.set(5, 6).unwrap();
+                source.fill(64..128, 7).unwrap();
+                expected[5] = 6;
+                expected[64..128].fill(7);
+            }
+        }
+        loop {
+            device.advance(Duration::from_millis(10));
+            if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                done.unwrap();
+                break;
+            }
+        }
+        assert_eq!(source.to_vec(..).unwrap(), expected, "change {change}");
+        assert_eq!(source.page_state(0).unwrap().newer, 0, "change {change}");
+        assert_eq!(source.verify(..).unwrap(), None);
+    }
 }
 
 #[test]

@@ -219,7 +219,10 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .collect::<Result<Vec<u64>, backend_api::Error>>()?;
         let cuts = Cuts::new(len, page_len);
         let pages = cuts.pages();
-        let mut turns = self.placement.turns(&devices, pages as u64, page_bytes as u64, &usable)?;
+        // What does not fit takes turns in device memory, so placement need not find room for it.
+        let room = self.device_bytes.unwrap_or(usable.iter().map(|bytes| bytes / 4 * 3).sum());
+        let placed = (pages as u64).min(room / page_bytes as u64).max(1);
+        let mut turns = self.placement.turns(&devices, placed, page_bytes as u64, &usable)?;
         turns.truncate(pages.max(1));
         let slots = |channel: usize| -> usize {
             let device = turns[channel];
