@@ -197,6 +197,22 @@ fn every_placement_serves_data_larger_than_the_devices() {
 }
 
 #[test]
+fn memory_is_imported_once_a_device() {
+    let device = Arc::new(Counting::new(host()));
+    let source = Source::builder(vec![1_u32; LEN])
+        .devices([Arc::clone(&device)])
+        .page_len(128)
+        .import(HostMemory::Pageable)
+        .build()
+        .unwrap();
+    assert_eq!(count(&source, 1), LEN);
+    source.fill(.., 2).unwrap();
+    assert_eq!(source.into_home().unwrap(), [2; LEN]);
+    let counts = device.counts();
+    assert_eq!((counts.imports, counts.host_held_bytes, counts.held_bytes), (1, 0, 0));
+}
+
+#[test]
 fn a_search_for_the_first_does_not_fetch_what_comes_after() {
     let device = Arc::new(Counting::new(host()));
     let source =

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use backend_api::{Device, HostMemory};
 
 use super::Source;
-use super::channel::{Channel, ChannelPlan, HomeBytes};
+use super::channel::{Channel, ChannelPlan, HomeBytes, Import};
 use super::core::Core;
 use super::directory::{Cuts, Entry};
 use super::home::Home;
@@ -252,22 +252,27 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let mut entries = Vec::new();
         entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
         entries.resize_with(pages, Entry::new);
+        let home_bytes = HomeBytes { first: first.cast(), element_bytes, cuts };
+        let imports: Vec<Option<Arc<Import<D>>>> = devices
+            .iter()
+            .enumerate()
+            .map(|(number, device)| {
+                let kind = self.import.filter(|_| H::OWNED && len > 0 && turns.contains(&number))?;
+                // SAFETY: the home owns its memory, so that it stays allocated until the home is dropped, which is
+                // after the channels.
+                let import = unsafe { Import::new(device, &home_bytes, kind) };
+                import.inspect_err(trace::pin_refused).ok().map(Arc::new)
+            })
+            .collect();
         let channels = (0..turns.len())
             .map(|index| {
-                let mut channel = Channel::new(ChannelPlan {
+                Channel::new(ChannelPlan {
                     device: Arc::clone(&devices[turns[index]]),
                     slots: slots(index),
-                    home: HomeBytes { first: first.cast(), element_bytes, cuts },
+                    home: home_bytes,
                     policy: self.eviction,
-                })?;
-                if let Some(kind) = self.import.filter(|_| H::OWNED && len > 0) {
-                    // SAFETY: the home owns its memory, so that it stays allocated until the home is dropped, which is
-                    // after the channel.
-                    if let Err(error) = unsafe { channel.import_home(kind) } {
-                        trace::pin_refused(&error);
-                    }
-                }
-                Ok(channel)
+                    import: imports[turns[index]].clone(),
+                })
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Source { core: Box::new(Core::new(first, cuts, entries.into(), channels)), home })

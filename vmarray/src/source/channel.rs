@@ -62,11 +62,29 @@ struct Piece {
     bytes: usize,
 }
 
-/// Memory of the program that the device was told of.
+/// Memory of the program that the device was told of, once for all of its channels.
 #[derive(Debug)]
-struct Import<D: Device> {
+pub(super) struct Import<D: Device> {
     device: Arc<D>,
     id: HostId,
+}
+
+impl<D: Device> Import<D> {
+    /// Tells a device of the home, so that it copies without a stop in between.
+    ///
+    /// # Safety
+    /// The home's memory stays allocated until this is dropped, also if it never is.
+    pub(super) unsafe fn new(
+        device: &Arc<D>,
+        home: &HomeBytes,
+        kind: HostMemory,
+    ) -> backend_api::Result<Self> {
+        let bytes = home.cuts.len * home.element_bytes;
+        // SAFETY: vouched for by the caller; nothing is downloaded to memory that cannot be written to, since nothing
+        // becomes dirty then.
+        let id = unsafe { device.import_host(home.first, bytes, kind)? };
+        Ok(Self { device: Arc::clone(device), id })
+    }
 }
 
 impl<D: Device> Drop for Import<D> {
@@ -81,7 +99,7 @@ pub(super) struct Channel<D: Device> {
     uploads: Queue<D>,
     downloads: Queue<D>,
     kernels: Queue<D>,
-    import: Option<Import<D>>,
+    import: Option<Arc<Import<D>>>,
     slots: DeviceBuffer<D>,
     device: Arc<D>,
     page_bytes: usize,
@@ -136,16 +154,17 @@ impl<D: Device> Pool<D> {
 }
 
 /// What a channel is built from.
-pub(super) struct ChannelPlan<D> {
+pub(super) struct ChannelPlan<D: Device> {
     pub(super) device: Arc<D>,
     pub(super) slots: usize,
     pub(super) home: HomeBytes,
     pub(super) policy: EvictionPolicy,
+    pub(super) import: Option<Arc<Import<D>>>,
 }
 
 impl<D: Device> Channel<D> {
     pub(super) fn new(plan: ChannelPlan<D>) -> Result<Self> {
-        let ChannelPlan { device, slots, home, policy } = plan;
+        let ChannelPlan { device, slots, home, policy, import } = plan;
         let page_bytes = home.cuts.page_len * home.element_bytes;
         let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
         let pool = Pool {
@@ -160,7 +179,7 @@ impl<D: Device> Channel<D> {
             uploads: Queue::new(&device)?,
             downloads: Queue::new(&device)?,
             kernels: Queue::new(&device)?,
-            import: None,
+            import,
             slots: DeviceBuffer::new(&device, (slots * page_bytes) as u64, Commit::Lazy)?,
             device,
             page_bytes,
@@ -169,19 +188,6 @@ impl<D: Device> Channel<D> {
             spare: Mutex::default(),
             counters: Counters::default(),
         })
-    }
-
-    /// Tells the device of the home, so that it copies without a stop in between.
-    ///
-    /// # Safety
-    /// The home's memory stays allocated until the channel is dropped, also if the channel never is.
-    pub(super) unsafe fn import_home(&mut self, kind: HostMemory) -> backend_api::Result<()> {
-        let bytes = self.home.cuts.len * self.home.element_bytes;
-        // SAFETY: vouched for by the caller; nothing is downloaded to memory that cannot be written to, since nothing
-        // becomes dirty then.
-        let id = unsafe { self.device.import_host(self.home.first, bytes, kind)? };
-        self.import = Some(Import { device: Arc::clone(&self.device), id });
-        Ok(())
     }
 
     pub(super) fn device(&self) -> &Arc<D> {
