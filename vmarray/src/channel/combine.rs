@@ -96,7 +96,7 @@ impl<D: Device> Channel<D> {
     /// Returns before they are. If that fails, the claims are gone, the frames given back, and those who asked are told
     /// by [`await_load`](Self::await_load).
     pub(crate) fn request(&self, table: &PageTable, loads: impl IntoIterator<Item = Load>) {
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         shard.queued.extend(loads);
         self.lead_now(table, shard);
     }
@@ -119,7 +119,7 @@ impl<D: Device> Channel<D> {
     ) -> backend_api::Result<()> {
         let copy = Transfer::Download { from, to, bytes };
         let read = Arc::new(Read { copy, outcome: OnceLock::new() });
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         shard.queued_reads.push(Arc::clone(&read));
         self.lead_now(table, shard);
         let mut turns = 0_u32;
@@ -127,7 +127,7 @@ impl<D: Device> Channel<D> {
             if let Some(outcome) = read.outcome.get() {
                 break outcome.clone();
             }
-            let mut shard = self.shard.lock();
+            let mut shard = self.lock();
             let found = shard.fetches.iter_mut().find(|fetch| fetch.has(&read));
             match found {
                 Some(fetch) if !fetch.is_watched => {
@@ -141,7 +141,7 @@ impl<D: Device> Channel<D> {
                 Some(_) => {
                     drop(shard);
                     if !spin_while(|| read.outcome.get().is_none()) {
-                        let shard = self.shard.lock();
+                        let shard = self.lock();
                         if read.outcome.get().is_none() {
                             self.await_news(shard);
                         }
@@ -179,7 +179,8 @@ impl<D: Device> Channel<D> {
         if !self.may_lead.load(Ordering::Relaxed) {
             return false;
         }
-        let shard = self.shard.lock();
+        // If it is taken, another thread is about to lead, or this one looks again.
+        let Some(shard) = self.shard.try_lock() else { return false };
         let leads = shard.may_lead();
         self.lead_now(table, shard);
         leads
@@ -251,7 +252,7 @@ impl<D: Device> Channel<D> {
         let submitted = self.fetches.submit(&copies);
         drop(begun);
         let mut wakes = Wakes::default();
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         match &submitted {
             &Ok(ticket) => {
                 self.counters.submissions.add(1);
@@ -307,7 +308,7 @@ impl<D: Device> Channel<D> {
         if self.untold_failures.load(Ordering::Acquire) == 0 {
             return Ok(Loaded::Yes);
         }
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         let Some(at) = shard.failed_loads.iter().position(|failed| failed.id == load.id) else {
             return Ok(Loaded::Yes);
         };

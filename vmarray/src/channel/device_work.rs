@@ -115,7 +115,7 @@ impl<D: Device> Channel<D> {
         if let Some(cell) = self.bounce.lock().free.pop() {
             return Ok(cell);
         }
-        let kind = self.shard.lock().memory;
+        let kind = self.lock().memory;
         let stride = self.cell_bytes;
         let chunk = HostBuffer::new(&self.device, CELLS * stride, kind);
         let chunk = match chunk {

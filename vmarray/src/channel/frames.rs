@@ -36,7 +36,7 @@ impl<D: Device> Channel<D> {
     /// Takes one more chunk of host memory for frames.
     pub(super) fn grow(&self) -> Result<()> {
         let (kind, have) = {
-            let mut shard = self.shard.lock();
+            let mut shard = self.lock();
             let have = shard.frames.len() as u32;
             if shard.growing || shard.full || have >= self.frames_max {
                 return Ok(());
@@ -57,7 +57,7 @@ impl<D: Device> Channel<D> {
             }
             chunk = HostBuffer::new(&self.device, frames * self.frame_stride, memory);
         }
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         shard.growing = false;
         let result = match chunk {
             Ok(chunk) => {
@@ -96,7 +96,7 @@ impl<D: Device> Channel<D> {
         // Searches that were broken off, so that others get the lock, are gone on with for two turns of a clock's hand.
         let mut goes_on = 2 + 2 * self.frames_max / USED_PATIENCE as u32;
         loop {
-            let mut shard = self.shard.lock();
+            let mut shard = self.lock();
             if let Some(index) = shard.free.pop() {
                 return Ok(Some(shard.frames[index as usize]));
             }
@@ -118,7 +118,7 @@ impl<D: Device> Channel<D> {
                 return Ok(frame);
             }
             if let Err(error) = started {
-                self.shard.lock().write_error = None;
+                self.lock().write_error = None;
                 return Err(error);
             }
             if victims.unfinished && goes_on > 0 {
@@ -141,7 +141,7 @@ impl<D: Device> Channel<D> {
         let mut taken: Vec<Frame> = Vec::with_capacity(most);
         while taken.len() < most {
             {
-                let mut shard = self.shard.lock();
+                let mut shard = self.lock();
                 let at = shard.free.len().saturating_sub(most - taken.len());
                 let Shard { free, frames, .. } = &mut *shard;
                 taken.extend(free.drain(at..).map(|index| frames[index as usize]));
@@ -163,7 +163,7 @@ impl<D: Device> Channel<D> {
 
     /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
     fn await_frame(&self, table: &PageTable, turns: u32) -> Result<()> {
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         if !shard.free.is_empty() {
             return Ok(());
         }
@@ -178,7 +178,7 @@ impl<D: Device> Channel<D> {
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {
                 // Told to whoever needs the frame.
-                self.shard.lock().write_error = None;
+                self.lock().write_error = None;
                 return outcome;
             }
             return Ok(());
@@ -226,7 +226,7 @@ impl<D: Device> Channel<D> {
         if frames.is_empty() {
             return;
         }
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         shard.free.extend(frames.iter().map(|frame| frame.index));
         self.note_news();
         drop(shard);
@@ -235,14 +235,14 @@ impl<D: Device> Channel<D> {
 
     /// Puts a frame under the eviction policy: it now holds this page.
     pub(crate) fn adopt(&self, page: u64, frame: Frame) {
-        self.shard.lock().adopt(page, frame.index, self.recency);
+        self.lock().adopt(page, frame.index, self.recency);
     }
 
     /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the
     /// caller [puts it back](Self::put_back): not before, since the entry still names it; and it is taken out before
     /// that, since the page may get another frame the moment it is vacated.
     pub(crate) fn disown(&self, address: *mut u8, page: u64) -> Frame {
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         let frame = shard.frame_at(address, self.frame_stride);
         shard.evictor.removed(frame.index);
         shard.frame_of.remove(&page);
@@ -252,7 +252,7 @@ impl<D: Device> Channel<D> {
 
     /// The frame at an address that a page's entry names, while the caller holds the page.
     pub(crate) fn frame_at(&self, address: *mut u8) -> Frame {
-        self.shard.lock().frame_at(address, self.frame_stride)
+        self.lock().frame_at(address, self.frame_stride)
     }
 }
 

@@ -64,7 +64,7 @@ impl<D: Device> Channel<D> {
             }
             stages.made += 1;
         }
-        let kind = self.shard.lock().memory;
+        let kind = self.lock().memory;
         let memory = match HostBuffer::new(&self.device, bytes, kind) {
             Err(_) if self.fall_back => HostBuffer::new(&self.device, bytes, HostMemory::Pageable),
             memory => memory,

@@ -82,7 +82,7 @@ impl<D: Device> Channel<D> {
     pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
         let outcome = self.device.wait(ticket);
         let mut wakes = Wakes::default();
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
         self.complete_before(&mut shard, table, ticket, &mut wakes);
         self.note_lead(&shard);
@@ -232,7 +232,7 @@ impl<D: Device> Channel<D> {
 
     /// As [`help`](Self::help), as long as something holds of the page's state.
     pub(super) fn help_while(&self, table: &PageTable, page: u64, holds: impl Fn(State) -> bool) {
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         let found = shard.transfer_of(page);
         match found {
             Some((ticket, is_watched)) if !*is_watched => {

@@ -137,7 +137,7 @@ impl<D: Device> Channel<D> {
             self.fewer_ahead(unused);
         }
         if !rest.is_empty() {
-            let mut shard = self.shard.lock();
+            let mut shard = self.lock();
             shard.free.extend(rest.iter().rev().map(|victim| victim.frame.index));
             self.note_news();
             drop(shard);

@@ -40,7 +40,22 @@ pub(super) fn spin_while(holds: impl Fn() -> bool) -> bool {
     }
 }
 
+/// Tries before a thread sleeps for the lock of the shard, which is held for a microsecond or so.
+const TRIES: u32 = 400;
+
 impl<D: Device> Channel<D> {
+    /// Locks the shard. Many threads come at the same moment when a batch is done: to put them to sleep, as the lock
+    /// itself does after a few looks, would take far longer than their turn to come.
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shard<D>> {
+        for _ in 0..TRIES {
+            if let Some(shard) = self.shard.try_lock() {
+                return shard;
+            }
+            hint::spin_loop();
+        }
+        self.shard.lock()
+    }
+
     /// Waits until frames or memory have come since the lock of the shard was taken, which is given up meanwhile.
     pub(super) fn await_news(&self, mut shard: MutexGuard<'_, Shard<D>>) {
         // Changes under the lock.

@@ -40,7 +40,7 @@ impl<D: Device> Channel<D> {
         let mut order = self.home_order.lock();
         let submitted = order.write(&self.writes, |writes| writes.submit(&copies));
         let mut wakes = Wakes::default();
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         let result = match submitted {
             Ok(ticket) => {
                 self.counters.submissions.add(1);
@@ -72,6 +72,6 @@ impl<D: Device> Channel<D> {
 
     /// A failure of a write-back that nobody has been told of.
     pub(crate) fn take_write_error(&self) -> Option<backend_api::Error> {
-        self.shard.lock().write_error.take()
+        self.lock().write_error.take()
     }
 }
