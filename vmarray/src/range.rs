@@ -102,8 +102,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Copies a slice into the elements from `start` on.
     ///
-    /// Pages that are overwritten whole are not fetched; of a long range, as for [`read`](Self::read), those that are not
-    /// resident are copied straight to their devices. Atomic by page.
+    /// Pages that are overwritten whole are not fetched; of a long range, as for [`read`](Self::read), those that are
+    /// not resident are copied straight to their devices. Atomic by page.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`set`](Self::set) reports; after an error of a device each
