@@ -20,7 +20,7 @@ use crate::memory::zeroed_vec;
 pub(crate) use fetch::DEPTH;
 pub use iter::Gathered;
 pub(crate) use places::{Place, Places};
-pub(crate) use stage::{Stage, room_for};
+pub(crate) use stage::{Stage, room_to_gather};
 
 /// Lists from this length on are checked by several threads.
 const CHECK_LEN: usize = 1 << 20;

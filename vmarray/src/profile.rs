@@ -31,8 +31,8 @@ pub enum Direction {
 
 /// What was measured of a device.
 ///
-/// The measurement copies batches of scattered pages between page-locked RAM and the device, for a fraction of a second,
-/// with up to 64 MiB of each. It is made once in a process for each device, by its identity;
+/// The measurement copies batches of scattered pages between page-locked RAM and the device, for a fraction of a
+/// second, with up to 64 MiB of each. It is made once in a process for each device, by its identity;
 /// [`remember`](Self::remember) hands in what an earlier process has measured.
 ///
 /// ```

@@ -60,8 +60,8 @@ pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Rang
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Copies elements from `start` on into a slice.
     ///
-    /// Pages are fetched ahead while others are copied. They stay in the cache, unless the range is long (a sixteenth of
-    /// the cache and more): then pages that are not resident are copied past it, and from 16 MiB on by several threads
+    /// Pages are fetched ahead while others are copied. They stay in the cache, unless the range is long (a sixteenth
+    /// of the cache and more): then pages that are not resident are copied past it, and from 16 MiB on by several threads
     /// if there are cores that no such call uses. Atomic by page.
     ///
     /// # Errors

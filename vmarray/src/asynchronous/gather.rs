@@ -14,7 +14,7 @@ use crate::any::AnyDevice;
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::gather::{DEPTH, Place, Places, Stage, room_for};
+use crate::gather::{DEPTH, Place, Places, Stage, room_to_gather};
 use crate::memory::zeroed_vec;
 use crate::page::Refusal;
 use crate::page::state::{HOME, RESIDENT};
@@ -164,7 +164,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         }
         let pager = self.array.pager();
         let of = &pager.channels()[channel];
-        let stage = Stage::new(of, room_for::<T>(self.indices.len()))?;
+        let stage = Stage::new(of, room_to_gather::<T>(self.indices.len()))?;
         self.open[channel] = Some((stage, of.failed_write_backs(pager.table())));
         Poll::Ready(Ok(()))
     }

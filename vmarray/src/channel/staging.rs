@@ -9,7 +9,7 @@ use crate::error::Result;
 /// How long one stage is, in bytes, unless a page is longer: one copy of that length runs at the speed of the bus.
 const STAGE_BYTES: usize = 1 << 20;
 /// How many stages there may be, at least; and what share of the frames' memory they may take.
-const STAGES_MIN: usize = 4;
+const STAGES_MIN: usize = 16;
 const STAGES_SHARE: usize = 2;
 
 /// Room for some pages, on their way.

@@ -21,7 +21,7 @@ use super::duplicates::Duplicates;
 use super::fetch::{DEPTH, workers};
 use super::homes::give_homes;
 use super::places::Places;
-use super::stage::{Stage, room_for};
+use super::stage::{Stage, room_to_scatter};
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -73,7 +73,7 @@ pub(super) fn scatter<T: Element, D: Device>(
     values: &[T],
 ) -> Result<()> {
     assert_eq!(indices.len(), values.len());
-    let room = room_for::<T>(indices.len());
+    let room = room_to_scatter::<T>(indices.len());
     let workers = workers(array, indices.len(), room);
     let call = Call {
         array,

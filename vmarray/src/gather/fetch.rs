@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::crew;
 use super::places::{Place, Places};
-use super::stage::{Stage, bytes_for, room_for};
+use super::stage::{Stage, bytes_for, room_to_gather};
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{Error, Result};
@@ -72,7 +72,7 @@ pub(super) fn gather<T: Element, D: Device>(
     into: &mut [T],
 ) -> Result<()> {
     assert_eq!(indices.len(), into.len());
-    let room = room_for::<T>(indices.len());
+    let room = room_to_gather::<T>(indices.len());
     let workers = workers(array, indices.len(), room);
     let call = Call {
         array,

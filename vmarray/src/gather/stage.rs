@@ -9,8 +9,13 @@ use crate::element::Element;
 use crate::error::Result;
 
 /// How much one stage holds: what a card moves in some tens of microseconds, so that starting a kernel costs little,
-/// and not more than stays in the processor's cache until it is copied on.
-const STAGE_BYTES: usize = 2 << 20;
+/// and not more than stays in the processor's cache until it is copied on. On an H200 with 16 threads gathers of all
+/// sizes and scatters of small elements are fastest with the first (9.7 against 7.3 million gathered elements of
+/// 4 KiB a second), scatters of long elements with the second (8.1 against 3.4).
+const STAGE_BYTES: usize = 1 << 20;
+const LONG_SCATTER_STAGE_BYTES: usize = 2 << 20;
+/// From this size on elements are long.
+const LONG_ELEMENT_BYTES: usize = 1024;
 /// The values begin at a multiple of this.
 const VALUES_ALIGN: usize = 256;
 /// Bytes of an index.
@@ -30,9 +35,19 @@ pub(crate) struct Stage<T, D: Device> {
     marker: PhantomData<fn(T)>,
 }
 
-/// How many elements a stage takes, if there is work for so many.
-pub(crate) fn room_for<T>(elements: usize) -> usize {
-    ((STAGE_BYTES - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1)
+/// How many elements a stage of a gather takes, if there is work for so many.
+pub(crate) fn room_to_gather<T>(elements: usize) -> usize {
+    room::<T>(STAGE_BYTES, elements)
+}
+
+/// The same for a scatter.
+pub(crate) fn room_to_scatter<T>(elements: usize) -> usize {
+    let long = size_of::<T>() >= LONG_ELEMENT_BYTES;
+    room::<T>(if long { LONG_SCATTER_STAGE_BYTES } else { STAGE_BYTES }, elements)
+}
+
+fn room<T>(stage_bytes: usize, elements: usize) -> usize {
+    ((stage_bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1)
 }
 
 /// The bytes of a stage for so many elements.

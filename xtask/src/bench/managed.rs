@@ -37,7 +37,8 @@ impl<T: Payload> ManagedMemory<T> {
         // SAFETY: the context is current on this thread since it was made; the memory is written to before it is read.
         let pointer = unsafe { result::malloc_managed(len * size_of::<T>(), attach)? };
         let memory = Self { context, pointer, len, marker: PhantomData };
-        // SAFETY: managed memory is memory of the host, too; it is as long as that, aligned to pages, and nobody else's.
+        // SAFETY: managed memory is memory of the host, too; it is as long as that, aligned to pages, and nobody
+        // else's.
         let elements = unsafe { std::slice::from_raw_parts_mut(pointer as *mut T, len) };
         elements.iter_mut().enumerate().for_each(|(index, element)| *element = T::of(index));
         memory.forget()?;
