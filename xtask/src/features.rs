@@ -1,36 +1,57 @@
 //! Every combination of the features of the published crates builds.
 
-use crate::project::{Metadata, Package};
+use crate::project::{self, Metadata};
 use crate::steps::Outcome;
 use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use xshell::{Shell, cmd};
 
-/// Checks the library of every published crate with every combination of its features, warnings denied.
+/// How many combinations are checked at a time at most: each worker checks the dependencies anew.
+const WORKERS_MAX: usize = 4;
+
+/// Checks the library of every published crate with every combination of its features, warnings denied; several at a
+/// time, each in a build folder of its own, since cargo locks the folder that it builds in.
 ///
 /// Combinations that differ only in what another feature of the same crate turns on anyway are checked once.
 pub fn run(sh: &Shell) -> Result<Outcome> {
     let metadata = Metadata::members(sh)?;
-    let mut built = 0;
-    let mut failed = Vec::new();
+    let mut work = Vec::new();
     for package in metadata.workspace().filter(|package| package.is_published()) {
         let combinations = combinations(&package.features);
         eprintln!("{}: {} combinations of features", package.name, combinations.len());
-        for features in combinations {
-            built += 1;
-            if !check(sh, package, &features) {
-                failed.push(format!("{} [{features}]", package.name));
-            }
-        }
+        work.extend(combinations.into_iter().map(|features| (package.name.as_str(), features)));
     }
+    let (built, next, failed) = (work.len(), AtomicUsize::new(0), Mutex::new(Vec::new()));
+    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
+    std::thread::scope(|threads| {
+        let workers: Vec<_> = (0..workers)
+            .map(|worker| {
+                let (work, next, failed) = (&work, &next, &failed);
+                let folder = metadata.target_directory.join(format!("features-{worker}"));
+                threads.spawn(move || -> Result<()> {
+                    let sh = project::shell()?;
+                    sh.set_var("CARGO_TARGET_DIR", folder);
+                    while let Some((name, features)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        if !check(&sh, name, features) {
+                            failed.lock().expect("no panics").push(format!("{name} [{features}]"));
+                        }
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("no panics"))
+    })?;
+    let failed = failed.into_inner().expect("no panics");
     if !failed.is_empty() {
         bail!("{} of {built} combinations: {}", failed.len(), failed.join("; "));
     }
     Ok(Outcome::Passed(format!("{built} combinations")))
 }
 
-fn check(sh: &Shell, package: &Package, features: &str) -> bool {
-    let name = &package.name;
+fn check(sh: &Shell, name: &str, features: &str) -> bool {
     // `cargo rustc` hands `-D warnings` to this crate alone, so that all combinations share the checked dependencies.
     let args = ["--lib", "--profile", "check", "--no-default-features", "--features", features];
     let checked = cmd!(sh, "cargo rustc --quiet -p {name} {args...} -- -D warnings").quiet().run().is_ok();
