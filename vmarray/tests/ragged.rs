@@ -207,6 +207,60 @@ fn a_writer_that_failed_does_not_freeze() {
     device.clear();
     let failed = failed.expect("copies fail");
     writer.push(&[1]).unwrap();
+    assert_eq!(writer.first_incomplete(), Some(failed));
     let error = writer.freeze().unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::RowIncomplete { row: failed });
+}
+
+#[test]
+fn rows_before_a_failure_can_be_kept() {
+    let device = Arc::new(Faulty::new(host()));
+    let writer = RaggedArray::<u32>::builder()
+        .devices([Arc::clone(&device)])
+        .elements(|elements| elements.page_len(16).frames_per_channel(1))
+        .capacity(200, 2000)
+        .writer()
+        .unwrap();
+    let pushed: Vec<_> = (0..10).map(|row| vec![row; 10]).collect();
+    assert!(pushed.iter().all(|row| writer.push(row).is_ok()));
+    device.inject(Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed));
+    assert!((0..100).any(|_| writer.push_joined(&[7; 30], &[10, 0, 20]).is_err()));
+    device.clear();
+    let first = writer.first_incomplete().unwrap();
+    writer.push(&[1]).unwrap();
+    let array = writer.freeze_complete();
+    assert_eq!((array.row_count(), (first - 10) % 3), (first, 0));
+    assert_eq!(array.item_total(), 100 + (first - 10) * 10);
+    let rows = array.to_vecs().unwrap();
+    assert_eq!(rows[..10], pushed);
+    assert!(rows[10..].chunks(3).all(|three| *three == [vec![7; 10], vec![], vec![7; 20]]));
+    assert_eq!(array.row_of(array.item_total() - 1).unwrap(), first - 1);
+}
+
+#[test]
+fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
+    let device = Arc::new(HostDevice::builder().bytes(64 << 10).threads(1).build().unwrap());
+    let writer = RaggedArray::<u32>::builder()
+        .devices([device])
+        .elements(|elements| elements.page_len(64).frames_per_channel(8))
+        .offsets(|offsets| offsets.page_len(64).frames_per_channel(8))
+        .writer()
+        .unwrap();
+    let mut rows = Vec::new();
+    let error = loop {
+        let row = vec![rows.len() as u32; 100];
+        match writer.push(&row) {
+            Ok(number) => assert_eq!(number, rows.len()),
+            Err(error) => break error,
+        }
+        rows.push(row);
+    };
+    assert!(matches!(error.kind(), ErrorKind::DoesNotFit { .. }), "{error}");
+    // While an array grows there are two, so half of the memory at most is in use, and not much less.
+    assert!(rows.len() * 400 > 20 << 10, "{}", rows.len());
+    // Nothing was done for the row that did not fit; a shorter one has its number.
+    assert_eq!(writer.row_count(), rows.len());
+    assert_eq!(writer.push(&[]).unwrap(), rows.len());
+    rows.push(Vec::new());
+    assert_eq!(writer.freeze().unwrap().to_vecs().unwrap(), rows);
 }

@@ -29,15 +29,20 @@ impl<T: Element, D: Device> Growing<T, D> {
         self.array
     }
 
-    /// Makes room for `len` elements in all and keeps those that are there: at least doubles, so that an element is
-    /// copied about once however many are added.
+    /// Makes room for `len` elements in all and keeps those that are there: doubles if there is room, so that an
+    /// element is copied about once however many are added.
     pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
         if len <= self.array.len() {
             return Ok(());
         }
-        let longer = self.builder.resized(len.max(self.array.len().saturating_mul(2))).build();
-        // Devices may have room for what is needed and not for twice as much.
-        let longer = longer.or_else(|_| self.builder.resized(len).build())?;
+        // Devices may have room for what is needed and not for twice as much; some more than that is worth trying, since
+        // each growth copies all there is.
+        let present = self.array.len();
+        let try_with = |spare: usize| self.builder.resized(len.max(present.saturating_add(spare))).build();
+        let longer = try_with(present)
+            .or_else(|_| try_with(present / 4))
+            .or_else(|_| try_with(present / 16))
+            .or_else(|_| try_with(0))?;
         longer.copy_from(0, &self.array, ..)?;
         self.array = longer;
         Ok(())

@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backend_api::Device;
 use parking_lot::{Mutex, RwLock};
@@ -35,10 +34,11 @@ use crate::error::{ErrorKind, Result};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
+    /// Moves on under a share of `store`, and no further than that has room for.
     next: Mutex<Next>,
     store: RwLock<Store<T, D>>,
-    /// The first row that could not be written.
-    failed: AtomicUsize,
+    /// The first row that could not be written, and where it begins.
+    failed: Mutex<Option<Next>>,
 }
 
 /// What the next push begins with.
@@ -63,15 +63,15 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
             offsets: Growing::new(offsets, rows.saturating_add(1))?,
             elements: Growing::new(elements, capacity)?,
         };
-        Ok(Self { next: Mutex::default(), store: RwLock::new(store), failed: AtomicUsize::new(usize::MAX) })
+        Ok(Self { next: Mutex::default(), store: RwLock::new(store), failed: Mutex::default() })
     }
 
     /// Adds a row and returns its number.
     ///
     /// # Errors
-    /// [`TooLong`](ErrorKind::TooLong), and what [`Builder::build`] and
-    /// [`VirtualArray::write`](crate::VirtualArray::write) report; the row has a number then but no contents, and
-    /// [`freeze`](Self::freeze) refuses.
+    /// [`TooLong`](ErrorKind::TooLong), and what [`Builder::build`] reports where there is no room for a longer array:
+    /// nothing is done then, and shorter rows may still fit. What [`VirtualArray::write`](crate::VirtualArray::write)
+    /// reports: the row has a number then but no contents, and [`freeze`](Self::freeze) refuses.
     ///
     /// ```
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
@@ -101,42 +101,50 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
             let expected = total.unwrap_or(usize::MAX);
             return Err(ErrorKind::LengthMismatch { expected, got: elements.len() }.into());
         }
-        let first = {
-            let mut next = self.next.lock();
-            let first = *next;
-            let too_long = ErrorKind::TooLong { elements: u64::MAX, element_bytes: size_of::<T>() };
-            next.element = first.element.checked_add(elements.len()).ok_or(too_long)?;
-            next.row += lengths.len();
-            first
+        let first = loop {
+            let store = self.store.read();
+            if let Some(first) = self.reserve(&store, elements.len(), lengths.len())? {
+                // Nobody replaces the arrays before this thread has written what it has reserved.
+                store.write(first, elements, lengths).inspect_err(|_| self.note_failure(first))?;
+                break first;
+            }
+            drop(store);
+            self.grow(elements.len(), lengths.len())?;
         };
-        self.store(first, elements, lengths).inspect_err(|_| {
-            self.failed.fetch_min(first.row, Ordering::Relaxed);
-        })?;
         Ok(first.row..first.row + lengths.len())
     }
 
-    fn store(&self, first: Next, elements: &[T], lengths: &[usize]) -> Result<()> {
-        let mut end = first.element as u64;
-        let mut ends = Vec::with_capacity(lengths.len());
-        for len in lengths {
-            end += *len as u64;
-            ends.push(end);
+    /// Where the next push would end that has so many elements in so many rows.
+    fn end(next: Next, elements: usize, rows: usize) -> Result<Next> {
+        let end = |first: usize, count: usize| first.checked_add(count).filter(|end| *end < usize::MAX);
+        match (end(next.row, rows), end(next.element, elements)) {
+            (Some(row), Some(element)) => Ok(Next { row, element }),
+            _ => Err(ErrorKind::TooLong { elements: u64::MAX, element_bytes: size_of::<T>() }.into()),
         }
-        let (last_row, last_element) = (first.row + lengths.len(), first.element + elements.len());
-        loop {
-            let store = self.store.read();
-            if last_row < store.offsets.array().len() && last_element <= store.elements.array().len() {
-                store.elements.array().write(first.element, elements)?;
-                return match ends[..] {
-                    [end] => store.offsets.array().set(last_row, end),
-                    _ => store.offsets.array().write(first.row + 1, &ends),
-                };
-            }
-            drop(store);
-            let mut store = self.store.write();
-            // Nobody is writing now; others may have reserved places up to the old ends, and written them or not.
-            store.offsets.reserve(last_row + 1)?;
-            store.elements.reserve(last_element)?;
+    }
+
+    /// Row number and place of so many elements in so many rows, which are the caller's from now on; none if there is
+    /// no room.
+    fn reserve(&self, store: &Store<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
+        let mut next = self.next.lock();
+        let end = Self::end(*next, elements, rows)?;
+        let has_room = end.row < store.offsets.array().len() && end.element <= store.elements.array().len();
+        Ok(has_room.then(|| std::mem::replace(&mut *next, end)))
+    }
+
+    /// Makes room for so many elements in so many rows more.
+    fn grow(&self, elements: usize, rows: usize) -> Result<()> {
+        let mut store = self.store.write();
+        // Nobody is writing now, and all that was reserved is written.
+        let end = Self::end(*self.next.lock(), elements, rows)?;
+        store.offsets.reserve(end.row + 1)?;
+        store.elements.reserve(end.element)
+    }
+
+    fn note_failure(&self, first: Next) {
+        let mut failed = self.failed.lock();
+        if failed.is_none_or(|known| first.row < known.row) {
+            *failed = Some(first);
         }
     }
 
@@ -155,7 +163,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Ends writing. Nothing is copied; capacity that is left over stays with the array.
     ///
     /// # Errors
-    /// [`RowIncomplete`](ErrorKind::RowIncomplete) if a push has failed.
+    /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows are lost then:
+    /// [`freeze_complete`](Self::freeze_complete) keeps those before it.
     ///
     /// ```
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
@@ -164,14 +173,57 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn freeze(self) -> Result<RaggedArray<T, D>> {
-        let failed = self.failed.into_inner();
-        if failed != usize::MAX {
-            return Err(ErrorKind::RowIncomplete { row: failed }.into());
+        match self.first_incomplete() {
+            Some(row) => Err(ErrorKind::RowIncomplete { row }.into()),
+            None => Ok(self.freeze_complete()),
         }
+    }
+
+    /// The first row whose contents could not be written, if there is one.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// writer.push(b"one")?;
+    /// assert_eq!(writer.first_incomplete(), None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn first_incomplete(&self) -> Option<usize> {
+        self.failed.lock().map(|first| first.row)
+    }
+
+    /// Ends writing, and keeps the rows before the [first that could not be written](Self::first_incomplete): all of
+    /// them, if there is none.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// writer.push(b"one")?;
+    /// assert_eq!(writer.freeze_complete().row_count(), 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn freeze_complete(self) -> RaggedArray<T, D> {
+        let next = self.next.into_inner();
+        let Next { row, element } = self.failed.into_inner().unwrap_or(next);
         let store = self.store.into_inner();
         let (offsets, items) = (store.offsets.into_array(), store.elements.into_array());
-        let Next { row, element } = self.next.into_inner();
-        Ok(Ragged { offsets, rows: row, total: element, items })
+        Ragged { offsets, rows: row, total: element, items }
+    }
+}
+
+impl<T: Element, D: Device> Store<T, D> {
+    /// Writes rows that were reserved.
+    fn write(&self, first: Next, elements: &[T], lengths: &[usize]) -> Result<()> {
+        let mut end = first.element as u64;
+        let mut ends = Vec::with_capacity(lengths.len());
+        for len in lengths {
+            end += *len as u64;
+            ends.push(end);
+        }
+        self.elements.array().write(first.element, elements)?;
+        match ends[..] {
+            [end] => self.offsets.array().set(first.row + 1, end),
+            _ => self.offsets.array().write(first.row + 1, &ends),
+        }
     }
 }
 
