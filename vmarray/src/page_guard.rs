@@ -224,6 +224,11 @@ impl<T: Element, D: Device> PageMut<'_, T, D> {
     }
 
     /// Declares the page dirty, so that whoever flushes or searches meanwhile finds that it cannot be had.
+    /// Whether it was lent for writing.
+    pub(crate) fn is_written(&self) -> bool {
+        self.written
+    }
+
     fn soil(&mut self) {
         if !self.written {
             self.written = true;

@@ -77,13 +77,15 @@ pub struct TileRef<'a, T: Element, const N: usize, D: Device = AnyDevice> {
     strides: [usize; N],
 }
 
-/// A tile in place, exclusively: the places of its page, row-major, padding included, which has to stay zero. A
-/// [`PageMut`] in all else.
+/// A tile in place, exclusively: the places of its page, row-major, padding included. What is written to padding is
+/// zeroed when this is dropped. A [`PageMut`] in all else.
 ///
 /// ```
+/// use vmarray::Field;
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-/// image.tile_mut([0, 0])?.fill(1);
-/// assert_eq!(image.get([7, 7])?, 1);
+/// image.tile_mut([1, 1])?.fill(1);
+/// assert_eq!(image.get([9, 9])?, 1);
+/// assert_eq!(image.count(.., Field::whole(), &1)?, 4);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct TileMut<'a, T: Element, const N: usize, D: Device = AnyDevice> {
@@ -175,6 +177,23 @@ impl<T: Element, const N: usize, D: Device> TileMut<'_, T, N, D> {
     pub fn row_mut<const M: usize>(&mut self, at: [usize; M]) -> &mut [T] {
         let places = self.places(at);
         &mut self.page[places]
+    }
+}
+
+impl<T: Element, const N: usize, D: Device> Drop for TileMut<'_, T, N, D> {
+    fn drop(&mut self) {
+        let (extent, strides) = (shape::extent(&self.bounds), self.strides);
+        if !self.page.is_written() || shape::volume(&extent) == self.page.len() {
+            return;
+        }
+        // The tile's own extent, padding included, is what the strides say.
+        let len = self.page.len();
+        let whole = |axis: usize| if axis == 0 { len } else { strides[axis - 1] } / strides[axis];
+        for (row, places) in self.page.chunks_exact_mut(whole(N - 1)).enumerate() {
+            let first = row * whole(N - 1);
+            let is_inside = (0..N - 1).all(|axis| first / strides[axis] % whole(axis) < extent[axis]);
+            places[if is_inside { extent[N - 1] } else { 0 }..].fill(T::zeroed());
+        }
     }
 }
 

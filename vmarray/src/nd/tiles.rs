@@ -145,8 +145,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The next ones are fetched ahead. As with [`map_box`](Self::map_box), nothing is locked while the closure runs.
     ///
     /// # Errors
-    /// [`BoxOutside`](ErrorKind::BoxOutside) if the boxes are those of a larger shape, and what
-    /// [`map_box`](Self::map_box) reports.
+    /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger shape; and
+    /// what [`map_box`](Self::map_box) reports.
     ///
     /// ```
     /// use vmarray::{MapMode, NdArray};
@@ -163,6 +163,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         mode: MapMode,
         mut run: impl FnMut(Bounds<N>, &mut [T]),
     ) -> Result<()> {
+        self.check_tiles(&tiles)?;
         let mut buffer = zeroed_vec(shape::volume(&tiles.largest()))?;
         let mut ahead = tiles.clone();
         let mut depth = 0;
@@ -183,6 +184,14 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
                 values.fill(T::zeroed());
             }
             self.map_into(&of.clone(), mode, values, |values| run(of, values))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that boxes are those of a shape that is no larger, before any is looked at.
+    fn check_tiles(&self, tiles: &Tiles<N>) -> Result<()> {
+        if tiles.next < tiles.end {
+            self.checked_box([0; N]..tiles.shape)?;
         }
         Ok(())
     }
@@ -224,6 +233,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     ) -> Result<()> {
         use rayon::prelude::*;
 
+        self.check_tiles(&tiles)?;
         let room = shape::volume(&tiles.largest());
         tiles.numbers().into_par_iter().try_for_each_init(
             || zeroed_vec(room),
