@@ -36,8 +36,8 @@ pub use tiles::Tiles;
 
 pub(crate) use geometry::Geometry;
 pub(crate) use shape::{
-    Positions, check_box, check_extent, check_position, element_count, extent, position_outside, strides,
-    volume,
+    Positions, check_box, check_extent, check_position, check_range, element_count, extent, position_outside,
+    strides, volume,
 };
 
 /// An array of `N` dimensions, larger than RAM if need be, used by position from any number of threads.
@@ -177,7 +177,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 
     /// The elements in order of storage: for what is not said in positions, such as statistics, flushes and
     /// evictions. In a tiled array there may be padding among them, which has to stay zero, since counts on the devices
-    /// rely on it.
+    /// rely on it: whoever writes by index goes by [`element_ranges`](Self::element_ranges).
     ///
     /// ```
     /// let image = vmarray::NdArray::<u8, 2>::new([3, 4])?;

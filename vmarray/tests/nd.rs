@@ -410,3 +410,139 @@ fn views_of_any_strides_are_filled_and_stored() {
     let error = image.read_view([0, 0], ndarray::Array1::zeros(4).view_mut()).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::RankMismatch { expected: 2, got: 1 });
 }
+
+#[test]
+fn what_is_written_to_padding_is_gone_with_the_guard() {
+    for tile in [[4, 3, 5], [2, 2, 2], [8, 1, 3]] {
+        let shape = [7, 5, 6];
+        let array = NdArray::<u16, 3>::builder(shape)
+            .devices([std::sync::Arc::new(host())])
+            .tile(tile)
+            .elements(|elements| elements.frames_per_channel(2))
+            .build()
+            .unwrap();
+        let counts: [usize; 3] = std::array::from_fn(|axis| shape[axis].div_ceil(tile[axis]));
+        for at in positions(&([0; 3]..counts)) {
+            array.tile_mut(at).unwrap().fill(9);
+        }
+        assert_eq!(array.to_vec(..).unwrap(), [9; 7 * 5 * 6]);
+        assert_eq!(array.count(.., Field::whole(), &9).unwrap(), 7 * 5 * 6);
+        assert_eq!(array.count(.., Field::whole(), &0).unwrap(), 0);
+        // A guard that was only looked at writes nothing.
+        array.elements().flush(..).unwrap();
+        array.elements().reset_stats();
+        let last = counts.map(|count| count - 1);
+        assert_eq!(array.tile_mut(last).unwrap()[0], 9);
+        array.elements().flush(..).unwrap();
+        assert_eq!(array.elements().stats().total().bytes_to_device, 0);
+    }
+}
+
+#[test]
+fn tiles_of_a_larger_shape_are_refused_before_anything_is_done() {
+    let array = NdArray::<u8, 2>::builder([8, 8]).devices([std::sync::Arc::new(host())]).build().unwrap();
+    for tiles in [
+        Tiles::new([8, 9], [8, 8]).unwrap(),
+        Tiles::new([1 << 40, 1 << 20], [1 << 40, 2]).unwrap(),
+        Tiles::new([isize::MAX as usize, 1], [isize::MAX as usize, 1]).unwrap(),
+    ] {
+        for mode in [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Scratch] {
+            let error = array.for_each_tile(tiles.clone(), mode, |_, _| panic!("nothing fits")).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::BoxOutside { .. }), "{error}");
+            #[cfg(feature = "rayon")]
+            {
+                let tiles = tiles.clone();
+                let error = array.par_for_each_tile(tiles, mode, |_, _| panic!("nothing fits")).unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::BoxOutside { .. }), "{error}");
+            }
+        }
+    }
+    // Those of no boxes have none that is outside.
+    array.for_each_tile(Tiles::new([0, 99], [1, 1]).unwrap(), MapMode::Read, |_, _| {}).unwrap();
+}
+
+#[test]
+fn boxes_under_guards_of_the_same_thread_are_errors_and_not_deadlocks() {
+    for layout in [NdLayout::Tiled([4, 4]), NdLayout::RowMajor] {
+        let array = NdArray::<u16, 2>::builder([16, 16])
+            .devices([std::sync::Arc::new(host())])
+            .layout(layout)
+            .elements(|elements| elements.page_len(16).frames_per_channel(4))
+            .build()
+            .unwrap();
+        array.fill(.., 3).unwrap();
+        let is_refused = |what: &str, result: vmarray::Result<()>| {
+            let error = result.expect_err(what);
+            assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { .. }), "{what}: {error}");
+        };
+        {
+            let mut mine = array.elements().page_mut(5).unwrap();
+            mine[0] = 3;
+            is_refused("to_vec", array.to_vec(..).map(drop));
+            is_refused("fill", array.fill(.., 4));
+            is_refused("write_box", array.write_box(.., &[5; 256]));
+            is_refused(
+                "bounded",
+                array.bounded(vmarray::boundary::Mirror).to_vec([-3, -3], [22, 22]).map(drop),
+            );
+            is_refused("find", array.find(Field::whole(), &3).map(drop));
+            array.prefetch(..).unwrap();
+        }
+        {
+            let mine = array.elements().page(5).unwrap();
+            let before = mine[0];
+            assert_eq!(array.to_vec(..).unwrap().len(), 256);
+            is_refused("fill", array.fill([0, 0]..[16, 15], 7));
+            assert_eq!(mine[0], before);
+        }
+        array.fill(.., 8).unwrap();
+        assert_eq!(array.to_vec(..).unwrap(), [8; 256]);
+    }
+}
+
+#[test]
+fn boxes_that_share_pages_are_written_by_threads_at_once() {
+    for layout in [NdLayout::RowMajor, NdLayout::Tiled([5, 3])] {
+        let array = NdArray::<u32, 2>::builder([24, 31])
+            .devices([std::sync::Arc::new(host())])
+            .layout(layout)
+            .elements(|elements| elements.page_len(17).frames_per_channel(3))
+            .build()
+            .unwrap();
+        std::thread::scope(|threads| {
+            for thread in 0..4 {
+                let array = &array;
+                threads.spawn(move || {
+                    // Interleaved columns, so that each page is everybody's.
+                    for column in (thread..31).step_by(4) {
+                        let view = array.project::<1>(1, column).unwrap();
+                        let values: Vec<u32> = (0..24).map(|row| row * 31 + column as u32).collect();
+                        view.write_box(.., &values).unwrap();
+                        assert_eq!(view.to_vec(..).unwrap(), values);
+                    }
+                });
+            }
+        });
+        assert_eq!(array.to_vec(..).unwrap(), (0..24 * 31).collect::<Vec<u32>>());
+    }
+}
+
+#[test]
+fn axes_of_one_element_may_have_any_stride() {
+    use vmarray::{Grid, GridMut};
+    for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 2, 2])] {
+        let array = NdArray::<u8, 3>::builder([4, 4, 4])
+            .devices([std::sync::Arc::new(host())])
+            .layout(layout)
+            .build()
+            .unwrap();
+        let far = isize::MAX as usize;
+        for strides in [[5, far, 1], [far, 5, 1], [5, 1, far], [5, usize::MAX, 1]] {
+            let extent = strides.map(|stride| if stride >= far { 1 } else { 2 });
+            array.write_strided([1, 1, 1], extent, strides, &[1, 2, 0, 0, 0, 3, 4]).unwrap();
+            let mut into = [0; 7];
+            array.read_strided([1, 1, 1], extent, strides, &mut into).unwrap();
+            assert_eq!(into, [1, 2, 0, 0, 0, 3, 4]);
+        }
+    }
+}

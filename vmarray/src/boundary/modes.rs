@@ -201,7 +201,7 @@ impl Unchecked {
     /// The mode that checks nothing.
     ///
     /// # Safety
-    /// All indices that are used with views of this mode are inside.
+    /// All indices that are used with views of this mode, and all that it is asked for, are inside.
     ///
     /// ```
     /// use vmarray::boundary::Unchecked;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::Segment;
 use crate::error::Result;
-use crate::nd::{Grid, GridMut, check_box, check_extent, check_position, extent};
+use crate::nd::{Grid, GridMut, check_box, check_extent, check_position, check_range, extent};
 
 /// A box of a [`Grid`], which is a grid itself; positions count from its start.
 ///
@@ -39,6 +39,11 @@ impl<S: Grid<N>, const N: usize> Part<S, N> {
     pub fn new(source: S, bounds: Range<[usize; N]>) -> Result<Self> {
         let of = check_box(&source.extents(), bounds)?;
         Ok(Self { start: of.start, extents: extent(&of), source })
+    }
+
+    /// A box that lies in the grid.
+    pub(crate) fn checked(source: S, start: [usize; N], extents: [usize; N]) -> Self {
+        Self { source, start, extents }
     }
 
     fn position(&self, at: [usize; N]) -> Result<[usize; N]> {
@@ -83,7 +88,7 @@ impl<S: Grid<N>, const N: usize> Grid<N> for Part<S, N> {
         let mut moved = segments.map(<[Segment]>::to_vec);
         for (axis, list) in moved.iter_mut().enumerate() {
             for segment in list {
-                check_extent(&[self.extents[axis]], [segment.start], [segment.len])?;
+                check_range(axis, self.extents[axis], segment.start, segment.len)?;
                 segment.start += self.start[axis];
             }
         }

@@ -339,13 +339,15 @@ pub(super) unsafe fn copy_block<T: Copy, const N: usize>(
             }
             outer -= 1;
             at[outer] += 1;
-            from_at += from_strides[outer];
-            to_at += to_strides[outer];
+            // Axes of one element may have any strides: what they add is taken away again before it is used.
+            from_at = from_at.wrapping_add(from_strides[outer]);
+            to_at = to_at.wrapping_add(to_strides[outer]);
             if at[outer] < extent[outer] {
                 break;
             }
-            from_at -= from_strides[outer] * extent[outer].cast_signed();
-            to_at -= to_strides[outer] * extent[outer].cast_signed();
+            let count = extent[outer].cast_signed();
+            from_at = from_at.wrapping_sub(from_strides[outer].wrapping_mul(count));
+            to_at = to_at.wrapping_sub(to_strides[outer].wrapping_mul(count));
             at[outer] = 0;
         }
     }

@@ -1,6 +1,6 @@
 //! What runs on the devices, by position.
 
-use std::ops::RangeBounds;
+use std::ops::{Range, RangeBounds};
 
 use backend_api::Device;
 use bytemuck::NoUninit;
@@ -13,6 +13,8 @@ use crate::memory::zeroed_vec;
 
 /// Ranges with fewer elements than this between them are searched as one.
 const GAP_MAX: usize = 1 << 16;
+/// Such ranges make up one of at most this length, since all that is found between them takes memory, too.
+const JOINED_MAX: usize = 1 << 22;
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The positions of all elements whose field has this value, in row-major order. As
@@ -60,7 +62,11 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         let mut positions = Vec::new();
         let mut ranges = self.geometry.ranges(&of).peekable();
         while let Some(mut range) = ranges.next() {
-            while let Some(next) = ranges.next_if(|next| next.start - range.end <= GAP_MAX) {
+            let joins = |next: &Range<usize>, range: &Range<usize>| match next.start - range.end {
+                0 => true,
+                gap => gap <= GAP_MAX && next.end - range.start <= JOINED_MAX,
+            };
+            while let Some(next) = ranges.next_if(|next| joins(next, &range)) {
                 range.end = next.end;
             }
             let found = self.elements.find_first(range, field, value, usize::MAX)?;

@@ -180,7 +180,7 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T,
         let mut all: [Vec<Segment>; N] = std::array::from_fn(fixed);
         for (axis, list) in of.into_iter().enumerate() {
             for segment in list {
-                shape::check_extent(&[self.shape[axis]], [segment.start], [segment.len])?;
+                shape::check_range(axis, self.shape[axis], segment.start, segment.len)?;
             }
             let start = self.start[self.axes[axis]];
             all[self.axes[axis]] = list.iter().map(|s| Segment { start: start + s.start, ..*s }).collect();

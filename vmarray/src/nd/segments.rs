@@ -11,7 +11,7 @@ use super::shape::{self, Positions};
 use super::visit::{Hold, Pinned};
 use crate::array::VirtualArray;
 use crate::element::Element;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::pager::Stream;
 
 /// Copies what all combinations of one segment an axis have. See [`Grid::read_segments`](super::Grid::read_segments).
@@ -51,11 +51,7 @@ fn check<const N: usize>(
     let mut reach = [0; N];
     for (axis, list) in segments.iter().enumerate() {
         for segment in list {
-            let end = segment.start.saturating_add(segment.len);
-            let extent = geometry.shape[axis];
-            if end > extent {
-                return Err(ErrorKind::BoxOutside { axis, start: segment.start, end, extent }.into());
-            }
+            shape::check_range(axis, geometry.shape[axis], segment.start, segment.len)?;
             reach[axis] = reach[axis].max(segment.place.saturating_add(segment.len));
         }
     }

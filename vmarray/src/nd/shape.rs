@@ -94,6 +94,12 @@ pub(crate) fn check_box<const N: usize>(
     Ok(start..end)
 }
 
+/// Checks that a range of indices lies in one axis.
+pub(crate) fn check_range(axis: usize, extent: usize, start: usize, len: usize) -> Result<()> {
+    let end = start.saturating_add(len);
+    if end > extent { Err(ErrorKind::BoxOutside { axis, start, end, extent }.into()) } else { Ok(()) }
+}
+
 /// Checks that a box of an extent at a start lies in a shape.
 pub(crate) fn check_extent<const N: usize>(
     shape: &[usize; N],
