@@ -278,6 +278,17 @@ pub struct Filtered<T, F> {
     filter: Option<Expr<T, bool>>,
 }
 
+impl<T, F> Filtered<T, F> {
+    /// The same, for those elements alone that meet another condition as well.
+    pub(crate) fn within(self, condition: &Expr<T, bool>) -> Self {
+        let filter = match self.filter {
+            Some(filter) => condition & filter,
+            None => condition.clone(),
+        };
+        Self { filter: Some(filter), ..self }
+    }
+}
+
 /// What can be summed up and so on: an expression, or one that is [`Filtered`].
 ///
 /// ```

@@ -2,6 +2,7 @@
 
 mod boxes;
 mod builder;
+mod compute;
 mod copy;
 mod device;
 mod geometry;
@@ -56,6 +57,7 @@ pub(crate) use shape::{
 /// | views | [`section`](Self::section), [`section_mut`](Self::section_mut), [`project`](Self::project), [`bounded`](Self::bounded) |
 /// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
 /// | on the devices | [`find`](Self::find), [`find_in`](Self::find_in), [`count`](Self::count), [`fill`](Self::fill) |
+/// | by expressions | [`count_where`](Self::count_where), [`find_where`](Self::find_where), [`sum`](Self::sum), [`arg_min`](Self::arg_min), [`histogram`](Self::histogram), [`transform`](Self::transform), [`assign_where`](Self::assign_where), [`coordinate`](Self::coordinate) |
 /// | all else | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |
 ///
 /// # Example

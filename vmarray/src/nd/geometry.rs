@@ -42,7 +42,7 @@ pub(crate) struct Tiling<const N: usize> {
     /// Tiles along each axis.
     pub(crate) counts: [usize; N],
     /// From one tile to the next along each axis, in tiles.
-    tile_strides: [usize; N],
+    pub(crate) tile_strides: [usize; N],
     /// Elements of a tile.
     pub(crate) len: usize,
 }

@@ -1,0 +1,116 @@
+//! Boxes worked on by expressions, against a vector in row-major order.
+
+mod common;
+
+use common::{Numbers, devices};
+use proptest::prelude::*;
+use vmarray::{ErrorKind, Field, NdArray, NdLayout};
+
+/// The positions of a shape in row-major order.
+fn positions<const N: usize>(shape: [usize; N]) -> impl Iterator<Item = [usize; N]> {
+    (0..shape.iter().product::<usize>()).map(move |mut number| {
+        let mut at = [0; N];
+        for axis in (0..N).rev() {
+            at[axis] = number % shape[axis];
+            number /= shape[axis];
+        }
+        at
+    })
+}
+
+fn run<const N: usize>(seed: u64) {
+    let mut random = Numbers::new(seed);
+    let most = [40, 12, 7, 5][N - 1];
+    let shape: [usize; N] =
+        std::array::from_fn(|_| usize::from(random.below(20) > 0) * (1 + random.below(most)));
+    let layout = match random.below(2) {
+        0 => NdLayout::RowMajor,
+        _ => NdLayout::Tiled(std::array::from_fn(|_| 1 + random.below(4))),
+    };
+    let (page_len, frames) = (1 + random.below(20), 1 + random.below(6));
+    let array = NdArray::<u32, N>::builder(shape)
+        .devices(devices(1))
+        .layout(layout)
+        .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
+        .build()
+        .unwrap();
+    let mut model: Vec<([usize; N], u32)> = positions(shape).map(|at| (at, random.below(9) as u32)).collect();
+    let values: Vec<u32> = model.iter().map(|(_, value)| *value).collect();
+    array.write_box(.., &values).unwrap();
+    let value = Field::<u32, u32>::whole();
+    for _ in 0..4 {
+        let ends = shape.map(|extent| {
+            let (a, b) = (random.below(extent + 1), random.below(extent + 1));
+            if random.below(3) == 0 { (0, extent) } else { (a.min(b), a.max(b)) }
+        });
+        let of = ends.map(|(start, _)| start)..ends.map(|(_, end)| end);
+        let is_inside =
+            |at: &[usize; N]| (0..N).all(|axis| (of.start[axis]..of.end[axis]).contains(&at[axis]));
+        let inside: Vec<_> = model.iter().filter(|(at, _)| is_inside(at)).copied().collect();
+        let least = random.below(10) as u32;
+        let large: Vec<_> = inside.iter().filter(|(_, v)| *v >= least).map(|(at, _)| *at).collect();
+        assert_eq!(array.count_where(of.clone(), value.ge(least)).unwrap(), large.len());
+        assert_eq!(array.find_where(of.clone(), value.ge(least)).unwrap(), large);
+        let sum: i128 = inside.iter().map(|(_, v)| i128::from(*v)).sum();
+        assert_eq!(array.sum(of.clone(), value).unwrap(), sum);
+        let sum: i128 = inside.iter().filter(|(_, v)| v % 2 == 1).map(|(_, v)| i128::from(*v)).sum();
+        assert_eq!(array.sum(of.clone(), value.only_where((value % 2).eq(1))).unwrap(), sum);
+        let (min, max) = (inside.iter().map(|(_, v)| *v).min(), inside.iter().map(|(_, v)| *v).max());
+        assert_eq!(array.min_max(of.clone(), value).unwrap(), min.zip(max));
+        for (found, known) in [
+            (array.arg_min(of.clone(), value).unwrap(), min),
+            (array.arg_max(of.clone(), value).unwrap(), max),
+        ] {
+            assert_eq!(found.map(|(_, value)| value), known);
+            assert!(found.is_none_or(|(at, v)| is_inside(&at) && array.get(at).unwrap() == v));
+        }
+        let counts: Vec<u64> =
+            (0..9).map(|bin| inside.iter().filter(|(_, v)| *v == bin).count() as u64).collect();
+        assert_eq!(array.histogram(of.clone(), value, 9).unwrap(), counts);
+        let axis = random.below(N);
+        let along = array.coordinate(axis).unwrap().cast::<u32>();
+        array.transform(of.clone(), value.set((value + along) % 9)).unwrap();
+        array.assign_where(of.clone(), value.eq(4), value.set(0)).unwrap();
+        for (at, v) in model.iter_mut().filter(|(at, _)| is_inside(at)) {
+            *v = (*v + at[axis] as u32) % 9;
+            *v = if *v == 4 { 0 } else { *v };
+        }
+        let values: Vec<u32> = model.iter().map(|(_, value)| *value).collect();
+        assert_eq!(array.to_vec(..).unwrap(), values, "{shape:?} {layout:?} {of:?}");
+        // Padding stays zero.
+        let elements = array.elements();
+        let padding = (0..elements.len()).filter(|at| array.position_of(*at).is_none());
+        assert!(padding.into_iter().all(|at| elements.get(at).unwrap() == 0));
+    }
+}
+
+/// Most devices translate each kind of box and operation anew, which takes a while.
+fn cases() -> u32 {
+    if std::env::var_os("VMARRAY_TEST_DEVICES").is_some() { 1 } else { 24 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+
+    #[test]
+    fn boxes_are_as_vectors(seed in any::<u64>()) {
+        run::<1>(seed);
+        run::<2>(seed);
+        run::<3>(seed);
+        run::<4>(seed);
+    }
+}
+
+#[test]
+fn misuse_is_an_error() {
+    let image = NdArray::<u32, 2>::builder([4, 5]).devices(devices(1)).build().unwrap();
+    let error = image.coordinate(2).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::NoSuchAxis { axis: 2, axes: 2 });
+    let value = Field::<u32, u32>::whole();
+    let error = image.sum([0, 0]..[4, 6], value).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::BoxOutside { axis: 1, end: 6, .. }));
+    assert!(image.transform([2, 0]..[1, 1], value.set(1)).is_err());
+    assert_eq!(image.min_max([2, 2]..[2, 5], value).unwrap(), None);
+    image.transform([2, 2]..[2, 5], value.set(1)).unwrap();
+    assert_eq!(image.count_where(.., value.eq(0)).unwrap(), 20);
+}
