@@ -11,6 +11,7 @@ use super::{NdArray, Segment, segments};
 use crate::any::AnyDevice;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
+use crate::map::MapMode;
 use crate::memory::zeroed_vec;
 
 /// A view of a box of an N-dimensional array, for reading. Some of the axes may be fixed: it has `M` axes of the
@@ -125,6 +126,40 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSection<'a, T,
             spread[self.axes[axis]] = strides[axis];
         }
         spread
+    }
+
+    /// Which box of the array a box of the view is, for what arrays can do with boxes and views cannot.
+    ///
+    /// # Errors
+    /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
+    ///
+    /// ```
+    /// use vmarray::{Field, NdArray};
+    /// let image = NdArray::<u8, 2>::new([4, 5])?;
+    /// image.fill([1, 0]..[3, 5], 7)?;
+    /// let column = image.section([1, 1]..)?.project::<1>(1, 2)?;
+    /// assert_eq!(column.box_in_array(..)?, [1, 3]..[4, 4]);
+    /// assert_eq!(image.count(column.box_in_array(..)?, Field::whole(), &7)?, 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn box_in_array(&self, bounds: impl RangeBounds<[usize; M]>) -> Result<Bounds<N>> {
+        Ok(self.bounds(&shape::check_box(&self.shape, bounds)?))
+    }
+
+    /// Runs a closure on a copy of a box of the view as one slice, in row-major order. As [`NdArray::map_box`].
+    ///
+    /// # Errors
+    /// As [`to_vec`](Self::to_vec). The closure's own result is the value.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// image.fill([1, 0]..[3, 5], 7)?;
+    /// let sum: u8 = image.project::<1>(1, 2)?.map_box(.., |column| column.iter().sum())?;
+    /// assert_eq!(sum, 14);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn map_box<R>(&self, bounds: impl RangeBounds<[usize; M]>, run: impl FnOnce(&[T]) -> R) -> Result<R> {
+        self.array.map_box(self.box_in_array(bounds)?, MapMode::Read, |values| run(values))
     }
 
     /// Reads an element.

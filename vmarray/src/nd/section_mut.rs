@@ -10,6 +10,7 @@ use super::{NdArray, NdSection};
 use crate::any::AnyDevice;
 use crate::element::Element;
 use crate::error::Result;
+use crate::map::MapMode;
 
 /// A view of a box of an N-dimensional array, for reading and writing.
 ///
@@ -139,6 +140,28 @@ impl<'a, T: Element, const N: usize, const M: usize, D: Device> NdSectionMut<'a,
     pub fn fill(&self, bounds: impl RangeBounds<[usize; M]>, value: T) -> Result<()> {
         let of = shape::check_box(&self.shape(), bounds)?;
         self.array().fill(self.bounds(&of), value)
+    }
+
+    /// Runs a closure on a copy of a box of the view as one slice, in row-major order. As [`NdArray::map_box`].
+    ///
+    /// # Errors
+    /// As [`NdArray::map_box`], in positions of the view.
+    ///
+    /// ```
+    /// use vmarray::{MapMode, NdArray};
+    /// let image = NdArray::<u8, 2>::new([4, 5])?;
+    /// let column = image.project_mut::<1>(1, 2)?;
+    /// column.map_box(.., MapMode::Write, |column| column.copy_from_slice(&[1, 2, 3, 4]))?;
+    /// assert_eq!(image.get([3, 2])?, 4);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn map_box<R>(
+        &self,
+        bounds: impl RangeBounds<[usize; M]>,
+        mode: MapMode,
+        run: impl FnOnce(&mut [T]) -> R,
+    ) -> Result<R> {
+        self.array().map_box(self.box_in_array(bounds)?, mode, run)
     }
 
     /// A view of a box of this view, for reading and writing.
