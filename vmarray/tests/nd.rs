@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use common::{Numbers, devices};
 use proptest::prelude::*;
-use vmarray::{ErrorKind, EvictionPolicy, Field, IndexSet, MapMode, NdArray, NdLayout, Tiles};
+use vmarray::{ErrorKind, EvictionPolicy, Field, IndexSet, MapMode, NdArray, NdLayout, PagedIndexSet, Tiles};
 
 /// The positions of a box in row-major order.
 fn positions<const N: usize>(of: &Range<[usize; N]>) -> Vec<[usize; N]> {
@@ -416,7 +416,7 @@ fn what_is_written_to_padding_is_gone_with_the_guard() {
     for tile in [[4, 3, 5], [2, 2, 2], [8, 1, 3]] {
         let shape = [7, 5, 6];
         let array = NdArray::<u16, 3>::builder(shape)
-            .devices([std::sync::Arc::new(host())])
+            .devices(devices(1))
             .tile(tile)
             .elements(|elements| elements.frames_per_channel(2))
             .build()
@@ -440,7 +440,7 @@ fn what_is_written_to_padding_is_gone_with_the_guard() {
 
 #[test]
 fn tiles_of_a_larger_shape_are_refused_before_anything_is_done() {
-    let array = NdArray::<u8, 2>::builder([8, 8]).devices([std::sync::Arc::new(host())]).build().unwrap();
+    let array = NdArray::<u8, 2>::builder([8, 8]).devices(devices(1)).build().unwrap();
     for tiles in [
         Tiles::new([8, 9], [8, 8]).unwrap(),
         Tiles::new([1 << 40, 1 << 20], [1 << 40, 2]).unwrap(),
@@ -465,7 +465,7 @@ fn tiles_of_a_larger_shape_are_refused_before_anything_is_done() {
 fn boxes_under_guards_of_the_same_thread_are_errors_and_not_deadlocks() {
     for layout in [NdLayout::Tiled([4, 4]), NdLayout::RowMajor] {
         let array = NdArray::<u16, 2>::builder([16, 16])
-            .devices([std::sync::Arc::new(host())])
+            .devices(devices(1))
             .layout(layout)
             .elements(|elements| elements.page_len(16).frames_per_channel(4))
             .build()
@@ -504,7 +504,7 @@ fn boxes_under_guards_of_the_same_thread_are_errors_and_not_deadlocks() {
 fn boxes_that_share_pages_are_written_by_threads_at_once() {
     for layout in [NdLayout::RowMajor, NdLayout::Tiled([5, 3])] {
         let array = NdArray::<u32, 2>::builder([24, 31])
-            .devices([std::sync::Arc::new(host())])
+            .devices(devices(1))
             .layout(layout)
             .elements(|elements| elements.page_len(17).frames_per_channel(3))
             .build()
@@ -515,7 +515,7 @@ fn boxes_that_share_pages_are_written_by_threads_at_once() {
                 threads.spawn(move || {
                     // Interleaved columns, so that each page is everybody's.
                     for column in (thread..31).step_by(4) {
-                        let view = array.project::<1>(1, column).unwrap();
+                        let view = array.project_mut::<1>(1, column).unwrap();
                         let values: Vec<u32> = (0..24).map(|row| row * 31 + column as u32).collect();
                         view.write_box(.., &values).unwrap();
                         assert_eq!(view.to_vec(..).unwrap(), values);
@@ -531,11 +531,7 @@ fn boxes_that_share_pages_are_written_by_threads_at_once() {
 fn axes_of_one_element_may_have_any_stride() {
     use vmarray::{Grid, GridMut};
     for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 2, 2])] {
-        let array = NdArray::<u8, 3>::builder([4, 4, 4])
-            .devices([std::sync::Arc::new(host())])
-            .layout(layout)
-            .build()
-            .unwrap();
+        let array = NdArray::<u8, 3>::builder([4, 4, 4]).devices(devices(1)).layout(layout).build().unwrap();
         let far = isize::MAX as usize;
         for strides in [[5, far, 1], [far, 5, 1], [5, 1, far], [5, usize::MAX, 1]] {
             let extent = strides.map(|stride| if stride >= far { 1 } else { 2 });
@@ -544,5 +540,38 @@ fn axes_of_one_element_may_have_any_stride() {
             array.read_strided([1, 1, 1], extent, strides, &mut into).unwrap();
             assert_eq!(into, [1, 2, 0, 0, 0, 3, 4]);
         }
+    }
+}
+
+#[test]
+fn index_sets_in_ram_and_in_pages_name_elements() {
+    for layout in [NdLayout::RowMajor, NdLayout::Tiled([4, 3, 2])] {
+        let array = NdArray::<u32, 3>::builder([9, 8, 7]).devices(devices(1)).layout(layout).build().unwrap();
+        array.write_box(.., &(0..9 * 8 * 7).collect::<Vec<u32>>()).unwrap();
+        let mut random = Numbers::new(5);
+        // Dimension 3 belongs to no axis; more tuples than are looked at together.
+        let rows: Vec<[u64; 4]> =
+            (0..10_000).map(|_| [7, 9, u64::MAX as usize, 8].map(|end| random.below(end) as u64)).collect();
+        let set = IndexSet::from_rows([5, 2, 3, 9], &rows).unwrap();
+        let paged = PagedIndexSet::from_index_set(&set, |array| array.page_len(100)).unwrap();
+        let expected: Vec<u32> = rows.iter().map(|r| ((r[1] * 8 + r[3]) * 7 + r[0]) as u32).collect();
+        assert_eq!(array.gather_set(&set, [2, 9, 5]).unwrap(), expected);
+        assert_eq!(array.gather_set(&paged, [2, 9, 5]).unwrap(), expected);
+        // Of elements that are named several times, the last counts.
+        array.scatter_set(&paged, [2, 9, 5], &(0..10_000).collect::<Vec<u32>>()).unwrap();
+        for (at, expected) in expected.iter().enumerate() {
+            let last = (0..10_000)
+                .rev()
+                .find(|other| rows[*other][..2] == rows[at][..2] && rows[*other][3] == rows[at][3]);
+            let at = array.unravel(*expected as usize).unwrap();
+            assert_eq!(array.get(at).unwrap() as usize, last.unwrap());
+        }
+        let error = array.gather_set(&set, [2, 9, 4]).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::UnknownDimension { dimension: 4 });
+        let error = array.gather_set(&set, [3, 2, 5]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::PositionOutside { axis: 0, extent: 9, .. }));
+        let error = array.scatter_set(&set, [2, 9, 5], &[1]).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: 10_000, got: 1 });
+        assert!(array.gather_set(&IndexSet::new([2, 9, 5]).unwrap(), [2, 9, 5]).unwrap().is_empty());
     }
 }

@@ -8,6 +8,7 @@ use common::{Numbers, devices, host};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
+use vmarray::host::HostDevice;
 use vmarray::{AnyDevice, ErrorKind, MapMode, Ragged, RaggedArray, RaggedBuilder, VirtualArray};
 
 fn builder(page_len: usize, frames: usize) -> RaggedBuilder<u32, AnyDevice> {
@@ -194,6 +195,7 @@ fn a_writer_that_failed_does_not_freeze() {
     let writer = RaggedArray::<u32>::builder()
         .devices([Arc::clone(&device)])
         .elements(|elements| elements.page_len(16).frames_per_channel(1))
+        .capacity(200, 2000)
         .writer()
         .unwrap();
     let mut failed = None;

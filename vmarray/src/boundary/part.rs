@@ -41,11 +41,6 @@ impl<S: Grid<N>, const N: usize> Part<S, N> {
         Ok(Self { start: of.start, extents: extent(&of), source })
     }
 
-    /// A box that lies in the grid.
-    pub(crate) fn checked(source: S, start: [usize; N], extents: [usize; N]) -> Self {
-        Self { source, start, extents }
-    }
-
     fn position(&self, at: [usize; N]) -> Result<[usize; N]> {
         check_position(&self.extents, &at)?;
         Ok(std::array::from_fn(|axis| self.start[axis] + at[axis]))

@@ -5,16 +5,18 @@ use std::ops::{Range, RangeBounds};
 use backend_api::Device;
 use bytemuck::NoUninit;
 
-use super::{NdArray, NdLayout};
+use super::{NdArray, NdLayout, position_outside};
 use crate::element::{Element, Field};
 use crate::error::{ErrorKind, Result};
-use crate::index_set::{Dimension, IndexSet};
+use crate::index_set::{Dimension, Tuples};
 use crate::memory::zeroed_vec;
 
 /// Ranges with fewer elements than this between them are searched as one.
 const GAP_MAX: usize = 1 << 16;
 /// Such ranges make up one of at most this length, since all that is found between them takes memory, too.
 const JOINED_MAX: usize = 1 << 22;
+/// How many tuples of an index set are looked at together.
+const CHUNK: usize = 4096;
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The positions of all elements whose field has this value, in row-major order. As
@@ -124,12 +126,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn gather(&self, positions: &[[usize; N]]) -> Result<Vec<T>> {
-        let indices = self.indices_of(positions)?;
-        let mut values = zeroed_vec(indices.len())?;
-        for (value, index) in values.iter_mut().zip(indices) {
-            *value = self.elements.get(index)?;
-        }
-        Ok(values)
+        self.gather_indices(&self.indices_of(positions)?)
     }
 
     /// Writes elements at many positions; of those that are named several times, the last.
@@ -149,15 +146,16 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
             let (expected, got) = (positions.len(), values.len());
             return Err(ErrorKind::LengthMismatch { expected, got }.into());
         }
-        let indices = self.indices_of(positions)?;
-        indices.into_iter().zip(values).try_for_each(|(index, value)| self.elements.set(index, *value))
+        self.scatter_indices(&self.indices_of(positions)?, values)
     }
 
     /// Reads the elements that the tuples of an index set name, in the order of the tuples. `axes` are the labels of
-    /// the columns that have the indices along each axis; other columns are not looked at.
+    /// the columns that have the indices along each axis; other columns are not looked at. The set may be one of pages,
+    /// which is read a part at a time; eight bytes a tuple are kept.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension), and as [`gather`](Self::gather).
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension), what reading the tuples reports, and as
+    /// [`gather`](Self::gather).
     ///
     /// ```
     /// use vmarray::{IndexSet, NdArray};
@@ -168,15 +166,16 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// assert_eq!(image.gather_set(&set, [0, 1])?, [1, 0, 1]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn gather_set(&self, set: &IndexSet, axes: [Dimension; N]) -> Result<Vec<T>> {
-        self.gather(&self.positions_in(set, axes)?)
+    pub fn gather_set<S: Tuples + ?Sized>(&self, set: &S, axes: [Dimension; N]) -> Result<Vec<T>> {
+        self.gather_indices(&self.indices_in(set, axes)?)
     }
 
     /// Writes the elements that the tuples of an index set name; as [`gather_set`](Self::gather_set), the other way
     /// about. Of those that are named several times, the last counts.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension), and as [`scatter`](Self::scatter).
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension), what reading the tuples reports, and as
+    /// [`scatter`](Self::scatter).
     ///
     /// ```
     /// use vmarray::{IndexSet, NdArray};
@@ -186,23 +185,51 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// assert_eq!(image.get([3, 40])?, 7);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn scatter_set(&self, set: &IndexSet, axes: [Dimension; N], values: &[T]) -> Result<()> {
-        self.scatter(&self.positions_in(set, axes)?, values)
+    pub fn scatter_set<S: Tuples + ?Sized>(&self, set: &S, axes: [Dimension; N], values: &[T]) -> Result<()> {
+        if set.len() != values.len() {
+            let (expected, got) = (set.len(), values.len());
+            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+        }
+        self.scatter_indices(&self.indices_in(set, axes)?, values)
     }
 
-    /// The positions that the tuples of an index set name.
-    fn positions_in(&self, set: &IndexSet, axes: [Dimension; N]) -> Result<Vec<[usize; N]>> {
-        let mut positions = Vec::new();
-        let no_memory = |_| ErrorKind::NoMemory { bytes: set.len().saturating_mul(size_of::<[usize; N]>()) };
-        positions.try_reserve_exact(set.len()).map_err(no_memory)?;
-        positions.resize(set.len(), [0; N]);
-        for (axis, dimension) in axes.into_iter().enumerate() {
-            for (position, index) in positions.iter_mut().zip(set.column(dimension)?) {
-                // Arrays need 64-bit addresses, so no index is cut.
-                position[axis] = index as usize;
+    fn gather_indices(&self, indices: &[usize]) -> Result<Vec<T>> {
+        let mut values = zeroed_vec(indices.len())?;
+        for (value, index) in values.iter_mut().zip(indices) {
+            *value = self.elements.get(*index)?;
+        }
+        Ok(values)
+    }
+
+    fn scatter_indices(&self, indices: &[usize], values: &[T]) -> Result<()> {
+        indices.iter().zip(values).try_for_each(|(index, value)| self.elements.set(*index, *value))
+    }
+
+    /// The storage indices that the tuples of an index set name, all of which are checked.
+    fn indices_in<S: Tuples + ?Sized>(&self, set: &S, axes: [Dimension; N]) -> Result<Vec<usize>> {
+        let dimensions = set.dimensions();
+        let mut columns = [0; N];
+        for (column, dimension) in columns.iter_mut().zip(axes) {
+            let unknown = ErrorKind::UnknownDimension { dimension };
+            *column = dimensions.iter().position(|known| *known == dimension).ok_or(unknown)?;
+        }
+        let (shape, width) = (self.shape(), dimensions.len());
+        let mut indices = zeroed_vec(set.len())?;
+        let mut tuples = zeroed_vec::<u64>(set.len().min(CHUNK).saturating_mul(width))?;
+        for (first, chunk) in (0..).step_by(CHUNK).zip(indices.chunks_mut(CHUNK)) {
+            let tuples = &mut tuples[..chunk.len() * width];
+            set.read_tuples(first, tuples)?;
+            for (index, tuple) in chunk.iter_mut().zip(tuples.chunks_exact(width)) {
+                let mut at = [0; N];
+                for axis in 0..N {
+                    let value = tuple[columns[axis]];
+                    let inside = usize::try_from(value).ok().filter(|value| *value < shape[axis]);
+                    at[axis] = inside.ok_or_else(|| position_outside(axis, value.into(), shape[axis]))?;
+                }
+                *index = self.geometry.index_of(&at);
             }
         }
-        Ok(positions)
+        Ok(indices)
     }
 
     /// The storage indices of positions, all of which are checked.
