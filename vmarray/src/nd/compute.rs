@@ -54,8 +54,8 @@ fn coordinate<T, const N: usize>(geometry: &Geometry<N>, axis: usize) -> Expr<T,
     (if axis == 0 { tiles } else { tiles % counts }) * tile + within
 }
 
-/// Operations by [expressions](crate::expr) on boxes. Each is one operation on the devices, over all that is stored from
-/// the first element of the box to its last; where the box has not all of that, its elements are told by their
+/// Operations by [expressions](crate::expr) on boxes. Each is one operation on the devices, over all that is stored
+/// from the first element of the box to its last; where the box has not all of that, its elements are told by their
 /// coordinates.
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The index of each element along an axis, for expressions on this array and others of its shape and layout.

@@ -113,11 +113,12 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         self.element_ranges(of)?.try_fold(0, |sum, range| Ok(sum + self.elements.count(range, field, value)?))
     }
 
-    /// Reads the elements at many positions, in the order of the list.
+    /// Reads the elements at many positions, in the order of the list. As
+    /// [`VirtualArray::gather`](crate::VirtualArray::gather): the devices collect what is not resident.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside), before anything is read;
-    /// [`NoMemory`](ErrorKind::NoMemory); and what [`get`](Self::get) reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside), before anything is read, and what
+    /// [`VirtualArray::gather`](crate::VirtualArray::gather) reports.
     ///
     /// ```
     /// let image = vmarray::NdArray::<u8, 2>::new([50, 50])?;
@@ -126,14 +127,15 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn gather(&self, positions: &[[usize; N]]) -> Result<Vec<T>> {
-        self.gather_indices(&self.indices_of(positions)?)
+        self.elements.gather(&self.indices_of(positions)?)
     }
 
-    /// Writes elements at many positions; of those that are named several times, the last.
+    /// Writes elements at many positions; of those that are named several times, the last. As
+    /// [`VirtualArray::scatter`](crate::VirtualArray::scatter): the devices distribute what is not resident.
     ///
     /// # Errors
     /// [`PositionOutside`](ErrorKind::PositionOutside) and [`LengthMismatch`](ErrorKind::LengthMismatch), before
-    /// anything is written; [`NoMemory`](ErrorKind::NoMemory); and what [`set`](Self::set) reports.
+    /// anything is written, and what [`VirtualArray::scatter`](crate::VirtualArray::scatter) reports.
     ///
     /// ```
     /// let image = vmarray::NdArray::<u8, 2>::new([50, 50])?;
@@ -146,7 +148,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
             let (expected, got) = (positions.len(), values.len());
             return Err(ErrorKind::LengthMismatch { expected, got }.into());
         }
-        self.scatter_indices(&self.indices_of(positions)?, values)
+        self.elements.scatter(&self.indices_of(positions)?, values)
     }
 
     /// Reads the elements that the tuples of an index set name, in the order of the tuples. `axes` are the labels of
@@ -167,7 +169,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn gather_set<S: Tuples + ?Sized>(&self, set: &S, axes: [Dimension; N]) -> Result<Vec<T>> {
-        self.gather_indices(&self.indices_in(set, axes)?)
+        self.elements.gather(&self.indices_in(set, axes)?)
     }
 
     /// Writes the elements that the tuples of an index set name; as [`gather_set`](Self::gather_set), the other way
@@ -190,19 +192,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
             let (expected, got) = (set.len(), values.len());
             return Err(ErrorKind::LengthMismatch { expected, got }.into());
         }
-        self.scatter_indices(&self.indices_in(set, axes)?, values)
-    }
-
-    fn gather_indices(&self, indices: &[usize]) -> Result<Vec<T>> {
-        let mut values = zeroed_vec(indices.len())?;
-        for (value, index) in values.iter_mut().zip(indices) {
-            *value = self.elements.get(*index)?;
-        }
-        Ok(values)
-    }
-
-    fn scatter_indices(&self, indices: &[usize], values: &[T]) -> Result<()> {
-        indices.iter().zip(values).try_for_each(|(index, value)| self.elements.set(*index, *value))
+        self.elements.scatter(&self.indices_in(set, axes)?, values)
     }
 
     /// The storage indices that the tuples of an index set name, all of which are checked.

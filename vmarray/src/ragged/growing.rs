@@ -35,8 +35,8 @@ impl<T: Element, D: Device> Growing<T, D> {
         if len <= self.array.len() {
             return Ok(());
         }
-        // Devices may have room for what is needed and not for twice as much; some more than that is worth trying, since
-        // each growth copies all there is.
+        // Devices may have room for what is needed and not for twice as much; some more than that is worth trying,
+        // since each growth copies all there is.
         let present = self.array.len();
         let try_with = |spare: usize| self.builder.resized(len.max(present.saturating_add(spare))).build();
         let longer = try_with(present)

@@ -163,8 +163,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Ends writing. Nothing is copied; capacity that is left over stays with the array.
     ///
     /// # Errors
-    /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows are lost then:
-    /// [`freeze_complete`](Self::freeze_complete) keeps those before it.
+    /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows are lost
+    /// then: [`freeze_complete`](Self::freeze_complete) keeps those before it.
     ///
     /// ```
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
