@@ -43,6 +43,7 @@
 //! whole table is in [`device::expr`](crate::device::expr).
 
 mod operators;
+mod relative;
 mod scalar;
 
 use std::fmt;
@@ -89,7 +90,7 @@ impl<T, F> fmt::Debug for Expr<T, F> {
     }
 }
 
-/// The index of the element in its array.
+/// The index of the element: in its array or, in operations of a [`Section`](crate::Section), in the section.
 ///
 /// ```
 /// use vmarray::{Field, VirtualArray, expr::index};
@@ -184,21 +185,30 @@ fn push(list: &mut Vec<Instruction>, instruction: Instruction) -> Value {
 fn append(list: &mut Vec<Instruction>, other: &[Instruction], value: Value) -> Value {
     let mut places: Vec<Value> = Vec::with_capacity(other.len());
     for instruction in other {
-        let place = |value: Value| places.get(value.at()).copied().unwrap_or(value);
-        let moved = match *instruction {
-            Instruction::Unary { op, of } => Instruction::Unary { op, of: place(of) },
-            Instruction::Cast { of, to } => Instruction::Cast { of: place(of), to },
-            Instruction::Binary { op, left, right } => {
-                Instruction::Binary { op, left: place(left), right: place(right) }
-            }
-            Instruction::Select { condition, yes, no } => {
-                Instruction::Select { condition: place(condition), yes: place(yes), no: place(no) }
-            }
-            other => other,
-        };
-        places.push(push(list, moved));
+        places.push(push(list, moved(*instruction, &places)));
     }
+    place(value, &places)
+}
+
+/// Where a value is, of those that were moved to these places.
+fn place(value: Value, places: &[Value]) -> Value {
     places.get(value.at()).copied().unwrap_or(value)
+}
+
+/// An instruction that takes its operands from the places that they were moved to.
+fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
+    let place = |value| place(value, places);
+    match instruction {
+        Instruction::Unary { op, of } => Instruction::Unary { op, of: place(of) },
+        Instruction::Cast { of, to } => Instruction::Cast { of: place(of), to },
+        Instruction::Binary { op, left, right } => {
+            Instruction::Binary { op, left: place(left), right: place(right) }
+        }
+        Instruction::Select { condition, yes, no } => {
+            Instruction::Select { condition: place(condition), yes: place(yes), no: place(no) }
+        }
+        other => other,
+    }
 }
 
 /// What can stand where an expression of type `F` is wanted: an [`Expr`], a [`Field`] or a number.

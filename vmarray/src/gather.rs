@@ -9,6 +9,8 @@ mod iter;
 mod places;
 mod stage;
 
+use std::ops::Range;
+
 use backend_api::Device;
 use parking_lot::Mutex;
 
@@ -50,10 +52,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn gather(&self, indices: &[usize]) -> Result<Vec<T>> {
-        self.check_list(indices)?;
-        let mut values = zeroed_vec(indices.len())?;
-        fetch::gather(self, indices, &mut values)?;
-        Ok(values)
+        self.gather_within(0..self.len(), indices)
     }
 
     /// As [`gather`](Self::gather), into memory of the caller.
@@ -71,9 +70,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn gather_into(&self, indices: &[usize], into: &mut [T]) -> Result<()> {
-        equal_lengths(indices.len(), into.len())?;
-        self.check_list(indices)?;
-        fetch::gather(self, indices, into)
+        self.gather_into_within(0..self.len(), indices, into)
     }
 
     /// Writes values to the elements of a list of indices. If an index occurs more than once, the last of its values
@@ -100,48 +97,76 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn scatter(&self, indices: &[usize], values: &[T]) -> Result<()> {
+        self.scatter_within(0..self.len(), indices, values)
+    }
+
+    /// [`gather`](Self::gather) with indices that count from the start of a range and are to lie within it.
+    pub(crate) fn gather_within(&self, range: Range<usize>, indices: &[usize]) -> Result<Vec<T>> {
+        check_list(indices, range.len())?;
+        let mut values = zeroed_vec(indices.len())?;
+        fetch::gather(self, range.start, indices, &mut values)?;
+        Ok(values)
+    }
+
+    /// As [`gather_within`](Self::gather_within), into memory of the caller.
+    pub(crate) fn gather_into_within(
+        &self,
+        range: Range<usize>,
+        indices: &[usize],
+        into: &mut [T],
+    ) -> Result<()> {
+        equal_lengths(indices.len(), into.len())?;
+        check_list(indices, range.len())?;
+        fetch::gather(self, range.start, indices, into)
+    }
+
+    /// [`scatter`](Self::scatter) with indices that count from the start of a range and are to lie within it.
+    pub(crate) fn scatter_within(&self, range: Range<usize>, indices: &[usize], values: &[T]) -> Result<()> {
         equal_lengths(indices.len(), values.len())?;
-        self.check_list(indices)?;
-        deliver::scatter(self, indices, values)
+        check_list(indices, range.len())?;
+        deliver::scatter(self, range.start, indices, values)
     }
 
     /// Sees to it that all indices are inside.
     pub(crate) fn check_list(&self, indices: &[usize]) -> Result<()> {
-        let len = self.len();
-        // The greatest one of a block, which needs no branches, and only then where it is.
-        const BLOCK: usize = 4096;
-        let outside = |indices: &[usize]| {
-            let first =
-                indices.chunks(BLOCK).position(|block| block.iter().fold(0, |max, &i| max.max(i)) >= len);
-            first.and_then(|block| {
-                let start = block * BLOCK;
-                indices[start..].iter().position(|&index| index >= len).map(|at| start + at)
-            })
-        };
-        let first = if indices.len() < CHECK_LEN {
-            outside(indices)
-        } else {
-            let parts = Mutex::new(indices.chunks(CHECK_LEN).enumerate());
-            let first = Mutex::new(None::<usize>);
-            crew::together(crew::workers(size_of_val(indices), usize::MAX), || {
-                loop {
-                    let Some((part, indices)) = parts.lock().next() else { break };
-                    if let Some(at) = outside(indices) {
-                        let mut first = first.lock();
-                        let position = part * CHECK_LEN + at;
-                        *first = Some(first.map_or(position, |known| known.min(position)));
-                        break;
-                    }
+        check_list(indices, self.len())
+    }
+}
+
+/// Sees to it that all indices are below a length.
+fn check_list(indices: &[usize], len: usize) -> Result<()> {
+    // The greatest one of a block, which needs no branches, and only then where it is.
+    const BLOCK: usize = 4096;
+    let outside = |indices: &[usize]| {
+        let first = indices.chunks(BLOCK).position(|block| block.iter().fold(0, |max, &i| max.max(i)) >= len);
+        first.and_then(|block| {
+            let start = block * BLOCK;
+            indices[start..].iter().position(|&index| index >= len).map(|at| start + at)
+        })
+    };
+    let first = if indices.len() < CHECK_LEN {
+        outside(indices)
+    } else {
+        let parts = Mutex::new(indices.chunks(CHECK_LEN).enumerate());
+        let first = Mutex::new(None::<usize>);
+        crew::together(crew::workers(size_of_val(indices), usize::MAX), || {
+            loop {
+                let Some((part, indices)) = parts.lock().next() else { break };
+                if let Some(at) = outside(indices) {
+                    let mut first = first.lock();
+                    let position = part * CHECK_LEN + at;
+                    *first = Some(first.map_or(position, |known| known.min(position)));
+                    break;
                 }
-            });
-            first.into_inner()
-        };
-        match first {
-            Some(position) => {
-                Err(ErrorKind::ListedIndexOutside { position, index: indices[position], len }.into())
             }
-            None => Ok(()),
+        });
+        first.into_inner()
+    };
+    match first {
+        Some(position) => {
+            Err(ErrorKind::ListedIndexOutside { position, index: indices[position], len }.into())
         }
+        None => Ok(()),
     }
 }
 

@@ -1,7 +1,9 @@
 //! Sections: views of index ranges of an array.
 
+mod compute;
 mod cursor;
 mod find;
+mod gather;
 mod owned;
 mod pages;
 #[cfg(feature = "rayon")]

@@ -48,7 +48,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let mut lowering = Lowering::default();
         let predicate = lowering.expr(&condition.into_expr());
         let program = lowering.program()?;
-        Ok(Selected { array: self, rest, program, predicate, found: VecDeque::new() })
+        Ok(Selected { array: self, start: 0, rest, program, predicate, found: VecDeque::new() })
     }
 
     /// Elements by index, collected on their devices. Indices ascend.
@@ -111,6 +111,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 #[derive(Debug)]
 pub struct Selected<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
+    /// The element whose index is given out as 0.
+    start: usize,
     /// What was not looked at yet.
     rest: Range<usize>,
     program: Program,
@@ -119,6 +121,11 @@ pub struct Selected<'a, T: Element, D: Device> {
 }
 
 impl<T: Element, D: Device> Selected<'_, T, D> {
+    /// The same with indices that count from an element at or before the range.
+    pub(crate) fn counted_from(self, start: usize) -> Self {
+        Self { start, ..self }
+    }
+
     fn fetch(&mut self) -> Result<()> {
         let limit = (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH);
         let what = What::Holds { program: &self.program, predicate: self.predicate };
@@ -128,7 +135,7 @@ impl<T: Element, D: Device> Selected<'_, T, D> {
             _ => self.rest.end,
         };
         let values = self.array.collect_elements(&indices)?;
-        self.found = indices.into_iter().zip(values).collect();
+        self.found = indices.into_iter().map(|index| index - self.start).zip(values).collect();
         Ok(())
     }
 }

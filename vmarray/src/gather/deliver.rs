@@ -20,7 +20,7 @@ use super::crew::{self, Turnstile};
 use super::duplicates::Duplicates;
 use super::fetch::{DEPTH, workers};
 use super::homes::give_homes;
-use super::places::Places;
+use super::places::{Place, Places};
 use super::stage::{Stage, room_to_scatter};
 use crate::array::VirtualArray;
 use crate::element::Element;
@@ -32,6 +32,8 @@ use crate::page::state::{EXCLUSIVE, HOME, RESIDENT};
 struct Call<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     places: Places,
+    /// The element that index 0 means.
+    start: usize,
     indices: &'a [usize],
     values: &'a [T],
     /// The first segment that no thread has taken.
@@ -66,9 +68,10 @@ struct Worker<'a, 'b, T: Element, D: Device> {
     spare: Vec<Vec<Stage<T, D>>>,
 }
 
-/// Writes elements, whose indices are inside.
+/// Writes elements, whose indices count from `start` and are inside.
 pub(super) fn scatter<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
+    start: usize,
     indices: &[usize],
     values: &[T],
 ) -> Result<()> {
@@ -78,6 +81,7 @@ pub(super) fn scatter<T: Element, D: Device>(
     let call = Call {
         array,
         places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
+        start,
         indices,
         values,
         next: AtomicUsize::new(0),
@@ -93,12 +97,18 @@ pub(super) fn scatter<T: Element, D: Device>(
         // after it once more.
         let first = segment * room;
         let again = || indices[first..].iter().zip(&values[first..]);
-        return again().try_for_each(|(&index, &value)| array.set(index, value));
+        return again().try_for_each(|(&index, &value)| array.set(start + index, value));
     }
     error.map_or(Ok(()), Err)
 }
 
 impl<T: Element, D: Device> Call<'_, T, D> {
+    /// Where the element at a place of the list lives.
+    #[inline]
+    fn place(&self, position: usize) -> Place {
+        self.places.of(self.start + self.indices[position])
+    }
+
     fn fail(&self, segment: usize, error: Error) {
         self.is_over.store(true, Ordering::Relaxed);
         let mut failure = self.failure.lock();
@@ -179,7 +189,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
             }
             self.homeless.clear();
             for position in positions.clone() {
-                let place = call.places.of(call.indices[position]);
+                let place = call.place(position);
                 let state = pager.entry(place.page).state(Ordering::Acquire);
                 if state.any(RESIDENT | EXCLUSIVE) {
                     self.in_ram.push(position);
@@ -220,7 +230,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
             }
             let mut absent = Vec::new();
             for position in std::mem::take(&mut self.in_ram) {
-                let place = call.places.of(call.indices[position]);
+                let place = call.place(position);
                 if !call.array.write_resident(place.page, place.at, &call.values[position])? {
                     absent.push(position);
                 }

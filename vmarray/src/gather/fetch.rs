@@ -24,6 +24,8 @@ const STAGES_MAX_BYTES: usize = 256 << 20;
 struct Call<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     places: Places,
+    /// The element that index 0 means.
+    start: usize,
     indices: &'a [usize],
     /// As many elements as there are indices, each written by the thread that has its place.
     into: *mut T,
@@ -65,9 +67,10 @@ pub(super) fn workers<T: Element, D: Device>(array: &VirtualArray<T, D>, len: us
     crew::workers(len.saturating_mul(size_of::<T>() + size_of::<usize>()), most)
 }
 
-/// Reads elements, whose indices are inside, into memory for as many.
+/// Reads elements, whose indices count from `start` and are inside, into memory for as many.
 pub(super) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
+    start: usize,
     indices: &[usize],
     into: &mut [T],
 ) -> Result<()> {
@@ -77,6 +80,7 @@ pub(super) fn gather<T: Element, D: Device>(
     let call = Call {
         array,
         places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
+        start,
         indices,
         into: into.as_mut_ptr(),
         next: AtomicUsize::new(0),
@@ -113,8 +117,8 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
                 break;
             }
             let end = (first + call.piece).min(call.indices.len());
-            for (place, position) in call.indices[first..end].iter().zip(first..) {
-                self.one(call.places.of(*place), position)?;
+            for (index, position) in call.indices[first..end].iter().zip(first..) {
+                self.one(call.places.of(call.start + index), position)?;
             }
         }
         for channel in 0..self.open.len() {
@@ -212,7 +216,8 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
             // A page that was loaded meanwhile may have got garbage for a home. Each is looked at for itself.
             for number in 0..stage.count() {
                 let position = stage.position(number);
-                let value = self.call.array.get_uncached(self.call.indices[position])?;
+                let index = self.call.start + self.call.indices[position];
+                let value = self.call.array.get_uncached(index)?;
                 // SAFETY: as above.
                 unsafe { self.call.into.add(position).write(value) };
             }
