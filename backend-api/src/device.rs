@@ -449,6 +449,27 @@ macro_rules! define_device_trait {
             /// Starts to evaluate a program for each of some elements; returns before it is done. May take long the
             /// first time that a program is met, where it has to be translated.
             ///
+            /// ```
+            /// use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue};
+            /// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+            /// # queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
+            /// // Device memory holds 1, 2, 3, 1, 2, 3, 1, 2, 3. What is their sum?
+            /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
+            /// let sources = [Elements { start: memory.at(0), count: 9, stride: 1 }];
+            /// let host = HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable)?;
+            /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
+            /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+            /// device.wait(device.compute(queue.id(), &compute)?)?;
+            /// let mut bytes = vec![0; host.bytes()];
+            /// host.read(0, &mut bytes);
+            /// let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+            /// assert_eq!(Partial::sum_of_integers(&Partial::list(&words)), 18);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            ///
             /// # Errors
             /// As [`submit`](Self::submit); whatever [`Compute`](::backend_api::Compute) forbids is an invalid
             /// argument; [`Unsupported`](::backend_api::ErrorKind::Unsupported) for types that the device does not

@@ -206,6 +206,27 @@ impl<D: Device> Queue<D> {
 
     /// [`Device::compute`] on this queue.
     ///
+    /// ```
+    /// use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue};
+    /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
+    /// # let host = HostBuffer::new(&device, 32, HostMemory::Pageable)?;
+    /// // Device memory holds 1, 2, 3, 1, 2, 3, 1, 2, 3. How many are 0, 1, 2 and 3?
+    /// let byte = Instruction::Field { source: 0, offset: 0, of: Type::U8 };
+    /// let program = Program::new(vec![byte, Instruction::Cast { of: Value(0), to: Type::U32 }])?;
+    /// let sources = [Elements { start: memory.at(0), count: 9, stride: 1 }];
+    /// let action = Action::Histogram { value: Value(1), filter: None, bins: 4, answer: host.at(0) };
+    /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+    /// device.wait(queue.compute(&compute)?)?;
+    /// let mut counts = [[0; 8]; 4];
+    /// host.read(0, counts.as_flattened_mut());
+    /// assert_eq!(counts.map(u64::from_ne_bytes), [0, 3, 3, 3]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// As there.
     pub fn compute(&self, compute: &Compute<'_>) -> Result<Ticket> {

@@ -302,6 +302,28 @@ pub trait Extents {
 
     /// Checks a computation.
     ///
+    /// ```
+    /// use backend_api::{Compute, DeviceSpan, Elements, Extents, HostSpan};
+    /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+    /// # use backend_api::{BufferId, HostId};
+    /// # struct One(BufferId, HostId);
+    /// # impl Extents for One {
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// # }
+    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// let sources = [Elements { start: DeviceSpan::new(memory.0, 0), count: 10, stride: 4 }];
+    /// let answer = HostSpan::new(memory.1, 0);
+    /// let check = |bins| {
+    ///     let action = Action::Histogram { value: Value(0), filter: None, bins, answer };
+    ///     memory.check_compute(&Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action })
+    /// };
+    /// assert!(check(8).is_ok());
+    /// assert!(check(9).is_err(), "the answer has room for 8 numbers");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
     /// # Errors
     /// No or too many sources or stores, sources of different lengths, a field outside of its element, a value of
     /// another type than the action needs, sources that overlap though one is written to, an answer that is not aligned

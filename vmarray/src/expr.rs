@@ -228,6 +228,15 @@ fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
 )]
 pub trait IntoExpr<T, F> {
     /// The expression.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::{Expr, IntoExpr}};
+    /// let value: Expr<u32, u32> = Field::whole().into_expr();
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// array.set(2, 9)?;
+    /// assert_eq!(array.count_where(.., value.gt(5))?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn into_expr(self) -> Expr<T, F>;
 }
 
@@ -312,6 +321,16 @@ impl<T, F> Filtered<T, F> {
 /// ```
 pub trait IntoFiltered<T, F> {
     /// Value and condition.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::{Filtered, IntoFiltered}};
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// array.fill(.., 3)?;
+    /// // Without a condition all elements count.
+    /// let all: Filtered<u32, u32> = Field::whole().into_filtered();
+    /// assert_eq!(array.sum(.., all)?, 30);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn into_filtered(self) -> Filtered<T, F>;
 }
 
@@ -387,6 +406,16 @@ impl<T, F: Scalar> Expr<T, F> {
 /// ```
 pub trait IntoAssignments<T> {
     /// The assignments.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::IntoAssignments};
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// let assignments = Field::<u32, u32>::whole().set(7).into_assignments();
+    /// assert_eq!(assignments.len(), 1);
+    /// array.transform(.., assignments)?;
+    /// assert_eq!(array.get(9)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     fn into_assignments(self) -> Vec<Assignment<T>>;
 }
 

@@ -26,12 +26,24 @@ pub struct Geometry {
 
 impl Geometry {
     /// Elements that follow one another, the first of which has the index `first`.
+    ///
+    /// ```
+    /// use backend_api::expr::Geometry;
+    /// assert_eq!(Geometry::plain(100).index(3), 103);
+    /// ```
     #[must_use]
     pub const fn plain(first: u64) -> Self {
         Self { first, page_len: 1 << 63, channel: 0, channels: 1 }
     }
 
     /// The index of element number `number` of the request. Wraps.
+    ///
+    /// ```
+    /// use backend_api::expr::Geometry;
+    /// // Pages 1, 3, 5 and so on of four elements each.
+    /// let geometry = Geometry { first: 0, page_len: 4, channel: 1, channels: 2 };
+    /// assert_eq!((geometry.index(3), geometry.index(4)), (7, 12));
+    /// ```
     #[must_use]
     pub const fn index(&self, number: u64) -> u64 {
         let at = self.first.wrapping_add(number);
@@ -41,6 +53,13 @@ impl Geometry {
 }
 
 /// Writes a value to a field of each element.
+///
+/// ```
+/// use backend_api::expr::{Action, Store, Value};
+/// let store = Store { value: Value(2), source: 0, offset: 8 };
+/// let action = Action::Store { stores: &[store], filter: None };
+/// assert!(matches!(action, Action::Store { stores: [Store { offset: 8, .. }], .. }));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
     /// What is written; not a bool.
@@ -55,6 +74,22 @@ pub struct Store {
 ///
 /// Answers go to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's byte order;
 /// [`Compute::answer_bytes`] says how long they are. A `filter` is a bool: only elements for which it is true count.
+///
+/// ```
+/// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+/// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
+/// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+/// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+/// # let answer = HostSpan::new(HostId::unique(), 0);
+/// # let geometry = Geometry::plain(0);
+/// let histogram = Action::Histogram { value: Value(0), filter: None, bins: 16, answer };
+/// let compute = |action| Compute { program: &program, sources: &sources, geometry, action };
+/// assert_eq!(compute(histogram).answer_bytes(), 16 * 8);
+/// let store = Store { value: Value(0), source: 0, offset: 0 };
+/// let stored = Action::Store { stores: &[store], filter: None };
+/// assert_eq!(compute(stored).answer(), None);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {
     /// The numbers of the elements for which a bool is true, as for [`Search`].
@@ -114,6 +149,19 @@ pub enum Action<'a> {
 /// Evaluates a program for each of some elements.
 ///
 /// Everything but the memory is copied before the call returns.
+///
+/// ```
+/// use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+/// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+/// // The sum of ten numbers of 32 bits that follow one another.
+/// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+/// let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+/// let answer = HostSpan::new(HostId::unique(), 0);
+/// let action = Action::Sum { value: Value(0), filter: None, answer };
+/// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+/// assert_eq!(compute.results(), [Value(0)]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Compute<'a> {
     /// The program.
@@ -139,18 +187,58 @@ impl Compute<'_> {
     pub const PARTIALS_MAX: u64 = 4096;
 
     /// How many elements there are.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// # let action = Action::Sum { value: Value(0), filter: None, answer };
+    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
+    /// assert_eq!(compute.count(), sources[0].count);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn count(&self) -> u64 {
         self.sources.first().map_or(0, |source| source.count)
     }
 
     /// Whether the source of this number is written to.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// let stores = [Store { value: Value(0), source: 0, offset: 0 }];
+    /// let action = Action::Store { stores: &stores, filter: None };
+    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
+    /// assert!(compute.writes(0) && !compute.writes(1));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn writes(&self, source: usize) -> bool {
         matches!(self.action, Action::Store { stores, .. } if stores.iter().any(|store| usize::from(store.source) == source))
     }
 
     /// How many bytes the elements of all sources have.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// # let action = Action::Sum { value: Value(0), filter: None, answer };
+    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
+    /// assert_eq!(compute.bytes(), sources[0].count * sources[0].stride);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.sources
@@ -159,6 +247,19 @@ impl Compute<'_> {
     }
 
     /// Where the answer goes, if there is one.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// let action = Action::Sum { value: Value(0), filter: None, answer };
+    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
+    /// assert_eq!(compute.answer(), Some(answer));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn answer(&self) -> Option<HostSpan> {
         match self.action {
@@ -171,6 +272,19 @@ impl Compute<'_> {
     }
 
     /// How much room the answer needs, in bytes.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// let action = Action::Histogram { value: Value(0), filter: None, bins: 16, answer };
+    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
+    /// assert_eq!(compute.answer_bytes(), 16 * 8);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn answer_bytes(&self) -> u64 {
         match self.action {
@@ -182,12 +296,31 @@ impl Compute<'_> {
     }
 
     /// How much room an answer of [`Partial`]s needs, in bytes.
+    ///
+    /// ```
+    /// use backend_api::{Compute, expr::Partial};
+    /// assert_eq!(Compute::partials_bytes(), 8 + Compute::PARTIALS_MAX * Partial::BYTES);
+    /// ```
     #[must_use]
     pub const fn partials_bytes() -> u64 {
         8 + Self::PARTIALS_MAX * Partial::BYTES
     }
 
     /// The values that the action needs.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// let stores = [Store { value: Value(0), source: 0, offset: 0 }];
+    /// let action = Action::Store { stores: &stores, filter: None };
+    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
+    /// assert_eq!(compute.results(), [Value(0)]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn results(&self) -> Vec<Value> {
         match self.action {
@@ -204,6 +337,22 @@ impl Compute<'_> {
     }
 
     /// Whether the program's index is among what the action needs.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// let field = Instruction::Field { source: 0, offset: 0, of: Type::U32 };
+    /// let program = Program::new(vec![field, Instruction::Index])?;
+    /// let needs_index = |value| {
+    ///     let action = Action::Sum { value, filter: None, answer };
+    ///     Compute { program: &program, sources: &sources, geometry, action }.needs_index()
+    /// };
+    /// assert!(!needs_index(Value(0)) && needs_index(Value(1)));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn needs_index(&self) -> bool {
         let needed = self.program.needed(&self.results());
@@ -242,6 +391,13 @@ impl Partial {
     pub const BYTES: u64 = 40;
 
     /// The partial results of an answer.
+    ///
+    /// ```
+    /// use backend_api::expr::Partial;
+    /// // One part, in which two elements came to 5, and room that is not used.
+    /// let parts = Partial::list(&[1, 2, 5, 0, 0, 0, 99, 99]);
+    /// assert_eq!(parts, [Partial { count: 2, words: [5, 0, 0, 0] }]);
+    /// ```
     #[must_use]
     pub fn list(answer: &[u64]) -> Vec<Self> {
         let Some((&number, rest)) = answer.split_first() else { return Vec::new() };
@@ -251,6 +407,12 @@ impl Partial {
     }
 
     /// The sum of sums of integers. Exact unless it leaves 128 bits.
+    ///
+    /// ```
+    /// use backend_api::expr::Partial;
+    /// let part = |sum: i128| Partial { count: 1, words: [sum as u64, (sum >> 64) as u64, 0, 0] };
+    /// assert_eq!(Partial::sum_of_integers(&[part(-3), part(1 << 70)]), (1 << 70) - 3);
+    /// ```
     #[must_use]
     pub fn sum_of_integers(list: &[Self]) -> i128 {
         let one = |part: &Self| (u128::from(part.words[1]) << 64 | u128::from(part.words[0])) as i128;
@@ -258,12 +420,26 @@ impl Partial {
     }
 
     /// The sum of sums of floats, in their order.
+    ///
+    /// ```
+    /// use backend_api::expr::Partial;
+    /// let part = |sum: f64| Partial { count: 1, words: [sum.to_bits(), 0, 0, 0] };
+    /// assert_eq!(Partial::sum_of_floats(&[part(1.5), part(-0.25)]), 1.25);
+    /// ```
     #[must_use]
     pub fn sum_of_floats(list: &[Self]) -> f64 {
         list.iter().map(|part| f64::from_bits(part.words[0])).fold(0.0, |sum, part| sum + part)
     }
 
     /// The [key](super::Type::key) of the least and the number of the first element that has it, if anything counted.
+    ///
+    /// ```
+    /// use backend_api::expr::{Partial, Type};
+    /// let part = |least, number| Partial { count: 1, words: [Type::I8.key(least), number, 0, 0] };
+    /// // -1 of element 7 is less than 3 of element 2.
+    /// assert_eq!(Partial::least(&[part(3, 2), part(0xFF, 7)]), Some((Type::I8.key(0xFF), 7)));
+    /// assert_eq!(Partial::least(&[Partial::default()]), None);
+    /// ```
     #[must_use]
     pub fn least(list: &[Self]) -> Option<(u64, u64)> {
         list.iter().filter(|part| part.count > 0).map(|part| (part.words[0], part.words[1])).min()
@@ -271,6 +447,14 @@ impl Partial {
 
     /// The [key](super::Type::key) of the greatest and the number of the first element that has it, if anything
     /// counted.
+    ///
+    /// ```
+    /// use backend_api::expr::{Partial, Type};
+    /// let part = |greatest, number| Partial { count: 1, words: [0, 0, Type::I8.key(greatest), number] };
+    /// // Of those that are equal the first.
+    /// assert_eq!(Partial::greatest(&[part(3, 7), part(3, 2), part(0xFF, 1)]), Some((Type::I8.key(3), 2)));
+    /// assert_eq!(Partial::greatest(&[Partial::default()]), None);
+    /// ```
     #[must_use]
     pub fn greatest(list: &[Self]) -> Option<(u64, u64)> {
         let parts = list.iter().filter(|part| part.count > 0).map(|part| (part.words[2], part.words[3]));

@@ -22,6 +22,21 @@ pub struct OwnedCompute {
 
 impl OwnedCompute {
     /// A copy of a request.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{OwnedCompute, Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// let action = Action::Sum { value: Value(0), filter: None, answer };
+    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
+    /// let kept = OwnedCompute::new(&compute);
+    /// drop(program);
+    /// assert_eq!(kept.with(|compute| compute.program.types().to_vec()), [Type::U32]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn new(compute: &Compute<'_>) -> Self {
         let (action, stores) = match compute.action {
@@ -47,6 +62,20 @@ impl OwnedCompute {
     }
 
     /// Calls `run` with the request.
+    ///
+    /// ```
+    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::expr::{OwnedCompute, Action, Geometry, Instruction, Program, Store, Type, Value};
+    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
+    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let geometry = Geometry::plain(0);
+    /// let action = Action::Sum { value: Value(0), filter: None, answer };
+    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
+    /// let kept = OwnedCompute::new(&compute);
+    /// kept.with(|again| assert_eq!((again.count(), again.answer()), (10, Some(answer))));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     pub fn with<R>(&self, run: impl FnOnce(&Compute<'_>) -> R) -> R {
         let action = match self.action {
             Action::Store { filter, .. } => Action::Store { stores: &self.stores, filter },

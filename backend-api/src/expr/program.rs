@@ -4,11 +4,27 @@ use super::Type;
 use crate::{Error, ErrorKind, Result};
 
 /// The number of an instruction, as a name of the value that it gives.
+///
+/// ```
+/// use backend_api::expr::{Instruction, Program, Type, Unary, Value};
+/// // The negative of the literal, which is value 0, is value 1.
+/// let literal = Instruction::Literal { of: Type::I32, bits: 7 };
+/// let program = Program::new(vec![literal, Instruction::Unary { op: Unary::Neg, of: Value(0) }])?;
+/// assert_eq!(program.type_of(Value(1)), Some(Type::I32));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value(pub u16);
 
 impl Value {
     /// Its place among the instructions.
+    ///
+    /// ```
+    /// use backend_api::expr::{Instruction, Program, Type, Value};
+    /// let program = Program::new(vec![Instruction::Index, Instruction::Literal { of: Type::U8, bits: 1 }])?;
+    /// assert_eq!(program.instructions()[Value(0).at()], Instruction::Index);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub const fn at(self) -> usize {
         self.0 as usize
@@ -16,6 +32,18 @@ impl Value {
 }
 
 /// An operation on one value.
+///
+/// ```
+/// use backend_api::expr::{Instruction, Program, Type, Unary, Value, evaluate};
+/// let byte = Instruction::Field { source: 0, offset: 0, of: Type::I8 };
+/// let result = |op| {
+///     let program = Program::new(vec![byte, Instruction::Unary { op, of: Value(0) }])?;
+///     Ok::<_, backend_api::Error>(evaluate(&program, Value(1), 0, &[&[0xFE]]))
+/// };
+/// // Of -2: 2, 2 and 1.
+/// assert_eq!([result(Unary::Neg)?, result(Unary::Abs)?, result(Unary::Not)?], [2, 2, 1]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unary {
     /// The negative of a number.
@@ -27,6 +55,17 @@ pub enum Unary {
 }
 
 /// An operation on two values of one type.
+///
+/// ```
+/// use backend_api::expr::{Binary, Instruction, Program, Type, Value, evaluate};
+/// let literal = |bits| Instruction::Literal { of: Type::U8, bits };
+/// let result = |op| {
+///     let last = Instruction::Binary { op, left: Value(0), right: Value(1) };
+///     Program::new(vec![literal(200), literal(100), last]).map(|program| evaluate(&program, Value(2), 0, &[]))
+/// };
+/// assert_eq!((result(Binary::Add)?, result(Binary::Max)?, result(Binary::Lt)?), (44, 200, 0), "sums wrap");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Binary {
     /// Sum of numbers.
@@ -65,6 +104,12 @@ pub enum Binary {
 
 impl Binary {
     /// Whether it gives a bool whatever its operands are.
+    ///
+    /// ```
+    /// use backend_api::expr::Binary;
+    /// assert!(Binary::Lt.is_comparison());
+    /// assert!(!Binary::Min.is_comparison());
+    /// ```
     #[must_use]
     pub const fn is_comparison(self) -> bool {
         matches!(self, Self::Eq | Self::Ne | Self::Lt | Self::Le)
@@ -83,6 +128,14 @@ impl Binary {
 }
 
 /// One step of a program. Values that it refers to must come from instructions before it.
+///
+/// ```
+/// use backend_api::expr::{Instruction, Program, Type, Value, evaluate};
+/// let index_as_byte = Instruction::Cast { of: Value(0), to: Type::U8 };
+/// let program = Program::new(vec![Instruction::Index, index_as_byte])?;
+/// assert_eq!(evaluate(&program, Value(1), 0x1234, &[]), 0x34);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
     /// A field of the element: of source number `source`, `offset` bytes from its start, of any type but bool.
@@ -161,6 +214,14 @@ impl Program {
 
     /// A program of these instructions.
     ///
+    /// ```
+    /// use backend_api::{ErrorKind, expr::{Instruction, Program, Type, Unary, Value}};
+    /// let not = Instruction::Unary { op: Unary::Not, of: Value(0) };
+    /// assert!(Program::new(vec![Instruction::Index, not]).is_ok());
+    /// let error = Program::new(vec![Instruction::Literal { of: Type::F32, bits: 0 }, not]).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::InvalidArgument);
+    /// ```
+    ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are too many, if a type does not fit, or if a value is
     /// referred to that is not there yet.
@@ -183,18 +244,38 @@ impl Program {
     }
 
     /// Its instructions.
+    ///
+    /// ```
+    /// use backend_api::expr::{Instruction, Program};
+    /// assert_eq!(Program::new(vec![Instruction::Index])?.instructions(), [Instruction::Index]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 
     /// The types of all values.
+    ///
+    /// ```
+    /// use backend_api::expr::{Instruction, Program, Type, Value};
+    /// let program = Program::new(vec![Instruction::Index, Instruction::Cast { of: Value(0), to: Type::F32 }])?;
+    /// assert_eq!(program.types(), [Type::U64, Type::F32]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn types(&self) -> &[Type] {
         &self.types
     }
 
     /// The type of a value; `None` if there is none of this number.
+    ///
+    /// ```
+    /// use backend_api::expr::{Instruction, Program, Type, Value};
+    /// let program = Program::new(vec![Instruction::Index])?;
+    /// assert_eq!((program.type_of(Value(0)), program.type_of(Value(1))), (Some(Type::U64), None));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
     #[must_use]
     pub fn type_of(&self, value: Value) -> Option<Type> {
         self.types.get(value.at()).copied()
@@ -227,6 +308,14 @@ impl Program {
 
 impl Instruction {
     /// Calls `visit` for each value that it refers to.
+    ///
+    /// ```
+    /// use backend_api::expr::{Binary, Instruction, Value};
+    /// let sum = Instruction::Binary { op: Binary::Add, left: Value(3), right: Value(5) };
+    /// let mut operands = Vec::new();
+    /// sum.each_operand(|value| operands.push(value));
+    /// assert_eq!(operands, [Value(3), Value(5)]);
+    /// ```
     pub fn each_operand(self, mut visit: impl FnMut(Value)) {
         match self {
             Self::Field { .. } | Self::Literal { .. } | Self::Index => {}

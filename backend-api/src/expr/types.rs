@@ -54,6 +54,11 @@ impl Type {
     ];
 
     /// Its length in bytes.
+    ///
+    /// ```
+    /// use backend_api::expr::Type;
+    /// assert_eq!((Type::Bool.bytes(), Type::I16.bytes(), Type::F64.bytes()), (1, 2, 8));
+    /// ```
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -65,24 +70,44 @@ impl Type {
     }
 
     /// Whether it is `F32` or `F64`.
+    ///
+    /// ```
+    /// use backend_api::expr::Type;
+    /// assert!(Type::F32.is_float() && !Type::I32.is_float());
+    /// ```
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
     }
 
     /// Whether it is a signed integer.
+    ///
+    /// ```
+    /// use backend_api::expr::Type;
+    /// assert!(Type::I8.is_signed() && !Type::U8.is_signed() && !Type::F32.is_signed());
+    /// ```
     #[must_use]
     pub const fn is_signed(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
     /// Whether it is an integer, signed or not.
+    ///
+    /// ```
+    /// use backend_api::expr::Type;
+    /// assert!(Type::U64.is_integer() && !Type::F64.is_integer() && !Type::Bool.is_integer());
+    /// ```
     #[must_use]
     pub const fn is_integer(self) -> bool {
         !self.is_float() && !matches!(self, Self::Bool)
     }
 
     /// The bits that a value of this type uses.
+    ///
+    /// ```
+    /// use backend_api::expr::Type;
+    /// assert_eq!((Type::Bool.mask(), Type::I16.mask(), Type::F64.mask()), (1, 0xFFFF, u64::MAX));
+    /// ```
     #[must_use]
     pub const fn mask(self) -> u64 {
         match self {

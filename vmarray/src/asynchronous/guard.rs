@@ -25,7 +25,27 @@ struct Hold<'a, T: Element, D: Device> {
     not_send: PhantomData<*mut T>,
 }
 
-/// The future of [`VirtualArray::page_async`]. Its thread keeps it, as it keeps guards:
+/// The future of [`VirtualArray::page_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{PageAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.set(5, 55)?;
+/// let coming: PageAsync<'_, u32> = array.page_async(0);
+/// let page = block_on(coming)?;
+/// assert_eq!(page[4..7], [0, 55, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+///
+/// Its thread keeps it, as it keeps guards:
 ///
 /// ```compile_fail
 /// fn is_send<T: Send>(_: &T) {}
@@ -37,7 +57,26 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
     hold: Hold<'a, T, D>,
 }
 
-/// The future of [`VirtualArray::page_mut_async`]. Its thread keeps it, as it keeps guards:
+/// The future of [`VirtualArray::page_mut_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{PageMutAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// let coming: PageMutAsync<'_, u32> = array.page_mut_async(0);
+/// block_on(coming)?[5] = 55;
+/// assert_eq!(array.get(5)?, 55);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+///
+/// Its thread keeps it, as it keeps guards:
 ///
 /// ```compile_fail
 /// fn is_send<T: Send>(_: &T) {}

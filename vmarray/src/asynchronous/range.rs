@@ -26,6 +26,25 @@ const LOOKAHEAD: usize = 8;
 const FLUSH_BATCH: usize = 256;
 
 /// The future of [`VirtualArray::read_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{ReadAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.set(11, 5)?;
+/// let mut values = [0; 3];
+/// let reading: ReadAsync<'_, u32> = array.read_async(10, &mut values);
+/// block_on(reading)?;
+/// assert_eq!(values, [0, 5, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
@@ -117,6 +136,25 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
 }
 
 /// The future of [`VirtualArray::prefetch_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{ErrorKind, PrefetchAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.fill(.., 1)?;
+/// // A range outside is told of when the future is polled.
+/// let outside: PrefetchAsync<'_, u32> = array.prefetch_async(90..200);
+/// assert!(matches!(block_on(outside).unwrap_err().kind(), ErrorKind::RangeOutside { .. }));
+/// block_on(array.prefetch_async(..))?;
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct PrefetchAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
@@ -166,6 +204,25 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
 }
 
 /// The future of [`VirtualArray::flush_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{FlushAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.set(5, 55)?;
+/// let flushing: FlushAsync<'_, u32> = array.flush_async(..);
+/// assert_eq!(array.stats().total().write_backs, 0, "nothing happens before it is polled");
+/// block_on(flushing)?;
+/// assert_eq!(array.stats().total().write_backs, 1);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,

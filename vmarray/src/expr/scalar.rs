@@ -15,9 +15,21 @@ mod sealed {
 pub trait Scalar: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Which type it is.
     const TYPE: Type;
+
     /// Its bits, the higher ones zero.
+    ///
+    /// ```
+    /// use vmarray::expr::Scalar;
+    /// assert_eq!((true.bits(), (-2_i8).bits(), 1.0_f32.bits()), (1, 0xFE, 0x3F80_0000));
+    /// ```
     fn bits(self) -> u64;
+
     /// The value of these bits.
+    ///
+    /// ```
+    /// use vmarray::expr::Scalar;
+    /// assert_eq!((i8::from_bits(0xFE), bool::from_bits(1)), (-2, true));
+    /// ```
     fn from_bits(bits: u64) -> Self;
 }
 

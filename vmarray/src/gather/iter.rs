@@ -22,6 +22,17 @@ fn chunk_len<T>() -> usize {
 /// An iterator over the elements of a sequence of indices: what [`VirtualArray::gather_iter`] returns.
 ///
 /// Ends after the first error.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::new(100)?;
+/// array.set(5, 55)?;
+/// let values: Vec<u32> = array.gather_iter([5, 6]).collect::<vmarray::Result<_>>()?;
+/// assert_eq!(values, [55, 0]);
+/// let mut outside = array.gather_iter([100]);
+/// assert!(outside.next().is_some_and(|value| value.is_err()));
+/// assert!(outside.next().is_none());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub struct Gathered<'a, T: Element, I, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     source: I,
