@@ -317,7 +317,8 @@ pub trait Extents {
     /// let answer = HostSpan::new(memory.1, 0);
     /// let check = |bins| {
     ///     let action = Action::Histogram { value: Value(0), filter: None, bins, answer };
-    ///     memory.check_compute(&Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action })
+    ///     let geometry = Geometry::plain(0);
+    ///     memory.check_compute(&Compute { program: &program, sources: &sources, geometry, action })
     /// };
     /// assert!(check(8).is_ok());
     /// assert!(check(9).is_err(), "the answer has room for 8 numbers");

@@ -61,8 +61,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Copies elements from `start` on into a slice.
     ///
     /// Pages are fetched ahead while others are copied. They stay in the cache, unless the range is long (a sixteenth
-    /// of the cache and more): then pages that are not resident are copied past it, and from 16 MiB on by several threads
-    /// if there are cores that no such call uses. Atomic by page.
+    /// of the cache and more): then pages that are not resident are copied past it, and from 16 MiB on by several
+    /// threads if there are cores that no such call uses. Atomic by page.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`get`](Self::get) reports; after an error of a device the
