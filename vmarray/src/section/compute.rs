@@ -1,8 +1,4 @@
 //! Operations on a section by [expressions](crate::expr), on the devices.
-//!
-//! The [index](crate::expr::index) in an expression is that in the section, too. For this an expression that uses it
-//! grows by two instructions, unless the section begins where the array does. Sections of different starts have one
-//! translation in common, as they differ in a number alone.
 
 use std::ops::{Range, RangeBounds};
 
