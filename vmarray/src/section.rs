@@ -36,8 +36,8 @@ pub use pages::{SectionPage, SectionPageMut, SectionPages, SectionPagesMut};
 /// Operations concern the elements of the section and no others, with the consistency and the errors of the operation
 /// of the same name on [`VirtualArray`]. Only the pages that the section touches are written back, fetched or searched.
 ///
-/// The [`index`](crate::expr::index) in an expression is that in the section, too. An expression that uses it counts two
-/// instructions more for this, unless the section begins where the array does; sections of different starts share its
+/// The [`index`](crate::expr::index) in an expression is that in the section, too. An expression that uses it counts
+/// two instructions more for this, unless the section begins where the array does; sections of different starts share its
 /// translation, as they differ in a number alone.
 ///
 /// ```
