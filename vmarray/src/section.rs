@@ -37,8 +37,8 @@ pub use pages::{SectionPage, SectionPageMut, SectionPages, SectionPagesMut};
 /// of the same name on [`VirtualArray`]. Only the pages that the section touches are written back, fetched or searched.
 ///
 /// The [`index`](crate::expr::index) in an expression is that in the section, too. An expression that uses it counts
-/// two instructions more for this, unless the section begins where the array does; sections of different starts share its
-/// translation, as they differ in a number alone.
+/// two instructions more for this, unless the section begins where the array does; sections of different starts share
+/// its translation, as they differ in a number alone.
 ///
 /// ```
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
