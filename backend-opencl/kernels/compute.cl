@@ -144,25 +144,27 @@ KERNEL void compute_sum(SOURCES, ulong count, __global ulong *partials, uint par
 
 #ifdef TASK_EXTREMES
 // Of each item's candidate (key, number; ~0 for none) the group's best: the least key, and of those the first element.
-static inline void least_of(ulong *key, ulong *number, __local ulong *keys, __local ulong *numbers) {
-    uint t = get_local_id(0);
-    barrier(CLK_LOCAL_MEM_FENCE);
-    keys[t] = *key;
-    numbers[t] = *number;
-    for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {
-        barrier(CLK_LOCAL_MEM_FENCE);
-        if (t < half_) {
-            ulong k = keys[t + half_], n = numbers[t + half_];
-            if (n != ~0ul && (numbers[t] == ~0ul || k < keys[t] || (k == keys[t] && n < numbers[t]))) {
-                keys[t] = k;
-                numbers[t] = n;
-            }
-        }
-    }
-    barrier(CLK_LOCAL_MEM_FENCE);
-    *key = keys[0];
-    *number = numbers[0];
-}
+// A macro, since barriers within functions that take pointers to an item's variables gave wrong results in PoCL.
+#define LEAST_OF(key, number)                                                                                         \
+    do {                                                                                                              \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
+        keys[t] = key;                                                                                                \
+        numbers[t] = number;                                                                                          \
+        for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {                                                         \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                             \
+            if (t < half_) {                                                                                          \
+                ulong k_ = keys[t + half_], n_ = numbers[t + half_];                                                  \
+                if (n_ != ~0ul &&                                                                                     \
+                    (numbers[t] == ~0ul || k_ < keys[t] || (k_ == keys[t] && n_ < numbers[t]))) {                     \
+                    keys[t] = k_;                                                                                     \
+                    numbers[t] = n_;                                                                                  \
+                }                                                                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+        barrier(CLK_LOCAL_MEM_FENCE);                                                                                 \
+        key = keys[0];                                                                                                \
+        number = numbers[0];                                                                                          \
+    } while (0)
 
 KERNEL void compute_extremes(SOURCES, ulong count, __global ulong *partials, uint partials_before, uint partials_all,
                              ulong before) {
@@ -185,8 +187,8 @@ KERNEL void compute_extremes(SOURCES, ulong count, __global ulong *partials, uin
             greatest_at = i;
         }
     }
-    least_of(&least, &least_at, keys, numbers);
-    least_of(&greatest, &greatest_at, keys, numbers);
+    LEAST_OF(least, least_at);
+    LEAST_OF(greatest, greatest_at);
     barrier(CLK_LOCAL_MEM_FENCE);
     numbers[t] = counted;
     for (uint half_ = GROUP / 2; half_ > 0; half_ /= 2) {
