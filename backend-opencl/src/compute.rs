@@ -204,7 +204,15 @@ pub(crate) fn compute(
         .zip(buffers)
         .map(|(source, buffer)| (source.start.offset, source.stride, buffer.shift))
         .collect();
-    let segments = segments(&places, request.count());
+    let mut segments = segments(&places, request.count());
+    // Elements that are named twice are put together once, so that what is written under one name is not undone under
+    // the other.
+    for later in 1..request.sources.len() {
+        let same = |&first: &usize| request.sources[first] == request.sources[later];
+        if let Some(first) = (0..later).find(same) {
+            segments.iter_mut().for_each(|segment| segment.places[later] = segment.places[first]);
+        }
+    }
     let straddling = segments.iter().any(|segment| segment.places.iter().any(|(piece, _)| piece.is_none()));
     let straddlers = if straddling {
         let bytes = request.sources.iter().map(|source| source.stride.next_multiple_of(ALIGNMENT)).sum();
