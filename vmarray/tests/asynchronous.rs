@@ -151,6 +151,7 @@ fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
 fn guards_are_waited_for_and_end_the_wait() {
     let array = numbered(10, 4);
     let guard = array.page_mut(3).unwrap();
+    let all_wait = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
             let (get, set) = (array.get_async(48), array.set_async(49, 9));
@@ -161,11 +162,10 @@ fn guards_are_waited_for_and_end_the_wait() {
             executor.spawn(async { page.await.unwrap()[2] });
             executor.settle();
             assert_eq!(executor.unfinished(), 3);
+            all_wait.wait();
             executor.run(|| ())
         });
-        while array.stats().total().waits < 3 {
-            std::thread::yield_now();
-        }
+        all_wait.wait();
         drop(guard);
         assert_eq!(waiting.join().unwrap(), [48, 0, 50]);
     });
