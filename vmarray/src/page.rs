@@ -24,7 +24,7 @@ mod model;
 pub(crate) use entry::{Entry, Holder, Refusal, Sweep};
 pub(crate) use hazard::Access;
 #[cfg(not(loom))]
-pub(crate) use park::{park, park_task, unpark};
+pub(crate) use park::{park, park_task, sleep, unpark};
 pub(crate) use quiesce::quiesce_by;
 pub(crate) use state::State;
 #[cfg(not(loom))]

@@ -7,7 +7,9 @@ use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
+use super::{Purpose, Victim};
 use crate::array::VirtualArray;
+use crate::page::state::IN_FLIGHT;
 use crate::placement::Placement;
 
 type Array<D> = VirtualArray<u32, D>;
@@ -177,4 +179,25 @@ fn one_thread_submits_and_waits_once_a_miss() {
     let work = device.counts().work;
     assert_eq!((work.submits - before.submits, work.waits - before.waits), (5, 5));
     assert_eq!(work.polls, before.polls);
+}
+
+/// A transfer may end, and another one of the same page begin, between a thread's look at who waits for it and its
+/// sleep.
+#[test]
+fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
+    let array = array(&Arc::new(host()));
+    array.set(0, 7).unwrap();
+    let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
+    let entry = table.entry(0);
+    let before = entry.try_write_back().unwrap();
+    let victim = Victim { page: 0, frame: channel.frame_at(entry.address()), before };
+    let ticket = channel.write_back(table, &[victim], Purpose::Evict).unwrap().unwrap();
+    // Nobody is woken when it ends, since nobody ends it: this returns all the same.
+    channel.sleep_in_flight(table, 0, |state| state.any(IN_FLIGHT));
+    assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
+    // Nor for one that is over.
+    assert!(channel.lock().watch(ticket));
+    channel.finish(table, ticket).unwrap();
+    channel.sleep_in_flight(table, 0, |_| true);
+    assert_eq!(array.get(0).unwrap(), 7);
 }

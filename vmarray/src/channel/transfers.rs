@@ -14,7 +14,7 @@ use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
 use crate::error::Result;
 use crate::page::state::{AHEAD, IN_FLIGHT, USED, WAITED};
-use crate::page::{Holder, PageTable, State, park, unpark};
+use crate::page::{Holder, PageTable, State, sleep, unpark};
 
 /// Pages on their way to frames.
 #[derive(Debug)]
@@ -247,7 +247,7 @@ impl<D: Device> Channel<D> {
                 let entry = table.entry(page);
                 let is_busy = |state: State| state.any(IN_FLIGHT) && holds(state);
                 if !spin_while(|| is_busy(entry.state(Ordering::Acquire))) {
-                    park(entry, is_busy);
+                    self.sleep_in_flight(table, page, is_busy);
                 }
             }
             // It is queued for a future; or its owner is about to put it on record, or somebody finished it just now.
@@ -257,6 +257,22 @@ impl<D: Device> Channel<D> {
                     std::thread::yield_now();
                 }
             }
+        }
+    }
+
+    /// Sleeps until somebody who waits for the transfer of a page has finished it. Returns at once if nobody does.
+    ///
+    /// Under the lock, under which transfers begin and end: the transfer of a moment ago may be done, and another one
+    /// of the same page be under way that nobody waits for. To begin one wakes who sleeps; so whoever is asleep while a
+    /// page is in flight has asked for it here.
+    pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
+        let entry = table.entry(page);
+        let mut shard = self.lock();
+        let somebody_waits = shard.transfer_of(page).is_some_and(|(_, is_watched)| *is_watched);
+        let sleeps = somebody_waits && entry.ask_to_wake(&is_busy);
+        drop(shard);
+        if sleeps {
+            sleep(entry, is_busy);
         }
     }
 }

@@ -19,9 +19,14 @@ pub(crate) fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
         }
         relax(turn);
     }
-    if !entry.ask_to_wake(&busy) {
-        return;
+    if entry.ask_to_wake(&busy) {
+        sleep(entry, busy);
     }
+}
+
+/// Sleeps until [`unpark`], after the thread has [asked for it](Entry::ask_to_wake), unless `busy` does not hold any
+/// more.
+pub(crate) fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
     // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on; the closures
     // neither panic nor park.
     unsafe {
