@@ -26,6 +26,9 @@ pub fn run(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     let _ = sh.remove_path(&report);
     let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
     let _flags = sh.push_env("RUSTFLAGS", flags("-Zsanitizer=address --cfg portable_copy"));
+    // Enough for the sanitizer's reports.
+    let _debug = ["DEV", "TEST"]
+        .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
     // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap in their stead; and memory that
     // is refused is an error to our callers, not the end.
     let _options =
