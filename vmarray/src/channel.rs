@@ -58,8 +58,8 @@ pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
 pub(crate) use frames::{Frame, Patience};
 use home_order::HomeOrder;
-pub(crate) use staging::Stage;
 use staging::Stages;
+pub(crate) use staging::{Stage, stage_pages};
 use transfers::{FailedLoad, Fetch, WriteBack};
 pub(crate) use victims::Victim;
 pub(crate) use write_back::Purpose;
@@ -116,7 +116,7 @@ pub(crate) struct Channel<D: Device> {
     loads_begun: Mutex<u64>,
     lists: Mutex<Vec<HostBuffer<D>>>,
     bounce: Mutex<Bounce<D>>,
-    stages: Mutex<Stages<D>>,
+    stages: Stages<D>,
     answers: Mutex<Vec<HostBuffer<D>>>,
     device: Arc<D>,
     index: u32,
@@ -210,7 +210,7 @@ impl<D: Device> Channel<D> {
             loads_begun: Mutex::new(0),
             lists: Mutex::new(Vec::new()),
             bounce: Mutex::new(Bounce::new()),
-            stages: Mutex::new(Stages::new()),
+            stages: Stages::new(),
             answers: Mutex::new(Vec::new()),
             device: plan.device,
             index: plan.index,

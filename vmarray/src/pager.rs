@@ -7,6 +7,9 @@ mod flush;
 mod prefetch;
 mod uncached;
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
 use backend_api::{Device, racy};
 
 use crate::channel::{Channel, Load, Loaded, Patience, Then};
@@ -75,6 +78,10 @@ pub(crate) struct Pager<D: Device> {
     window_max: u64,
     /// Names the array to what threads remember.
     identity: Identity,
+    /// How many devices there are; each is taken to have a bus of its own.
+    buses: usize,
+    /// How many long copies past the cache have begun.
+    bulk_copies: AtomicU64,
 }
 
 impl<D: Device> Pager<D> {
@@ -86,6 +93,10 @@ impl<D: Device> Pager<D> {
     ) -> Self {
         let counter = counter::acquire();
         let frames: u64 = channels.iter().map(|c| u64::from(c.frames_max())).sum();
+        let is_new = |(at, channel): &(usize, &Channel<D>)| {
+            channels[..*at].iter().all(|other| !Arc::ptr_eq(other.device(), channel.device()))
+        };
+        let buses = channels.iter().enumerate().filter(is_new).count().max(1);
         let window = (WINDOW_BYTES / page_bytes).clamp(*WINDOW_PAGES.start(), *WINDOW_PAGES.end());
         let pager = Self {
             frames,
@@ -97,6 +108,8 @@ impl<D: Device> Pager<D> {
             baseline: parking_lot::Mutex::new(Stats::default()),
             read_ahead,
             identity: Identity::new(),
+            buses,
+            bulk_copies: AtomicU64::new(0),
         };
         pager.reset_stats();
         pager

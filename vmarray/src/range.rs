@@ -5,7 +5,6 @@ use std::ops::{Bound, Range, RangeBounds};
 use backend_api::{Device, racy};
 
 use crate::array::VirtualArray;
-use crate::copiers;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::memory::zeroed_vec;
@@ -66,7 +65,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`get`](Self::get) reports; after an error of a device the
-    /// slice holds the elements up to some page, and what it held before.
+    /// slice holds the elements of some pages, and elsewhere what it held before.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -80,7 +79,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let range = self.range_at(start, into.len())?;
         let pages = self.touched_pages(&range);
         if self.pager().is_bulk(pages.end - pages.start) {
-            return self.read_bulk(start, into);
+            return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
         }
         // A short range may be one of many that follow each other; a long one looks ahead by itself.
         let is_short = self.touched_pages(&range).count() <= 2;
@@ -125,7 +124,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             let (first, rest) = from.split_at(middle.start - start);
             let (middle_of, last) = rest.split_at(middle.len());
             self.write_by_page(start, first)?;
-            self.write_bulk(middle.start, middle_of)?;
+            let bytes = bytemuck::cast_slice(middle_of);
+            self.pager().write_bulk((middle.start * size_of::<T>()) as u64, bytes)?;
             return self.write_by_page(middle.end, last);
         }
         self.write_by_page(start, from)
@@ -140,43 +140,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             })?;
         }
         Ok(())
-    }
-
-    fn read_bulk(&self, start: usize, into: &mut [T]) -> Result<()> {
-        let run = |start: usize, into: &mut [T]| {
-            self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into))
-        };
-        let lengths = copiers::shares(into.len(), size_of::<T>(), start, self.page_len());
-        if lengths.len() < 2 {
-            return run(start, into);
-        }
-        let (mut rest, mut at) = (into, start);
-        let parts = lengths.iter().map(|&length| {
-            let (part, others) = std::mem::take(&mut rest).split_at_mut(length);
-            rest = others;
-            at += length;
-            (at - length, part)
-        });
-        copiers::run(parts, |(start, part)| run(start, part))
-    }
-
-    /// Whole pages.
-    fn write_bulk(&self, start: usize, from: &[T]) -> Result<()> {
-        let run = |start: usize, from: &[T]| {
-            self.pager().write_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice(from))
-        };
-        let lengths = copiers::shares(from.len(), size_of::<T>(), start, self.page_len());
-        if lengths.len() < 2 {
-            return run(start, from);
-        }
-        let (mut rest, mut at) = (from, start);
-        let parts = lengths.iter().map(|&length| {
-            let (part, others) = rest.split_at(length);
-            rest = others;
-            at += length;
-            (at - length, part)
-        });
-        copiers::run(parts, |(start, part)| run(start, part))
     }
 
     /// Runs `write` on the first element of a part of a page that this thread has for itself. It must write all of

@@ -118,6 +118,36 @@ fn long_writes_go_straight_home_and_keep_what_is_resident_coherent() {
     assert_eq!(array.find(vmarray::Field::whole(), &1234).unwrap(), [244]);
 }
 
+/// More threads than there are stages: who gets none waits, and nothing is fetched twice or through frames.
+#[test]
+fn long_reads_of_many_threads_wait_for_their_turn() {
+    const THREADS: usize = 24;
+    let array = far_larger_than_its_cache();
+    let expected: Vec<u32> = (0..320).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| assert_eq!(array.to_vec(..).unwrap(), expected));
+        }
+    });
+    let total = array.stats().total();
+    assert_eq!((total.misses, total.evictions), (0, 0));
+    assert_eq!((total.bypasses, total.bytes_from_device), (24 * 40, 24 * 40 * PAGE_BYTES));
+}
+
+#[test]
+fn long_writes_of_many_threads_are_atomic_by_page() {
+    let array = far_larger_than_its_cache();
+    std::thread::scope(|scope| {
+        for thread in 0..24 {
+            let array = &array;
+            scope.spawn(move || array.write(0, &[1000 + thread; 320]).unwrap());
+        }
+    });
+    for values in array.to_vec(..).unwrap().chunks(8) {
+        assert!(values[0] >= 1000 && values.iter().all(|value| *value == values[0]), "{values:?}");
+    }
+}
+
 #[test]
 fn long_ranges_of_pages_without_contents_copy_nothing() {
     let array: VirtualArray<u32> =

@@ -1,9 +1,13 @@
 //! Pinned memory between home slots and the program's own, for ranges that pass by the cache.
 
+use std::sync::atomic::{AtomicUsize, Ordering};
+
 use backend_api::{Device, HostBuffer, HostMemory, HostSpan, Ticket};
+use parking_lot::{Condvar, Mutex};
 
 use super::Channel;
 use super::pieces::{Way, pieces};
+use super::waiting::spin_while;
 use crate::error::Result;
 
 /// How long one stage is, in bytes, unless a page is longer: one copy of that length runs at the speed of the bus.
@@ -12,22 +16,39 @@ const STAGE_BYTES: usize = 1 << 20;
 const STAGES_MIN: usize = 16;
 const STAGES_SHARE: usize = 2;
 
+/// How many pages of so many bytes a stage has room for.
+pub(crate) fn stage_pages(page_bytes: usize) -> usize {
+    (STAGE_BYTES / page_bytes).max(1)
+}
+
 /// Room for some pages, on their way.
 #[derive(Debug)]
 pub(crate) struct Stage<D: Device> {
     memory: HostBuffer<D>,
 }
 
-/// The stages of a channel.
+/// The stages of a channel. Whoever has one waits for nothing but copies, and then gives it back.
 #[derive(Debug)]
 pub(super) struct Stages<D: Device> {
+    stock: Mutex<Stock<D>>,
+    /// How many are free; for those who look without the lock.
+    spare: AtomicUsize,
+    returned: Condvar,
+}
+
+#[derive(Debug)]
+struct Stock<D: Device> {
     free: Vec<Stage<D>>,
     made: usize,
 }
 
 impl<D: Device> Stages<D> {
     pub(super) fn new() -> Self {
-        Self { free: Vec::new(), made: 0 }
+        Self {
+            stock: Mutex::new(Stock { free: Vec::new(), made: 0 }),
+            spare: AtomicUsize::new(0),
+            returned: Condvar::new(),
+        }
     }
 }
 
@@ -45,47 +66,62 @@ impl<D: Device> Stage<D> {
 }
 
 impl<D: Device> Channel<D> {
-    /// How many pages a stage has room for.
-    pub(crate) fn stage_pages(&self) -> usize {
-        (STAGE_BYTES / self.page_bytes).max(1)
-    }
-
-    /// A stage, unless there are enough; or why there is no memory for it.
-    pub(crate) fn take_stage(&self) -> Result<Option<Stage<D>>> {
-        let bytes = self.stage_pages() * self.page_bytes;
+    /// A stage, unless there are enough, or there is no memory for one more.
+    pub(crate) fn take_stage(&self) -> Option<Stage<D>> {
+        let bytes = stage_pages(self.page_bytes) * self.page_bytes;
         {
-            let mut stages = self.stages.lock();
-            if let Some(stage) = stages.free.pop() {
-                return Ok(Some(stage));
+            let mut stock = self.stages.stock.lock();
+            if let Some(stage) = stock.free.pop() {
+                self.stages.spare.store(stock.free.len(), Ordering::Relaxed);
+                return Some(stage);
             }
             let most = self.frames_max as usize * self.frame_stride / STAGES_SHARE / bytes;
-            if stages.made >= most.max(STAGES_MIN) {
-                return Ok(None);
+            if stock.made >= most.max(STAGES_MIN) {
+                return None;
             }
-            stages.made += 1;
+            stock.made += 1;
         }
         let kind = self.lock().memory;
         let memory = match HostBuffer::new(&self.device, bytes, kind) {
             Err(_) if self.fall_back => HostBuffer::new(&self.device, bytes, HostMemory::Pageable),
             memory => memory,
         };
-        match memory {
-            Ok(memory) => Ok(Some(Stage { memory })),
-            Err(error) => {
-                self.stages.lock().made -= 1;
-                Err(error.into())
+        if memory.is_err() {
+            let mut stock = self.stages.stock.lock();
+            stock.made -= 1;
+            if stock.made == 0 {
+                // There is nothing to wait for any more.
+                self.stages.returned.notify_all();
             }
         }
+        Some(Stage { memory: memory.ok()? })
+    }
+
+    /// Waits until a stage may be free; false if there are none. The caller has no stage and holds no page.
+    pub(crate) fn await_stage(&self) -> bool {
+        let Stages { stock, spare, returned } = &self.stages;
+        self.counters.waits.add(1);
+        if !spin_while(|| spare.load(Ordering::Relaxed) == 0) {
+            let mut stock = stock.lock();
+            if stock.made > 0 && stock.free.is_empty() {
+                returned.wait(&mut stock);
+            }
+        }
+        stock.lock().made > 0
     }
 
     /// Gives a stage back, with nothing in flight on it.
     pub(crate) fn put_stage(&self, stage: Stage<D>) {
-        self.stages.lock().free.push(stage);
+        let mut stock = self.stages.stock.lock();
+        stock.free.push(stage);
+        self.stages.spare.store(stock.free.len(), Ordering::Relaxed);
+        drop(stock);
+        self.stages.returned.notify_one();
     }
 
     /// Bytes of all stages.
     pub(super) fn stage_bytes(&self) -> usize {
-        self.stages.lock().made * self.stage_pages() * self.page_bytes
+        self.stages.stock.lock().made * stage_pages(self.page_bytes) * self.page_bytes
     }
 
     /// Starts to copy the home slots of pages, which the caller keeps from changing, to a stage, in this order.

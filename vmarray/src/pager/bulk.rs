@@ -2,17 +2,25 @@
 //!
 //! Pages that are not resident are copied through [stages](crate::channel::Stage): no frame is taken, so nothing is
 //! evicted. Resident pages are read and written in their frames. Meanwhile the pages are held, so that nobody changes
-//! a home slot that is being read, or reads one that is being written. A thread has two waves of pages under way:
-//! one is copied by the device while it copies the other.
+//! a home slot that is being read, or reads one that is being written.
+//!
+//! A range is cut by channel: a [unit](Units) is as many pages of one channel as a stage has room for, which lie one
+//! behind the other at home. Threads take units, one after the other and from all channels in turn; each has two under
+//! way: one is copied by the device while it copies the other.
 //!
 //! Nothing is waited for while pages are held, but copies; so nobody can wait for a thread that waits for them.
 
+use std::iter::StepBy;
+use std::marker::PhantomData;
+use std::mem;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{Device, Ticket, racy};
 
 use super::{Fetch, Pager, Stream};
-use crate::channel::{Channel, Stage};
+use crate::channel::{Channel, Stage, stage_pages};
+use crate::copiers;
 use crate::error::Result;
 use crate::guards;
 use crate::page::state::{AHEAD, DIRTY, HOME, RESIDENT};
@@ -23,29 +31,54 @@ use crate::page::{Access, Holder, Refusal, State};
 const BULK_PAGES_MIN: u64 = 4;
 const BULK_SHARE: u64 = 16;
 
-/// Pages of one channel on their way through a stage.
-struct Load<'a, D: Device> {
-    channel: &'a Channel<D>,
-    pages: Vec<u64>,
-    stage: Stage<D>,
-    ticket: Ticket,
+/// Pages of one channel, in ascending order.
+type Pages = StepBy<Range<u64>>;
+
+fn first(pages: &Pages) -> Option<u64> {
+    pages.clone().next()
 }
 
-/// Pages under way, of all channels.
-struct Wave<'a, D: Device>(Vec<Load<'a, D>>);
+/// How a range of pages is cut.
+#[derive(Debug)]
+struct Units {
+    pages: Range<u64>,
+    channels: u64,
+    /// Pages of a unit at most.
+    most: u64,
+    /// Which channel comes first: not the same one in calls of many threads at once.
+    first_channel: u64,
+    next: AtomicU64,
+}
 
-/// Where a wave ended.
-enum End {
-    /// Where the stages were full, or at the end.
-    Before(u64),
-    /// Before a page that somebody is in the way of.
-    Busy(u64, State),
-    /// Before a page that there is no stage for.
-    NoStage(u64),
+impl Units {
+    fn len(&self) -> u64 {
+        let of_channel = (self.pages.end - self.pages.start).div_ceil(self.channels);
+        of_channel.div_ceil(self.most) * self.channels
+    }
+
+    /// The pages of a unit; there may be none, near the end.
+    fn pages(&self, unit: u64) -> Pages {
+        let channel = (self.first_channel + unit) % self.channels;
+        let stride = self.channels * self.most;
+        let first = self.pages.start + channel + unit / self.channels * stride;
+        let end = (first + stride).min(self.pages.end);
+        (first.min(end)..end).step_by(self.channels as usize)
+    }
+
+    /// A unit that nobody has taken.
+    fn take(&self) -> Option<Pages> {
+        let unit = self.next.fetch_add(1, Ordering::Relaxed);
+        (unit < self.len()).then(|| self.pages(unit))
+    }
+
+    /// Lets nobody take any more.
+    fn stop(&self) {
+        self.next.store(self.len(), Ordering::Relaxed);
+    }
 }
 
 /// A range of bytes of the array, which begins somewhere in a page.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 struct Span {
     start: u64,
     bytes: u64,
@@ -66,219 +99,303 @@ impl Span {
     }
 }
 
+/// The program's slice that a range is read into, shared by threads that have different units of it.
+#[derive(Debug)]
+struct Target<'a> {
+    span: Span,
+    address: *mut u8,
+    slice: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: stands for a `&mut [u8]`, whose parts are lent out as `part` demands.
+unsafe impl Sync for Target<'_> {}
+
+impl<'a> Target<'a> {
+    fn new(span: Span, into: &'a mut [u8]) -> Self {
+        debug_assert_eq!(span.bytes, into.len() as u64);
+        Self { span, address: into.as_mut_ptr(), slice: PhantomData }
+    }
+
+    /// Where in the page the part that is in the range begins, and its place.
+    ///
+    /// # Safety
+    /// The calling thread has taken the unit that the page is of, and has no other place for this page any more.
+    unsafe fn part(&self, page: u64) -> (usize, &'a mut [u8]) {
+        let (offset, part) = self.span.part(page);
+        // SAFETY: within the slice, which is borrowed for `'a`. Parts of different pages do not overlap, a page is of
+        // one unit only, and that was taken by one thread.
+        (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
+    }
+}
+
+/// Pages on their way through a stage.
+struct Flight<'a, D: Device> {
+    channel: &'a Channel<D>,
+    pages: Vec<u64>,
+    stage: Stage<D>,
+    ticket: Ticket,
+}
+
+/// What keeps a thread from going on with a unit.
+enum Obstacle {
+    /// Somebody is in the way of its next page.
+    Busy(State),
+    NoStage,
+}
+
 impl<D: Device> Pager<D> {
     /// Whether a range of so many pages is to pass by the cache.
     pub(crate) fn is_bulk(&self, pages: u64) -> bool {
         pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
     }
 
-    /// Copies bytes of the array, from `start` on, into a slice.
+    fn units(&self, pages: Range<u64>) -> Units {
+        let channels = self.channels.len() as u64;
+        Units {
+            pages,
+            channels,
+            most: stage_pages(self.page_bytes) as u64,
+            first_channel: self.bulk_copies.fetch_add(1, Ordering::Relaxed) % channels,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Copies bytes of the array, from `start` on, into a slice, by several threads if it is long.
     ///
     /// # Errors
     /// What a device reports; the slice then holds what it held, or what was read, page by page.
     pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
         let span = Span { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
-        let mut rest = span.pages();
-        let mut under_way: Option<Wave<'_, D>> = None;
-        let mut tried_again = None;
-        loop {
-            let started =
-                if rest.is_empty() { None } else { Some(self.begin_reading(rest.clone(), span, into)) };
-            // Finished also if the next one failed to start: pages are held for it.
-            let finished = under_way.take().map_or(Ok(()), |wave| self.end_reading(wave, span, into));
-            let Some(started) = started else { return finished };
-            let (wave, end) = started?;
-            if let Err(error) = finished {
-                let _ = self.end_reading(wave, span, into);
-                return Err(error);
+        let units = self.units(span.pages());
+        let target = Target::new(span, into);
+        copiers::run(span.bytes, self.buses, || {
+            let mut under_way = None;
+            let outcome = self.read_units(&units, &target, &mut under_way);
+            if outcome.is_err() {
+                units.stop();
             }
-            let (reached, obstacle) = match end {
-                End::Before(page) => (page, None),
-                End::Busy(page, state) => (page, Some(Some(state))),
-                End::NoStage(page) => (page, Some(None)),
-            };
-            rest.start = reached;
-            let Some(obstacle) = obstacle else {
-                under_way = Some(wave);
-                continue;
-            };
-            self.end_reading(wave, span, into)?;
-            match obstacle {
-                // This thread may have had them itself.
-                None if tried_again != Some(reached) => tried_again = Some(reached),
-                Some(state) => self.await_page(reached, state, false)?,
-                None => {
-                    let (offset, part) = span.part(reached);
-                    let held = self.share_steady(reached, Holder::Pin, Stream::Ignore)?;
-                    // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
-                    unsafe { racy::read(held.address.add(offset), &mut into[part]) };
-                    self.unshare(reached, Holder::Pin);
-                    rest.start += 1;
-                }
-            }
-        }
+            // Also after an error: pages are held for it.
+            outcome.and(under_way.map_or(Ok(()), |flight| self.end_reading(flight, &target)))
+        })
     }
 
-    /// Reads resident pages, and starts to fetch the others, until the stages are full or something is in the way.
-    fn begin_reading(&self, pages: Range<u64>, span: Span, into: &mut [u8]) -> Result<(Wave<'_, D>, End)> {
-        let mut wanted: Vec<Vec<u64>> = vec![Vec::new(); self.channels.len()];
-        let mut end = End::Before(pages.end);
-        for page in pages {
-            let channel = (page % self.channels.len() as u64) as usize;
-            if wanted[channel].len() == self.channels[channel].stage_pages() {
-                end = End::Before(page);
-                break;
-            }
-            let entry = self.table.entry(page);
-            let (offset, part) = span.part(page);
-            match entry.try_share(Holder::Pin, guards::held()) {
-                Ok(before) => {
-                    crate::page::count_hit(self.counter);
-                    self.channels[channel].fewer_ahead(usize::from(before.any(AHEAD)));
-                    self.channels[channel].quiesce(entry, before, Access::Writes);
-                    // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
-                    unsafe { racy::read(entry.address().add(offset), &mut into[part]) };
-                    self.unshare(page, Holder::Pin);
+    fn read_units<'a>(
+        &'a self,
+        units: &Units,
+        target: &Target<'_>,
+        under_way: &mut Option<Flight<'a, D>>,
+    ) -> Result<()> {
+        while let Some(mut pages) = units.take() {
+            while first(&pages).is_some() {
+                let (flight, obstacle) = self.begin_reading(&mut pages, target)?;
+                let had_one = under_way.is_some();
+                if let Some(earlier) = mem::replace(under_way, flight) {
+                    self.end_reading(earlier, target)?;
                 }
-                Err(Refusal::Busy(state)) => {
-                    end = End::Busy(page, state);
-                    break;
+                let Some(obstacle) = obstacle else { continue };
+                let is_held = under_way.is_some();
+                if let Some(flight) = under_way.take() {
+                    self.end_reading(flight, target)?;
                 }
-                Err(Refusal::Absent) => match entry.try_share_home() {
-                    Ok(true) => wanted[channel].push(page),
-                    Ok(false) => {
-                        into[part].fill(0);
-                        self.unshare(page, Holder::Pin);
+                let Some(page) = first(&pages) else { continue };
+                match obstacle {
+                    Obstacle::Busy(state) => self.await_page(page, state, false)?,
+                    // This thread may have had them itself.
+                    Obstacle::NoStage if had_one || is_held => {}
+                    Obstacle::NoStage => {
+                        if !self.channel(page).await_stage() {
+                            self.read_in_frame(page, target)?;
+                            pages.next();
+                        }
                     }
-                    Err(Refusal::Busy(state)) if !state.any(RESIDENT) => {
-                        end = End::Busy(page, state);
-                        break;
-                    }
-                    Err(_) => {
-                        // It has become resident just now: the next wave begins with it.
-                        end = End::Before(page);
-                        break;
-                    }
-                },
-            }
-        }
-        let mut wave = Wave(Vec::new());
-        let mut failure = None;
-        for (channel, pages) in self.channels.iter().zip(wanted) {
-            if pages.is_empty() {
-                continue;
-            }
-            let first = pages[0];
-            let let_go = |pages: &[u64]| pages.iter().for_each(|page| self.unshare(*page, Holder::Pin));
-            let stage = match channel.take_stage() {
-                _ if failure.is_some() => Err(None),
-                Ok(Some(stage)) => Ok(stage),
-                Ok(None) => {
-                    end = End::NoStage(first.min(end.page()));
-                    Err(None)
-                }
-                Err(error) => Err(Some(error)),
-            };
-            let submitted = stage.and_then(|stage| match channel.fetch_to_stage(&pages, &stage) {
-                Ok(ticket) => Ok((stage, ticket)),
-                Err(error) => {
-                    channel.put_stage(stage);
-                    Err(Some(error))
-                }
-            });
-            match submitted {
-                Ok((stage, ticket)) => wave.0.push(Load { channel, pages, stage, ticket }),
-                Err(error) => {
-                    let_go(&pages);
-                    failure = failure.or(error);
                 }
             }
         }
-        if let Some(error) = failure {
-            let _ = self.end_reading(wave, span, into);
-            return Err(error);
-        }
-        Ok((wave, end))
-    }
-
-    /// Waits for a wave, copies its pages to the slice, and lets go of them.
-    fn end_reading(&self, wave: Wave<'_, D>, span: Span, into: &mut [u8]) -> Result<()> {
-        let mut outcome = Ok(());
-        for load in wave.0 {
-            let fetched = load.channel.device().wait(load.ticket);
-            for (at, page) in load.pages.iter().enumerate() {
-                if fetched.is_ok() {
-                    let (offset, part) = span.part(*page);
-                    // SAFETY: inside of the stage's page; the copy to it is done and the stage is this thread's.
-                    let from = unsafe {
-                        let from = load.stage.page(at, self.page_bytes).add(offset);
-                        std::slice::from_raw_parts(from, part.len())
-                    };
-                    into[part].copy_from_slice(from);
-                }
-                self.unshare(*page, Holder::Pin);
-            }
-            load.channel.put_stage(load.stage);
-            outcome = outcome.and(fetched);
-        }
-        Ok(outcome?)
-    }
-
-    /// Copies a slice to bytes of the array, from `start` on: whole pages.
-    ///
-    /// # Errors
-    /// What a device reports, if the cache has no frame for the page either. Pages up to some one are written then; of
-    /// those whose copy failed the contents are unspecified.
-    pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
-        let span = Span { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
-        let mut rest = span.pages();
-        let mut under_way: Option<Wave<'_, D>> = None;
-        let mut tried_again = None;
-        loop {
-            let started = (!rest.is_empty()).then(|| self.begin_writing(rest.clone(), span, from));
-            let finished = under_way.take().map_or(Ok(()), |wave| self.end_writing(wave, span, from));
-            let Some((wave, end)) = started else { return finished };
-            if let Err(error) = finished {
-                let _ = self.end_writing(wave, span, from);
-                return Err(error);
-            }
-            match end {
-                End::Before(page) => {
-                    rest.start = page;
-                    under_way = Some(wave);
-                }
-                // This thread may have had them itself.
-                End::NoStage(page) if tried_again != Some(page) => {
-                    self.end_writing(wave, span, from)?;
-                    tried_again = Some(page);
-                    rest.start = page;
-                }
-                End::Busy(page, _) | End::NoStage(page) => {
-                    self.end_writing(wave, span, from)?;
-                    self.write_in_frame(page, span, from)?;
-                    rest.start = page + 1;
-                }
-            }
-        }
-    }
-
-    fn write_in_frame(&self, page: u64, span: Span, from: &[u8]) -> Result<()> {
-        let (offset, part) = span.part(page);
-        let held = self.take(page, Holder::Pin, Fetch::Overwrite, Stream::Ignore)?;
-        // SAFETY: inside of the page, which is this thread's alone.
-        unsafe { racy::write(held.address.add(offset), &from[part]) };
-        self.release(page, Holder::Pin, DIRTY);
         Ok(())
     }
 
-    /// Writes resident pages, and starts to copy the others to their slots, until the stages are full or something is
-    /// in the way.
-    fn begin_writing(&self, pages: Range<u64>, span: Span, from: &[u8]) -> (Wave<'_, D>, End) {
-        let mut stages: Vec<Option<(Stage<D>, Vec<u64>)>> = self.channels.iter().map(|_| None).collect();
-        let mut end = End::Before(pages.end);
-        for page in pages {
-            let number = (page % self.channels.len() as u64) as usize;
-            let channel = &self.channels[number];
+    fn read_in_frame(&self, page: u64, target: &Target<'_>) -> Result<()> {
+        let held = self.share_steady(page, Holder::Pin, Stream::Ignore)?;
+        // SAFETY: the page is of a unit that this thread has taken.
+        let (offset, into) = unsafe { target.part(page) };
+        // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
+        unsafe { racy::read(held.address.add(offset), into) };
+        self.unshare(page, Holder::Pin);
+        Ok(())
+    }
+
+    /// Reads the first pages of a unit that are resident, and starts to fetch the others, until something is in the
+    /// way. Takes from `pages` what is read or under way then.
+    fn begin_reading(
+        &self,
+        pages: &mut Pages,
+        target: &Target<'_>,
+    ) -> Result<(Option<Flight<'_, D>>, Option<Obstacle>)> {
+        let mut wanted = Vec::new();
+        let mut obstacle = None;
+        let mut rest = pages.clone();
+        while let Some(page) = first(&rest) {
+            let entry = self.table.entry(page);
+            match entry.try_share(Holder::Pin, guards::held()) {
+                Ok(before) => {
+                    let channel = self.channel(page);
+                    crate::page::count_hit(self.counter);
+                    channel.fewer_ahead(usize::from(before.any(AHEAD)));
+                    channel.quiesce(entry, before, Access::Writes);
+                    // SAFETY: the page is of a unit that this thread has taken.
+                    let (offset, into) = unsafe { target.part(page) };
+                    // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
+                    unsafe { racy::read(entry.address().add(offset), into) };
+                    self.unshare(page, Holder::Pin);
+                }
+                Err(Refusal::Busy(state)) => {
+                    obstacle = Some(Obstacle::Busy(state));
+                    break;
+                }
+                Err(Refusal::Absent) => match entry.try_share_home() {
+                    Ok(true) => wanted.push(page),
+                    Ok(false) => {
+                        // SAFETY: the page is of a unit that this thread has taken.
+                        unsafe { target.part(page) }.1.fill(0);
+                        self.unshare(page, Holder::Pin);
+                    }
+                    Err(Refusal::Busy(state)) if !state.any(RESIDENT) => {
+                        obstacle = Some(Obstacle::Busy(state));
+                        break;
+                    }
+                    // It has become resident just now.
+                    Err(_) => continue,
+                },
+            }
+            rest.next();
+        }
+        let Some(&missing) = wanted.first() else {
+            *pages = rest;
+            return Ok((None, obstacle));
+        };
+        let channel = self.channel(missing);
+        let let_go = |wanted: &[u64]| wanted.iter().for_each(|page| self.unshare(*page, Holder::Pin));
+        let Some(stage) = channel.take_stage() else {
+            let_go(&wanted);
+            while first(pages).is_some_and(|page| page < missing) {
+                pages.next();
+            }
+            return Ok((None, Some(Obstacle::NoStage)));
+        };
+        *pages = rest;
+        match channel.fetch_to_stage(&wanted, &stage) {
+            Ok(ticket) => Ok((Some(Flight { channel, pages: wanted, stage, ticket }), obstacle)),
+            Err(error) => {
+                let_go(&wanted);
+                channel.put_stage(stage);
+                Err(error)
+            }
+        }
+    }
+
+    /// Waits for pages, copies them to the slice, and lets go of them.
+    fn end_reading(&self, flight: Flight<'_, D>, target: &Target<'_>) -> Result<()> {
+        let Flight { channel, pages, stage, ticket } = flight;
+        let outcome = channel.device().wait(ticket);
+        for (at, page) in pages.into_iter().enumerate() {
+            if outcome.is_ok() {
+                // SAFETY: the page is of a unit that this thread has taken.
+                let (offset, into) = unsafe { target.part(page) };
+                // SAFETY: inside of the stage's page; the copy to it is done and the stage is this thread's.
+                let from = unsafe {
+                    std::slice::from_raw_parts(stage.page(at, self.page_bytes).add(offset), into.len())
+                };
+                into.copy_from_slice(from);
+            }
+            self.unshare(page, Holder::Pin);
+        }
+        channel.put_stage(stage);
+        Ok(outcome?)
+    }
+
+    /// Copies a slice to bytes of the array, from `start` on: whole pages, by several threads if there are many.
+    ///
+    /// # Errors
+    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of those whose
+    /// copy failed the contents are unspecified.
+    pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
+        let span = Span { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
+        let units = self.units(span.pages());
+        copiers::run(span.bytes, self.buses, || {
+            let mut under_way = None;
+            let outcome = self.write_units(&units, span, from, &mut under_way);
+            if outcome.is_err() {
+                units.stop();
+            }
+            // Also after an error: pages are held for it.
+            let failed = under_way.map_or(Vec::new(), |flight| self.end_writing(flight));
+            outcome.and(self.write_in_frames(&failed, span, from))
+        })
+    }
+
+    fn write_units<'a>(
+        &'a self,
+        units: &Units,
+        span: Span,
+        from: &[u8],
+        under_way: &mut Option<Flight<'a, D>>,
+    ) -> Result<()> {
+        while let Some(mut pages) = units.take() {
+            while first(&pages).is_some() {
+                let (flight, obstacle, mut failed) = self.begin_writing(&mut pages, span, from);
+                let had_one = under_way.is_some();
+                if let Some(earlier) = mem::replace(under_way, flight) {
+                    failed.extend(self.end_writing(earlier));
+                }
+                if obstacle.is_none() && failed.is_empty() {
+                    continue;
+                }
+                // What is waited for now may wait for a page that this thread holds.
+                let is_held = under_way.is_some();
+                if let Some(flight) = under_way.take() {
+                    failed.extend(self.end_writing(flight));
+                }
+                self.write_in_frames(&failed, span, from)?;
+                let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
+                match obstacle {
+                    // This thread may have had them itself.
+                    Obstacle::NoStage if had_one || is_held => {}
+                    Obstacle::NoStage if self.channel(page).await_stage() => {}
+                    Obstacle::Busy(_) | Obstacle::NoStage => {
+                        self.write_in_frames(&[page], span, from)?;
+                        pages.next();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_in_frames(&self, pages: &[u64], span: Span, from: &[u8]) -> Result<()> {
+        for &page in pages {
+            let (offset, part) = span.part(page);
+            let held = self.take(page, Holder::Pin, Fetch::Overwrite, Stream::Ignore)?;
+            // SAFETY: inside of the page, which is this thread's alone.
+            unsafe { racy::write(held.address.add(offset), &from[part]) };
+            self.release(page, Holder::Pin, DIRTY);
+        }
+        Ok(())
+    }
+
+    /// Writes the first pages of a unit that are resident, and starts to copy the others to their slots, until
+    /// something is in the way. Takes from `pages` what is written or under way then, and those that the device
+    /// refused, which are returned: they are to be written in frames when nothing is held any more.
+    fn begin_writing(
+        &self,
+        pages: &mut Pages,
+        span: Span,
+        from: &[u8],
+    ) -> (Option<Flight<'_, D>>, Option<Obstacle>, Vec<u64>) {
+        let mut filled: Option<(Stage<D>, Vec<u64>)> = None;
+        let mut obstacle = None;
+        let Some(page) = first(pages) else { return (None, None, Vec::new()) };
+        let channel = self.channel(page);
+        while let Some(page) = first(pages) {
             let entry = self.table.entry(page);
             let (offset, part) = span.part(page);
             match entry.try_exclusive(Holder::Pin) {
@@ -289,91 +406,69 @@ impl<D: Device> Pager<D> {
                     // SAFETY: inside of the page, which is this thread's alone.
                     unsafe { racy::write(entry.address().add(offset), &from[part]) };
                     self.release(page, Holder::Pin, DIRTY);
+                    pages.next();
                     continue;
                 }
                 Err(Refusal::Busy(state)) => {
-                    end = End::Busy(page, state);
+                    obstacle = Some(Obstacle::Busy(state));
                     break;
                 }
                 Err(Refusal::Absent) => {}
             }
-            if stages[number].is_none() {
-                match channel.take_stage() {
-                    Ok(Some(stage)) => stages[number] = Some((stage, Vec::new())),
-                    Ok(None) | Err(_) => {
-                        end = End::NoStage(page);
+            let (stage, held) = match &mut filled {
+                Some(filled) => filled,
+                None => match channel.take_stage() {
+                    Some(stage) => filled.insert((stage, Vec::new())),
+                    None => {
+                        obstacle = Some(Obstacle::NoStage);
                         break;
                     }
-                }
-            }
-            let Some((stage, pages)) = &mut stages[number] else { break };
-            if pages.len() == channel.stage_pages() {
-                end = End::Before(page);
-                break;
-            }
+                },
+            };
             match entry.try_claim_absent(false) {
                 Ok(_) => {
                     entry.home_is_unknown();
                     // SAFETY: inside of the stage's page; the stage is this thread's, and nothing is in flight on it.
                     unsafe {
-                        let to = stage.page(pages.len(), self.page_bytes).add(offset);
+                        let to = stage.page(held.len(), self.page_bytes).add(offset);
                         from[part.clone()].as_ptr().copy_to_nonoverlapping(to, part.len());
                     }
-                    pages.push(page);
+                    held.push(page);
+                    pages.next();
                 }
-                Err(Refusal::Busy(state)) => {
-                    end = End::Busy(page, state);
+                Err(Refusal::Busy(state)) if !state.any(RESIDENT) => {
+                    obstacle = Some(Obstacle::Busy(state));
                     break;
                 }
-                Err(Refusal::Absent) => {
-                    end = End::Before(page);
-                    break;
-                }
+                // It has become resident just now.
+                Err(_) => {}
             }
         }
-        let mut wave = Wave(Vec::new());
-        for (channel, filled) in self.channels.iter().zip(stages) {
-            let Some((stage, pages)) = filled else { continue };
-            if pages.is_empty() {
+        let Some((stage, held)) = filled else { return (None, obstacle, Vec::new()) };
+        if held.is_empty() {
+            channel.put_stage(stage);
+            return (None, obstacle, Vec::new());
+        }
+        match channel.write_from_stage(&held, &stage) {
+            Ok(ticket) => (Some(Flight { channel, pages: held, stage, ticket }), obstacle, Vec::new()),
+            Err(_) => {
+                held.iter().for_each(|page| self.release(*page, Holder::Pin, 0));
                 channel.put_stage(stage);
-                continue;
-            }
-            match channel.write_from_stage(&pages, &stage) {
-                Ok(ticket) => wave.0.push(Load { channel, pages, stage, ticket }),
-                Err(_) => {
-                    // Nothing of it happened: they go through frames, from the first on.
-                    pages.iter().for_each(|page| self.release(*page, Holder::Pin, 0));
-                    channel.put_stage(stage);
-                    end = End::NoStage(pages[0].min(end.page()));
-                }
+                (None, obstacle, held)
             }
         }
-        (wave, end)
     }
 
-    /// Waits for a wave and lets go of its pages; those whose copy failed are written in frames.
-    fn end_writing(&self, wave: Wave<'_, D>, span: Span, from: &[u8]) -> Result<()> {
-        let mut failed = Vec::new();
-        for load in wave.0 {
-            let is_written = load.channel.device().wait(load.ticket).is_ok();
-            for page in &load.pages {
-                self.release(*page, Holder::Pin, if is_written { HOME } else { 0 });
-            }
-            load.channel.put_stage(load.stage);
-            if !is_written {
-                failed.extend(load.pages);
-            }
+    /// Waits for pages to be home and lets go of them. Returns those whose copy failed, to be written in frames when
+    /// nothing is held any more.
+    fn end_writing(&self, flight: Flight<'_, D>) -> Vec<u64> {
+        let Flight { channel, pages, stage, ticket } = flight;
+        let is_written = channel.device().wait(ticket).is_ok();
+        for page in &pages {
+            self.release(*page, Holder::Pin, if is_written { HOME } else { 0 });
         }
-        // When nothing is held any more.
-        failed.into_iter().try_for_each(|page| self.write_in_frame(page, span, from))
-    }
-}
-
-impl End {
-    fn page(&self) -> u64 {
-        match *self {
-            Self::Before(page) | Self::Busy(page, _) | Self::NoStage(page) => page,
-        }
+        channel.put_stage(stage);
+        if is_written { Vec::new() } else { pages }
     }
 }
 
@@ -388,5 +483,35 @@ mod tests {
         assert_eq!(span.part(2), (5, 0..5));
         assert_eq!(span.part(3), (0, 5..15));
         assert_eq!(span.part(5), (0, 25..30));
+    }
+
+    #[test]
+    fn units_are_of_one_channel_and_have_each_page_once() {
+        for (start, len, channels, most) in
+            [(0, 64, 1, 16), (5, 100, 3, 4), (7, 1, 4, 8), (2, 9, 4, 2), (11, 40, 5, 1)]
+        {
+            for first_channel in 0..channels {
+                let pages = start..start + len;
+                let next = AtomicU64::new(0);
+                let units = Units { pages: pages.clone(), channels, most, first_channel, next };
+                let mut seen = Vec::new();
+                while let Some(unit) = units.take() {
+                    assert!(unit.clone().count() as u64 <= most);
+                    let channel = first(&unit).map(|page| page % channels);
+                    assert!(unit.clone().all(|page| Some(page % channels) == channel));
+                    seen.extend(unit);
+                }
+                seen.sort_unstable();
+                assert_eq!(seen, pages.collect::<Vec<u64>>());
+            }
+        }
+    }
+
+    #[test]
+    fn no_unit_is_taken_after_a_stop() {
+        let units = Units { pages: 0..100, channels: 2, most: 4, first_channel: 0, next: AtomicU64::new(0) };
+        assert!(units.take().is_some());
+        units.stop();
+        assert!(units.take().is_none());
     }
 }
