@@ -1,0 +1,61 @@
+//! What a miss costs by way of `AnyDevice`, which finds out at each call of what kind the device is, next to the same
+//! misses of an array that knows. On host RAM, so that the device itself costs as little as it can.
+//!
+//! `cargo xtask bench --host` runs this and prints the ratios.
+
+use std::hint::black_box;
+use std::sync::Arc;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use vmarray::host::HostDevice;
+use vmarray::{AnyDevice, Device, VirtualArray};
+
+const PAGE_LEN: usize = 1024;
+const PAGES: usize = 4096;
+const FRAMES: usize = 40;
+
+/// Pages of 4 KiB, of which one in a hundred is resident; all have contents.
+fn array<D: Device>(device: D) -> VirtualArray<u32, D> {
+    let array = VirtualArray::<u32>::builder(PAGES * PAGE_LEN)
+        .devices([Arc::new(device)])
+        .page_len(PAGE_LEN)
+        .frames_per_channel(FRAMES)
+        .read_ahead(false)
+        .build()
+        .expect("an array");
+    array.fill(.., 1).expect("a fill");
+    array
+}
+
+fn host() -> HostDevice {
+    HostDevice::builder().bytes(64 << 20).threads(1).build().expect("a device of host RAM")
+}
+
+/// A first element of a page, each time of another page that is far away.
+fn far(step: &mut usize) -> usize {
+    *step = (*step + 1367) % PAGES;
+    black_box(*step * PAGE_LEN)
+}
+
+fn misses(c: &mut Criterion) {
+    let (known, any) = (array(host()), array(AnyDevice::from(host())));
+    let (mut a, mut b) = (0, 0);
+    let mut get = c.benchmark_group("miss, get of 4 KiB pages");
+    get.throughput(Throughput::Elements(1));
+    get.bench_function("one type of device", |bench| bench.iter(|| known.get(far(&mut a)).unwrap()));
+    get.bench_function("any device", |bench| bench.iter(|| any.get(far(&mut b)).unwrap()));
+    get.finish();
+    let mut set = c.benchmark_group("miss, set of 4 KiB pages");
+    set.throughput(Throughput::Elements(1));
+    set.bench_function("one type of device", |bench| bench.iter(|| known.set(far(&mut a), 2).unwrap()));
+    set.bench_function("any device", |bench| bench.iter(|| any.set(far(&mut b), 2).unwrap()));
+    set.finish();
+    let resident = black_box(5 * PAGE_LEN);
+    let mut hit = c.benchmark_group("hit, get");
+    hit.bench_function("one type of device", |bench| bench.iter(|| known.get(black_box(resident)).unwrap()));
+    hit.bench_function("any device", |bench| bench.iter(|| any.get(black_box(resident)).unwrap()));
+    hit.finish();
+}
+
+criterion_group!(benches, misses);
+criterion_main!(benches);
