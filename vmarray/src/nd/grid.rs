@@ -186,40 +186,48 @@ pub trait GridMut<const N: usize>: Grid<N> {
     ) -> Result<()>;
 }
 
+/// The methods of a [`Grid`] of so many axes by those of another one.
+macro_rules! forward_reads {
+    ($self:ident => $other:expr, $axes:tt) => {
+        fn extents(&$self) -> [usize; $axes] {
+            $other.extents()
+        }
+
+        #[inline(always)]
+        fn element(&$self, at: [usize; $axes]) -> Result<Self::Element> {
+            $other.element(at)
+        }
+
+        fn read_strided(
+            &$self,
+            start: [usize; $axes],
+            extent: [usize; $axes],
+            strides: [usize; $axes],
+            into: &mut [Self::Element],
+        ) -> Result<()> {
+            $other.read_strided(start, extent, strides, into)
+        }
+
+        fn read_segments(
+            &$self,
+            segments: [&[Segment]; $axes],
+            strides: [usize; $axes],
+            into: &mut [Self::Element],
+        ) -> Result<()> {
+            $other.read_segments(segments, strides, into)
+        }
+
+        fn fetch_ahead(&$self, start: [usize; $axes], extent: [usize; $axes]) -> Result<()> {
+            $other.fetch_ahead(start, extent)
+        }
+    };
+}
+pub(super) use forward_reads;
+
 impl<const N: usize, G: Grid<N> + ?Sized> Grid<N> for &G {
     type Element = G::Element;
 
-    fn extents(&self) -> [usize; N] {
-        (**self).extents()
-    }
-
-    #[inline(always)]
-    fn element(&self, at: [usize; N]) -> Result<Self::Element> {
-        (**self).element(at)
-    }
-
-    fn read_strided(
-        &self,
-        start: [usize; N],
-        extent: [usize; N],
-        strides: [usize; N],
-        into: &mut [Self::Element],
-    ) -> Result<()> {
-        (**self).read_strided(start, extent, strides, into)
-    }
-
-    fn read_segments(
-        &self,
-        segments: [&[Segment]; N],
-        strides: [usize; N],
-        into: &mut [Self::Element],
-    ) -> Result<()> {
-        (**self).read_segments(segments, strides, into)
-    }
-
-    fn fetch_ahead(&self, start: [usize; N], extent: [usize; N]) -> Result<()> {
-        (**self).fetch_ahead(start, extent)
-    }
+    forward_reads!(self => **self, N);
 }
 
 impl<const N: usize, G: GridMut<N> + ?Sized> GridMut<N> for &G {
@@ -323,32 +331,7 @@ impl<T: Element, const N: usize, const M: usize, D: Device> Grid<M> for NdSectio
 impl<T: Element, const N: usize, const M: usize, D: Device> Grid<M> for NdSectionMut<'_, T, N, D, M> {
     type Element = T;
 
-    fn extents(&self) -> [usize; M] {
-        self.shape()
-    }
-
-    #[inline(always)]
-    fn element(&self, at: [usize; M]) -> Result<T> {
-        self.get(at)
-    }
-
-    fn read_strided(
-        &self,
-        start: [usize; M],
-        extent: [usize; M],
-        strides: [usize; M],
-        into: &mut [T],
-    ) -> Result<()> {
-        (**self).read_strided(start, extent, strides, into)
-    }
-
-    fn read_segments(&self, segments: [&[Segment]; M], strides: [usize; M], into: &mut [T]) -> Result<()> {
-        (**self).read_segments(segments, strides, into)
-    }
-
-    fn fetch_ahead(&self, start: [usize; M], extent: [usize; M]) -> Result<()> {
-        (**self).fetch_ahead(start, extent)
-    }
+    forward_reads!(self => **self, M);
 }
 
 impl<T: Element, const N: usize, const M: usize, D: Device> GridMut<M> for NdSectionMut<'_, T, N, D, M> {

@@ -3,6 +3,7 @@
 use backend_api::Device;
 
 use super::geometry::Geometry;
+use super::grid::forward_reads;
 use super::shape::{check_extent, check_places};
 use super::{Grid, GridMut, NdLayout, Segment, segments};
 use crate::array::VirtualArray;
@@ -116,32 +117,7 @@ impl<T: Element, D: Device> Grid<1> for Section<'_, T, D> {
 impl<T: Element, D: Device> Grid<1> for SectionMut<'_, T, D> {
     type Element = T;
 
-    fn extents(&self) -> [usize; 1] {
-        [self.len()]
-    }
-
-    #[inline(always)]
-    fn element(&self, [at]: [usize; 1]) -> Result<T> {
-        self.get(at)
-    }
-
-    fn read_strided(
-        &self,
-        start: [usize; 1],
-        extent: [usize; 1],
-        strides: [usize; 1],
-        into: &mut [T],
-    ) -> Result<()> {
-        part(self)?.read_strided(start, extent, strides, into)
-    }
-
-    fn read_segments(&self, segments: [&[Segment]; 1], strides: [usize; 1], into: &mut [T]) -> Result<()> {
-        part(self)?.read_segments(segments, strides, into)
-    }
-
-    fn fetch_ahead(&self, start: [usize; 1], extent: [usize; 1]) -> Result<()> {
-        part(self)?.fetch_ahead(start, extent)
-    }
+    forward_reads!(self => **self, 1);
 }
 
 impl<T: Element, D: Device> GridMut<1> for SectionMut<'_, T, D> {
