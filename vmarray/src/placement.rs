@@ -171,13 +171,14 @@ fn channels_shared(devices: usize) -> u32 {
     SHARED_CHANNELS.max(SHARED_CHANNELS_EACH * devices).min(CHANNELS_MAX as usize) as u32
 }
 
-/// Rounds down, so that no device gets more than its part; the largest gets one at least.
-fn by_capacity(usable_bytes: &[u64]) -> Vec<u32> {
-    let all: u128 = usable_bytes.iter().map(|&b| u128::from(b)).sum();
-    let largest = usable_bytes.iter().copied().max().unwrap_or(0);
-    let channels = u128::from(channels_shared(usable_bytes.len()));
-    let share = |bytes: u64| (u128::from(bytes) * channels).checked_div(all).unwrap_or(0) as u32;
-    usable_bytes.iter().map(|&bytes| share(bytes).max(u32::from(bytes == largest))).collect()
+/// Channels in proportion to what each device can hold, in bytes or in pages. Rounds down, so that no device gets more
+/// than its part; the largest gets one at least.
+fn by_capacity(room: &[u64]) -> Vec<u32> {
+    let all: u128 = room.iter().map(|&each| u128::from(each)).sum();
+    let largest = room.iter().copied().max().unwrap_or(0);
+    let channels = u128::from(channels_shared(room.len()));
+    let share = |each: u64| (u128::from(each) * channels).checked_div(all).unwrap_or(0) as u32;
+    room.iter().map(|&each| share(each).max(u32::from(each == largest))).collect()
 }
 
 #[cfg(test)]

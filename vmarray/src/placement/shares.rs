@@ -1,5 +1,7 @@
 //! Shares by bandwidth, within the memory that there is.
 
+use super::by_capacity;
+
 /// What is to be shared out.
 pub(super) struct Demand<'a> {
     /// The pages of the array.
@@ -27,7 +29,7 @@ impl Demand<'_> {
                 best = Some((speed, shares));
             }
         }
-        best.map_or_else(|| self.by_room(most), |(_, shares)| shares)
+        best.map_or_else(|| by_capacity(self.room), |(_, shares)| shares)
     }
 
     fn shares(&self, channels: u32) -> Option<Vec<u32>> {
@@ -56,12 +58,6 @@ impl Demand<'_> {
         let all: u32 = shares.iter().sum();
         let used = shares.iter().zip(self.bandwidths).filter(|(n, _)| **n > 0);
         used.map(|(&n, &bandwidth)| bandwidth as f64 * f64::from(all) / f64::from(n)).fold(f64::MAX, f64::min)
-    }
-
-    fn by_room(&self, most: u32) -> Vec<u32> {
-        let all: u128 = self.room.iter().map(|&pages| u128::from(pages)).sum();
-        let share = |pages: u64| (u128::from(pages) * u128::from(most)).checked_div(all).unwrap_or(0) as u32;
-        self.room.iter().map(|&pages| share(pages).max(1)).collect()
     }
 }
 
