@@ -25,6 +25,7 @@
 
 mod check;
 mod compute;
+mod dispatch;
 mod naive;
 mod number;
 mod owned;

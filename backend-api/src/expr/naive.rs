@@ -1,100 +1,12 @@
 //! Evaluation of one element after the other: what all backends are measured against.
 
 use super::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
-
-/// Calls a macro-like closure body with the Rust type of a number.
-macro_rules! by_number {
-    ($of:expr, $T:ident => $body:expr, _ => $else:expr) => {
-        match $of {
-            Type::U8 => {
-                type $T = u8;
-                $body
-            }
-            Type::U16 => {
-                type $T = u16;
-                $body
-            }
-            Type::U32 => {
-                type $T = u32;
-                $body
-            }
-            Type::U64 => {
-                type $T = u64;
-                $body
-            }
-            Type::I8 => {
-                type $T = i8;
-                $body
-            }
-            Type::I16 => {
-                type $T = i16;
-                $body
-            }
-            Type::I32 => {
-                type $T = i32;
-                $body
-            }
-            Type::I64 => {
-                type $T = i64;
-                $body
-            }
-            Type::F32 => {
-                type $T = f32;
-                $body
-            }
-            Type::F64 => {
-                type $T = f64;
-                $body
-            }
-            Type::Bool => $else,
-        }
-    };
-}
-
-macro_rules! by_integer {
-    ($of:expr, $T:ident => $body:expr, _ => $else:expr) => {
-        match $of {
-            Type::U8 | Type::Bool => {
-                type $T = u8;
-                $body
-            }
-            Type::U16 => {
-                type $T = u16;
-                $body
-            }
-            Type::U32 => {
-                type $T = u32;
-                $body
-            }
-            Type::U64 => {
-                type $T = u64;
-                $body
-            }
-            Type::I8 => {
-                type $T = i8;
-                $body
-            }
-            Type::I16 => {
-                type $T = i16;
-                $body
-            }
-            Type::I32 => {
-                type $T = i32;
-                $body
-            }
-            Type::I64 => {
-                type $T = i64;
-                $body
-            }
-            Type::F32 | Type::F64 => $else,
-        }
-    };
-}
+use crate::{by_integer, by_type};
 
 fn unary(op: Unary, of: Type, a: u64) -> u64 {
     match op {
-        Unary::Neg => by_number!(of, T => T::from_value(a).negative().to_value(), _ => 0),
-        Unary::Abs => by_number!(of, T => T::from_value(a).absolute().to_value(), _ => 0),
+        Unary::Neg => by_type!(of, T => T::from_value(a).negative().to_value()),
+        Unary::Abs => by_type!(of, T => T::from_value(a).absolute().to_value()),
         Unary::Not => by_integer!(of, T => T::from_value(a).complement().to_value() & of.mask(), _ => 0),
     }
 }
@@ -102,7 +14,7 @@ fn unary(op: Unary, of: Type, a: u64) -> u64 {
 fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
     macro_rules! number {
         ($method:ident) => {
-            by_number!(of, T => T::from_value(a).$method(T::from_value(b)).to_value(), _ => 0)
+            by_type!(of, T => T::from_value(a).$method(T::from_value(b)).to_value())
         };
     }
     macro_rules! integer {
@@ -112,7 +24,7 @@ fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
     }
     macro_rules! comparison {
         ($operator:tt) => {
-            by_number!(of, T => u64::from(T::from_value(a) $operator T::from_value(b)), _ => u64::from(a $operator b))
+            by_type!(of, T => u64::from(T::from_value(a) $operator T::from_value(b)))
         };
     }
     match op {
@@ -136,24 +48,10 @@ fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
 }
 
 fn cast(from: Type, to: Type, a: u64) -> u64 {
-    macro_rules! to {
-        ($x:expr) => {
-            match to {
-                Type::U8 => ($x as u8).to_value(),
-                Type::U16 => ($x as u16).to_value(),
-                Type::U32 => ($x as u32).to_value(),
-                Type::U64 => ($x as u64).to_value(),
-                Type::I8 => ($x as i8).to_value(),
-                Type::I16 => ($x as i16).to_value(),
-                Type::I32 => ($x as i32).to_value(),
-                Type::I64 => ($x as i64).to_value(),
-                Type::F32 => ($x as f32).to_value(),
-                Type::F64 => ($x as f64).to_value(),
-                Type::Bool => 0,
-            }
-        };
+    match to {
+        Type::Bool => 0,
+        _ => by_type!(from, A => by_type!(to, R => (A::from_value(a) as R).to_value())),
     }
-    by_number!(from, T => { let x = T::from_value(a); to!(x) }, _ => { let x = a as u8; to!(x) })
 }
 
 /// The values of all instructions for one element: its index, and its bytes in each source.

@@ -1,6 +1,7 @@
 //! The instructions of a program on columns of values. Plain loops, written so that the compiler vectorises them.
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
+use backend_api::{by_integer, by_type};
 
 /// The values of one instruction for a block of elements; bools as bytes of 0 and 1.
 #[derive(Debug, Default)]
@@ -59,96 +60,6 @@ macro_rules! wide {
 }
 pub(super) use wide;
 
-/// Calls a block with `T` for the Rust type of a number; bools are bytes.
-macro_rules! by_type {
-    ($of:expr, $T:ident => $body:expr) => {
-        match $of {
-            Type::U8 | Type::Bool => {
-                type $T = u8;
-                $body
-            }
-            Type::U16 => {
-                type $T = u16;
-                $body
-            }
-            Type::U32 => {
-                type $T = u32;
-                $body
-            }
-            Type::U64 => {
-                type $T = u64;
-                $body
-            }
-            Type::I8 => {
-                type $T = i8;
-                $body
-            }
-            Type::I16 => {
-                type $T = i16;
-                $body
-            }
-            Type::I32 => {
-                type $T = i32;
-                $body
-            }
-            Type::I64 => {
-                type $T = i64;
-                $body
-            }
-            Type::F32 => {
-                type $T = f32;
-                $body
-            }
-            Type::F64 => {
-                type $T = f64;
-                $body
-            }
-        }
-    };
-}
-pub(super) use by_type;
-
-macro_rules! by_integer {
-    ($of:expr, $T:ident => $body:expr) => {
-        match $of {
-            Type::U8 | Type::Bool => {
-                type $T = u8;
-                $body
-            }
-            Type::U16 => {
-                type $T = u16;
-                $body
-            }
-            Type::U32 => {
-                type $T = u32;
-                $body
-            }
-            Type::U64 => {
-                type $T = u64;
-                $body
-            }
-            Type::I8 => {
-                type $T = i8;
-                $body
-            }
-            Type::I16 => {
-                type $T = i16;
-                $body
-            }
-            Type::I32 => {
-                type $T = i32;
-                $body
-            }
-            Type::I64 => {
-                type $T = i64;
-                $body
-            }
-            // Programs are checked: there is no such operation on floats.
-            Type::F32 | Type::F64 => {}
-        }
-    };
-}
-
 #[inline(always)]
 fn one<A: bytemuck::Pod, R: bytemuck::Pod>(a: &Column, out: &mut Column, lanes: usize, f: impl Fn(A) -> R) {
     for (out, a) in out.of_mut::<R>(lanes).iter_mut().zip(a.of::<A>(lanes)) {
@@ -175,29 +86,45 @@ fn unary(op: Unary, of: Type, a: &Column, out: &mut Column, lanes: usize) {
         Unary::Neg => by_type!(of, T => one(a, out, lanes, <T as Number>::negative)),
         Unary::Abs => by_type!(of, T => one(a, out, lanes, <T as Number>::absolute)),
         Unary::Not if of == Type::Bool => one(a, out, lanes, |a: u8| a ^ 1),
-        Unary::Not => by_integer!(of, T => one(a, out, lanes, <T as Integer>::complement)),
+        Unary::Not => by_integer!(of, T => one(a, out, lanes, <T as Integer>::complement), _ => {}),
     }
 }
 
 #[inline(always)]
 fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lanes: usize) {
+    macro_rules! number {
+        ($method:ident) => {
+            by_type!(of, T => two(pair, out, lanes, <T as Number>::$method))
+        };
+    }
+    // Programs are checked: there is no such operation on floats.
+    macro_rules! integer {
+        ($method:ident) => {
+            by_integer!(of, T => two(pair, out, lanes, <T as Integer>::$method), _ => {})
+        };
+    }
+    macro_rules! comparison {
+        ($operator:tt) => {
+            by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a $operator b)))
+        };
+    }
     match op {
-        Binary::Add => by_type!(of, T => two(pair, out, lanes, <T as Number>::plus)),
-        Binary::Sub => by_type!(of, T => two(pair, out, lanes, <T as Number>::minus)),
-        Binary::Mul => by_type!(of, T => two(pair, out, lanes, <T as Number>::times)),
-        Binary::Div => by_type!(of, T => two(pair, out, lanes, <T as Number>::divide)),
-        Binary::Min => by_type!(of, T => two(pair, out, lanes, <T as Number>::least)),
-        Binary::Max => by_type!(of, T => two(pair, out, lanes, <T as Number>::greatest)),
-        Binary::Rem => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::remainder)),
-        Binary::And => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::both)),
-        Binary::Or => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::either)),
-        Binary::Xor => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::differing)),
-        Binary::Shl => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::shift_left)),
-        Binary::Shr => by_integer!(of, T => two(pair, out, lanes, <T as Integer>::shift_right)),
-        Binary::Eq => by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a == b))),
-        Binary::Ne => by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a != b))),
-        Binary::Lt => by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a < b))),
-        Binary::Le => by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a <= b))),
+        Binary::Add => number!(plus),
+        Binary::Sub => number!(minus),
+        Binary::Mul => number!(times),
+        Binary::Div => number!(divide),
+        Binary::Min => number!(least),
+        Binary::Max => number!(greatest),
+        Binary::Rem => integer!(remainder),
+        Binary::And => integer!(both),
+        Binary::Or => integer!(either),
+        Binary::Xor => integer!(differing),
+        Binary::Shl => integer!(shift_left),
+        Binary::Shr => integer!(shift_right),
+        Binary::Eq => comparison!(==),
+        Binary::Ne => comparison!(!=),
+        Binary::Lt => comparison!(<),
+        Binary::Le => comparison!(<=),
     }
 }
 

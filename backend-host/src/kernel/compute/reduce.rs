@@ -1,8 +1,9 @@
 //! Columns to sums, extremes and counts.
 
+use backend_api::by_type;
 use backend_api::expr::{Number, Partial, Type};
 
-use super::columns::{Column, by_type, wide};
+use super::columns::{Column, wide};
 
 /// Floats are added up in so many sums at once, lane by lane; these are added up in pairs at the end.
 const LANES: usize = 16;
