@@ -2,13 +2,14 @@
 
 mod common;
 
+use common::boxes::{self, number, position, random_array, random_box, visits};
 use common::{Numbers, devices};
 use proptest::prelude::*;
 use vmarray::boundary::{
     Boundary, BoundaryView, Checked, Circular, Clamp, Constant, Ignored, Mirror, Part, Place, Symmetric,
     Unchecked, Zero,
 };
-use vmarray::{ErrorKind, EvictionPolicy, Grid, GridMut, NdArray, NdLayout, Tiles, VirtualArray};
+use vmarray::{ErrorKind, Grid, GridMut, NdArray, Tiles, VirtualArray};
 
 /// A mode as its definition says, by one step at a time; `None` is an error.
 #[derive(Clone, Copy, Debug)]
@@ -68,15 +69,6 @@ impl<const N: usize> Boundary<u32, N> for PerAxis<N> {
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<u32> {
         self.0[axis].place(0, index, extent)
     }
-}
-
-fn position<const N: usize>(mut number: usize, extent: [usize; N]) -> [usize; N] {
-    let mut at = [0; N];
-    for axis in (0..N).rev() {
-        at[axis] = number % extent[axis];
-        number /= extent[axis];
-    }
-    at
 }
 
 /// What a window shows, element by element; none if anything of it is an error.
@@ -140,20 +132,8 @@ fn compare<const N: usize, S: Grid<N, Element = u32>, R: Boundary<u32, N>>(
 
 fn run<const N: usize>(seed: u64) {
     let mut random = Numbers::new(seed);
-    let most = [20, 9, 6, 4][N - 1];
-    let shape: [usize; N] =
-        std::array::from_fn(|_| usize::from(random.below(20) > 0) * (1 + random.below(most)));
-    let layout = match random.below(2) {
-        0 => NdLayout::RowMajor,
-        _ => NdLayout::Tiled(std::array::from_fn(|_| 1 + random.below(4))),
-    };
-    let (page_len, frames) = (1 + random.below(20), 1 + random.below(12));
-    let array = NdArray::<u32, N>::builder(shape)
-        .devices(devices(1))
-        .layout(layout)
-        .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
-        .build()
-        .unwrap();
+    let array = random_array::<u32, N>(&mut random, [20, 9, 6, 4], 12);
+    let shape = array.shape();
     let model: Vec<u32> = (0..shape.iter().product::<usize>()).map(|i| i as u32 + 1000).collect();
     array.write_box(.., &model).unwrap();
     for (mode, definition) in modes::<N>() {
@@ -169,13 +149,9 @@ fn run<const N: usize>(seed: u64) {
 /// The same of sections, by either kind.
 fn parts<const N: usize>(array: &NdArray<u32, N>, model: &[u32], random: &mut Numbers) {
     let shape = array.shape();
-    let ends = shape.map(|n| {
-        let (a, b) = (random.below(n + 1), random.below(n + 1));
-        (a.min(b), a.max(b))
-    });
-    let of = ends.map(|(start, _)| start)..ends.map(|(_, end)| end);
+    let of = random_box(random, shape);
     let checked = [Naive::Checked; N];
-    let extent = ends.map(|(start, end)| end - start);
+    let extent = std::array::from_fn(|axis| of.end[axis] - of.start[axis]);
     let inner = naive(model, shape, checked, of.start.map(|at| at as isize), extent).unwrap();
     let section = array.section(of.clone()).unwrap();
     let part = Part::new(array, of.clone()).unwrap();
@@ -195,14 +171,13 @@ fn writes<const N: usize>(array: &NdArray<u32, N>, mut model: Vec<u32>, random: 
         let fresh: Vec<u32> = (0..extent.iter().product::<usize>()).map(|i| (i + round) as u32).collect();
         let before = array.to_vec(..).unwrap();
         let mut is_outside = false;
-        for (number, value) in fresh.iter().enumerate() {
-            let at = position(number, extent);
+        for (i, value) in fresh.iter().enumerate() {
+            let at = position(i, extent);
             let signed: [isize; N] = std::array::from_fn(|axis| origin[axis] + at[axis] as isize);
             let is_inside = (0..N).all(|axis| (0..shape[axis] as isize).contains(&signed[axis]));
             is_outside |= !is_inside;
             if is_inside {
-                let index = (0..N).fold(0, |index, axis| index * shape[axis] + signed[axis] as usize);
-                model[index] = *value;
+                model[number(shape, signed.map(|at| at as usize))] = *value;
             }
         }
         let checked = array.bounded(Clamp).write_window(origin, extent, &fresh);
@@ -219,8 +194,7 @@ fn writes<const N: usize>(array: &NdArray<u32, N>, mut model: Vec<u32>, random: 
         ignoring.set(at, 5).unwrap();
         assert_eq!(array.bounded(Checked).set(at, 5).is_ok(), is_inside);
         if is_inside {
-            let index = (0..N).fold(0, |index, axis| index * shape[axis] + at[axis] as usize);
-            model[index] = 5;
+            model[number(shape, at.map(|at| at as usize))] = 5;
         }
         assert_eq!(array.to_vec(..).unwrap(), model);
     }
@@ -269,29 +243,9 @@ proptest! {
     }
 }
 
-/// An image of 64 by 64 in tiles of 8 by 8, nothing of it in the cache.
+/// An image in tiles of 8 by 8.
 fn image(frames: usize) -> NdArray<u32, 2> {
-    let image = NdArray::<u32, 2>::builder([64, 64])
-        .devices(devices(1))
-        .tile([8, 8])
-        .elements(|elements| {
-            elements.frames_per_channel(frames).eviction(EvictionPolicy::Lru).read_ahead(false)
-        })
-        .build()
-        .unwrap();
-    image.write_box(.., &(0..64 * 64).collect::<Vec<u32>>()).unwrap();
-    image.elements().evict(..).unwrap();
-    image.elements().reset_stats();
-    image
-}
-
-/// Pages that were visited, and such that were fetched.
-fn visits(image: &NdArray<u32, 2>) -> (u64, u64) {
-    let stats = image.elements().stats();
-    let total = stats.total();
-    image.elements().evict(..).unwrap();
-    image.elements().reset_stats();
-    (stats.hits + total.misses, total.bytes_from_device / 256)
+    boxes::image(Some([8, 8]), frames)
 }
 
 #[test]

@@ -4,27 +4,12 @@ mod common;
 
 use std::ops::Range;
 
+use common::boxes::{
+    assert_padding_is_zero, build, image, number, positions, random_array, random_box, visits,
+};
 use common::{Numbers, devices};
 use proptest::prelude::*;
-use vmarray::{ErrorKind, EvictionPolicy, Field, IndexSet, MapMode, NdArray, NdLayout, PagedIndexSet, Tiles};
-
-/// The positions of a box in row-major order.
-fn positions<const N: usize>(of: &Range<[usize; N]>) -> Vec<[usize; N]> {
-    let mut all = vec![[0; N]];
-    for axis in 0..N {
-        all = all
-            .into_iter()
-            .flat_map(|at| {
-                (of.start[axis]..of.end[axis]).map(move |i| {
-                    let mut at = at;
-                    at[axis] = i;
-                    at
-                })
-            })
-            .collect();
-    }
-    all
-}
+use vmarray::{ErrorKind, Field, IndexSet, MapMode, NdArray, NdLayout, PagedIndexSet, Tiles};
 
 /// The array and its model.
 struct Pair<const N: usize> {
@@ -32,19 +17,10 @@ struct Pair<const N: usize> {
     model: Vec<u16>,
 }
 
-fn number<const N: usize>(shape: [usize; N], at: [usize; N]) -> usize {
-    (0..N).fold(0, |index, axis| index * shape[axis] + at[axis])
-}
-
 impl<const N: usize> Pair<N> {
-    fn new(shape: [usize; N], layout: NdLayout<N>, page_len: usize, frames: usize) -> Self {
-        let array = NdArray::<u16, N>::builder(shape)
-            .devices(devices(1))
-            .layout(layout)
-            .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
-            .build()
-            .expect("a small array");
-        Self { array, model: vec![0; shape.iter().product()] }
+    fn new(array: NdArray<u16, N>) -> Self {
+        let model = vec![0; array.len()];
+        Self { array, model }
     }
 
     fn of(&self, of: &Range<[usize; N]>) -> Vec<u16> {
@@ -52,19 +28,9 @@ impl<const N: usize> Pair<N> {
         positions(of).into_iter().map(|at| self.model[number(shape, at)]).collect()
     }
 
-    fn random_box(&self, random: &mut Numbers) -> Range<[usize; N]> {
-        let shape = self.array.shape();
-        let ends = shape.map(|extent| {
-            let (a, b) = (random.below(extent + 1), random.below(extent + 1));
-            // Whole axes are common, and the ones that are copied in one go.
-            if random.below(3) == 0 { (0, extent) } else { (a.min(b), a.max(b)) }
-        });
-        ends.map(|(start, _)| start)..ends.map(|(_, end)| end)
-    }
-
     fn step(&mut self, random: &mut Numbers) {
         let shape = self.array.shape();
-        let of = self.random_box(random);
+        let of = random_box(random, shape);
         let count = positions(&of).len();
         let mut fresh: Vec<u16> = (0..count).map(|_| random.next() as u16 % 8).collect();
         match random.below(8) {
@@ -133,26 +99,13 @@ impl<const N: usize> Pair<N> {
             assert_eq!(self.array.ravel(at).unwrap(), i);
             assert_eq!(self.array.unravel(i).unwrap(), at);
         }
-        // Padding stays zero.
-        let elements = self.array.elements();
-        for index in 0..elements.len() {
-            if self.array.position_of(index).is_none() {
-                assert_eq!(elements.get(index).unwrap(), 0);
-            }
-        }
+        assert_padding_is_zero(&self.array);
     }
 }
 
 fn run<const N: usize>(seed: u64) {
     let mut random = Numbers::new(seed);
-    let most = [40, 12, 7, 5][N - 1];
-    let shape: [usize; N] = std::array::from_fn(|_| random.below(most + 1));
-    let layout = match random.below(2) {
-        0 => NdLayout::RowMajor,
-        _ => NdLayout::Tiled(std::array::from_fn(|_| 1 + random.below(5))),
-    };
-    let (page_len, frames) = (1 + random.below(20), 1 + random.below(12));
-    let mut pair = Pair::new(shape, layout, page_len, frames);
+    let mut pair = Pair::<N>::new(random_array(&mut random, [40, 12, 7, 5], 12));
     for _ in 0..12 {
         pair.step(&mut random);
     }
@@ -169,30 +122,6 @@ proptest! {
         run::<3>(seed);
         run::<4>(seed);
     }
-}
-
-fn image(tile: Option<[usize; 2]>, frames: usize) -> NdArray<u32, 2> {
-    let builder = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1));
-    let builder = match tile {
-        Some(tile) => builder.tile(tile),
-        None => builder,
-    };
-    let builder = builder.elements(|elements| {
-        elements.page_len(64).frames_per_channel(frames).eviction(EvictionPolicy::Lru).read_ahead(false)
-    });
-    let image = builder.build().unwrap();
-    let values: Vec<u32> = (0..64 * 64).collect();
-    image.write_box(.., &values).unwrap();
-    image.elements().evict(..).unwrap();
-    image.elements().reset_stats();
-    image
-}
-
-/// Pages of 64 elements that were fetched or used where they were.
-fn visits(image: &NdArray<u32, 2>) -> (u64, u64) {
-    let stats = image.elements().stats();
-    let total = stats.total();
-    (stats.hits + total.misses, total.bytes_from_device / 256)
 }
 
 #[test]
@@ -225,7 +154,6 @@ fn what_is_overwritten_whole_is_not_fetched() {
     tiled.write_box([8, 8]..[24, 24], &[1; 256]).unwrap();
     assert_eq!(visits(&tiled), (4, 0));
     // A column of tiles' halves more: those are fetched, the others not.
-    tiled.elements().reset_stats();
     tiled.write_box([24, 24]..[40, 36], &[2; 192]).unwrap();
     assert_eq!(visits(&tiled), (4, 2));
     assert_eq!(
@@ -341,7 +269,7 @@ fn tiles_in_place_are_pages() {
 #[test]
 fn projections_of_sections_see_what_the_array_has() {
     for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 3, 2])] {
-        let mut pair = Pair::new([4, 5, 6], layout, 16, 3);
+        let mut pair = Pair::new(build([4, 5, 6], layout, 16, 3));
         let all = [0; 3]..[4, 5, 6];
         let values: Vec<u16> = (0..120).collect();
         pair.array.write_box(.., &values).unwrap();

@@ -2,51 +2,23 @@
 
 mod common;
 
+use common::boxes::{assert_padding_is_zero, is_inside, positions, random_array, random_box};
 use common::{Numbers, devices};
 use proptest::prelude::*;
-use vmarray::{ErrorKind, Field, NdArray, NdLayout};
-
-/// The positions of a shape in row-major order.
-fn positions<const N: usize>(shape: [usize; N]) -> impl Iterator<Item = [usize; N]> {
-    (0..shape.iter().product::<usize>()).map(move |mut number| {
-        let mut at = [0; N];
-        for axis in (0..N).rev() {
-            at[axis] = number % shape[axis];
-            number /= shape[axis];
-        }
-        at
-    })
-}
+use vmarray::{ErrorKind, Field, NdArray};
 
 fn run<const N: usize>(seed: u64) {
     let mut random = Numbers::new(seed);
-    let most = [40, 12, 7, 5][N - 1];
-    let shape: [usize; N] =
-        std::array::from_fn(|_| usize::from(random.below(20) > 0) * (1 + random.below(most)));
-    let layout = match random.below(2) {
-        0 => NdLayout::RowMajor,
-        _ => NdLayout::Tiled(std::array::from_fn(|_| 1 + random.below(4))),
-    };
-    let (page_len, frames) = (1 + random.below(20), 1 + random.below(6));
-    let array = NdArray::<u32, N>::builder(shape)
-        .devices(devices(1))
-        .layout(layout)
-        .elements(|elements| elements.page_len(page_len).frames_per_channel(frames))
-        .build()
-        .unwrap();
-    let mut model: Vec<([usize; N], u32)> = positions(shape).map(|at| (at, random.below(9) as u32)).collect();
+    let array = random_array::<u32, N>(&mut random, [40, 12, 7, 5], 6);
+    let (shape, layout) = (array.shape(), array.layout());
+    let all = positions(&([0; N]..shape));
+    let mut model: Vec<_> = all.into_iter().map(|at| (at, random.below(9) as u32)).collect();
     let values: Vec<u32> = model.iter().map(|(_, value)| *value).collect();
     array.write_box(.., &values).unwrap();
     let value = Field::<u32, u32>::whole();
     for _ in 0..4 {
-        let ends = shape.map(|extent| {
-            let (a, b) = (random.below(extent + 1), random.below(extent + 1));
-            if random.below(3) == 0 { (0, extent) } else { (a.min(b), a.max(b)) }
-        });
-        let of = ends.map(|(start, _)| start)..ends.map(|(_, end)| end);
-        let is_inside =
-            |at: &[usize; N]| (0..N).all(|axis| (of.start[axis]..of.end[axis]).contains(&at[axis]));
-        let inside: Vec<_> = model.iter().filter(|(at, _)| is_inside(at)).copied().collect();
+        let of = random_box(&mut random, shape);
+        let inside: Vec<_> = model.iter().filter(|(at, _)| is_inside(&of, at)).copied().collect();
         let least = random.below(10) as u32;
         let large: Vec<_> = inside.iter().filter(|(_, v)| *v >= least).map(|(at, _)| *at).collect();
         assert_eq!(array.count_where(of.clone(), value.ge(least)).unwrap(), large.len());
@@ -62,7 +34,7 @@ fn run<const N: usize>(seed: u64) {
             (array.arg_max(of.clone(), value).unwrap(), max),
         ] {
             assert_eq!(found.map(|(_, value)| value), known);
-            assert!(found.is_none_or(|(at, v)| is_inside(&at) && array.get(at).unwrap() == v));
+            assert!(found.is_none_or(|(at, v)| is_inside(&of, &at) && array.get(at).unwrap() == v));
         }
         let counts: Vec<u64> =
             (0..9).map(|bin| inside.iter().filter(|(_, v)| *v == bin).count() as u64).collect();
@@ -71,16 +43,13 @@ fn run<const N: usize>(seed: u64) {
         let along = array.coordinate(axis).unwrap().cast::<u32>();
         array.transform(of.clone(), value.set((value + along) % 9)).unwrap();
         array.assign_where(of.clone(), value.eq(4), value.set(0)).unwrap();
-        for (at, v) in model.iter_mut().filter(|(at, _)| is_inside(at)) {
+        for (at, v) in model.iter_mut().filter(|(at, _)| is_inside(&of, at)) {
             *v = (*v + at[axis] as u32) % 9;
             *v = if *v == 4 { 0 } else { *v };
         }
         let values: Vec<u32> = model.iter().map(|(_, value)| *value).collect();
         assert_eq!(array.to_vec(..).unwrap(), values, "{shape:?} {layout:?} {of:?}");
-        // Padding stays zero.
-        let elements = array.elements();
-        let padding = (0..elements.len()).filter(|at| array.position_of(*at).is_none());
-        assert!(padding.into_iter().all(|at| elements.get(at).unwrap() == 0));
+        assert_padding_is_zero(&array);
     }
 }
 
