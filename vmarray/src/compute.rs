@@ -19,11 +19,12 @@ use crate::array::VirtualArray;
 use crate::channel::Channel;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
-use crate::expr::{IntoExpr, IntoFiltered, Lowering, Scalar, Summed};
+use crate::expr::{Expr, IntoExpr, IntoFiltered, Lowering, Scalar, Summed};
 use crate::find::{Found, What};
 
 pub use joined::{Joinable, Joined, Row};
 pub use select::Selected;
+pub(crate) use select::batch_len;
 
 /// An extreme by its key, and the index of the first element that has it.
 type Extreme = Option<(u64, usize)>;
@@ -320,6 +321,17 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok((lowest.filter(|_| least), highest.filter(|_| greatest)))
     }
 
+    /// The indices of the first `limit` elements of a range that meet a condition, ascending. Stops soon after they are
+    /// found.
+    pub(crate) fn first_where(
+        &self,
+        range: Range<usize>,
+        condition: Expr<T, bool>,
+        limit: usize,
+    ) -> Result<Vec<usize>> {
+        self.search_where(range, condition, limit, false).map(|found| found.indices)
+    }
+
     fn search_where(
         &self,
         range: impl RangeBounds<usize>,
@@ -328,9 +340,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         count_all: bool,
     ) -> Result<Found> {
         let range = self.checked_range(range)?;
-        let mut lowering = Lowering::default();
-        let predicate = lowering.expr(&condition.into_expr());
-        let program = lowering.program()?;
+        let (program, predicate) = condition.into_expr().lowered()?;
         self.search(&range, &What::Holds { program: &program, predicate }, limit, count_all)
     }
 

@@ -131,6 +131,13 @@ impl<T, F: Scalar> Expr<T, F> {
         Self::start(Instruction::Field { source, offset, of: F::TYPE })
     }
 
+    /// The program that computes it, and which of its values it is.
+    pub(crate) fn lowered(&self) -> Result<(Program, Value)> {
+        let mut lowering = Lowering::default();
+        let value = lowering.expr(self);
+        Ok((lowering.program()?, value))
+    }
+
     /// Adds an instruction.
     fn then<R>(mut self, instruction: Instruction) -> Expr<T, R> {
         let value = push(&mut self.instructions, instruction);

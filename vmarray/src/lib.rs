@@ -140,7 +140,8 @@ mod facade {
     pub use crate::iter::{Iter, Pages, PagesMut};
     pub use crate::map::{MapBuffer, MapMode};
     pub use crate::nd::{
-        Grid, GridMut, NdArray, NdBuilder, NdLayout, NdSection, NdSectionMut, TileMut, TileRef, Tiles,
+        Grid, GridMut, NdArray, NdBuilder, NdFound, NdLayout, NdSection, NdSectionMut, NdSelected, TileMut,
+        TileRef, Tiles,
     };
     pub use crate::page_guard::{PageMut, PageRef};
     pub use crate::placement::Placement;

@@ -13,6 +13,7 @@ mod line;
 mod section;
 mod section_mut;
 mod segments;
+mod select;
 mod shape;
 mod tile;
 mod tiles;
@@ -32,6 +33,7 @@ pub use geometry::NdLayout;
 pub use grid::{Grid, GridMut, Segment};
 pub use section::NdSection;
 pub use section_mut::NdSectionMut;
+pub use select::{NdFound, NdSelected};
 pub use tile::{TileMut, TileRef};
 pub use tiles::Tiles;
 
@@ -57,7 +59,7 @@ pub(crate) use shape::{
 /// | views | [`section`](Self::section), [`section_mut`](Self::section_mut), [`project`](Self::project), [`bounded`](Self::bounded) |
 /// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
 /// | on the devices | [`find`](Self::find), [`find_in`](Self::find_in), [`count`](Self::count), [`fill`](Self::fill) |
-/// | by expressions | [`count_where`](Self::count_where), [`find_where`](Self::find_where), [`sum`](Self::sum), [`arg_min`](Self::arg_min), [`histogram`](Self::histogram), [`transform`](Self::transform), [`assign_where`](Self::assign_where), [`coordinate`](Self::coordinate) |
+/// | by expressions | [`count_where`](Self::count_where), [`find_where`](Self::find_where), [`select_where`](Self::select_where), [`any`](Self::any), [`all`](Self::all), [`sum`](Self::sum), [`arg_min`](Self::arg_min), [`histogram`](Self::histogram), [`transform`](Self::transform), [`assign_where`](Self::assign_where), [`coordinate`](Self::coordinate) |
 /// | all else | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |
 ///
 /// # Example

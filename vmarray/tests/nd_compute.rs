@@ -22,13 +22,27 @@ fn run<const N: usize>(seed: u64) {
         let least = random.below(10) as u32;
         let large: Vec<_> = inside.iter().filter(|(_, v)| *v >= least).map(|(at, _)| *at).collect();
         assert_eq!(array.count_where(of.clone(), value.ge(least)).unwrap(), large.len());
-        assert_eq!(array.find_where(of.clone(), value.ge(least)).unwrap(), large);
+        for limit in [0, 1, 1 + random.below(large.len() + 2), usize::MAX] {
+            let found = array.find_where(of.clone(), value.ge(least), limit).unwrap();
+            assert_eq!(found.positions, large[..limit.min(large.len())], "{shape:?} {layout:?} {of:?}");
+            assert_eq!(found.total, large.len());
+        }
+        assert_eq!(array.position_first(of.clone(), value.ge(least)).unwrap(), large.first().copied());
+        assert_eq!(array.any(of.clone(), value.ge(least)).unwrap(), !large.is_empty());
+        assert_eq!(array.all(of.clone(), value.ge(least)).unwrap(), large.len() == inside.len());
+        let selected = array.select_where(of.clone(), value.ge(least)).unwrap();
+        let known: Vec<_> = inside.iter().filter(|(_, v)| *v >= least).copied().collect();
+        assert_eq!(selected.map(Result::unwrap).collect::<Vec<_>>(), known);
         let sum: i128 = inside.iter().map(|(_, v)| i128::from(*v)).sum();
         assert_eq!(array.sum(of.clone(), value).unwrap(), sum);
         let sum: i128 = inside.iter().filter(|(_, v)| v % 2 == 1).map(|(_, v)| i128::from(*v)).sum();
         assert_eq!(array.sum(of.clone(), value.only_where((value % 2).eq(1))).unwrap(), sum);
         let (min, max) = (inside.iter().map(|(_, v)| *v).min(), inside.iter().map(|(_, v)| *v).max());
         assert_eq!(array.min_max(of.clone(), value).unwrap(), min.zip(max));
+        assert_eq!(
+            (array.min(of.clone(), value).unwrap(), array.max(of.clone(), value).unwrap()),
+            (min, max)
+        );
         for (found, known) in [
             (array.arg_min(of.clone(), value).unwrap(), min),
             (array.arg_max(of.clone(), value).unwrap(), max),
@@ -80,6 +94,42 @@ fn misuse_is_an_error() {
     assert!(matches!(error.kind(), ErrorKind::BoxOutside { axis: 1, end: 6, .. }));
     assert!(image.transform([2, 0]..[1, 1], value.set(1)).is_err());
     assert_eq!(image.min_max([2, 2]..[2, 5], value).unwrap(), None);
+    assert!(
+        !image.any([2, 2]..[2, 5], value.ge(0)).unwrap() && image.all([2, 2]..[2, 5], value.ne(0)).unwrap()
+    );
+    let error = image.any([0, 0]..[5, 5], value.ge(0)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::BoxOutside { axis: 0, end: 5, .. }));
+    assert!(image.select_where([2, 0]..[1, 1], value.ge(0)).is_err());
+    assert!(image.find_where([0, 6].., value.ge(0), 1).is_err());
+    let long = (0..300).fold(value * 1, |sum, i| sum * value + i);
+    for error in [
+        image.select_where(.., long.clone().gt(0)).unwrap_err(),
+        image.find_where(.., long.clone().gt(0), 1).unwrap_err(),
+        image.all(.., long.gt(0)).unwrap_err(),
+    ] {
+        assert!(matches!(error.kind(), ErrorKind::ExpressionTooLong { .. }), "{error}");
+    }
     image.transform([2, 2]..[2, 5], value.set(1)).unwrap();
     assert_eq!(image.count_where(.., value.eq(0)).unwrap(), 20);
+}
+
+#[test]
+fn what_is_found_first_is_not_searched_further() {
+    // Rows of tiles; a match in the first one, and many in the last.
+    let array = NdArray::<u32, 2>::builder([64, 64]).devices(devices(1)).tile([8, 8]).build().unwrap();
+    array.set([5, 60], 1).unwrap();
+    array.set([6, 1], 1).unwrap();
+    array.fill([56, 0]..[64, 64], 1).unwrap();
+    array.elements().evict(..).unwrap();
+    array.elements().reset_stats();
+    let value = Field::<u32, u32>::whole();
+    assert_eq!(array.position_first(.., value.eq(1)).unwrap(), Some([5, 60]));
+    assert_eq!(array.find_where(.., value.eq(1), 2).unwrap().positions, [[5, 60], [6, 1]]);
+    let mut selected = array.select_where(.., value.eq(1)).unwrap();
+    assert_eq!(selected.next().unwrap().unwrap(), ([5, 60], 1));
+    assert_eq!(selected.count(), 1 + 8 * 64);
+    // Indices and elements came back, no pages.
+    let total = array.elements().stats().total();
+    assert_eq!(total.misses + total.prefetches, 0);
+    assert!(total.bytes_from_device < 64 * 64 * 4, "{total:?}");
 }

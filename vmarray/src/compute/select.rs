@@ -10,13 +10,18 @@ use backend_api::{Device, DeviceSpan, Elements, Gather};
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::Result;
-use crate::expr::{IntoExpr, Lowering};
+use crate::expr::IntoExpr;
 use crate::find::What;
 
 /// So many elements are fetched at a time, at most.
 const BATCH: usize = 16 << 10;
 /// And so many bytes.
 const BATCH_BYTES: usize = 4 << 20;
+
+/// How many elements are fetched at a time.
+pub(crate) fn batch_len<T: Element>() -> usize {
+    (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH)
+}
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// The elements of a range that meet a condition, with their indices, ascending.
@@ -45,14 +50,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         condition: impl IntoExpr<T, bool>,
     ) -> Result<Selected<'_, T, D>> {
         let rest = self.checked_range(range)?;
-        let mut lowering = Lowering::default();
-        let predicate = lowering.expr(&condition.into_expr());
-        let program = lowering.program()?;
+        let (program, predicate) = condition.into_expr().lowered()?;
         Ok(Selected { array: self, start: 0, rest, program, predicate, found: VecDeque::new() })
     }
 
     /// Elements by index, collected on their devices. Indices ascend.
-    fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>> {
+    pub(crate) fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>> {
         let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
         self.pager().settle(&self.touched_pages(&(*first..*last + 1)))?;
         let count = self.pager().channels().len();
@@ -127,7 +130,7 @@ impl<T: Element, D: Device> Selected<'_, T, D> {
     }
 
     fn fetch(&mut self) -> Result<()> {
-        let limit = (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH);
+        let limit = batch_len::<T>();
         let what = What::Holds { program: &self.program, predicate: self.predicate };
         let indices = self.array.search(&self.rest, &what, limit, false)?.indices;
         self.rest.start = match indices.last() {

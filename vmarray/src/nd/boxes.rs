@@ -225,11 +225,11 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn project<const M: usize>(&self, axis: usize, index: usize) -> Result<NdSection<'_, T, N, D, M>> {
-        self.all().project(axis, index)
+        self.whole().project(axis, index)
     }
 
     /// A view of everything.
-    pub(super) fn all(&self) -> NdSection<'_, T, N, D> {
+    pub(super) fn whole(&self) -> NdSection<'_, T, N, D> {
         NdSection::new(self, [0; N]..self.geometry.shape)
     }
 }

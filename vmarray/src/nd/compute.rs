@@ -13,15 +13,15 @@ use crate::error::{ErrorKind, Result};
 use crate::expr::{Expr, Filtered, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, index};
 
 /// What a box is to an operation on elements in order of storage.
-struct Within<T> {
+pub(super) struct Within<T> {
     /// From the box's first element to its last.
-    range: Range<usize>,
+    pub(super) range: Range<usize>,
     /// Which of these the box has, unless it has all.
     condition: Option<Expr<T, bool>>,
 }
 
 impl<T> Within<T> {
-    fn and(&self, condition: Expr<T, bool>) -> Expr<T, bool> {
+    pub(super) fn and(&self, condition: Expr<T, bool>) -> Expr<T, bool> {
         match &self.condition {
             Some(inside) => inside & condition,
             None => condition,
@@ -78,16 +78,15 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(coordinate(&self.geometry, axis))
     }
 
-    /// What a box is to operations on elements.
-    fn within(&self, bounds: impl RangeBounds<[usize; N]>) -> Result<Within<T>> {
-        let of = self.checked_box(bounds)?;
+    /// What a box that lies in the shape is to operations on elements.
+    pub(super) fn within(&self, of: &Bounds<N>) -> Result<Within<T>> {
         let mut ranges = self.element_ranges(of.clone())?;
         let Some(first) = ranges.next() else { return Ok(Within { range: 0..0, condition: None }) };
         if ranges.next().is_none() {
             return Ok(Within { range: first, condition: None });
         }
         let last = self.geometry.index_of(&of.end.map(|end| end - 1));
-        Ok(Within { range: first.start..last + 1, condition: self.condition(&of) })
+        Ok(Within { range: first.start..last + 1, condition: self.condition(of) })
     }
 
     /// What tells the elements of a box from others between them.
@@ -125,36 +124,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         bounds: impl RangeBounds<[usize; N]>,
         condition: impl IntoExpr<T, bool>,
     ) -> Result<usize> {
-        let within = self.within(bounds)?;
+        let within = self.within(&self.checked_box(bounds)?)?;
         self.elements.count_where(within.range.clone(), within.and(condition.into_expr()))
-    }
-
-    /// The positions of all elements of a box that meet a condition, in row-major order.
-    ///
-    /// # Errors
-    /// As [`count_where`](Self::count_where), and [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::{Field, NdArray};
-    /// let image = NdArray::<f32, 2>::builder([30, 40]).tile([8, 8]).build()?;
-    /// image.set([3, 30], 0.5)?;
-    /// image.set([9, 2], 0.5)?;
-    /// assert_eq!(image.find_where(.., Field::whole().gt(0.25))?, [[3, 30], [9, 2]]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn find_where(
-        &self,
-        bounds: impl RangeBounds<[usize; N]>,
-        condition: impl IntoExpr<T, bool>,
-    ) -> Result<Vec<[usize; N]>> {
-        let within = self.within(bounds)?;
-        let condition = within.and(condition.into_expr());
-        let found = self.elements.find_where(within.range, condition, usize::MAX)?;
-        let mut positions: Vec<_> = found.indices.iter().filter_map(|at| self.position_of(*at)).collect();
-        if self.geometry.tiling.is_some() {
-            positions.sort_unstable();
-        }
-        Ok(positions)
     }
 
     /// The sum of an expression over a box. As [`VirtualArray::sum`](crate::VirtualArray::sum).
@@ -175,8 +146,53 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         bounds: impl RangeBounds<[usize; N]>,
         what: impl IntoFiltered<T, F>,
     ) -> Result<F::Sum> {
-        let within = self.within(bounds)?;
+        let within = self.within(&self.checked_box(bounds)?)?;
         self.elements.sum(within.range.clone(), within.only(what))
+    }
+
+    /// The least value of an expression over a box; none if there are no elements. As
+    /// [`VirtualArray::min`](crate::VirtualArray::min).
+    ///
+    /// # Errors
+    /// As [`count_where`](Self::count_where).
+    ///
+    /// ```
+    /// use vmarray::{Field, NdArray};
+    /// let image = NdArray::<i16, 2>::builder([30, 40]).tile([8, 8]).build()?;
+    /// image.set([10, 10], -3)?;
+    /// assert_eq!(image.min([5, 5]..[15, 15], Field::whole())?, Some(-3));
+    /// assert_eq!(image.min([5, 5]..[5, 15], Field::whole())?, None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn min<F: Scalar + Number>(
+        &self,
+        bounds: impl RangeBounds<[usize; N]>,
+        what: impl IntoFiltered<T, F>,
+    ) -> Result<Option<F>> {
+        let within = self.within(&self.checked_box(bounds)?)?;
+        self.elements.min(within.range.clone(), within.only(what))
+    }
+
+    /// The greatest value of an expression over a box; none if there are no elements. As
+    /// [`VirtualArray::max`](crate::VirtualArray::max).
+    ///
+    /// # Errors
+    /// As [`count_where`](Self::count_where).
+    ///
+    /// ```
+    /// use vmarray::{Field, NdArray};
+    /// let image = NdArray::<i16, 2>::builder([30, 40]).tile([8, 8]).build()?;
+    /// image.fill(.., -3)?;
+    /// assert_eq!(image.max(.., Field::whole())?, Some(-3));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn max<F: Scalar + Number>(
+        &self,
+        bounds: impl RangeBounds<[usize; N]>,
+        what: impl IntoFiltered<T, F>,
+    ) -> Result<Option<F>> {
+        let within = self.within(&self.checked_box(bounds)?)?;
+        self.elements.max(within.range.clone(), within.only(what))
     }
 
     /// The least and the greatest value of an expression over a box; none if there are no elements.
@@ -196,7 +212,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         bounds: impl RangeBounds<[usize; N]>,
         what: impl IntoFiltered<T, F>,
     ) -> Result<Option<(F, F)>> {
-        let within = self.within(bounds)?;
+        let within = self.within(&self.checked_box(bounds)?)?;
         self.elements.min_max(within.range.clone(), within.only(what))
     }
 
@@ -218,7 +234,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         bounds: impl RangeBounds<[usize; N]>,
         what: impl IntoFiltered<T, F>,
     ) -> Result<Option<([usize; N], F)>> {
-        let within = self.within(bounds)?;
+        let within = self.within(&self.checked_box(bounds)?)?;
         let found = self.elements.arg_min(within.range.clone(), within.only(what))?;
         Ok(found.and_then(|(at, value)| Some((self.position_of(at)?, value))))
     }
@@ -241,7 +257,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         bounds: impl RangeBounds<[usize; N]>,
         what: impl IntoFiltered<T, F>,
     ) -> Result<Option<([usize; N], F)>> {
-        let within = self.within(bounds)?;
+        let within = self.within(&self.checked_box(bounds)?)?;
         let found = self.elements.arg_max(within.range.clone(), within.only(what))?;
         Ok(found.and_then(|(at, value)| Some((self.position_of(at)?, value))))
     }
@@ -265,7 +281,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         bin: impl IntoFiltered<T, u32>,
         bins: usize,
     ) -> Result<Vec<u64>> {
-        let within = self.within(bounds)?;
+        let within = self.within(&self.checked_box(bounds)?)?;
         self.elements.histogram(within.range.clone(), within.only(bin), bins)
     }
 
@@ -290,7 +306,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         bounds: impl RangeBounds<[usize; N]>,
         assignments: impl IntoAssignments<T>,
     ) -> Result<()> {
-        let within = self.within(bounds)?;
+        let within = self.within(&self.checked_box(bounds)?)?;
         match within.condition {
             Some(inside) => self.elements.assign_where(within.range, inside, assignments),
             None => self.elements.transform(within.range, assignments),
@@ -316,7 +332,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         condition: impl IntoExpr<T, bool>,
         assignments: impl IntoAssignments<T>,
     ) -> Result<()> {
-        let within = self.within(bounds)?;
+        let within = self.within(&self.checked_box(bounds)?)?;
         let condition = within.and(condition.into_expr());
         self.elements.assign_where(within.range, condition, assignments)
     }

@@ -36,7 +36,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn read_view<E: Dimension>(&self, start: [usize; N], into: ArrayViewMut<'_, T, E>) -> Result<()> {
-        self.all().read_view(start, into)
+        self.whole().read_view(start, into)
     }
 
     /// Copies an `ndarray` view, whatever its strides, to the box of its shape at a start. As
@@ -75,7 +75,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     where
         [usize; N]: IntoDimension,
     {
-        self.all().to_ndarray(bounds)
+        self.whole().to_ndarray(bounds)
     }
 }
 
