@@ -66,12 +66,12 @@ impl<M: Medium> ComputeJob<M> {
                         limit: limit.min(compute.count()),
                         count_all,
                     };
-                    let found = waves.run(crew, &|first, end, room| {
+                    let found = waves.run(crew, &|part| {
                         let mut found = Found::default();
                         let mut machine = Machine::new(&plan);
-                        machine.each_block(first, end, |machine, first, lanes| {
-                            machine.find(predicate, first, lanes, room, &mut found)?;
-                            Ok(count_all || (found.listed.len() as u64) < room)
+                        machine.each_block(part.first, part.end, |machine, first, lanes| {
+                            machine.find(predicate, first, lanes, part.room, &mut found)?;
+                            Ok(part.is_needed() && (count_all || (found.listed.len() as u64) < part.room))
                         })?;
                         Ok(found)
                     })?;

@@ -3,7 +3,7 @@
 use backend_api::{Result, Search};
 
 use super::matcher::Matcher;
-use super::waves::{Found, Waves, no_memory};
+use super::waves::{Found, Part, Waves, no_memory};
 use crate::host_memory::Piece;
 use crate::medium::Medium;
 use crate::registry::Place;
@@ -11,6 +11,8 @@ use crate::short::{Wide, Word};
 use crate::worker::Crew;
 
 const OPERATION: &str = "search";
+/// How much is searched, about, before a thread looks whether it is still needed.
+const PIECE_BYTES: usize = 64 << 10;
 
 /// A search, checked.
 #[derive(Debug)]
@@ -63,32 +65,48 @@ impl<M: Medium> SearchJob<M> {
             limit: self.limit,
             count_all: self.count_all,
         };
-        let found = waves.run(crew, &|first, end, room| self.range(first, end, room))?;
+        let found = waves.run(crew, &|part| self.part(part))?;
         // SAFETY: the answer was checked to have room for `limit` indices.
         unsafe { Waves::write_answer(&self.answer, &found) };
         Ok(())
     }
 
-    /// Searches `first..end` with this thread alone; lists at most `room` matches.
-    fn range(&self, first: u64, end: u64, room: u64) -> Result<Found> {
+    /// Searches a part with this thread alone, until the part is not needed any more.
+    fn part(&self, part: &Part<'_>) -> Result<Found> {
+        let per_piece = (PIECE_BYTES.max(M::BLOCK_BYTES) / self.matcher.stride()).max(1) as u64;
         let mut found = Found::default();
-        let enough = |found: &Found| !self.count_all && found.listed.len() as u64 >= room;
+        let mut block = Vec::new();
+        let mut next = part.first;
+        while next < part.end && part.is_needed() && !self.is_enough(part.room, &found) {
+            let end = part.end.min(next.saturating_add(per_piece));
+            self.range(next, end, part.room, &mut block, &mut found)?;
+            next = end;
+        }
+        Ok(found)
+    }
+
+    fn is_enough(&self, room: u64, found: &Found) -> bool {
+        !self.count_all && found.listed.len() as u64 >= room
+    }
+
+    /// Searches `first..end`; lists at most `room` matches. `block` is memory to work in.
+    fn range(&self, first: u64, end: u64, room: u64, block: &mut Vec<u8>, found: &mut Found) -> Result<()> {
         if let Some(address) = self.from.memory.address()
-            && self.range_in_place(address, first, end, room, &mut found)?
+            && self.range_in_place(address, first, end, room, found)?
         {
-            return Ok(found);
+            return Ok(());
         }
-        if self.matcher.stride() >= M::SPARSE_STRIDE_BYTES {
-            self.range_of_fields(first, end, room, &enough, &mut found)?;
-            return Ok(found);
+        let stride = self.matcher.stride();
+        if stride >= M::SPARSE_STRIDE_BYTES {
+            return self.range_of_fields(first, end, room, found);
         }
-        let mut block = vec![0_u8; M::BLOCK_BYTES];
-        let per_block = M::BLOCK_BYTES / self.matcher.stride();
+        let per_block = M::BLOCK_BYTES / stride;
         let mut next = first;
-        while next < end && !enough(&found) {
+        while next < end && !self.is_enough(room, found) {
             let elements = (end - next).min(per_block as u64) as usize;
-            let block = &mut block[..elements * self.matcher.stride()];
-            let at = self.from.offset + next * self.matcher.stride() as u64;
+            block.resize(per_block * stride, 0);
+            let block = &mut block[..elements * stride];
+            let at = self.from.offset + next * stride as u64;
             // SAFETY: the elements were checked to be inside of the memory, and `next + elements` is at most their
             // number.
             unsafe { self.from.memory.read(OPERATION, at, block.as_mut_ptr(), block.len()) }?;
@@ -101,7 +119,7 @@ impl<M: Medium> SearchJob<M> {
             }
             next += elements as u64;
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The same for fields that fit a register and have gaps between them, in memory that can be read in place. Says
@@ -151,7 +169,7 @@ impl<M: Medium> SearchJob<M> {
                 if (found.listed.len() as u64) < room {
                     found.list(OPERATION, index)?;
                 }
-                if !self.count_all && found.listed.len() as u64 >= room {
+                if self.is_enough(room, found) {
                     break;
                 }
             }
@@ -161,14 +179,7 @@ impl<M: Medium> SearchJob<M> {
     }
 
     /// The same for long elements, of which only the fields are read.
-    fn range_of_fields(
-        &self,
-        first: u64,
-        end: u64,
-        room: u64,
-        enough: &dyn Fn(&Found) -> bool,
-        found: &mut Found,
-    ) -> Result<()> {
+    fn range_of_fields(&self, first: u64, end: u64, room: u64, found: &mut Found) -> Result<()> {
         let mut field = vec![0_u8; self.matcher.value().len()];
         for index in first..end {
             let at =
@@ -180,7 +191,7 @@ impl<M: Medium> SearchJob<M> {
                 if (found.listed.len() as u64) < room {
                     found.list(OPERATION, index)?;
                 }
-                if enough(found) {
+                if self.is_enough(room, found) {
                     return Ok(());
                 }
             }

@@ -1,6 +1,6 @@
 //! The shape of everything that finds elements: in waves as long as matches are listed, and all at once after that.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use backend_api::{Error, ErrorKind, Result, racy};
 use parking_lot::Mutex;
@@ -33,6 +33,25 @@ impl Found {
     }
 }
 
+/// Elements that one thread looks at.
+#[derive(Debug)]
+pub(crate) struct Part<'a> {
+    pub first: u64,
+    pub end: u64,
+    /// How many matches it lists at most.
+    pub room: u64,
+    number: usize,
+    /// The wave's parts from this number on are not needed.
+    needed: &'a AtomicUsize,
+}
+
+impl Part<'_> {
+    /// Whether what is found here still matters. If not, whoever looks stops, and what it says is ignored.
+    pub fn is_needed(&self) -> bool {
+        self.number < self.needed.load(Ordering::Relaxed)
+    }
+}
+
 /// What is to be found.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Waves {
@@ -49,20 +68,18 @@ impl Waves {
         (bytes / self.stride).max(1)
     }
 
-    /// Finds with all hands. `range` searches `first..end` with the calling thread alone and lists at most `room`
-    /// matches.
-    pub fn run(
-        &self,
-        crew: Crew<'_>,
-        range: &(dyn Fn(u64, u64, u64) -> Result<Found> + Sync),
-    ) -> Result<Found> {
+    /// Finds with all hands. `look` searches a part with the calling thread alone.
+    ///
+    /// What is found, and which failure is told, depends on the elements and the width of the crew alone, not on which
+    /// part was done first.
+    pub fn run(&self, crew: Crew<'_>, look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync)) -> Result<Found> {
         let mut found = Found::default();
         let mut next = 0;
         let mut wave_bytes = FIRST_WAVE_BYTES;
         // First in waves that list: the memory for indices is bounded by the wave, and the end is seen early.
         while next < self.count && (found.listed.len() as u64) < self.limit {
             let end = self.count.min(next + self.elements_in(wave_bytes));
-            self.wave(crew, next, end, &mut found, range)?;
+            self.wave(crew, next, end, &mut found, look)?;
             next = end;
             wave_bytes = (wave_bytes * WAVE_GROWTH).min(2 * SEARCH_PART_BYTES * crew.width() as u64);
         }
@@ -70,11 +87,12 @@ impl Waves {
         if self.count_all && next < self.count {
             let rest = self.count - next;
             let per_part = self.elements_in(SEARCH_PART_BYTES);
-            let matches = AtomicU64::new(0);
-            each_part(crew, rest.div_ceil(per_part) as usize, &|part| {
-                let first = next + part as u64 * per_part;
-                let part = range(first, (first + per_part).min(self.count), 0)?;
-                matches.fetch_add(part.matches, Ordering::Relaxed);
+            let (matches, needed) = (AtomicU64::new(0), AtomicUsize::new(usize::MAX));
+            each_part(crew, rest.div_ceil(per_part) as usize, &|number| {
+                let first = next + number as u64 * per_part;
+                let end = (first + per_part).min(self.count);
+                let answer = look(&Part { first, end, room: 0, number, needed: &needed })?;
+                matches.fetch_add(answer.matches, Ordering::Relaxed);
                 Ok(())
             })?;
             found.matches += matches.into_inner();
@@ -83,33 +101,62 @@ impl Waves {
     }
 
     /// Searches `first..end` with all hands and appends what it finds.
+    ///
+    /// Once the parts that are done have found enough, those after the last of them that matters are not needed: they
+    /// are not begun, and who is in the middle of one stops. The same goes for those after one that failed.
     fn wave(
         &self,
         crew: Crew<'_>,
         first: u64,
         end: u64,
         found: &mut Found,
-        range: &(dyn Fn(u64, u64, u64) -> Result<Found> + Sync),
+        look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync),
     ) -> Result<()> {
         let room = self.limit - found.listed.len() as u64;
         // Twice as many parts as threads, so that one late thread does not hold up the wave.
         let parts = if crew.width() == 1 { 1 } else { 2 * crew.width() as u64 };
         let per_part = (end - first).div_ceil(parts).max(self.elements_in(FIRST_WAVE_BYTES / 4));
         let parts = (end - first).div_ceil(per_part) as usize;
-        let answers: Vec<Mutex<Found>> = (0..parts).map(|_| Mutex::default()).collect();
-        each_part(crew, parts, &|part| {
-            let first = first + part as u64 * per_part;
-            *answers[part].lock() = range(first, (first + per_part).min(end), room)?;
-            Ok(())
-        })?;
+        let needed = AtomicUsize::new(parts);
+        let answers: Mutex<Vec<Result<Found>>> =
+            Mutex::new((0..parts).map(|_| Ok(Found::default())).collect());
+        crew.each(parts, &|number| {
+            let first = first + number as u64 * per_part;
+            let part = Part { first, end: (first + per_part).min(end), room, number, needed: &needed };
+            if part.is_needed() {
+                let answer = look(&part);
+                let mut answers = answers.lock();
+                answers[number] = answer;
+                if let Some(last) = self.last_needed(&answers, room) {
+                    needed.fetch_min(last + 1, Ordering::Relaxed);
+                }
+            }
+        });
+        let mut answers = answers.into_inner();
+        if let Some(last) = self.last_needed(&answers, room) {
+            answers.truncate(last + 1);
+        }
         for answer in answers {
-            let answer = answer.into_inner();
+            let answer = answer?;
             found.matches += answer.matches;
             let room = (self.limit - found.listed.len() as u64).min(answer.listed.len() as u64) as usize;
             found.listed.try_reserve(room).map_err(|_| no_memory(self.operation, room))?;
             found.listed.extend_from_slice(&answer.listed[..room]);
         }
         Ok(())
+    }
+
+    /// The first part that ends a wave, as far as is known: it failed, or the matches up to it fill the room and nobody
+    /// wants to know how many more there are.
+    fn last_needed(&self, answers: &[Result<Found>], room: u64) -> Option<usize> {
+        let mut listed = 0;
+        answers.iter().position(|answer| match answer {
+            Ok(found) => {
+                listed += found.listed.len() as u64;
+                !self.count_all && listed >= room
+            }
+            Err(_) => true,
+        })
     }
 
     /// Writes the answer, header and list.
@@ -133,4 +180,135 @@ pub(super) fn no_memory(operation: &'static str, more: usize) -> Error {
     Error::new(ErrorKind::OutOfMemory, operation)
         .with_bytes(more as u64 * 8)
         .with_detail("no room for the list of matches")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use backend_api::ErrorKind;
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::worker::Pool;
+
+    /// Bytes in a part of the first wave, for as many threads as the tests use.
+    const PART: u64 = FIRST_WAVE_BYTES / 4;
+
+    /// Looks for the first of some numbers in 16 MiB of elements of a byte.
+    fn first_of(
+        pool: &std::sync::Arc<Pool>,
+        look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync),
+    ) -> Result<Found> {
+        let waves = Waves { operation: "test", count: 16 << 20, stride: 1, limit: 1, count_all: false };
+        waves.run(Crew::Pool(pool), look)
+    }
+
+    fn one(index: u64) -> Result<Found> {
+        Ok(Found { matches: 1, listed: vec![index] })
+    }
+
+    /// Goes on until the part is not needed any more.
+    fn linger(part: &Part<'_>) -> Result<Found> {
+        while part.is_needed() {
+            std::thread::yield_now();
+        }
+        Ok(Found::default())
+    }
+
+    #[test]
+    fn parts_after_a_match_are_not_looked_at() {
+        for threads in [2, 3] {
+            let pool = Pool::new("test", threads);
+            let looked = Mutex::new(BTreeSet::new());
+            let found = first_of(&pool, &|part| {
+                looked.lock().insert(part.first);
+                if part.first == 0 { one(77) } else { linger(part) }
+            });
+            assert_eq!(found.unwrap().listed, [77]);
+            // Those that other threads may have begun before the match was known, and no others.
+            let begun: BTreeSet<u64> = (0..threads as u64).map(|number| number * PART).collect();
+            assert!(looked.lock().is_subset(&begun), "{threads} threads looked at {looked:?}");
+            pool.stop();
+        }
+    }
+
+    #[test]
+    fn parts_before_a_match_are_looked_at_to_their_end() {
+        let pool = Pool::new("test", 2);
+        let late_is_done = std::sync::atomic::AtomicBool::new(false);
+        let found = first_of(&pool, &|part| match part.first / PART {
+            0 => {
+                while !late_is_done.load(Ordering::Acquire) {
+                    std::thread::yield_now();
+                }
+                assert!(part.is_needed());
+                one(5)
+            }
+            1 => {
+                late_is_done.store(true, Ordering::Release);
+                one(PART)
+            }
+            _ => linger(part),
+        });
+        assert_eq!(found.unwrap().listed, [5]);
+        pool.stop();
+    }
+
+    #[test]
+    fn a_failure_counts_only_before_the_match() {
+        let pool = Pool::new("test", 2);
+        let failure = || Err(Error::new(ErrorKind::KernelFailed, "test"));
+        for round in 0..50 {
+            let found = first_of(&pool, &|part| match part.first / PART {
+                1 => one(PART + round),
+                2.. => failure(),
+                _ => Ok(Found::default()),
+            });
+            assert_eq!(found.unwrap().listed, [PART + round]);
+            let found = first_of(&pool, &|part| match part.first / PART {
+                1 => failure(),
+                2.. => one(part.first),
+                _ => Ok(Found::default()),
+            });
+            assert_eq!(found.unwrap_err().kind(), ErrorKind::KernelFailed);
+        }
+        pool.stop();
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(100))]
+
+        #[test]
+        fn waves_find_what_a_loop_does(
+            mut matching in proptest::collection::vec(0_u64..3_000_000, 0..60),
+            stride in 1_u64..5,
+            limit in 0_u64..70,
+            count_all in any::<bool>(),
+            threads in 1_usize..5,
+        ) {
+            matching.sort_unstable();
+            matching.dedup();
+            let waves = Waves { operation: "test", count: 2_500_000, stride, limit, count_all };
+            let all: Vec<u64> = matching.iter().copied().filter(|index| *index < waves.count).collect();
+            let looked = AtomicU64::new(0);
+            let pool = Pool::new("test", threads);
+            let found = waves.run(Crew::Pool(&pool), &|part| {
+                looked.fetch_add(part.end - part.first, Ordering::Relaxed);
+                let mut here = all.iter().copied().filter(|index| (part.first..part.end).contains(index));
+                let listed: Vec<u64> = here.by_ref().take(part.room as usize).collect();
+                let matches = listed.len() + if count_all { here.count() } else { 0 };
+                Ok(Found { matches: matches as u64, listed })
+            });
+            pool.stop();
+            let (found, looked) = (found.unwrap(), looked.into_inner());
+            let listed = &all[..all.len().min(limit as usize)];
+            prop_assert_eq!(&found.listed, listed);
+            if count_all {
+                prop_assert_eq!((found.matches, looked), (all.len() as u64, waves.count));
+            } else {
+                prop_assert!(found.matches >= listed.len() as u64 && looked <= waves.count);
+            }
+        }
+    }
 }
