@@ -43,7 +43,8 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> std::fmt::Debug for Joine
     }
 }
 
-/// The elements of one of several joined arrays: of type `T`, in expressions over `S`.
+/// The elements of one of several joined arrays: of type `T`, in expressions over `S`. `N` is the array's number among
+/// them: 0 for the one that is written to.
 ///
 /// ```
 /// use vmarray::{Field, VirtualArray};
@@ -54,32 +55,29 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> std::fmt::Debug for Joine
 /// assert_eq!(a.get(8)?, 1);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct Row<S, T> {
-    source: u8,
+pub struct Row<S, T, const N: u8> {
     marker: PhantomData<fn(&S, &T)>,
 }
 
-impl<S, T> Clone for Row<S, T> {
+impl<S, T, const N: u8> Clone for Row<S, T, N> {
     fn clone(&self) -> Self {
         *self
     }
 }
 
-impl<S, T> Copy for Row<S, T> {}
+impl<S, T, const N: u8> Copy for Row<S, T, N> {}
 
-impl<S, T> std::fmt::Debug for Row<S, T> {
+impl<S, T, const N: u8> std::fmt::Debug for Row<S, T, N> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Row").field("source", &self.source).finish()
+        f.debug_struct("Row").field("source", &N).finish()
     }
 }
 
-impl<S, T> Row<S, T> {
-    fn new(source: u8) -> Self {
-        Self { source, marker: PhantomData }
-    }
+impl<S, T, const N: u8> Row<S, T, N> {
+    const NEW: Self = Self { marker: PhantomData };
 }
 
-impl<S, T: Element> Row<S, T> {
+impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// The value of a field of this array's element. See [`Row`].
     ///
     /// ```
@@ -93,12 +91,12 @@ impl<S, T: Element> Row<S, T> {
     /// ```
     #[must_use]
     pub fn get<F: Scalar + NoUninit>(self, field: Field<T, F>) -> Expr<S, F> {
-        Expr::field(self.source, field.offset())
+        Expr::field(N, field.offset())
     }
 }
 
-impl<S, T: Element> Row<(T, S), T> {
-    /// What writes a value to a field of this array, which is the first one: the others are only read. See [`Row`].
+impl<S, T: Element> Row<(T, S), T, 0> {
+    /// What writes a value to a field of this array, which is the first one. See [`Row`].
     ///
     /// ```
     /// use vmarray::{Field, VirtualArray, expr::index};
@@ -109,13 +107,24 @@ impl<S, T: Element> Row<(T, S), T> {
     /// assert_eq!(a.get(8)?, 8);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
+    ///
+    /// The others are only read; to write to them does not compile, whatever their elements are:
+    ///
+    /// ```compile_fail,E0599
+    /// # use vmarray::{Field, VirtualArray};
+    /// # let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<u64>::new(9)?);
+    /// # let joined = a.join((&b,))?;
+    /// let (_, y) = joined.rows();
+    /// let assignment = y.set(Field::whole(), 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
     #[must_use]
     pub fn set<F: Scalar + NoUninit>(
         self,
         field: Field<T, F>,
         value: impl IntoExpr<(T, S), F>,
     ) -> Assignment<(T, S)> {
-        value.into_expr().assigned(self.source, field.offset())
+        value.into_expr().assigned(0, field.offset())
     }
 }
 
@@ -162,10 +171,10 @@ macro_rules! joinable {
 
         impl<'a, T: Element, $($A: Element,)* D: Device> Joinable<'a, T, D> for ($(&'a VirtualArray<$A, D>,)*) {
             type Elements = $Tuple;
-            type Rows = (Row<(T, $Tuple), T>, $(Row<(T, $Tuple), $A>,)*);
+            type Rows = (Row<(T, $Tuple), T, 0>, $(Row<(T, $Tuple), $A, $n>,)*);
 
             fn rows() -> Self::Rows {
-                (Row::new(0), $(Row::new($n),)*)
+                (Row::NEW, $(Row::<(T, $Tuple), $A, $n>::NEW,)*)
             }
 
             fn lengths(self) -> Vec<usize> {
