@@ -244,10 +244,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             staging = self.stage(channel, lane.next..lane.next + most, &lane.within)?;
         }
         let first = lanes[channel].next;
-        let mut end = first;
-        while end < first + most && self.target.pager().try_claim_home(self.page(channel, end))? {
-            end += 1;
-        }
+        let mut end = self.claim(channel, first..first + most)?;
         if end == first || (self.staged && end < first + most) {
             self.let_go(channel, first..end);
             // Whoever has the next page may wait for those that this thread holds.
@@ -270,6 +267,23 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
                 Err(error)
             }
         }
+    }
+
+    /// Holds the pages of slots, from the first on, as long as that can be had at once; says where it ends. On an error
+    /// none is held.
+    fn claim(&self, channel: usize, slots: Range<u64>) -> Result<u64> {
+        let pager = self.target.pager();
+        for slot in slots.clone() {
+            match pager.try_claim_home(self.page(channel, slot)) {
+                Ok(true) => {}
+                Ok(false) => return Ok(slot),
+                Err(error) => {
+                    self.let_go(channel, slots.start..slot);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(slots.end)
     }
 
     fn page(&self, channel: usize, slot: u64) -> u64 {
