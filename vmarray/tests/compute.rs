@@ -9,6 +9,7 @@ use bytemuck::{Pod, Zeroable};
 use common::{Numbers, POLICIES, Shape, devices, host};
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::expr::{Expr, index};
+use vmarray::host::HostDevice;
 use vmarray::{ErrorKind, Field, VirtualArray, field};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
@@ -366,6 +367,26 @@ fn pages_that_cannot_be_prepared_are_let_go_with_those_before_them() {
     device.clear();
     array.transform(.., value.set(7)).unwrap();
     assert_eq!(array.sum(.., value).unwrap(), 7 * 8 * 300);
+}
+
+#[test]
+fn elements_of_others_are_staged_in_bounded_memory() {
+    let device = |bytes| vec![Arc::new(HostDevice::builder().bytes(bytes).threads(2).build().unwrap())];
+    let shape = Shape { page_len: 64, channels: vec![1], frames: 4, ..Shape::default() };
+    // 32 MiB of records for 8 KiB of bytes: no more than half of them are staged at a time.
+    let small: VirtualArray<u8, _> = shape.describe(8 << 10, device(20 << 20)).build().unwrap();
+    let large: VirtualArray<[u32; 1024], _> = shape.describe(8 << 10, device(64 << 20)).build().unwrap();
+    let mut record = [0; 1024];
+    for i in [0, 1000, 8000] {
+        record[1023] = i as u32;
+        large.set(i, record).unwrap();
+    }
+    let joined = small.join((&large,)).unwrap();
+    let (to, from) = joined.rows();
+    let last = from.get(Field::<[u32; 1024], [u32; 1024]>::whole().nth::<1023>());
+    joined.transform(.., to.set(Field::whole(), (last / 100).cast::<u8>())).unwrap();
+    assert_eq!((small.get(1000).unwrap(), small.get(8000).unwrap()), (10, 80));
+    assert_eq!(small.sum(.., Field::whole()).unwrap(), 90);
 }
 
 #[test]

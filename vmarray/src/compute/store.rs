@@ -235,8 +235,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         }
         let mut staging = Vec::new();
         let mut most = lanes[channel].end - lanes[channel].next;
-        let run_bytes = if self.staged { STAGED_BYTES } else { RUN_BYTES };
-        most = most.min((run_bytes / self.target.pager().page_bytes()).max(1) as u64);
+        most = most.min(self.run_pages());
         if self.staged {
             // Reading others may wait for anything, so nothing is held meanwhile.
             self.finish_all(lanes, outcome);
@@ -267,6 +266,17 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
                 Err(error)
             }
         }
+    }
+
+    /// How many pages are worked on at a time.
+    fn run_pages(&self) -> u64 {
+        let page_bytes = self.target.pager().page_bytes();
+        if !self.staged {
+            return (RUN_BYTES / page_bytes).max(1) as u64;
+        }
+        // Those of the others are in staging memory, however long their elements are.
+        let longest = self.others.iter().map(|other| other.stride() * self.target.page_len());
+        (STAGED_BYTES / longest.fold(page_bytes, usize::max)).max(1) as u64
     }
 
     /// Holds the pages of slots, from the first on, as long as that can be had at once; says where it ends. On an error
