@@ -370,6 +370,28 @@ fn pages_that_cannot_be_prepared_are_let_go_with_those_before_them() {
 }
 
 #[test]
+fn work_that_nothing_can_be_ordered_after_is_waited_for() {
+    let device = Arc::new(Faulty::new(host()));
+    let shape = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() };
+    let array = || shape.describe::<u32, _>(64, vec![Arc::clone(&device)]).build().unwrap();
+    let (a, b) = (array(), array());
+    a.fill(.., 1).unwrap();
+    b.fill(.., 2).unwrap();
+    let joined = a.join((&b,)).unwrap();
+    let (x, y) = joined.rows();
+    let sum = || x.set(Field::whole(), x.get(Field::whole()) + y.get(Field::whole()));
+    for calls in 1..8 {
+        let before: Vec<u32> = a.to_vec(..).unwrap();
+        device.inject(Fault::new(Operation::OrderAfter, vmarray::device::ErrorKind::Driver).from_call(calls));
+        let result = joined.transform(.., sum());
+        device.clear();
+        // Refused before it began, or carried out: never something that goes on after a refusal.
+        let more = if result.is_ok() { 2 } else { 0 };
+        assert_eq!(a.to_vec(..).unwrap(), before.iter().map(|x| x + more).collect::<Vec<_>>(), "{calls}");
+    }
+}
+
+#[test]
 fn elements_of_others_are_staged_in_bounded_memory() {
     let device = |bytes| vec![Arc::new(HostDevice::builder().bytes(bytes).threads(2).build().unwrap())];
     let shape = Shape { page_len: 64, channels: vec![1], frames: 4, ..Shape::default() };

@@ -81,9 +81,13 @@ impl<D: Device> Channel<D> {
         for (channel, order) in channels.iter().zip(&mut orders) {
             if std::ptr::eq(*channel, self) {
                 (order.write, order.kernel) = (None, Some(ticket));
-            } else {
-                channel.writes.order_after(ticket)?;
-                channel.fetches.order_after(ticket)?;
+                continue;
+            }
+            let queues = [&channel.writes, &channel.fetches];
+            if queues.into_iter().any(|queue| queue.order_after(ticket).is_err()) {
+                // The work is under way all the same: what cannot come after it waits for it here. How it ends is
+                // told to whoever has the ticket.
+                let _ = self.device.wait(ticket);
             }
         }
         Ok(ticket)
