@@ -473,7 +473,7 @@ macro_rules! define_device_trait {
             /// # Errors
             /// As [`submit`](Self::submit); whatever [`Compute`](::backend_api::Compute) forbids is an invalid
             /// argument; [`Unsupported`](::backend_api::ErrorKind::Unsupported) for types that the device does not
-            /// know, such as `f64` on some.
+            /// know, such as `f64` on some: then, too, nothing was changed.
             fn compute(
                 &self,
                 queue: ::backend_api::QueueId,

@@ -37,8 +37,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
     /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`TooManyAssignments`](ErrorKind::TooManyAssignments),
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds guards of such pages, or others do for
-    /// which it must not wait; [`Interrupted`](ErrorKind::Interrupted) says what was written if there is trouble after
-    /// something was, and [`Device`](ErrorKind::Device) that nothing was.
+    /// which it must not wait; [`Interrupted`](ErrorKind::Interrupted) says what was written, and what holds anything, if
+    /// there is trouble after devices were asked to write, and [`Device`](ErrorKind::Device) that nothing was written.
     ///
     /// ```
     /// use vmarray::{Field, VirtualArray};
@@ -256,13 +256,19 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         }
         lanes[channel].next = end;
         let slots = first..end;
-        match self.submit(channel, &slots, &lanes[channel].within, plan, &staging, first) {
+        let mut begun = false;
+        match self.submit(channel, &slots, &lanes[channel].within, plan, &staging, first, &mut begun) {
             Ok((elements, ticket)) => {
                 lanes[channel].runs.push_back(Run { slots, elements, ticket, _staging: staging });
                 Ok(())
             }
             Err(error) => {
-                self.let_go(channel, slots);
+                if begun && !changes_nothing(&error) {
+                    // A part of it may have been carried out.
+                    self.let_go_written(channel, slots, &lanes[channel].within, &mut outcome.unspecified);
+                } else {
+                    self.let_go(channel, slots);
+                }
                 Err(error)
             }
         }
@@ -304,12 +310,29 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         slots.for_each(|slot| self.target.pager().release_unchanged(self.page(channel, slot)));
     }
 
+    /// Lets the pages of slots go whose device has written to them, and lists their elements.
+    fn let_go_written(
+        &self,
+        channel: usize,
+        slots: Range<u64>,
+        within: &Range<u64>,
+        list: &mut Vec<Range<usize>>,
+    ) {
+        for slot in slots {
+            self.target.pager().release_written(self.page(channel, slot));
+            let part = self.elements_of(&(slot..slot + 1), within);
+            let first = self.target.index_in_channel(channel, part.start);
+            list.push(first..first + (part.end - part.start) as usize);
+        }
+    }
+
     fn elements_of(&self, slots: &Range<u64>, within: &Range<u64>) -> Range<u64> {
         let page_len = self.target.page_len() as u64;
         within.start.max(slots.start * page_len)..within.end.min(slots.end * page_len)
     }
 
-    /// Starts the work on slots whose pages are held.
+    /// Starts the work on slots whose pages are held. Says whether the device was asked to write, also if that failed.
+    #[allow(clippy::too_many_arguments, reason = "all of them are about this one run")]
     fn submit(
         &self,
         channel: usize,
@@ -318,6 +341,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         plan: &Plan,
         staging: &[Staging<D>],
         staged_from: u64,
+        begun: &mut bool,
     ) -> Result<(Range<u64>, Ticket)> {
         let elements = self.elements_of(slots, within);
         let count = elements.end - elements.start;
@@ -356,6 +380,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
                 queue.submit(&[Transfer::Upload { from, to, bytes }])?;
                 home.counters.bytes_to_device.add(bytes);
             }
+            *begun = true;
             queue.compute(&compute)
         })?;
         Ok((elements, ticket))
@@ -388,22 +413,15 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     /// Waits for the oldest run of a channel and lets its pages go.
     fn finish_one(&self, lane: &mut Lane<D>, channel: usize, outcome: &mut Outcome) {
         let Some(run) = lane.runs.pop_front() else { return };
-        let pager = self.target.pager();
-        let result = pager.channels()[channel].device().wait(run.ticket);
         // On an error, too, the slots have contents: whichever.
-        run.slots.clone().for_each(|slot| pager.release_written(self.page(channel, slot)));
-        let list = match result {
+        let list = match self.target.pager().channels()[channel].device().wait(run.ticket) {
             Ok(()) => &mut outcome.written,
             Err(error) => {
                 outcome.failure.get_or_insert_with(|| error.into());
                 &mut outcome.unspecified
             }
         };
-        for slot in run.slots {
-            let part = self.elements_of(&(slot..slot + 1), &run.elements);
-            let first = self.target.index_in_channel(channel, part.start);
-            list.push(first..first + (part.end - part.start) as usize);
-        }
+        self.let_go_written(channel, run.slots, &run.elements, list);
     }
 
     fn finish_all(&self, lanes: &mut [Lane<D>], outcome: &mut Outcome) {
@@ -413,6 +431,13 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             }
         }
     }
+}
+
+/// Whether an error of a submission says that nothing was changed.
+fn changes_nothing(error: &Error) -> bool {
+    use backend_api::ErrorKind::{InvalidArgument, UnknownHandle, Unsupported};
+    matches!(error.kind(), ErrorKind::Device(cause)
+        if matches!(cause.kind(), InvalidArgument | UnknownHandle | Unsupported))
 }
 
 impl Outcome {
