@@ -314,11 +314,16 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.reduce(&range, &program, Compute::partials_bytes(), &action, |channel, asked| {
             let partials = asked.partials();
             let place = |(key, number)| (key, self.index_in_channel(channel, asked.first + number));
-            lowest = lowest.into_iter().chain(Partial::least(&partials).map(place)).min();
-            let others = highest.into_iter().chain(Partial::greatest(&partials).map(place));
-            highest = others.max_by_key(|&(key, index)| (key, std::cmp::Reverse(index)));
+            // What is said of an extreme that was not asked for is anything, so it is not even looked at.
+            if least {
+                lowest = lowest.into_iter().chain(Partial::least(&partials).map(place)).min();
+            }
+            if greatest {
+                let others = highest.into_iter().chain(Partial::greatest(&partials).map(place));
+                highest = others.max_by_key(|&(key, index)| (key, std::cmp::Reverse(index)));
+            }
         })?;
-        Ok((lowest.filter(|_| least), highest.filter(|_| greatest)))
+        Ok((lowest, highest))
     }
 
     /// The indices of the first `limit` elements of a range that meet a condition, ascending. Stops soon after they are

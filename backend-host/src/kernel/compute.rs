@@ -96,7 +96,7 @@ impl<M: Medium> ComputeJob<M> {
                             machine.extremes(value, filter, first, lanes, (least, greatest), &mut extremes);
                             Ok(true)
                         })?;
-                        Ok(extremes.partial())
+                        Ok(extremes.partial((least, greatest)))
                     })
                 }
                 Action::Histogram { value, filter, bins, .. } => {

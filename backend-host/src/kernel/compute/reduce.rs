@@ -234,8 +234,10 @@ impl Extremes {
         }
     }
 
-    pub fn partial(self) -> Partial {
-        let (least, greatest) = (self.least, self.greatest);
+    /// What is not wanted is said to be the highest numbers: whoever looks at it all the same finds out.
+    pub fn partial(self, (least, greatest): (bool, bool)) -> Partial {
+        let least = if least { self.least } else { (u64::MAX, u64::MAX) };
+        let greatest = if greatest { self.greatest } else { (u64::MAX, u64::MAX) };
         Partial { count: self.count, words: [least.0, least.1, greatest.0, greatest.1] }
     }
 }
