@@ -1,6 +1,7 @@
 //! The history of one queue whose work is carried out by software.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
@@ -187,9 +188,15 @@ impl Timeline {
             self.advanced.notify_all();
         }
         drop(state);
-        // Wakers are foreign code: they run outside of the lock.
+        // Wakers are foreign code: they run outside of the lock, and one that panics does not keep the others waiting.
+        let mut panicked = None;
         for waker in due {
-            waker.wake();
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                panicked.get_or_insert(panic);
+            }
+        }
+        if let Some(panic) = panicked {
+            resume_unwind(panic);
         }
     }
 
@@ -420,5 +427,28 @@ mod tests {
         assert_eq!(count.0.load(Ordering::SeqCst), 2);
         t.wake(1, count.clone().into());
         assert_eq!(count.0.load(Ordering::SeqCst), 3);
+    }
+
+    #[test]
+    fn a_waker_that_panics_comes_out_once_the_others_were_woken() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("expected by this test");
+            }
+        }
+        struct Count(AtomicUsize);
+        impl Wake for Count {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+        let count = Arc::new(Count(AtomicUsize::new(0)));
+        let t = Timeline::new(QueueId::unique());
+        t.begin().unwrap();
+        t.wake(1, Arc::new(Panics).into());
+        t.wake(1, count.clone().into());
+        assert!(catch_unwind(AssertUnwindSafe(|| t.complete(1, Ok(())))).is_err());
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
     }
 }

@@ -328,7 +328,12 @@ impl<J: Job> Lane<J> {
                 } else {
                     self.ready(state, Urgency::Long);
                 }
-                due.into_iter().for_each(|(_, waker)| waker.wake());
+                for (_, waker) in due {
+                    // One that panics does not keep the others waiting, nor harm whoever works here.
+                    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+                        tracing::error!("a waker panicked");
+                    }
+                }
                 state = self.state.lock();
                 if state.phase != Phase::Ready {
                     return;
@@ -484,6 +489,32 @@ mod tests {
         let error = lane.wait(failed.value).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::KernelFailed);
         assert_eq!(error.device(), "test (host test)");
+        pool.stop();
+    }
+
+    #[test]
+    fn a_waker_that_panics_harms_nobody() {
+        struct Panics;
+        impl Wake for Panics {
+            fn wake(self: Arc<Self>) {
+                panic!("expected by this test");
+            }
+        }
+        struct Tell(mpsc::Sender<()>);
+        impl Wake for Tell {
+            fn wake(self: Arc<Self>) {
+                self.0.send(()).unwrap();
+            }
+        }
+        let (pool, [lane]) = lanes(1);
+        let (job, has_begun, end) = gate();
+        let ticket = lane.push("test", job).unwrap();
+        has_begun.recv().unwrap();
+        let (woken, was_woken) = mpsc::channel();
+        lane.wake_at(ticket.value, Arc::new(Panics).into());
+        lane.wake_at(ticket.value, Arc::new(Tell(woken)).into());
+        end.send(()).unwrap();
+        was_woken.recv().unwrap();
         pool.stop();
     }
 
