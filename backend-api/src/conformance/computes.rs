@@ -360,7 +360,9 @@ pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
         Action::Store { stores: &stores, filter: None },
     ];
     for (at, action) in actions.into_iter().enumerate() {
-        let sources = [scene.elements(100, 0, 4)];
+        // Nothing has room for any stride.
+        let sources =
+            [scene.elements(100, 0, 4), scene.elements(0, 0, usize::MAX), scene.elements(8, 0, usize::MAX)];
         let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
         scene.compute(&compute, &format!("computation {at} of nothing"));
     }
@@ -386,11 +388,17 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         let predicate = sketch.binary(Binary::And, edge, late);
         let program = sketch.program();
         let sources = [scene.elements(at, COUNT, width)];
-        let mut run = |action: Action<'_>, what: &str| {
-            let geometry = Geometry { first: 5, page_len: 4096, channel: 0, channels: 1 };
+        let mut run_at = |geometry, action: Action<'_>, what: &str| {
             let compute = Compute { program: &program, sources: &sources, geometry, action };
             scene.compute(&compute, &format!("{what} of many {of}"));
         };
+        // At the end of 32 bits, and of 64, where indices wrap.
+        for first in [(1 << 32) - 70_000, u64::MAX - 70_000] {
+            let geometry = Geometry { first, page_len: 1000, channel: 1, channels: 3 };
+            run_at(geometry, Action::Sum { value: index, filter: None, answer }, "sum of large indices");
+        }
+        let geometry = Geometry { first: 5, page_len: 4096, channel: 0, channels: 1 };
+        let mut run = |action: Action<'_>, what: &str| run_at(geometry, action, what);
         for (limit, count_all) in [(COUNT as u64, true), (0, true), (1, false), (70, true)] {
             run(Action::Find { predicate, limit, count_all, answer }, "find");
         }

@@ -38,7 +38,9 @@ impl<'a, M: Medium> Plan<'a, M> {
         let longest = compute.sources.iter().map(|source| source.stride).max().unwrap_or(1) as usize;
         let lanes_max = if widest > 4 { LANES_MAX / 2 } else { LANES_MAX };
         let lanes_max = lanes_max.min(BLOCK_BYTES / longest).max(1);
-        let bytes_each = compute.sources.iter().map(|source| source.stride).sum::<u64>().max(1);
+        // Of no elements the stride may be any number.
+        let strides = compute.sources.iter().map(|source| source.stride);
+        let bytes_each = strides.fold(0, u64::saturating_add).max(1);
         Self { compute, sources, needed, alias, lanes_max, bytes_each }
     }
 
@@ -121,6 +123,11 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
                 }
                 Instruction::Index => {
                     let geometry = self.plan.compute.geometry;
+                    if geometry.first.checked_add(first + lanes as u64).is_none() {
+                        let places = self.columns[at].of_mut::<u64>(lanes).iter_mut();
+                        places.zip(first..).for_each(|(place, number)| *place = geometry.index(number));
+                        continue;
+                    }
                     let mut within = geometry.first.wrapping_add(first) % geometry.page_len;
                     let mut index = geometry.index(first);
                     for (place, number) in self.columns[at].of_mut::<u64>(lanes).iter_mut().zip(first..) {
