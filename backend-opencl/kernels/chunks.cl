@@ -1,4 +1,4 @@
-// Handing out chunks of elements to groups, and noting how many matches each has.
+// Handing out chunks of elements to groups, noting how many matches each has, and listing them in order.
 
 // The chunk that the calling group handles next; `chunks` if there is none.
 //
@@ -32,3 +32,50 @@ static inline void note(uint matches, uint chunk, uint stop_at, __global volatil
     }
     barrier(CLK_LOCAL_MEM_FENCE);
 }
+
+// How many elements an item looks at in one tile of a listing.
+#define EACH 8
+
+// The body of a kernel that writes the indices of the matches number [lowest, highest) to `list`, from `list_start` on.
+// `chunk` is one from START to END, where element `i` counts if MATCHES. `counts` and `offsets` say how many matches a
+// chunk has, and how many there are before it; `before` is the index of the segment's first element. A macro and not a
+// function, so that its barriers are the kernel's own, which PoCL handles best.
+#define LIST_MATCHES(START, END, MATCHES)                                                                           \
+    __local uint sums[GROUP];                                                                                       \
+    uint t = get_local_id(0);                                                                                       \
+    for (uint chunk = get_group_id(0); chunk < chunks; chunk += get_num_groups(0)) {                                \
+        uint expected = counts[chunks_before + chunk];                                                              \
+        if (expected == 0)                                                                                          \
+            continue;                                                                                               \
+        ulong rank = offsets[chunks_before + chunk];                                                                \
+        if (rank >= highest || rank + expected <= lowest)                                                           \
+            continue;                                                                                               \
+        ulong end = END;                                                                                            \
+        for (ulong tile = START; tile < end && rank < highest; tile += GROUP * EACH) {                              \
+            ulong mine = tile + t * EACH;                                                                           \
+            uint mask = 0;                                                                                          \
+            for (uint j = 0; j < EACH; j++) {                                                                       \
+                ulong i = mine + j;                                                                                 \
+                if (i < end && (MATCHES))                                                                           \
+                    mask |= 1u << j;                                                                                \
+            }                                                                                                       \
+            uint own = popcount(mask);                                                                              \
+            sums[t] = own;                                                                                          \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                           \
+            for (uint distance = 1; distance < GROUP; distance *= 2) {                                              \
+                uint left = t >= distance ? sums[t - distance] : 0;                                                 \
+                barrier(CLK_LOCAL_MEM_FENCE);                                                                       \
+                sums[t] += left;                                                                                    \
+                barrier(CLK_LOCAL_MEM_FENCE);                                                                       \
+            }                                                                                                       \
+            ulong at_rank = rank + sums[t] - own;                                                                   \
+            for (uint j = 0; j < EACH; j++)                                                                         \
+                if (mask >> j & 1) {                                                                                \
+                    if (at_rank >= lowest && at_rank < highest)                                                     \
+                        list[list_start + at_rank - lowest] = before + mine + j;                                    \
+                    at_rank++;                                                                                      \
+                }                                                                                                   \
+            rank += sums[GROUP - 1];                                                                                \
+            barrier(CLK_LOCAL_MEM_FENCE);                                                                           \
+        }                                                                                                           \
+    }

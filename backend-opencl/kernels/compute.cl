@@ -25,50 +25,12 @@ KERNEL void compute_count(SOURCES, ulong count, uint per_chunk, uint chunks, uin
     }
 }
 
-#define EACH 8
-
-// As search_list_* in search.cl.
 KERNEL void compute_list(SOURCES, ulong count, uint per_chunk, uint chunks, __global const uint *counts,
                          __global const ulong *offsets, uint chunks_before, ulong lowest, ulong highest, ulong before,
                          __global ulong *list, ulong list_start) {
-    __local uint sums[GROUP];
-    uint t = get_local_id(0);
-    for (uint chunk = get_group_id(0); chunk < chunks; chunk += get_num_groups(0)) {
-        uint expected = counts[chunks_before + chunk];
-        if (expected == 0)
-            continue;
-        ulong rank = offsets[chunks_before + chunk];
-        if (rank >= highest || rank + expected <= lowest)
-            continue;
-        ulong start = (ulong)chunk * per_chunk, end = min(count, start + per_chunk);
-        for (ulong tile = start; tile < end && rank < highest; tile += GROUP * EACH) {
-            ulong mine = tile + t * EACH;
-            uint mask = 0;
-            for (uint j = 0; j < EACH; j++) {
-                VALUE value;
-                if (mine + j < end && evaluate(SOURCE_LIST, mine + j, &value))
-                    mask |= 1u << j;
-            }
-            uint own = popcount(mask);
-            sums[t] = own;
-            barrier(CLK_LOCAL_MEM_FENCE);
-            for (uint distance = 1; distance < GROUP; distance *= 2) {
-                uint left = t >= distance ? sums[t - distance] : 0;
-                barrier(CLK_LOCAL_MEM_FENCE);
-                sums[t] += left;
-                barrier(CLK_LOCAL_MEM_FENCE);
-            }
-            ulong at_rank = rank + sums[t] - own;
-            for (uint j = 0; j < EACH; j++)
-                if (mask >> j & 1) {
-                    if (at_rank >= lowest && at_rank < highest)
-                        list[list_start + at_rank - lowest] = before + mine + j;
-                    at_rank++;
-                }
-            rank += sums[GROUP - 1];
-            barrier(CLK_LOCAL_MEM_FENCE);
-        }
-    }
+    VALUE value;
+    LIST_MATCHES((ulong)chunk * per_chunk, min(count, ((ulong)chunk + 1) * per_chunk),
+                 evaluate(SOURCE_LIST, i, &value))
 }
 #endif
 

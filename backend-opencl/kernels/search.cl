@@ -145,55 +145,16 @@ EQUAL_REST(8, ulong)
         }                                                                                                           \
     }
 
-// How many elements an item looks at in one tile of a listing.
-#define EACH 8
-
-// Writes the indices of the matches number [lowest, highest) to `list`, from `list_start` on. `offsets` says how many matches there are
-// before a chunk; `before` is the index of the segment's first element.
+// Writes the indices of matches; see LIST_MATCHES.
 #define LIST(W, T)                                                                                                  \
     KERNEL void search_list_##W(SEGMENT, ulong first, ConstBytes value, uint bytes, __global const uint *counts,    \
                                 __global const ulong *offsets, uint chunks_before, ulong lowest, ulong highest,     \
                                 ulong before, __global ulong *list, ulong list_start) {                             \
-        __local uint sums[GROUP];                                                                                   \
-        uint t = get_local_id(0);                                                                                   \
         T wanted = (T)first;                                                                                        \
-        for (uint chunk = get_group_id(0); chunk < chunks; chunk += get_num_groups(0)) {                            \
-            uint expected = counts[chunks_before + chunk];                                                                         \
-            if (expected == 0)                                                                                      \
-                continue;                                                                                           \
-            ulong rank = offsets[chunks_before + chunk];                                                                            \
-            if (rank >= highest || rank + expected <= lowest)                                                       \
-                continue;                                                                                           \
-            ulong end = chunk_end(SEGMENT_LIST, chunk);                                                             \
-            for (ulong tile = chunk_start(SEGMENT_LIST, chunk); tile < end && rank < highest;                       \
-                 tile += GROUP * EACH) {                                                                            \
-                ulong mine = tile + t * EACH;                                                                       \
-                uint mask = 0;                                                                                      \
-                for (uint j = 0; j < EACH; j++) {                                                                   \
-                    ConstBytes at = buffer + field + (mine + j) * stride;                                           \
-                    if (mine + j < end && *(__global const T *)at == wanted && equal_rest_##W(at, value, bytes))    \
-                        mask |= 1u << j;                                                                            \
-                }                                                                                                   \
-                uint own = popcount(mask);                                                                          \
-                sums[t] = own;                                                                                      \
-                barrier(CLK_LOCAL_MEM_FENCE);                                                                       \
-                for (uint distance = 1; distance < GROUP; distance *= 2) {                                          \
-                    uint left = t >= distance ? sums[t - distance] : 0;                                             \
-                    barrier(CLK_LOCAL_MEM_FENCE);                                                                   \
-                    sums[t] += left;                                                                                \
-                    barrier(CLK_LOCAL_MEM_FENCE);                                                                   \
-                }                                                                                                   \
-                ulong at_rank = rank + sums[t] - own;                                                               \
-                for (uint j = 0; j < EACH; j++)                                                                     \
-                    if (mask >> j & 1) {                                                                            \
-                        if (at_rank >= lowest && at_rank < highest)                                                 \
-                            list[list_start + at_rank - lowest] = before + mine + j;                                             \
-                        at_rank++;                                                                                  \
-                    }                                                                                               \
-                rank += sums[GROUP - 1];                                                                            \
-                barrier(CLK_LOCAL_MEM_FENCE);                                                                       \
-            }                                                                                                       \
-        }                                                                                                           \
+        ConstBytes fields = buffer + field;                                                                         \
+        LIST_MATCHES(chunk_start(SEGMENT_LIST, chunk), chunk_end(SEGMENT_LIST, chunk),                              \
+                     *(__global const T *)(fields + i * stride) == wanted &&                                        \
+                         equal_rest_##W(fields + i * stride, value, bytes))                                         \
     }
 
 COUNT_SPREAD(1, uchar)
