@@ -184,9 +184,9 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         positions
     }
 
-    /// If the elements of a box, which has some, are not stored in row-major order: the first axis along which there are
-    /// several, and the extent of a tile along that. All elements of lower tiles along this axis are stored, and come
-    /// in row-major order, before those of higher ones.
+    /// If the elements of a box, which has some, are not stored in row-major order: the first axis along which there
+    /// are several, and the extent of a tile along that. All elements of lower tiles along this axis are stored, and
+    /// come in row-major order, before those of higher ones.
     fn axis_out_of_order(&self, of: &Bounds<N>) -> Option<(usize, usize)> {
         let tile = self.geometry.tiling?.tile;
         let axis = (0..N).find(|&axis| of.end[axis] - of.start[axis] > 1)?;
