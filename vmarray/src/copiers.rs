@@ -44,9 +44,9 @@ impl Drop for Taken {
     }
 }
 
-/// Runs `copy`, which does its share of a copy of so many bytes over so many buses until nothing is left, on the calling
-/// thread and on others: on none if there is no use in more, or if the calling thread holds guards, for which others
-/// would wait in vain. An error of one of them.
+/// Runs `copy`, which does its share of a copy of so many bytes over so many buses until nothing is left, on the
+/// calling thread and on others: on none if there is no use in more, or if the calling thread holds guards, for which
+/// others would wait in vain. An error of one of them.
 pub(crate) fn run(bytes: u64, buses: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> {
     let useful = (bytes / SHARE_BYTES).clamp(1, (THREADS_A_BUS * buses) as u64) as usize;
     let taken = Taken::new(if guards::held() { 1 } else { useful }, *CORES, &BUSY);

@@ -37,8 +37,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
     /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`TooManyAssignments`](ErrorKind::TooManyAssignments),
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds guards of such pages, or others do for
-    /// which it must not wait; [`Interrupted`](ErrorKind::Interrupted) says what was written, and what holds anything, if
-    /// there is trouble after devices were asked to write, and [`Device`](ErrorKind::Device) that nothing was written.
+    /// which it must not wait; [`Interrupted`](ErrorKind::Interrupted) says what was written, and what holds anything,
+    /// if there is trouble after devices were asked to write, and [`Device`](ErrorKind::Device) that nothing was
+    /// written.
     ///
     /// ```
     /// use vmarray::{Field, VirtualArray};

@@ -316,8 +316,8 @@ impl<D: Device> Pager<D> {
     /// Copies a slice to bytes of the array, from `start` on: whole pages, by several threads if there are many.
     ///
     /// # Errors
-    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of those whose
-    /// copy failed the contents are unspecified.
+    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of those
+    /// whose copy failed the contents are unspecified.
     pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
         let span = Span { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
         let units = self.units(span.pages());

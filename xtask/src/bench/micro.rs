@@ -21,7 +21,8 @@ enum Bound {
 }
 
 /// Bounds by group and function. Times of `vec` in the same group are 1; `mutex and hash map` is compared with `array`,
-/// `any device` with an array that knows the type of its devices, and threads are compared with one thread doing all the work.
+/// `any device` with an array that knows the type of its devices, and threads are compared with one thread doing all
+/// the work.
 const BOUNDS: [(&str, &str, Bound); 13] = [
     ("random get u32", "array", Bound::AtMost(1.2)),
     ("random get u32", "mutex and hash map", Bound::AtLeast(8.0)),
