@@ -40,9 +40,12 @@ impl Slot {
     }
 
     /// Announces a read. The caller looks at the entry's read gate next, then reads, then [leaves](Self::leave_read).
+    ///
+    /// A release, as leaving is: whoever waits for the end of one access may see no more of it than that the next one
+    /// was announced.
     #[inline(always)]
     pub(crate) fn enter_read(&self, entry: *const Entry) {
-        self.reading.store(entry.addr(), Ordering::Relaxed);
+        self.reading.store(entry.addr(), Ordering::Release);
         barrier::light();
     }
 
@@ -53,10 +56,10 @@ impl Slot {
     }
 
     /// Announces a write. The caller looks at the entry's write gate next, then writes, then
-    /// [leaves](Self::leave_write).
+    /// [leaves](Self::leave_write). A release, as [`enter_read`](Self::enter_read) is.
     #[inline(always)]
     pub(crate) fn enter_write(&self, entry: *const Entry) {
-        self.writing.store(entry.addr(), Ordering::Relaxed);
+        self.writing.store(entry.addr(), Ordering::Release);
         barrier::light();
     }
 
@@ -66,7 +69,7 @@ impl Slot {
         self.writing.store(0, Ordering::Release);
     }
 
-    /// Whether such an access to the entry is announced. Acquires what the thread did before it left.
+    /// Whether such an access to the entry is announced. If not, acquires what the thread did in its last one.
     fn names(&self, entry: *const Entry, access: Access) -> bool {
         self.writing.load(Ordering::Acquire) == entry.addr()
             || (access == Access::All && self.reading.load(Ordering::Acquire) == entry.addr())

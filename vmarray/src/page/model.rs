@@ -94,6 +94,30 @@ fn a_frame_is_not_reused_under_a_lock_free_reader() {
     });
 }
 
+/// Whoever waits for the reader may see nothing of its end but the beginning of its next read.
+#[test]
+fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
+    loom::model(|| {
+        let page = Arc::new(Page::open_for_reads());
+        let other = Arc::new(Entry::new());
+        let reader = thread::spawn({
+            let (page, other) = (page.clone(), other.clone());
+            move || {
+                let value = page.read();
+                page.slot.enter_read(&*other);
+                assert!(other.read_gate().is_null());
+                page.slot.leave_read();
+                value
+            }
+        });
+        let before = page.entry.try_exclusive(Holder::Pin).unwrap();
+        page.quiesce(before, Access::All);
+        page.frame.with_mut(|at| unsafe { *at = 7 });
+        let _ = page.entry.vacate(false);
+        assert!(matches!(reader.join().unwrap(), None | Some(0)));
+    });
+}
+
 #[test]
 fn a_slice_is_not_lent_under_a_lock_free_writer() {
     loom::model(|| {
