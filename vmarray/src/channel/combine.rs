@@ -164,7 +164,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Leads, unless somebody else does or soon will.
-    fn lead_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard<D>>) {
+    pub(super) fn lead_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard<D>>) {
         if shard.may_lead() {
             let batch = self.begin_to_lead(&mut shard);
             drop(shard);
@@ -179,7 +179,7 @@ impl<D: Device> Channel<D> {
         if !self.may_lead.load(Ordering::Relaxed) {
             return false;
         }
-        // If it is taken, another thread is about to lead, or this one looks again.
+        // If it is taken, this one looks again. What nobody looks after is led by whoever makes room for it.
         let Some(shard) = self.shard.try_lock() else { return false };
         let leads = shard.may_lead();
         self.lead_now(table, shard);

@@ -1,7 +1,7 @@
 //! Loads of several threads in one submission, by counts: what waits while another thread submits goes together.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use backend_api::{Device, ErrorKind};
@@ -200,4 +200,39 @@ fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     channel.finish(table, ticket).unwrap();
     channel.sleep_in_flight(table, 0, |_| true);
     assert_eq!(array.get(0).unwrap(), 7);
+}
+
+/// The end of a transfer may make room for pages that were fetched ahead, which nobody looks after.
+#[test]
+fn whoever_makes_room_leads_though_others_want_the_lock() {
+    let array = array(&Arc::new(host()));
+    let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
+    let (is_over, began) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+    let left = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            began.wait();
+            while !is_over.load(Ordering::Relaxed) {
+                drop(channel.shard.try_lock());
+            }
+        });
+        began.wait();
+        let mut left = 0;
+        for round in 0..5000 {
+            let page = round % 32;
+            if page == 0 {
+                array.evict(..).unwrap();
+            }
+            let done = channel.fetches.submit(&[]).unwrap();
+            channel.shard.lock().is_led = true;
+            array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
+            // As the end of a transfer finds it that had kept others back.
+            channel.shard.lock().is_led = false;
+            channel.finish(table, done).unwrap();
+            left += channel.shard.lock().queued.len();
+            channel.lead_if_needed(table);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        left
+    });
+    assert_eq!(left, 0);
 }

@@ -85,10 +85,9 @@ impl<D: Device> Channel<D> {
         let mut shard = self.lock();
         self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
         self.complete_before(&mut shard, table, ticket, &mut wakes);
-        self.note_lead(&shard);
-        drop(shard);
-        // First what keeps the device busy.
-        self.lead_if_needed(table);
+        // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may take
+        // notice.
+        self.lead_now(table, shard);
         self.wake(table, wakes);
         self.announce();
         outcome.map_err(Into::into)
