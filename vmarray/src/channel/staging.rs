@@ -105,6 +105,10 @@ impl<D: Device> Channel<D> {
             let mut stock = stock.lock();
             if stock.made > 0 && stock.free.is_empty() {
                 returned.wait(&mut stock);
+                // One is woken for each stage that is returned, and may find that it needs none any more.
+                if !stock.free.is_empty() {
+                    returned.notify_one();
+                }
             }
         }
         stock.lock().made > 0

@@ -1,12 +1,13 @@
 //! Loads of several threads in one submission, by counts: what waits while another thread submits goes together.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
+use super::waiting::spin_while;
 use super::{Purpose, Victim};
 use crate::array::VirtualArray;
 use crate::page::state::IN_FLIGHT;
@@ -235,4 +236,32 @@ fn whoever_makes_room_leads_though_others_want_the_lock() {
         left
     });
     assert_eq!(left, 0);
+}
+
+/// Whoever is woken for a stage may do without it; the others are not to miss it then.
+#[test]
+fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
+    let array = array(&Arc::new(host()));
+    let channel = &array.pager().channels()[0];
+    let mut stages: Vec<_> = std::iter::from_fn(|| channel.take_stage()).collect();
+    let waits = || array.stats().total().waits;
+    let (before, returned) = (waits(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                assert!(channel.await_stage());
+                returned.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        while waits() < before + 3 {
+            std::thread::yield_now();
+        }
+        // Until they have looked for long enough to be asleep by now.
+        (0..50).for_each(|_| assert!(!spin_while(|| true)));
+        channel.put_stage(stages.pop().unwrap());
+        while returned.load(Ordering::SeqCst) < 3 {
+            std::thread::yield_now();
+        }
+    });
+    stages.into_iter().for_each(|stage| channel.put_stage(stage));
 }
