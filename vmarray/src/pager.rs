@@ -5,6 +5,8 @@ mod claims;
 mod fill;
 mod flush;
 mod prefetch;
+#[cfg(test)]
+mod tests;
 mod uncached;
 
 use std::sync::Arc;
@@ -191,14 +193,30 @@ impl<D: Device> Pager<D> {
     }
 
     fn acquire(&self, page: u64, then: Then, fetch: Fetch, stream: Stream) -> Result<Held> {
+        self.wanting(page, |wants| {
+            let held = self.acquire_or_want(page, then, fetch, stream, wants)?;
+            // To get the page takes the mark away: if there is one, it is somebody else's.
+            *wants = false;
+            Ok(held)
+        })
+    }
+
+    /// Runs what may mark a page as wanted. Afterwards it is held, or those who wait behind the mark go on.
+    fn wanting<R>(&self, page: u64, run: impl FnOnce(&mut bool) -> Result<R>) -> Result<R> {
         let mut wants = false;
-        let result = self.acquire_or_want(page, then, fetch, stream, &mut wants);
+        let result = run(&mut wants);
         let entry = self.table.entry(page);
-        // Those who wait behind this thread must not wait for ever.
-        if wants && result.is_err() && entry.give_up() {
+        if wants && entry.give_up() {
             unpark(entry);
         }
         result
+    }
+
+    /// As [`await_page`](Self::await_page), for a page that the caller wants exclusively: new sharers wait behind it.
+    fn await_wanted(&self, page: u64, state: State, wants: &mut bool) -> Result<()> {
+        *wants = true;
+        self.table.entry(page).want();
+        self.await_page(page, state, true)
     }
 
     fn acquire_or_want(
@@ -245,13 +263,13 @@ impl<D: Device> Pager<D> {
                 }
                 Err(Refusal::Busy(state)) => {
                     if exclusive {
-                        *wants = true;
-                        entry.want();
+                        self.await_wanted(page, state, wants)?;
+                    } else {
+                        self.await_page(page, state, false)?;
                     }
-                    self.await_page(page, state, exclusive)?;
                 }
                 Err(Refusal::Absent) => {
-                    if let Some(held) = self.load(page, then, fetch, stream, false)? {
+                    if let Some(held) = self.load(page, then, fetch, stream, false, wants)? {
                         return Ok(held);
                     }
                 }
@@ -261,7 +279,15 @@ impl<D: Device> Pager<D> {
 
     /// Gets an absent page its frame and its contents, fetched `alone` or with others. `None` if somebody else was
     /// faster.
-    fn load(&self, page: u64, then: Then, fetch: Fetch, stream: Stream, alone: bool) -> Result<Option<Held>> {
+    fn load(
+        &self,
+        page: u64,
+        then: Then,
+        fetch: Fetch,
+        stream: Stream,
+        alone: bool,
+        wants: &mut bool,
+    ) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything.
@@ -273,10 +299,11 @@ impl<D: Device> Pager<D> {
             Ok(before) => before,
             Err(refusal) => {
                 channel.put_back(frame);
-                if let Refusal::Busy(state) = refusal
-                    && !state.any(RESIDENT)
-                {
-                    self.await_page(page, state, exclusive)?;
+                match refusal {
+                    Refusal::Busy(state) if state.any(RESIDENT) => {}
+                    Refusal::Busy(state) if exclusive => self.await_wanted(page, state, wants)?,
+                    Refusal::Busy(state) => self.await_page(page, state, false)?,
+                    Refusal::Absent => {}
                 }
                 return Ok(None);
             }
@@ -295,7 +322,7 @@ impl<D: Device> Pager<D> {
             }
             channel.counters.waits.add(1);
             if channel.await_load(&self.table, &load, home)? == Loaded::NotWithOthers {
-                return self.load(page, then, fetch, Stream::Ignore, true);
+                return self.load(page, then, fetch, Stream::Ignore, true, wants);
             }
             if let Then::Exclusive(holder) = then
                 && entry.hold_exclusive(holder)

@@ -134,10 +134,12 @@ impl Entry {
         })
     }
 
-    /// Keeps an absent page's home slot from being written to. `Ok` tells whether the slot has contents.
-    pub(crate) fn try_share_home(&self) -> Result<bool, Refusal> {
+    /// Keeps an absent page's home slot from being written to. `Ok` tells whether the slot has contents. Queues up as
+    /// [`try_share`](Self::try_share) does.
+    pub(crate) fn try_share_home(&self, hasty: bool) -> Result<bool, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s if s.any(WANTED) && !hasty => Err(Refusal::Busy(s)),
             s => Ok(s.0 + PIN),
         })
         .map(|s| s.has(HOME))

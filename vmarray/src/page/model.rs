@@ -284,7 +284,7 @@ fn a_home_slot_is_not_written_under_its_reader() {
         let reader = thread::spawn({
             let page = page.clone();
             move || {
-                if page.entry.try_share_home().is_ok() {
+                if page.entry.try_share_home(false).is_ok() {
                     page.frame.with(|at| unsafe { *at });
                     let _ = page.entry.unshare(Holder::Pin);
                 }
@@ -310,7 +310,7 @@ fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
         let reader = thread::spawn({
             let page = page.clone();
             move || {
-                if page.entry.try_share_home().is_ok() {
+                if page.entry.try_share_home(false).is_ok() {
                     page.frame.with(|at| unsafe { *at });
                     let _ = page.entry.unshare(Holder::Pin);
                 }

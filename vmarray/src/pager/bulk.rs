@@ -234,9 +234,10 @@ impl<D: Device> Pager<D> {
         let mut wanted = Vec::new();
         let mut obstacle = None;
         let mut rest = pages.clone();
+        let hasty = guards::held();
         while let Some(page) = first(&rest) {
             let entry = self.table.entry(page);
-            match entry.try_share(Holder::Pin, guards::held()) {
+            match entry.try_share(Holder::Pin, hasty) {
                 Ok(before) => {
                     let channel = self.channel(page);
                     crate::page::count_hit(self.counter);
@@ -252,7 +253,7 @@ impl<D: Device> Pager<D> {
                     obstacle = Some(Obstacle::Busy(state));
                     break;
                 }
-                Err(Refusal::Absent) => match entry.try_share_home() {
+                Err(Refusal::Absent) => match entry.try_share_home(hasty) {
                     Ok(true) => wanted.push(page),
                     Ok(false) => {
                         // SAFETY: the page is of a unit that this thread has taken.

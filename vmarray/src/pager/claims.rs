@@ -20,14 +20,7 @@ impl<D: Device> Pager<D> {
     /// Holds a page as [`try_claim_home`](Self::try_claim_home) does, waiting for those who use it, and having its
     /// frame written back and dropped. The caller holds no page.
     pub(crate) fn claim_home(&self, page: u64) -> Result<()> {
-        let mut wants = false;
-        let result = self.claim_or_want(page, &mut wants);
-        let entry = self.entry(page);
-        // Either the page is held, or those who wait behind this thread must not wait for ever.
-        if wants && entry.give_up() {
-            unpark(entry);
-        }
-        result
+        self.wanting(page, |wants| self.claim_or_want(page, wants))
     }
 
     fn claim_or_want(&self, page: u64, wants: &mut bool) -> Result<()> {
@@ -61,9 +54,7 @@ impl<D: Device> Pager<D> {
             } else {
                 state
             };
-            *wants = true;
-            entry.want();
-            self.await_page(page, busy, true)?;
+            self.await_wanted(page, busy, wants)?;
         }
     }
 

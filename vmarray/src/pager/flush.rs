@@ -95,6 +95,10 @@ impl<D: Device> Pager<D> {
 
     /// Takes the frame, if any, from a page that is clean or may be forgotten.
     fn drop_frame(&self, page: u64, forget: bool) -> Result<()> {
+        self.wanting(page, |wants| self.drop_or_want(page, forget, wants))
+    }
+
+    fn drop_or_want(&self, page: u64, forget: bool, wants: &mut bool) -> Result<()> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
         loop {
@@ -124,10 +128,10 @@ impl<D: Device> Pager<D> {
                     }
                     let state = entry.state(Ordering::Acquire);
                     if state.any(EXCLUSIVE) || state.shared() {
-                        self.await_page(page, state, true)?;
+                        self.await_wanted(page, state, wants)?;
                     }
                 }
-                Err(Refusal::Busy(state)) => self.await_page(page, state, true)?,
+                Err(Refusal::Busy(state)) => self.await_wanted(page, state, wants)?,
             }
         }
     }

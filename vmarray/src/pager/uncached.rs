@@ -11,9 +11,9 @@ use crate::page::{Access, Holder, Refusal, count_hit};
 impl<D: Device> Pager<D> {
     /// Reads bytes of a page without giving it a frame.
     pub(crate) fn read_uncached(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
-        let entry = self.table.entry(page);
+        let (entry, hasty) = (self.table.entry(page), guards::held());
         loop {
-            match entry.try_share(Holder::Pin, guards::held()) {
+            match entry.try_share(Holder::Pin, hasty) {
                 Ok(before) => {
                     count_hit(self.counter);
                     self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
@@ -24,7 +24,7 @@ impl<D: Device> Pager<D> {
                     return Ok(());
                 }
                 Err(Refusal::Busy(state)) => self.await_page(page, state, false)?,
-                Err(Refusal::Absent) => match entry.try_share_home() {
+                Err(Refusal::Absent) => match entry.try_share_home(hasty) {
                     Ok(has_home) => {
                         let result = if has_home {
                             self.channel(page).read_home(&self.table, page, offset, into)
@@ -46,6 +46,10 @@ impl<D: Device> Pager<D> {
 
     /// Writes bytes of a page without giving it a frame.
     pub(crate) fn write_uncached(&self, page: u64, offset: usize, bytes: &[u8]) -> Result<()> {
+        self.wanting(page, |wants| self.write_or_want(page, offset, bytes, wants))
+    }
+
+    fn write_or_want(&self, page: u64, offset: usize, bytes: &[u8], wants: &mut bool) -> Result<()> {
         let entry = self.table.entry(page);
         loop {
             match entry.try_exclusive(Holder::Pin) {
@@ -58,7 +62,7 @@ impl<D: Device> Pager<D> {
                     self.release(page, Holder::Pin, DIRTY);
                     return Ok(());
                 }
-                Err(Refusal::Busy(state)) => self.await_page(page, state, true)?,
+                Err(Refusal::Busy(state)) => self.await_wanted(page, state, wants)?,
                 Err(Refusal::Absent) => match entry.try_claim_absent(false) {
                     Ok(before) => {
                         let channel = self.channel(page);
@@ -73,7 +77,7 @@ impl<D: Device> Pager<D> {
                         return result;
                     }
                     Err(Refusal::Busy(state)) if !state.has(RESIDENT) => {
-                        self.await_page(page, state, true)?;
+                        self.await_wanted(page, state, wants)?;
                     }
                     Err(_) => {}
                 },
