@@ -290,8 +290,21 @@ impl<D: Device> Pager<D> {
     ) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
-        // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything.
-        let Some(frame) = channel.take_frame(&self.table, Patience::Wait)? else { return Ok(None) };
+        // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything, not by a mark either.
+        let mut frame = None;
+        if *wants {
+            frame = channel.take_frame(&self.table, Patience::Try)?;
+            if frame.is_none() {
+                *wants = false;
+                if entry.give_up() {
+                    unpark(entry);
+                }
+            }
+        }
+        if frame.is_none() {
+            frame = channel.take_frame(&self.table, Patience::Wait)?;
+        }
+        let Some(frame) = frame else { return Ok(None) };
         // Readers of the home slot may stay while the page is only shared: it cannot be written back before they are
         // gone.
         let exclusive = matches!(then, Then::Exclusive(_));

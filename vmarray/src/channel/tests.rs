@@ -10,7 +10,7 @@ use backend_host::HostDevice;
 use super::waiting::spin_while;
 use super::{Purpose, Victim};
 use crate::array::VirtualArray;
-use crate::page::state::IN_FLIGHT;
+use crate::page::state::{IN_FLIGHT, WANTED};
 use crate::placement::Placement;
 
 type Array<D> = VirtualArray<u32, D>;
@@ -264,4 +264,34 @@ fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
         }
     });
     stages.into_iter().for_each(|stage| channel.put_stage(stage));
+}
+
+/// Those who queue up behind the mark may have the frame.
+#[test]
+fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
+    let array = VirtualArray::<u32>::builder(4 * PAGE_LEN)
+        .devices([Arc::new(host())])
+        .placement(Placement::Ratios(vec![1]))
+        .page_len(PAGE_LEN)
+        .frames_per_channel(1)
+        .build()
+        .unwrap();
+    let (entry, channel) = (array.pager().entry(0), &array.pager().channels()[0]);
+    let guard = array.page(3).unwrap();
+    assert!(array.pager().try_claim_home(0).unwrap());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| array.set(5, 7).unwrap());
+        while !entry.state(Ordering::Acquire).any(WANTED) {
+            std::thread::yield_now();
+        }
+        array.pager().release_unchanged(0);
+        while channel.sleepers.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let is_wanted = entry.state(Ordering::Acquire).any(WANTED);
+        drop(guard);
+        writer.join().unwrap();
+        assert!(!is_wanted);
+    });
+    assert_eq!(array.get(5).unwrap(), 7);
 }
