@@ -178,6 +178,8 @@ impl Entry {
     pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || (!readers_stay && s.shared()) => Err(Refusal::Busy(s)),
+            // Whoever has it loaded becomes one more of those who share it.
+            s if !s.has_room() => Err(Refusal::Busy(s)),
             s => Ok(s.0 | EXCLUSIVE),
         })
     }

@@ -56,3 +56,19 @@ fn readers_of_a_home_queue_up_behind_who_wants_the_page() {
         array.evict(..).unwrap();
     }
 }
+
+#[test]
+fn a_page_whose_home_has_as_many_readers_as_can_be_counted_is_not_loaded() {
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    let entry = array.pager().entry(0);
+    let mut readers = 0;
+    while entry.try_share_home(true).is_ok() {
+        readers += 1;
+    }
+    assert!(matches!(entry.try_claim_absent(true), Err(Refusal::Busy(_))));
+    array.pager().unshare(0, Holder::Pin);
+    assert!(entry.try_claim_absent(true).is_ok());
+    array.pager().release_unchanged(0);
+    (1..readers).for_each(|_| array.pager().unshare(0, Holder::Pin));
+    assert_eq!(entry.state(Ordering::Acquire).guards(), 0);
+}
