@@ -70,6 +70,22 @@ impl<D: Device> Channel<D> {
         result
     }
 
+    /// Writes a dirty page back that the caller has for itself, quiet, and waits. It stays the caller's meanwhile.
+    ///
+    /// On an error it is dirty as before.
+    pub(crate) fn write_back_held(&self, table: &PageTable, page: u64) -> Result<()> {
+        let entry = table.entry(page);
+        let before = entry.write_back_held();
+        let victim = Victim { page, frame: self.frame_at(entry.address()), before };
+        let started = self.write_back(table, &[victim], Purpose::Flush);
+        let result = started.and_then(|ticket| ticket.map_or(Ok(()), |ticket| self.finish(table, ticket)));
+        if result.is_err() {
+            // Told to the caller.
+            self.lock().write_error = None;
+        }
+        result
+    }
+
     /// A failure of a write-back that nobody has been told of.
     pub(crate) fn take_write_error(&self) -> Option<backend_api::Error> {
         self.lock().write_error.take()

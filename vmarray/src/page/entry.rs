@@ -345,6 +345,14 @@ impl Entry {
         })
     }
 
+    /// Begins the write-back of a page that the caller holds exclusively, quiet, and goes on to hold. The state before.
+    pub(crate) fn write_back_held(&self) -> State {
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE | RESIDENT) && !s.any(WRITERS | IN_FLIGHT), "{s:?}");
+            ((s.0 | IN_FLIGHT) & !ZEROED) + PIN
+        })
+    }
+
     /// Ends a write-back. On success frame and home slot are equal. Tells whether sleepers are to be woken.
     #[must_use]
     pub(crate) fn end_write_back(&self, success: bool) -> bool {

@@ -1,5 +1,7 @@
 //! Holding pages so that a device can write to their home slots.
 
+use std::sync::atomic::Ordering;
+
 use backend_api::Device;
 
 use super::Pager;
@@ -33,20 +35,22 @@ impl<D: Device> Pager<D> {
             };
             let busy = if state.any(RESIDENT) {
                 match entry.try_exclusive(Holder::Pin) {
-                    Ok(before) if before.any(DIRTY) => {
-                        self.release(page, Holder::Pin, 0);
-                        self.flush(&(page..page + 1))?;
-                        continue;
-                    }
                     Ok(before) => {
                         channel.quiesce(entry, before, Access::All);
+                        // Without letting go: whoever goes on writing would have it dirty again each time.
+                        if before.any(DIRTY)
+                            && let Err(error) = channel.write_back_held(&self.table, page)
+                        {
+                            self.release(page, Holder::Pin, 0);
+                            return Err(error);
+                        }
                         channel.fewer_ahead(usize::from(before.any(AHEAD)));
                         let frame = channel.disown(entry.address(), page);
                         if entry.vacate_and_keep() {
                             unpark(entry);
                         }
                         channel.put_back(frame);
-                        return self.prepare_home(page, before);
+                        return self.prepare_home(page, entry.state(Ordering::Relaxed));
                     }
                     Err(Refusal::Absent) => continue,
                     Err(Refusal::Busy(state)) => state,

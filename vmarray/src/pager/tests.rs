@@ -72,3 +72,57 @@ fn a_page_whose_home_has_as_many_readers_as_can_be_counted_is_not_loaded() {
     (1..readers).for_each(|_| array.pager().unshare(0, Holder::Pin));
     assert_eq!(entry.state(Ordering::Acquire).guards(), 0);
 }
+
+/// Each claim writes a page back once, since nobody can write to it between that and the claim.
+#[test]
+fn a_page_is_claimed_though_others_go_on_writing_to_it() {
+    const CLAIMS: u64 = 200;
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut last = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                last += 1;
+                array.set(3, last).unwrap();
+            }
+            last
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    array.set(7, 1).unwrap();
+                }
+            });
+        }
+        for _ in 0..CLAIMS {
+            while !array.pager().entry(0).state(Ordering::Acquire).any(DIRTY) {
+                thread::yield_now();
+            }
+            array.pager().claim_home(0).unwrap();
+            array.pager().release_unchanged(0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let last = writer.join().unwrap();
+        assert_eq!(array.get(3).unwrap(), last);
+        assert_eq!(array.stats().total().write_backs, CLAIMS);
+    });
+}
+
+#[test]
+fn a_claim_whose_write_back_fails_leaves_the_page_dirty_and_free() {
+    let device = Arc::new(Faulty::new(host()));
+    let array = array(&device, 4, 16, 4);
+    for later in [false, true] {
+        array.set(3, 7).unwrap();
+        let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1);
+        device.inject(if later { fault.reported_later() } else { fault });
+        assert!(array.pager().claim_home(0).is_err());
+        device.clear();
+        let state = array.pager().entry(0).state(Ordering::Acquire);
+        assert!(state.has(RESIDENT | DIRTY) && !state.any(EXCLUSIVE) && !state.shared(), "{state:?}");
+        array.flush(..).unwrap();
+        array.evict(..).unwrap();
+        assert_eq!(array.get(3).unwrap(), 7);
+    }
+}
