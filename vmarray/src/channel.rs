@@ -39,6 +39,7 @@ mod waiting;
 mod write_back;
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -47,7 +48,7 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::error::{ErrorKind, Result};
 use crate::evict::{EvictionPolicy, Evictor};
-use crate::page::state::DIRTY;
+use crate::page::state::{DIRTY, RESIDENT};
 use crate::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 use crate::stats::Counters;
 
@@ -66,6 +67,12 @@ pub(crate) use write_back::Purpose;
 
 /// In place of the page of a frame that has none.
 const NO_PAGE: u64 = u64::MAX;
+
+/// The pages of a range that are homed in the channel of this number, of so many, in ascending order.
+pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
+    let first = range.start + (channel + channels - range.start % channels) % channels;
+    (first..range.end).step_by(channels as usize)
+}
 
 /// What a channel is built from.
 pub(crate) struct ChannelPlan<D> {
@@ -274,21 +281,20 @@ impl<D: Device> Channel<D> {
     }
 
     /// The pages of a range that have frames now, in ascending order; of those only the dirty ones if so wanted. All of
-    /// that may change at once.
-    pub(crate) fn resident_pages(
-        &self,
-        table: &PageTable,
-        range: &std::ops::Range<u64>,
-        only_dirty: bool,
-    ) -> Vec<u64> {
-        let shard = self.shard.lock();
-        let wanted = |page: &u64| {
-            let page = *page;
-            page != NO_PAGE
-                && range.contains(&page)
-                && (!only_dirty || table.entry(page).state(Ordering::Acquire).any(DIRTY))
+    /// that may change at once. Looks at the range or at the frames, whichever are fewer.
+    pub(crate) fn resident_pages(&self, table: &PageTable, range: &Range<u64>, only_dirty: bool) -> Vec<u64> {
+        let is_wanted = |page: &u64| {
+            let state = table.entry(*page).state(Ordering::Acquire);
+            state.any(if only_dirty { DIRTY } else { RESIDENT })
         };
-        let mut pages: Vec<u64> = shard.pages.iter().copied().filter(wanted).collect();
+        let (channels, shard) = (u64::from(self.channels), self.lock());
+        if (range.end - range.start) / channels <= shard.pages.len() as u64 {
+            drop(shard);
+            return pages_of(u64::from(self.index), channels, range).filter(is_wanted).collect();
+        }
+        let is_inside = |page: &u64| *page != NO_PAGE && range.contains(page);
+        let mut pages: Vec<u64> =
+            shard.pages.iter().copied().filter(|page| is_inside(page) && is_wanted(page)).collect();
         drop(shard);
         pages.sort_unstable();
         pages

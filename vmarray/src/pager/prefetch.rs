@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use backend_api::Device;
 
 use super::Pager;
-use crate::channel::{Channel, Load, Then};
+use crate::channel::{Channel, Load, Then, pages_of};
 use crate::error::Result;
 use crate::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::page::unpark;
@@ -125,8 +125,6 @@ impl<D: Device> Pager<D> {
 
     /// The pages of a range that are homed in a channel.
     pub(super) fn of_channel(&self, index: u64, pages: &Range<u64>) -> impl Iterator<Item = u64> + use<D> {
-        let count = self.channels.len() as u64;
-        let first = pages.start + (index + count - pages.start % count) % count;
-        (first..pages.end).step_by(count as usize)
+        pages_of(index, self.channels.len() as u64, pages)
     }
 }

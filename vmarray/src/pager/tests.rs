@@ -126,3 +126,31 @@ fn a_claim_whose_write_back_fails_leaves_the_page_dirty_and_free() {
         assert_eq!(array.get(3).unwrap(), 7);
     }
 }
+
+#[test]
+fn resident_pages_are_found_by_the_range_and_by_the_frames() {
+    let devices = [host(), host(), host()].map(Arc::new);
+    let array = VirtualArray::<u32>::builder(60 * 4)
+        .devices(devices)
+        .placement(Placement::Ratios(vec![1, 1, 1]))
+        .page_len(4)
+        .frames_per_channel(5)
+        .build()
+        .unwrap();
+    for page in [0, 7, 8, 22, 31, 59, 58, 33] {
+        array.set(page * 4, 1).unwrap();
+        array.get((page + 1) % 60 * 4).unwrap();
+    }
+    let pager = array.pager();
+    for (bits, only_dirty) in [(RESIDENT, false), (DIRTY, true)] {
+        let is_wanted = |page: &u64| pager.entry(*page).state(Ordering::Acquire).any(bits);
+        for range in [0..60, 0..1, 5..9, 20..40, 59..60, 7..7, 0..0, 3..57] {
+            let mut found: Vec<u64> = Vec::new();
+            for channel in pager.channels() {
+                found.extend(channel.resident_pages(pager.table(), &range, only_dirty));
+            }
+            found.sort_unstable();
+            assert_eq!(found, range.clone().filter(is_wanted).collect::<Vec<_>>(), "{range:?}");
+        }
+    }
+}
