@@ -154,3 +154,28 @@ fn resident_pages_are_found_by_the_range_and_by_the_frames() {
         }
     }
 }
+
+/// The frame may be that of a guard, whose holder may want a page of the next wave.
+#[test]
+fn nothing_is_held_while_a_failed_wave_waits_for_frames() {
+    // Four pages a stage.
+    let page_len = 1 << 16;
+    let device = Arc::new(Faulty::new(host()));
+    let array = array(&device, 16, page_len, 1);
+    let guard = array.page(15).unwrap();
+    let waits = array.stats().total().waits;
+    device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1).reported_later());
+    let values = vec![7; 8 * page_len];
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| array.write(0, &values));
+        while array.stats().total().waits == waits {
+            thread::yield_now();
+        }
+        let is_held = |page: &u64| array.pager().entry(*page).state(Ordering::Acquire).any(EXCLUSIVE);
+        let held: Vec<u64> = (0..15).filter(is_held).collect();
+        drop(guard);
+        writer.join().unwrap().unwrap();
+        assert_eq!(held, []);
+    });
+    assert_eq!(array.to_vec(..8 * page_len).unwrap(), values);
+}
