@@ -33,7 +33,7 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
 }
 
 /// Reads and writes elements by index and keeps the page used last, exclusively. While it lives, that page can be used
-/// by nobody else.
+/// by nobody else. Pages that are only read are not written back.
 ///
 /// ```
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -51,6 +51,8 @@ pub struct CursorMut<'a, T: Element, D: Device = AnyDevice> {
     address: *mut T,
     first: usize,
     count: usize,
+    /// As `count`, once the page has been declared written to; until then none.
+    writable: usize,
     array: &'a VirtualArray<T, D>,
     page: Option<PageMut<'a, T, D>>,
 }
@@ -78,7 +80,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[must_use]
     pub fn cursor_mut(&self) -> CursorMut<'_, T, D> {
-        CursorMut { address: std::ptr::null_mut(), first: 0, count: 0, array: self, page: None }
+        CursorMut { address: std::ptr::null_mut(), first: 0, count: 0, writable: 0, array: self, page: None }
     }
 }
 
@@ -156,8 +158,13 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     /// ```
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
+        let at = index.wrapping_sub(self.first);
+        if at < self.count {
+            // SAFETY: inside of the page that `self.page` holds.
+            return Ok(unsafe { *self.address.add(at) });
+        }
         // SAFETY: the place is valid until the cursor moves.
-        self.place(index).map(|at| unsafe { *at })
+        self.move_to(index).map(|at| unsafe { *at })
     }
 
     /// Writes an element.
@@ -177,34 +184,45 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     /// ```
     #[inline]
     pub fn set(&mut self, index: usize, value: T) -> Result<()> {
-        // SAFETY: the place is valid until the cursor moves, and nobody else has the page.
-        self.place(index).map(|at| unsafe { *at = value })
-    }
-
-    #[inline]
-    fn place(&mut self, index: usize) -> Result<*mut T> {
         let at = index.wrapping_sub(self.first);
-        if at < self.count {
-            // SAFETY: inside of the page that `self.page` holds.
-            return Ok(unsafe { self.address.add(at) });
+        if at < self.writable {
+            // SAFETY: inside of the page that `self.page` holds, which nobody else has.
+            unsafe { *self.address.add(at) = value };
+            return Ok(());
         }
-        self.place_elsewhere(index)
+        self.set_first(index, value)
     }
 
+    /// Writes the first element of a page.
     #[cold]
     #[inline(never)]
-    fn place_elsewhere(&mut self, index: usize) -> Result<*mut T> {
+    fn set_first(&mut self, index: usize, value: T) -> Result<()> {
+        if index.wrapping_sub(self.first) >= self.count {
+            self.move_to(index)?;
+        }
+        if let Some(page) = &mut self.page {
+            // Declares the page written to; from now on it is written to by its address.
+            page[index - self.first] = value;
+            self.writable = self.count;
+        }
+        Ok(())
+    }
+
+    /// Takes the page of an element that is not in the one held; gives the element's place, to be read.
+    #[cold]
+    #[inline(never)]
+    fn move_to(&mut self, index: usize) -> Result<*const T> {
         self.release();
         if index >= self.array.len() {
             return Err(index_outside(index, self.array.len()));
         }
-        let mut page = self.array.page_mut(self.array.page_of(index))?;
+        let page = self.array.page_mut(self.array.page_of(index))?;
         self.first = page.range().start;
         self.count = page.len();
-        self.address = page.address_mut();
+        self.address = page.address();
         self.page = Some(page);
         // SAFETY: the page was looked up by the index.
-        Ok(unsafe { self.address.add(index - self.first) })
+        Ok(unsafe { self.address.add(index - self.first) }.cast_const())
     }
 
     /// Lets the page go that is held, if any.
@@ -219,7 +237,7 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn release(&mut self) {
-        self.count = 0;
+        (self.count, self.writable) = (0, 0);
         self.page = None;
     }
 }

@@ -217,18 +217,17 @@ impl<T: Element, D: Device> PageRef<'_, T, D> {
 }
 
 impl<T: Element, D: Device> PageMut<'_, T, D> {
-    /// As for [`PageRef`]; declares the page written to.
-    pub(crate) fn address_mut(&mut self) -> *mut T {
-        self.soil();
+    /// As for [`PageRef`]. Whoever writes there has borrowed the elements mutably once.
+    pub(crate) fn address(&self) -> *mut T {
         self.place.address
     }
 
-    /// Declares the page dirty, so that whoever flushes or searches meanwhile finds that it cannot be had.
     /// Whether it was lent for writing.
     pub(crate) fn is_written(&self) -> bool {
         self.written
     }
 
+    /// Declares the page dirty, so that whoever flushes or searches meanwhile finds that it cannot be had.
     fn soil(&mut self) {
         if !self.written {
             self.written = true;

@@ -265,3 +265,23 @@ fn write_backs_go_in_batches() {
     assert_eq!(total.write_backs, 4096);
     assert!(total.submissions * 16 <= 4096, "{total:?}");
 }
+
+#[test]
+fn what_a_cursor_only_read_is_not_written_back() {
+    let array = array();
+    array.write(0, &[1; 160]).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    let mut cursor = array.cursor_mut();
+    assert_eq!((0..160).map(|i| cursor.get(i).unwrap()).sum::<u32>(), 160);
+    assert_eq!(cursor.set(0, 5).and_then(|()| cursor.get(0)).unwrap(), 5);
+    // Read first, then written to.
+    assert_eq!((cursor.get(33).unwrap(), cursor.get(47).unwrap()), (1, 1));
+    cursor.set(35, 6).unwrap();
+    cursor.set(34, 7).unwrap();
+    assert!(cursor.get(160).is_err() && cursor.set(160, 1).is_err());
+    drop(cursor);
+    array.evict(..).unwrap();
+    assert_eq!(moved(&array).0, 2 * PAGE);
+    assert_eq!((array.get(0).unwrap(), array.to_vec(32..36).unwrap()), (5, vec![1, 1, 7, 6]));
+}
