@@ -213,6 +213,19 @@ impl<T: Element, D: Device> Iterator for Iter<'_, T, D> {
         Some(Ok(value))
     }
 
+    /// Passes over pages without fetching them.
+    fn nth(&mut self, n: usize) -> Option<Result<T>> {
+        let left = (self.end.addr() - self.next.addr()) / size_of::<T>();
+        if n < left {
+            // SAFETY: between the two bounds.
+            self.next = unsafe { self.next.add(n) };
+        } else {
+            self.next = self.end;
+            self.rest.start = self.rest.start.saturating_add(n - left).min(self.rest.end);
+        }
+        self.next()
+    }
+
     fn size_hint(&self) -> (usize, Option<usize>) {
         let left = (self.end.addr() - self.next.addr()) / size_of::<T>() + self.rest.len();
         // An error may end it early.
@@ -260,6 +273,11 @@ macro_rules! pages {
                 self.pages.next().map(|page| self.array.$take(page))
             }
 
+            /// Passes over pages without fetching them.
+            fn nth(&mut self, n: usize) -> Option<Self::Item> {
+                self.pages.nth(n).map(|page| self.array.$take(page))
+            }
+
             fn size_hint(&self) -> (usize, Option<usize>) {
                 self.pages.size_hint()
             }
@@ -268,6 +286,11 @@ macro_rules! pages {
         impl<T: Element, D: Device> DoubleEndedIterator for $Pages<'_, T, D> {
             fn next_back(&mut self) -> Option<Self::Item> {
                 self.pages.next_back().map(|page| self.array.$take(page))
+            }
+
+            /// Passes over pages without fetching them.
+            fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
+                self.pages.nth_back(n).map(|page| self.array.$take(page))
             }
         }
 

@@ -285,3 +285,33 @@ fn what_a_cursor_only_read_is_not_written_back() {
     assert_eq!(moved(&array).0, 2 * PAGE);
     assert_eq!((array.get(0).unwrap(), array.to_vec(32..36).unwrap()), (5, vec![1, 1, 7, 6]));
 }
+
+#[test]
+fn iterators_pass_over_pages_without_fetching_them() {
+    let array = array();
+    array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
+    let fetched = |run: &dyn Fn()| {
+        array.evict(..).unwrap();
+        array.reset_stats();
+        run();
+        moved(&array).1 / PAGE
+    };
+    let firsts = [0, 64, 128];
+    assert_eq!(fetched(&|| assert!(array.pages().step_by(4).map(|page| page.unwrap()[0]).eq(firsts))), 3);
+    let lasts = [9, 6, 3, 0];
+    let backwards = || array.pages_mut().rev().step_by(3).map(|page| page.unwrap().page());
+    assert_eq!(fetched(&|| assert!(backwards().eq(lasts))), 4);
+    assert_eq!(fetched(&|| assert_eq!(array.iter().nth(100).unwrap().unwrap(), 100)), 1);
+    assert_eq!(fetched(&|| assert!(array.iter().nth(160).is_none())), 0);
+    assert_eq!(fetched(&|| assert!(array.iter_range(5..).unwrap().nth(usize::MAX).is_none())), 0);
+    for (start, end, step) in [(0, 160, 1), (3, 150, 5), (15, 17, 2), (7, 160, 40), (20, 20, 3)] {
+        let expected: Vec<u32> = (start..end).step_by(step).collect();
+        let found = array.iter_range(start as usize..end as usize).unwrap().step_by(step);
+        assert_eq!(found.collect::<Result<Vec<_>, _>>().unwrap(), expected);
+        // From where some were taken one by one.
+        let mut left = array.iter_range(start as usize..end as usize).unwrap();
+        let taken: Vec<u32> = left.by_ref().take(3).map(|x| x.unwrap()).collect();
+        let rest = left.skip(step).map(|x| x.unwrap());
+        assert!(taken.into_iter().chain(rest).eq((start..end).take(3).chain((start..end).skip(3 + step))));
+    }
+}
