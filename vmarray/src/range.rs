@@ -300,10 +300,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Takes the pages of a range out of the cache, after writing back what was written. Pages that
-    /// others write to at the same time may stay.
+    /// others write to at the same time may stay. Waits until other threads have let go of their guards of them, shared
+    /// ones, too.
     ///
     /// # Errors
-    /// As [`flush`](Self::flush).
+    /// As [`flush`](Self::flush); [`WouldDeadlock`](ErrorKind::WouldDeadlock) also if the calling thread holds one of
+    /// the pages shared.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;

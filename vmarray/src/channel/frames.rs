@@ -94,7 +94,7 @@ impl<D: Device> Channel<D> {
     pub(crate) fn take_frame(&self, table: &PageTable, patience: Patience) -> Result<Option<Frame>> {
         let mut turns = 0_u32;
         // Searches that were broken off, so that others get the lock, are gone on with for two turns of a clock's hand.
-        let mut goes_on = 2 + 2 * self.frames_max / USED_PATIENCE as u32;
+        let mut goes_on = 2 + self.frames_max / (USED_PATIENCE as u32 / 2);
         loop {
             let mut shard = self.lock();
             if let Some(index) = shard.free.pop() {

@@ -108,7 +108,8 @@ impl<D: Device> Pager<D> {
                         Homeless::Busy(state) => {
                             // Whoever has the page may wait for those of the run.
                             self.zero(channel, &mut run)?;
-                            self.await_page(page, state, false)?;
+                            // An absent page is held exclusively.
+                            self.await_page(page, state, !state.any(RESIDENT))?;
                         }
                         held => {
                             run.push((page, held));
