@@ -13,7 +13,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Runs a closure on each page's part of a range, in parallel and in place: it gets the index of the first element,
     /// and the elements. Stops at the first error.
     ///
-    /// Each thread holds one page while the closure runs.
+    /// Each thread holds one page while the closure runs. A closure that waits for work of the same thread pool lets
+    /// its thread take up other pages meanwhile; one of those may be one too many, or held by a thread that waits for
+    /// this one, which is an error.
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed), and what
