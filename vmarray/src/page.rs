@@ -35,4 +35,4 @@ pub(crate) use threads::{
     write_lock_free,
 };
 #[cfg(not(loom))]
-pub(crate) use wakers::{Asleep, wake_tasks, wake_tasks_of_thread};
+pub(crate) use wakers::{Asleep, wake, wake_tasks, wake_tasks_of_thread};

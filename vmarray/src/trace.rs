@@ -25,6 +25,12 @@ pub(crate) fn read_ahead_failed(error: &crate::Error) {
     let _ = error;
 }
 
+/// The program's executor has a waker that panics.
+pub(crate) fn waker_panicked() {
+    #[cfg(feature = "tracing")]
+    tracing::error!("a waker panicked; its task may not be polled any more");
+}
+
 /// A device that was found could not be opened; others are used.
 pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_api::Error) {
     #[cfg(feature = "tracing")]

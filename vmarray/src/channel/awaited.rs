@@ -23,7 +23,7 @@ use super::frames::Frame;
 use super::{Channel, NO_PAGE};
 use crate::error::{ErrorKind, Result};
 use crate::guards;
-use crate::page::{Asleep, PageTable, unpark};
+use crate::page::{Asleep, PageTable, unpark, wake};
 
 /// How many pages may be on their way for futures, and who waits for that to become fewer.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ impl Admission {
         let called: Vec<Waker> =
             (0..called).filter_map(|_| line.waiting.pop_first()).map(|(_, waker)| waker).collect();
         drop(line);
-        called.into_iter().for_each(Waker::wake);
+        called.into_iter().for_each(wake);
     }
 
     /// Leaves the line. If it was called meanwhile, the next one is.
@@ -175,7 +175,7 @@ impl Batch {
         let (wakers, loads) = (mem::take(&mut state.wakers), state.loads);
         drop(state);
         // First those whose pages have come.
-        wakers.into_iter().flatten().for_each(Waker::wake);
+        wakers.into_iter().flatten().for_each(wake);
         self.admission.leave(loads);
     }
 }

@@ -1,7 +1,9 @@
 //! Loads of several threads in one submission, by counts: what waits while another thread submits goes together.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 
 use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use backend_api::{Device, ErrorKind};
@@ -294,4 +296,40 @@ fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
         assert!(!is_wanted);
     });
     assert_eq!(array.get(5).unwrap(), 7);
+}
+
+/// A waker that panics: neither tasks that wait beside it nor those who wake it are kept from anything.
+#[test]
+fn a_waker_that_panics_harms_nobody_else() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("expected by this test");
+        }
+    }
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let array = array(&Arc::new(host()));
+    let channel = &array.pager().channels()[0];
+    let guard = array.page_mut(3).unwrap();
+    let woken = Arc::new(Count::default());
+    std::thread::scope(|scope| {
+        let tasks = scope.spawn(|| {
+            let poll = |waker: Waker| {
+                let mut future = Box::pin(array.get_async(3 * PAGE_LEN));
+                assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                future
+            };
+            (poll(Arc::new(Panics).into()), poll(woken.clone().into()))
+        });
+        let tasks = tasks.join().unwrap();
+        drop(guard);
+        assert_eq!((woken.0.load(Ordering::SeqCst), channel.guards.load(Ordering::SeqCst)), (1, 0));
+        drop(tasks);
+    });
 }

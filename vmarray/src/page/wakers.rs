@@ -3,10 +3,13 @@
 //! A task leaves its waker under a key, the address of what it waits for, and then looks once more; whoever releases
 //! that wakes all who are there. Wakers are foreign code and run while no lock is held.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::Waker;
 
 use parking_lot::Mutex;
+
+use crate::trace;
 
 /// Tasks are spread over so many lists, by key.
 const LISTS: usize = 64;
@@ -66,6 +69,14 @@ impl Drop for Asleep {
     }
 }
 
+/// Wakes a task. If its waker panics, that keeps nobody from anything: neither other tasks, nor whoever wakes them, who
+/// may be in the midst of letting go of a page.
+pub(crate) fn wake(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        trace::waker_panicked();
+    }
+}
+
 /// Wakes all tasks that wait for a key.
 pub(crate) fn wake_tasks(key: usize) {
     if COUNT.load(Ordering::SeqCst) == 0 {
@@ -73,9 +84,7 @@ pub(crate) fn wake_tasks(key: usize) {
     }
     let woken: Vec<Sleeper> = list(key).lock().extract_if(.., |sleeper| sleeper.key == key).collect();
     COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
-    for sleeper in woken {
-        sleeper.waker.wake();
-    }
+    woken.into_iter().for_each(|sleeper| wake(sleeper.waker));
 }
 
 /// Has all tasks look again that looked last on the calling thread, since it holds one more guard now, and so may not
@@ -92,7 +101,7 @@ pub(crate) fn wake_tasks_of_thread() {
             .filter(|sleeper| sleeper.thread == thread)
             .map(|sleeper| sleeper.waker.clone())
             .collect();
-        wakers.into_iter().for_each(Waker::wake);
+        wakers.into_iter().for_each(wake);
     }
 }
 
