@@ -40,6 +40,11 @@ impl Entry {
         Some(Self { path, key })
     }
 
+    /// A number that stands for the place.
+    pub fn number(&self) -> u64 {
+        hash(&[self.path.as_os_str().as_encoded_bytes()])
+    }
+
     /// The binary, if there is one that fits and is whole.
     pub fn load(&self) -> Option<Vec<u8>> {
         let file = fs::read(&self.path).ok()?;

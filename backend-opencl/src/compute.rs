@@ -359,7 +359,7 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiec
             Argument::Buffer(&counts.memory),
             Argument::U32(before),
         ];
-        let groups = (chunks_of(segment) as usize).min(core.kernels.groups);
+        let groups = core.kernels.groups_up_to(chunks_of(segment).into());
         // SAFETY: the segment's chunks have their places in `counts`, its number in `state`.
         unsafe { work.launch(submission, "compute_count", groups, segment, &more)? };
         before += chunks_of(segment);
@@ -388,7 +388,7 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiec
                 Argument::Buffer(&list.memory),
                 Argument::U64(2),
             ];
-            let groups = (chunks_of(segment) as usize).min(core.kernels.groups);
+            let groups = core.kernels.groups_up_to(chunks_of(segment).into());
             // SAFETY: counts and offsets have a place for each chunk; at most `highest - lowest` indices are written,
             // for which there is room.
             unsafe { work.launch(submission, "compute_list", groups, segment, &more)? };

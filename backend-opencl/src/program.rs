@@ -1,5 +1,7 @@
 //! The kernels: building them, keeping them, and one set of kernel objects for each queue.
 
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use backend_api::{ErrorKind, Result};
 use opencl3::types::cl_device_id;
 
@@ -30,6 +32,8 @@ pub(crate) struct Kernels {
     pub group: usize,
     /// Groups that fill the device.
     pub groups: usize,
+    /// Whether each launch has so many groups, however little there is to do.
+    steady: bool,
     /// Whether the kernels came from disk.
     pub cached: bool,
 }
@@ -71,14 +75,18 @@ impl Kernels {
                 Ok(program)
             });
             match loaded {
-                Ok(program) => return Ok(Self { program, group, groups, cached: true }),
+                Ok(program) => return Ok(Self { program, group, groups, steady: cpu, cached: true }),
                 Err(status) => {
                     tracing::debug!(status, "a driver refused kernels that it built itself");
                     entry.forget();
                 }
             }
         }
-        let program = build(context, found.handles.device, &SOURCES, &options, "open")?;
+        let built_with = match &entry {
+            Some(entry) if cpu => options_of_its_own(&options, entry),
+            _ => options,
+        };
+        let program = build(context, found.handles.device, &SOURCES, &built_with, "open")?;
         if let Some(entry) = &entry {
             match program.binary() {
                 Ok(binary) if !binary.is_empty() => entry.store(&binary),
@@ -86,7 +94,7 @@ impl Kernels {
                 Err(status) => tracing::debug!(status, "a driver does not give built kernels away"),
             }
         }
-        Ok(Self { program, group, groups, cached: false })
+        Ok(Self { program, group, groups, steady: cpu, cached: false })
     }
 
     /// Builds kernels for a program, whose text comes before theirs.
@@ -107,13 +115,34 @@ impl Kernels {
 
     /// How many groups to launch for `items` items.
     pub fn groups_for(&self, items: u64) -> usize {
-        let enough = items.div_ceil(self.group as u64);
-        enough.clamp(1, self.groups as u64) as usize
+        self.groups_up_to(items.div_ceil(self.group as u64))
+    }
+
+    /// How many groups to launch where `enough` could be given something to do. Kernels of more than one group work
+    /// with any number.
+    ///
+    /// On a processor always the same: PoCL up to 5.0 loads a kernel's code for a width of the whole launch, but
+    /// gives it back by name and size of the groups alone. Launches of different widths in flight at once make it lose
+    /// count, and it ends the process (`pocl_release_dlhandle_cache`) or unloads code that still runs.
+    pub fn groups_up_to(&self, enough: u64) -> usize {
+        if self.steady { self.groups } else { enough.clamp(1, self.groups as u64) as usize }
     }
 }
 
 fn options(group: usize) -> String {
     format!("-cl-std=CL1.2 -D GROUP={group}")
+}
+
+/// Options that no other program of this process was built with, to the same effect.
+///
+/// To give a built program away, PoCL up to 5.0 loads all of its kernels, and from then on takes them for those that
+/// run, of whatever program with the same text and options: see [`Kernels::groups_up_to`]. So one that is to be
+/// kept on disk is given away before any of its kernels runs, and is like no other, nor like one that is kept
+/// elsewhere.
+fn options_of_its_own(options: &str, entry: &Entry) -> String {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    format!("{options} -D KEPT_{:x}_{number}", entry.number())
 }
 
 /// A quotient of `f32` need not be rounded correctly; that of `f64`, rounded once more, is the same as if it were.
@@ -172,6 +201,23 @@ impl KernelSet {
 mod tests {
     use super::*;
     use crate::sys::sys;
+
+    #[test]
+    fn processors_get_launches_of_one_width_and_programs_that_differ() {
+        let folder = std::env::temp_dir().join(format!("vmarray-width-{}", std::process::id()));
+        let entry = Entry::new(&KernelCache::Folder(folder), "key".into()).unwrap();
+        let other = Entry::new(&KernelCache::Folder("elsewhere".into()), "key".into()).unwrap();
+        let all = [&entry, &entry, &other].map(|entry| options_of_its_own("-D GROUP=64", entry));
+        assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
+        for found in crate::devices() {
+            let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
+            let kernels = Kernels::new(&context, &found, &KernelCache::Off).unwrap();
+            let widths = [1, 1000, u64::MAX].map(|items| kernels.groups_for(items));
+            let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
+            assert_eq!(widths, [if cpu { kernels.groups } else { 1 }, widths[1], kernels.groups]);
+            assert!(!cpu || widths[1] == kernels.groups, "{widths:?}");
+        }
+    }
 
     #[test]
     fn the_compilers_words_are_in_the_error() {

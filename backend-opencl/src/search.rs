@@ -207,7 +207,7 @@ impl Plan<'_> {
                 Argument::Buffer(list),
                 Argument::U64(list_start),
             ]);
-            let groups = (segment.chunks as usize).min(submission.core.kernels.groups);
+            let groups = submission.core.kernels.groups_up_to(segment.chunks.into());
             // SAFETY: the segment lies in its buffer; counts and offsets have a place for each of its chunks; at most
             // `highest - lowest` indices are written, for which the caller made room.
             unsafe { submission.launch(kernel, groups, &arguments)? };
@@ -323,7 +323,7 @@ pub(crate) fn search(
             Argument::Buffer(&counts.memory),
             Argument::U32(segment.chunks_before),
         ]);
-        let groups = (segment.chunks as usize).min(kernels.groups);
+        let groups = kernels.groups_up_to(segment.chunks.into());
         // SAFETY: the segment lies in its buffer, its chunks in `counts`, its number in `state`.
         unsafe { submission.launch(access.count_kernel(), groups, &arguments)? };
     }

@@ -256,7 +256,7 @@ impl<'a> Run<'a> {
         let group = submission.core.kernels.group as u64;
         // Eight words an item, so that a long copy does not hang on one group.
         let split = (longest / (group * width * 8)).clamp(1, 64);
-        let groups = (self.copies.len() as u64 * split).min(submission.core.kernels.groups as u64);
+        let groups = submission.core.kernels.groups_up_to(self.copies.len() as u64 * split);
 
         let copies = submission.scratch(Scratch::Copies, description.len() as u64)?;
         submission.upload(description, &copies.memory)?;
@@ -284,7 +284,7 @@ impl<'a> Run<'a> {
             unsafe { submission.write(address, &scratch.memory, 0, self.bytes, false)? };
         }
         // SAFETY: the ranges were checked, the kernel has all pieces, and scratch memory has room for all copies.
-        unsafe { submission.launch(kernel, groups as usize, &arguments)? };
+        unsafe { submission.launch(kernel, groups, &arguments)? };
         if let (Some(scratch), false) = (&scratch, self.to_device) {
             debug_assert!(self.packed, "only a packed run goes through scratch memory");
             // SAFETY: as for writing.

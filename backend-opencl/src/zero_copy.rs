@@ -80,8 +80,9 @@ unsafe fn same_memory(
                 Argument::U32(*to_device),
             ]);
             let kernel = set.prepare(kernels, "copy_16", &arguments)?;
+            let groups = kernels.groups_up_to(PAGES as u64);
             // SAFETY: both halves of `memory`, and `there`, have room for all pages.
-            let launched = unsafe { queue.launch(kernel, PAGES, kernels.group, Order::default()) };
+            let launched = unsafe { queue.launch(kernel, groups, kernels.group, Order::default()) };
             let finished = queue.finish();
             launched.and(finished)?;
         }
