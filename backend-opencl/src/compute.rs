@@ -26,6 +26,9 @@ const CHUNK_EARLY: u64 = 16 << 10;
 const CHUNK: u64 = 64 << 10;
 /// Groups that count for a histogram: each has all bins for itself.
 const HISTOGRAM_GROUPS: usize = 256;
+/// Log2 of how many elements a group looks at in one launch at most: its counts of bins have 32 bits, and sums of so
+/// many halves of numbers leave the sign of 64 bits alone.
+const GROUP_ELEMENTS_LOG2: u32 = 31;
 /// So many programs are kept built.
 const PROGRAMS_MAX: usize = 256;
 /// Elements that lie across two pieces are copied together, at multiples of this.
@@ -72,8 +75,9 @@ struct Segment {
     places: Vec<(Option<usize>, u64)>,
 }
 
-/// Cuts elements into segments. Of each source: where element 0 begins, its stride, and log2 of its pieces' length.
-fn segments(sources: &[(u64, u64, u32)], count: u64) -> Vec<Segment> {
+/// Cuts elements into segments of at most so many. Of each source: where element 0 begins, its stride, and log2 of its
+/// pieces' length.
+fn segments(sources: &[(u64, u64, u32)], count: u64, most: u64) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut before = 0;
     while before < count {
@@ -82,7 +86,7 @@ fn segments(sources: &[(u64, u64, u32)], count: u64) -> Vec<Segment> {
             let end = ((at >> shift) + 1) << shift;
             (end - at) / stride
         });
-        let here = whole.min().unwrap_or(0).min(count - before);
+        let here = whole.min().unwrap_or(0).min(count - before).min(most);
         let mut room = 0;
         let places = sources.iter().map(|&(start, stride, shift)| {
             let at = start + before * stride;
@@ -204,7 +208,8 @@ pub(crate) fn compute(
         .zip(buffers)
         .map(|(source, buffer)| (source.start.offset, source.stride, buffer.shift))
         .collect();
-    let mut segments = segments(&places, request.count());
+    let most = (core.kernels.groups.min(HISTOGRAM_GROUPS) as u64) << GROUP_ELEMENTS_LOG2;
+    let mut segments = segments(&places, request.count(), most);
     // Elements that are named twice are put together once, so that what is written under one name is not undone under
     // the other.
     for later in 1..request.sources.len() {
@@ -441,10 +446,11 @@ mod tests {
             &[(3, 13, 12), (1, 1, 12), (4000, 7, 11)],
             &[(0, 5000, 12)],
         ];
-        for sources in cases {
+        for (sources, most) in cases.into_iter().flat_map(|sources| [(sources, 7), (sources, u64::MAX)]) {
             let mut next = 0;
-            for segment in segments(sources, 1000) {
+            for segment in segments(sources, 1000, most) {
                 assert_eq!(segment.before, next);
+                assert!((1..=most).contains(&segment.count));
                 next += segment.count;
                 for (&(start, stride, shift), (piece, offset)) in sources.iter().zip(&segment.places) {
                     let begin = start + segment.before * stride;
