@@ -304,14 +304,14 @@ fn cast(from: Type, to: Type, a: &str) -> String {
     }
 }
 
-/// As [`Type::key`].
+/// As [`Type::key`]; by the bits of floats alone, since some devices take subnormal operands for zeroes.
 fn key_function(of: Type) -> String {
     let body = match of {
         Type::F32 => {
-            "uint bits = as_uint(value + 0.0f); return bits >> 31 ? (uint)~bits : bits | 0x80000000u;".into()
+            "uint bits = as_uint(value); bits = bits << 1 ? bits : 0u; return bits >> 31 ? (uint)~bits : bits | 0x80000000u;".into()
         }
         Type::F64 => {
-            "ulong bits = as_ulong(value + 0.0); return bits >> 63 ? ~bits : bits | 0x8000000000000000ul;"
+            "ulong bits = as_ulong(value); bits = bits << 1 ? bits : 0ul; return bits >> 63 ? ~bits : bits | 0x8000000000000000ul;"
                 .into()
         }
         of if of.is_signed() => {
