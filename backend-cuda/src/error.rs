@@ -47,7 +47,7 @@ impl Code {
             (Self::OUT_OF_MEMORY, _) => ErrorKind::OutOfMemory,
             (Self::NOT_SUPPORTED | Self::NOT_PERMITTED, _) => ErrorKind::Unsupported,
             (_, "submit") => ErrorKind::CopyFailed,
-            (_, "fill" | "search" | "gather" | "scatter") => ErrorKind::KernelFailed,
+            (_, "fill" | "search" | "gather" | "scatter" | "compute") => ErrorKind::KernelFailed,
             _ => ErrorKind::Driver,
         }
     }
@@ -91,7 +91,9 @@ mod tests {
     fn kinds_are_told_apart() {
         assert_eq!(Code::OUT_OF_MEMORY.kind("allocate"), ErrorKind::OutOfMemory);
         assert_eq!(Code::INVALID_VALUE.kind("submit"), ErrorKind::CopyFailed);
-        assert_eq!(Code::INVALID_VALUE.kind("gather"), ErrorKind::KernelFailed);
+        for kernel in ["fill", "search", "gather", "scatter", "compute"] {
+            assert_eq!(Code::INVALID_VALUE.kind(kernel), ErrorKind::KernelFailed);
+        }
         assert_eq!(Code::INVALID_VALUE.kind("create_queue"), ErrorKind::Driver);
         assert_eq!(Code::NOT_SUPPORTED.kind("import_host"), ErrorKind::Unsupported);
         for code in [Code::ILLEGAL_ADDRESS, Code::LAUNCH_FAILED, Code::UNKNOWN, Code::DEVICE_UNAVAILABLE] {
