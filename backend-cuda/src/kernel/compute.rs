@@ -77,17 +77,15 @@ impl Programs {
             .collect::<Outcome<Vec<_>>>()?;
         let blocks = functions.first().map_or(1, |function| code.occupancy(*function));
         let made = Arc::new(Computing { functions, blocks, _code: code });
-        let mut known = self.0.lock();
-        known.clock += 1;
-        let clock = known.clock;
-        known.programs.insert(shape, (clock, Arc::clone(&made)));
-        let forgotten = known.forget_one();
-        drop(known);
+        let (made, forgotten) = self.0.lock().add(shape, made);
         if let Some(forgotten) = forgotten {
             // Its kernels may still run.
             // SAFETY: the context is current.
-            check(unsafe { (context.driver.table.context_synchronize)() })?;
-            drop(forgotten);
+            if let Err(code) = check(unsafe { (context.driver.table.context_synchronize)() }) {
+                // Better left loaded than unloaded while they do.
+                std::mem::forget(forgotten);
+                return Err(code);
+            }
         }
         Ok(made)
     }
@@ -103,6 +101,16 @@ impl Programs {
 }
 
 impl Known {
+    /// Adds a program. Gives the one to be used and the one to be unloaded, if any.
+    fn add(&mut self, shape: Shape, made: Arc<Computing>) -> (Arc<Computing>, Option<Arc<Computing>>) {
+        self.clock += 1;
+        // If another thread was faster, its kernels stay: they may run already, and these do not.
+        let (used, kept) = self.programs.entry(shape).or_insert((0, made));
+        *used = self.clock;
+        let kept = Arc::clone(kept);
+        (kept, self.forget_one())
+    }
+
     /// Takes out the program that nobody has asked for for longest, if there are too many. Those that are being
     /// launched stay.
     fn forget_one(&mut self) -> Option<Arc<Computing>> {
