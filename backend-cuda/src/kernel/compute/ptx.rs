@@ -17,6 +17,8 @@ const EACH: u64 = 8;
 const LITERALS: u64 = 64;
 const FIRST: u64 = 320;
 const CHANNEL: u64 = 328;
+/// The most that is added to an address within an instruction: 31 bits, less the pieces of a field.
+const OFFSET_MAX: u64 = i32::MAX as u64 - 8;
 pub(super) const SPACE_BYTES: usize = 344;
 
 /// The text of a kernel file with all comments replaced, and without all kernels but these.
@@ -263,14 +265,31 @@ impl<'a> Code<'a> {
         }
     }
 
+    /// Where a field of element `k` lies: a register, and what is to be added to it in the instruction that reads or
+    /// writes there, which has room for 31 bits.
+    fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
+        let first = format!("a{source}");
+        // Of no elements the stride may be any number; nothing is read then.
+        let distance = (k * self.step).wrapping_mul(self.shape.layouts[source].stride);
+        match distance.checked_add(u64::from(offset)) {
+            Some(near) if near <= OFFSET_MAX => (first, near),
+            _ => {
+                let far = self.temporary("b64");
+                let distance = distance.wrapping_add(u64::from(offset));
+                emit!(self, "add.u64 {far}, {first}, 0x{distance:X}");
+                (far, 0)
+            }
+        }
+    }
+
     fn load(&mut self, name: &str, source: usize, offset: u32, of: Type, k: u64) {
         let layout = self.shape.layouts[source];
-        let from = k * self.step * layout.stride + u64::from(offset);
+        let (at, from) = self.place(source, offset, k);
         let way = if layout.read_only { "ld.global.nc" } else { "ld.global" };
         let width = u64::from(of.bytes());
         let unit = width.min(1 << (layout.align | u64::from(offset)).trailing_zeros());
         if unit == width {
-            emit!(self, "@valid{k} {way}.{} {name}, [a{source}+{from}]", memory_suffix(of));
+            emit!(self, "@valid{k} {way}.{} {name}, [{at}+{from}]", memory_suffix(of));
             return;
         }
         // Piece by piece, the low ones first.
@@ -279,7 +298,7 @@ impl<'a> Code<'a> {
         emit!(self, "mov.{kind} {whole}, 0");
         for piece in 0..width / unit {
             let part = self.temporary(kind);
-            emit!(self, "@valid{k} {way}.u{} {part}, [a{source}+{}]", 8 * unit, from + piece * unit);
+            emit!(self, "@valid{k} {way}.u{} {part}, [{at}+{}]", 8 * unit, from + piece * unit);
             emit!(self, "shl.{kind} {part}, {part}, {}", 8 * unit * piece);
             emit!(self, "or.{kind} {whole}, {whole}, {part}");
         }
@@ -293,20 +312,20 @@ impl<'a> Code<'a> {
     fn store(&mut self, value: Value, source: u8, offset: u32, kept: &str, k: u64) {
         let of = self.shape.of(value);
         let layout = self.shape.layouts[usize::from(source)];
-        let to = k * self.step * layout.stride + u64::from(offset);
+        let (at, to) = self.place(usize::from(source), offset, k);
         let name = self.name(value, k);
         let width = u64::from(of.bytes());
         let unit = width.min(1 << (layout.align | u64::from(offset)).trailing_zeros());
         if unit == width {
             let suffix = memory_suffix(of).replace('s', "u");
-            emit!(self, "@{kept} st.global.{suffix} [a{source}+{to}], {name}");
+            emit!(self, "@{kept} st.global.{suffix} [{at}+{to}], {name}");
             return;
         }
         let kind = if is_wide(of) { "b64" } else { "b32" };
         let whole = self.temporary(kind);
         emit!(self, "mov.{kind} {whole}, {name}");
         for piece in 0..width / unit {
-            emit!(self, "@{kept} st.global.u{} [a{source}+{}], {whole}", 8 * unit, to + piece * unit);
+            emit!(self, "@{kept} st.global.u{} [{at}+{}], {whole}", 8 * unit, to + piece * unit);
             emit!(self, "shr.u{} {whole}, {whole}, {}", &kind[1..], 8 * unit);
         }
     }

@@ -136,6 +136,29 @@ fn fields_are_read_in_pieces_that_are_aligned() {
 }
 
 #[test]
+fn fields_far_away_are_not_reached_within_an_instruction() {
+    let program = Program::new(vec![
+        Instruction::Field { source: 0, offset: 3, of: Type::U32 },
+        Instruction::Field { source: 1, offset: u32::MAX - 1, of: Type::U64 },
+        Instruction::Cast { of: Value(1), to: Type::U32 },
+        Instruction::Binary { op: Binary::Add, left: Value(0), right: Value(2) },
+    ])
+    .unwrap();
+    let stores = [Store { value: Value(3), source: 0, offset: 3 }];
+    let action = Action::Store { stores: &stores, filter: None };
+    // The last one is possible with no elements.
+    for strides in [[1 << 20, 5 << 30], [2 << 20, 1 << 40], [u64::MAX; 2]] {
+        let text = text_of(&program, action, strides, [0, 0], 64);
+        let offsets = text.split("[a").skip(1).filter_map(|rest| rest.split(']').next()?.split('+').nth(1));
+        let offsets: Vec<u64> = offsets.map(|offset| offset.parse().unwrap()).collect();
+        assert!(
+            !offsets.is_empty() && offsets.iter().all(|offset| *offset <= i32::MAX as u64),
+            "{offsets:?}"
+        );
+    }
+}
+
+#[test]
 fn of_two_translations_of_one_program_the_first_is_kept() {
     let device = crate::fake::device(&crate::Options::new());
     let context = &device.shared.context;
