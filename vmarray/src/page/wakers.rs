@@ -24,7 +24,7 @@ struct Sleeper {
 }
 
 static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) }; LISTS];
-/// How many there are in all lists. Looked at by those who release, so that they need no lock as a rule.
+/// As many as there are in all lists, or more. Looked at by those who release, so that they need no lock as a rule.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// A task's place in a list; left when it is dropped.
@@ -50,8 +50,11 @@ impl Asleep {
     pub(crate) fn at(key: usize, waker: &Waker) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
-        list(key).lock().push(Sleeper { key, number, thread: this_thread(), waker: waker.clone() });
+        let sleeper = Sleeper { key, number, thread: this_thread(), waker: waker.clone() };
+        // First, so that there are never fewer than are in the lists: whoever is woken between the two steps would
+        // otherwise be taken off the count in place of another one, whom nobody would look for then.
         COUNT.fetch_add(1, Ordering::SeqCst);
+        list(key).lock().push(sleeper);
         Self { key, number }
     }
 }
@@ -119,6 +122,35 @@ mod tests {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
         }
+    }
+
+    #[test]
+    fn nobody_is_overlooked_while_others_come_and_are_woken() {
+        let places = [0_u8; 2];
+        let keys = [0, 1].map(|i| std::ptr::from_ref(&places[i]).addr());
+        let (count, is_over) = (Arc::new(Count::default()), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while is_over.load(Ordering::Relaxed) == 0 {
+                    drop(Asleep::at(keys[0], Waker::noop()));
+                }
+            });
+            scope.spawn(|| {
+                while is_over.load(Ordering::Relaxed) == 0 {
+                    wake_tasks(keys[0]);
+                }
+            });
+            let waker = Waker::from(count.clone());
+            for turn in 0..100_000 {
+                let _asleep = Asleep::at(keys[1], &waker);
+                wake_tasks(keys[1]);
+                if count.0.load(Ordering::SeqCst) != turn + 1 {
+                    break;
+                }
+            }
+            is_over.store(1, Ordering::Relaxed);
+        });
+        assert_eq!(count.0.load(Ordering::SeqCst), 100_000);
     }
 
     #[test]
