@@ -236,7 +236,8 @@ impl<D: Device> Channel<D> {
     ) -> (Arc<Batch>, usize) {
         let load = Load { page, frame, then: Then::Leave, id: self.load_id() };
         let most = (BATCH_BYTES / self.page_bytes).max(1);
-        let (batch, place, full) = {
+        let entry = table.entry(page);
+        let (batch, place, full, is_waited_for) = {
             let mut awaited = self.awaited.lock();
             let mut own = if alone { Some(Awaited::new(&self.admission)) } else { None };
             let to = own.as_mut().unwrap_or(&mut awaited);
@@ -244,11 +245,11 @@ impl<D: Device> Channel<D> {
             to.batch.state.lock().loads += 1;
             let (batch, place) = (Arc::clone(&to.batch), to.batch.add(waker));
             let full = if alone || to.loads.len() >= most { to.close() } else { None };
-            (batch, place, full)
+            // Whoever is blocked by it can submit it from now on: under the lock, or it might be done before.
+            (batch, place, full, entry.mark_in_flight())
         };
-        // From now on, whoever is blocked by it can submit it.
-        if table.entry(page).mark_in_flight() {
-            unpark(table.entry(page));
+        if is_waited_for {
+            unpark(entry);
         }
         match full {
             Some((batch, loads)) => self.submit_for_tasks(table, &batch, loads),
