@@ -147,6 +147,47 @@ fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
     assert!(matches!(poll_once(&mut forgotten), Poll::Ready(Ok(1))));
 }
 
+/// Polls another future in the middle of being woken.
+struct PollsAnother(std::sync::Mutex<Option<vmarray::GetAsync<'static, u32, SimulatedDevice>>>);
+
+impl Wake for PollsAnother {
+    fn wake(self: Arc<Self>) {
+        let taken = self.0.lock().unwrap().take();
+        if let Some(mut future) = taken {
+            let is_pending = poll_once(&mut future).is_pending();
+            *self.0.lock().unwrap() = is_pending.then_some(future);
+        }
+    }
+}
+
+#[test]
+fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
+    let (to_main, from_other) = std::sync::mpsc::channel();
+    let test = std::thread::spawn(move || {
+        let (device, array) = simulated(10, 3);
+        let array: &'static VirtualArray<u32, SimulatedDevice> = Box::leak(Box::new(array));
+        let held = [array.page(0).unwrap(), array.page(1).unwrap()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut first, mut second) = (array.get_async(100), array.get_async(101));
+                assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
+                assert!(poll_once(&mut first).is_pending(), "on its way");
+                // Waits for a guard to end, and is told of all that may be one.
+                let waker = Arc::new(PollsAnother(std::sync::Mutex::new(Some(second))));
+                let (mut page, woken) = (array.page_async(9), Waker::from(waker.clone()));
+                assert!(Pin::new(&mut page).poll(&mut Context::from_waker(&woken)).is_pending());
+                device.run();
+                assert!(matches!(poll_once(&mut first), Poll::Ready(Ok(100))));
+                assert!(waker.0.lock().unwrap().is_none(), "it was polled, and ready");
+            });
+        });
+        drop(held);
+        to_main.send(()).unwrap();
+    });
+    from_other.recv_timeout(Duration::from_secs(30)).expect("it is stuck, or has failed");
+    test.join().unwrap();
+}
+
 #[test]
 fn guards_are_waited_for_and_end_the_wait() {
     let array = numbered(10, 4);

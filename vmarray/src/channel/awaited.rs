@@ -99,7 +99,7 @@ pub(crate) struct Batch {
     /// Set when the device is done with it.
     is_done: AtomicBool,
     /// Whether its pages were handed over to the cache.
-    is_finished: Mutex<bool>,
+    is_finished: AtomicBool,
     admission: Arc<Admission>,
 }
 
@@ -124,7 +124,7 @@ impl Batch {
         Arc::new(Self {
             state: Mutex::default(),
             is_done: AtomicBool::new(false),
-            is_finished: Mutex::new(false),
+            is_finished: AtomicBool::new(false),
             admission: Arc::clone(admission),
         })
     }
@@ -287,13 +287,11 @@ impl<D: Device> Channel<D> {
         batch: &Batch,
         ticket: Ticket,
     ) -> backend_api::Result<()> {
-        let mut is_finished = batch.is_finished.lock();
-        if !*is_finished {
-            // Does not wait: the device is done.
+        if !batch.is_finished.load(Ordering::Acquire) {
+            // Does not wait: the device is done. Nor does it do harm if another task does it, too.
             let _ = self.finish(table, ticket);
-            *is_finished = true;
+            batch.is_finished.store(true, Ordering::Release);
         }
-        drop(is_finished);
         self.device.poll(ticket).map(drop)
     }
 
