@@ -2,7 +2,7 @@
 //!
 //! A channel owns frames and slots and moves bytes between them. It never holds its lock while it copies, waits, or
 //! runs code of others; whatever is under way is on record as a [`Fetch`] or a [`WriteBack`], which *any* thread can
-//! wait for and finish. So there are no threads of our own: whoever needs a page or a frame drives the channel on.
+//! wait for and finish. So no threads of our own do any work: whoever needs a page or a frame drives the channel on.
 //!
 //! | file | subject |
 //! |---|---|
@@ -11,6 +11,7 @@
 //! | `transfers` | what is under way, waiting for it, finishing it |
 //! | `waiting` | how threads wait for each other |
 //! | `awaited` | loads of futures in one submission |
+//! | `reminder` | second looks at what may have gone wrong |
 //! | `combine` | loads of many threads in one submission |
 //! | `write_back` | dirty pages on their way home |
 //! | `ahead` | how many pages were fetched ahead and not used yet |
@@ -30,6 +31,7 @@ mod guards;
 mod home_order;
 mod lists;
 mod pieces;
+mod reminder;
 mod staging;
 #[cfg(test)]
 mod tests;

@@ -24,13 +24,14 @@ enum Wait {
     Asleep(#[expect(dead_code, reason = "held for its drop")] Asleep),
 }
 
-/// Whether the task may have a page loaded.
+/// Whether the task may have a page loaded. The number is its place in the line, which it keeps until it has its page.
 #[derive(Clone, Copy, Debug)]
 enum Admitted {
     No,
-    /// It is in the line, under this number.
+    /// It is in the line, or was called, or is woken by something else and may try then.
     Waits(u64),
-    Yes,
+    /// For the length of a poll: others wait for the place.
+    Yes(u64),
 }
 
 /// What a page is wanted for.
@@ -86,6 +87,19 @@ impl<'a, D: Device> Approach<'a, D> {
     pub(super) fn poll<R>(
         &mut self,
         context: &mut Context<'_>,
+        attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
+    ) -> Poll<Result<R>> {
+        let polled = self.poll_turns(context, attempt);
+        match polled {
+            Poll::Ready(_) => self.stop(),
+            Poll::Pending => self.step_out(),
+        }
+        polled
+    }
+
+    fn poll_turns<R>(
+        &mut self,
+        context: &mut Context<'_>,
         mut attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
     ) -> Poll<Result<R>> {
         for _ in 0..TURNS {
@@ -98,13 +112,10 @@ impl<'a, D: Device> Approach<'a, D> {
             }
             self.wait = Wait::Nothing;
             let refusal = match attempt(self, context) {
-                Ok(result) => {
-                    self.stop();
-                    return Poll::Ready(Ok(result));
-                }
+                Ok(result) => return Poll::Ready(Ok(result)),
                 Err(Refused::Page(refusal)) => refusal,
                 Err(Refused::Wait(FrameWait::No)) => continue,
-                Err(Refused::Wait(FrameWait::Woken)) => return Poll::Pending,
+                Err(Refused::Wait(FrameWait::Woken | FrameWait::Transfer)) => return Poll::Pending,
                 Err(Refused::Wait(FrameWait::Asleep(asleep))) => {
                     self.wait = Wait::Asleep(asleep);
                     return Poll::Pending;
@@ -113,7 +124,11 @@ impl<'a, D: Device> Approach<'a, D> {
             };
             let step = match refusal {
                 // Absent, and nobody but readers of its home slot there.
-                Refusal::Busy(state) if state.any(RESIDENT | EXCLUSIVE) => self.poll_busy(state, context),
+                Refusal::Busy(state) if state.any(RESIDENT | EXCLUSIVE) => {
+                    // Somebody else has loaded it, or does.
+                    self.leave_line();
+                    self.poll_busy(state, context)
+                }
                 _ => self.start_load(context),
             };
             match step {
@@ -166,16 +181,20 @@ impl<'a, D: Device> Approach<'a, D> {
         let table = self.pager.table();
         let channel = self.pager.channel(self.page);
         let entry = table.entry(self.page);
-        if let Admitted::No | Admitted::Waits(_) = self.admitted {
-            let known = if let Admitted::Waits(number) = self.admitted { Some(number) } else { None };
-            match channel.admission().enter(known, context.waker()) {
-                None => self.admitted = Admitted::Yes,
-                Some(number) => {
-                    self.admitted = Admitted::Waits(number);
+        let number = match self.admitted {
+            Admitted::Yes(number) => number,
+            Admitted::No | Admitted::Waits(_) => {
+                let known = if let Admitted::Waits(number) = self.admitted { Some(number) } else { None };
+                let (number, is_in) = channel.admission().enter(known, context.waker());
+                self.admitted = if is_in { Admitted::Yes(number) } else { Admitted::Waits(number) };
+                if !is_in {
+                    // Those whose loads it waits for may never be polled again.
+                    channel.submit_awaited(table);
                     return Poll::Pending;
                 }
+                number
             }
-        }
+        };
         let frame = match channel.take_frame(table, Patience::Try) {
             Ok(Some(frame)) => frame,
             Err(error) => return Poll::Ready(Err(error)),
@@ -184,6 +203,10 @@ impl<'a, D: Device> Approach<'a, D> {
                     Err(error) => Poll::Ready(Err(error)),
                     Ok(FrameWait::No) => Poll::Ready(Ok(())),
                     Ok(FrameWait::Woken) => Poll::Pending,
+                    Ok(FrameWait::Transfer) => {
+                        self.admitted = Admitted::Waits(number);
+                        Poll::Pending
+                    }
                     Ok(FrameWait::Asleep(asleep)) => {
                         self.wait = Wait::Asleep(asleep);
                         Poll::Pending
@@ -242,14 +265,28 @@ impl<'a, D: Device> Approach<'a, D> {
         }
     }
 
-    /// Gives up all that the task waits for.
-    fn stop(&mut self) {
-        let channel = self.pager.channel(self.page);
+    /// Gives up its place for now, since the task may never be polled again.
+    fn step_out(&mut self) {
+        if let Admitted::Yes(number) = self.admitted {
+            self.admitted = Admitted::Waits(number);
+            self.pager.channel(self.page).admission().step_out();
+        }
+    }
+
+    /// Gives up its place, inside or in the line.
+    fn leave_line(&mut self) {
+        let admission = self.pager.channel(self.page).admission();
         match std::mem::replace(&mut self.admitted, Admitted::No) {
             Admitted::No => {}
-            Admitted::Waits(number) => channel.admission().give_up(number),
-            Admitted::Yes => channel.admission().leave(1),
+            Admitted::Waits(number) => admission.give_up(number),
+            Admitted::Yes(_) => admission.leave(1),
         }
+    }
+
+    /// Gives up all that the task waits for.
+    fn stop(&mut self) {
+        self.leave_line();
+        let channel = self.pager.channel(self.page);
         if let Wait::Load(batch, place) = std::mem::replace(&mut self.wait, Wait::Nothing)
             && batch.leave(place)
         {

@@ -1,7 +1,7 @@
 //! Loads that futures wait for.
 //!
 //! A future must not block, and a call for each page would cost microseconds. So the loads of futures that are polled
-//! one after another are queued; the first of a batch has itself polled once more, and when its turn comes the others
+//! one after another are queued; each has itself polled once more, and when the turn of the first one comes the others
 //! have had theirs: then all are submitted in one call, or as soon as a batch is full. One waker for the whole batch is
 //! left with the device.
 //!
@@ -16,79 +16,159 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::task::{Wake, Waker};
 
 use backend_api::{Device, Progress, Ticket};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::combine::{BATCH_BYTES, Load, Then};
 use super::frames::Frame;
+use super::reminder::remind;
 use super::{Channel, NO_PAGE};
 use crate::error::{ErrorKind, Result};
 use crate::guards;
 use crate::page::{Asleep, PageTable, unpark, wake};
 
 /// How many pages may be on their way for futures, and who waits for that to become fewer.
+///
+/// Between two polls no task has a place: loads and transfers have them, which end by themselves, and call others.
+/// Whoever was called may never be polled again. So when nothing is under way any more, and not all who wait were
+/// called, there is a second look a moment later: if nobody has come in, twice as many are called, and so on.
 #[derive(Debug)]
 pub(crate) struct Admission {
+    places: usize,
     line: Mutex<Line>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Line {
     /// How many more may come in.
     free: usize,
+    /// How many of those inside are loads that wait to be submitted.
+    open: usize,
     /// By number: who came first is called first.
     waiting: BTreeMap<u64, Waker>,
     next: u64,
+    /// How many came in so far, and had when a second look was asked for.
+    entries: u64,
+    entries_before: u64,
+    /// How many were called last.
+    called: usize,
+    /// Whether there will be a second look.
+    is_reminded: bool,
+}
+
+impl Line {
+    fn is_idle(&self, places: usize) -> bool {
+        debug_assert!(self.free + self.open <= places, "more leave than came in");
+        self.free + self.open == places
+    }
 }
 
 impl Admission {
     pub(super) fn new(frames: u32) -> Arc<Self> {
-        let free = (frames as usize / 2).max(1);
-        Arc::new(Self { line: Mutex::new(Line { free, waiting: BTreeMap::new(), next: 0 }) })
+        let places = (frames as usize / 2).max(1);
+        Arc::new(Self { places, line: Mutex::new(Line { free: places, ..Line::default() }) })
     }
 
     /// Lets one in, or puts it in the line: to its old place if it was called and somebody else was faster. `known` is
-    /// its number in the line, if it was there before.
-    pub(crate) fn enter(&self, known: Option<u64>, waker: &Waker) -> Option<u64> {
+    /// its number, if it was there before. Its number, and whether it is in: then somebody has to
+    /// [leave](Self::leave) for it; else the caller has the open batch submitted.
+    pub(crate) fn enter(&self, known: Option<u64>, waker: &Waker) -> (u64, bool) {
         let mut line = self.line.lock();
-        if line.free > 0 && (line.waiting.is_empty() || known.is_some()) {
-            line.free -= 1;
-            let gone = known.and_then(|known| line.waiting.remove(&known));
-            drop(line);
-            drop(gone);
-            return None;
-        }
         let number = known.unwrap_or_else(|| {
             line.next += 1;
             line.next
         });
-        let old = line.waiting.insert(number, waker.clone());
+        let is_in = line.free > 0 && (line.waiting.is_empty() || known.is_some());
+        let old = if is_in {
+            line.free -= 1;
+            line.entries += 1;
+            line.waiting.remove(&number)
+        } else {
+            line.waiting.insert(number, waker.clone())
+        };
         drop(line);
         drop(old);
-        Some(number)
+        (number, is_in)
     }
 
-    /// Ends the stay of some, and calls as many.
-    pub(crate) fn leave(&self, count: usize) {
-        self.line.lock().free += count;
-        self.call(count);
-    }
-
-    /// Has the first ones of the line try to come in.
-    fn call(&self, count: usize) {
+    /// Ends the stay of some, and calls others.
+    pub(crate) fn leave(self: &Arc<Self>, count: usize) {
         let mut line = self.line.lock();
-        let called = count.min(line.waiting.len()).min(line.free);
+        line.free += count;
+        let count = if line.is_idle(self.places) { line.free } else { count };
+        self.call(line, count);
+    }
+
+    /// Ends the stay of one who is woken to come back, and so needs nobody in its stead.
+    pub(crate) fn step_out(self: &Arc<Self>) {
+        let mut line = self.line.lock();
+        line.free += 1;
+        self.call(line, 0);
+    }
+
+    /// One of those inside is a load now that waits to be submitted. Whether that has to be at once.
+    fn queued(&self) -> bool {
+        let mut line = self.line.lock();
+        line.open += 1;
+        !line.waiting.is_empty() && !line.is_reminded && line.is_idle(self.places)
+    }
+
+    /// So many of those are about to be submitted.
+    fn submitted(&self, loads: usize) {
+        self.line.lock().open -= loads;
+    }
+
+    /// Has the first ones of the line try to come in, and sees to a second look if that may be in vain.
+    fn call(self: &Arc<Self>, mut line: MutexGuard<'_, Line>, count: usize) {
+        if count > 0 {
+            line.called = count;
+        }
+        let called = count.min(line.waiting.len());
         let called: Vec<Waker> =
             (0..called).filter_map(|_| line.waiting.pop_first()).map(|(_, waker)| waker).collect();
+        let is_doubtful = !line.waiting.is_empty() && !line.is_reminded && line.is_idle(self.places);
+        if is_doubtful {
+            (line.is_reminded, line.entries_before) = (true, line.entries);
+        }
         drop(line);
         called.into_iter().for_each(wake);
+        if is_doubtful {
+            remind(Arc::clone(self).into());
+        }
     }
 
     /// Leaves the line. If it was called meanwhile, the next one is.
-    pub(crate) fn give_up(&self, number: u64) {
-        let gone = self.line.lock().waiting.remove(&number);
-        if gone.is_none() {
-            self.call(1);
+    pub(crate) fn give_up(self: &Arc<Self>, number: u64) {
+        let mut line = self.line.lock();
+        let gone = line.waiting.remove(&number);
+        if gone.is_none() && line.free > 0 {
+            self.call(line, 1);
         }
+    }
+}
+
+/// The second look.
+impl Wake for Admission {
+    fn wake(self: Arc<Self>) {
+        let mut line = self.line.lock();
+        line.is_reminded = false;
+        if line.is_idle(self.places) {
+            let nobody_came = line.entries == line.entries_before;
+            let more = if nobody_came { line.called.saturating_mul(2).max(1) } else { 0 };
+            self.call(line, more);
+        }
+    }
+}
+
+/// Wakes a task that waits for a frame when a transfer is done, which has its place until then.
+struct FrameNews {
+    admission: Arc<Admission>,
+    waker: Waker,
+}
+
+impl Wake for FrameNews {
+    fn wake(self: Arc<Self>) {
+        self.waker.wake_by_ref();
+        self.admission.step_out();
     }
 }
 
@@ -205,7 +285,9 @@ impl Awaited {
             return None;
         }
         let batch = mem::replace(&mut self.batch, Batch::new(&self.admission));
-        Some((batch, mem::take(&mut self.loads)))
+        let loads = mem::take(&mut self.loads);
+        self.admission.submitted(loads.len());
+        Some((batch, loads))
     }
 }
 
@@ -216,6 +298,8 @@ pub(crate) enum FrameWait {
     No,
     /// It is woken when it is worth trying.
     Woken,
+    /// The same, by a transfer that has taken over its place among those who were [admitted](Admission::enter).
+    Transfer,
     /// The same, as long as this lives.
     Asleep(Asleep),
 }
@@ -244,7 +328,8 @@ impl<D: Device> Channel<D> {
             to.loads.push(load);
             to.batch.state.lock().loads += 1;
             let (batch, place) = (Arc::clone(&to.batch), to.batch.add(waker));
-            let full = if alone || to.loads.len() >= most { to.close() } else { None };
+            let is_urgent = self.admission.queued();
+            let full = if alone || is_urgent || to.loads.len() >= most { to.close() } else { None };
             // Whoever is blocked by it can submit it from now on: under the lock, or it might be done before.
             (batch, place, full, entry.mark_in_flight())
         };
@@ -253,9 +338,9 @@ impl<D: Device> Channel<D> {
         }
         match full {
             Some((batch, loads)) => self.submit_for_tasks(table, &batch, loads),
-            // Until it is polled again, others may add to the batch.
-            None if place == 0 => waker.wake_by_ref(),
-            None => {}
+            // Until the first one is polled again, others may add to the batch. Each of them looks after it, since any
+            // may never be polled again.
+            None => waker.wake_by_ref(),
         }
         (batch, place)
     }
@@ -306,7 +391,10 @@ impl<D: Device> Channel<D> {
         {
             let awaited = self.awaited.lock();
             if awaited.loads.iter().any(|load| load.page == page) {
-                return (Some((Arc::clone(&awaited.batch), awaited.batch.add(waker))), true);
+                let joined = (Arc::clone(&awaited.batch), awaited.batch.add(waker));
+                drop(awaited);
+                waker.wake_by_ref();
+                return (Some(joined), true);
             }
         }
         let found = self.shard.lock().transfer_of(page).map(|(ticket, _)| ticket);
@@ -329,7 +417,7 @@ impl<D: Device> Channel<D> {
         self.lead_if_needed(table);
     }
 
-    /// For a task that got no frame: what can be waited for, as threads do.
+    /// For a task that was [admitted](Admission::enter) and got no frame: what can be waited for, as threads do.
     ///
     /// # Errors
     /// A failed write-back; [`TooManyGuards`](ErrorKind::TooManyGuards) if all frames are guarded, and the calling
@@ -344,8 +432,9 @@ impl<D: Device> Channel<D> {
         };
         if let Some((ticket, is_write_back)) = oldest {
             if matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
-                self.device.wake(ticket, waker.clone());
-                return Ok(FrameWait::Woken);
+                let news = FrameNews { admission: Arc::clone(&self.admission), waker: waker.clone() };
+                self.device.wake(ticket, Arc::new(news).into());
+                return Ok(FrameWait::Transfer);
             }
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {

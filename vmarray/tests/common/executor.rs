@@ -38,13 +38,20 @@ type Boxed<'a, R> = Pin<Box<dyn Future<Output = R> + 'a>>;
 pub struct Executor<'a, R> {
     tasks: Vec<Option<(Boxed<'a, R>, Arc<Task>)>>,
     results: Vec<Option<R>>,
+    forgotten: Vec<Boxed<'a, R>>,
     ready: Arc<Ready>,
     pub polls: usize,
 }
 
 impl<'a, R> Default for Executor<'a, R> {
     fn default() -> Self {
-        Self { tasks: Vec::new(), results: Vec::new(), ready: Arc::default(), polls: 0 }
+        Self {
+            tasks: Vec::new(),
+            results: Vec::new(),
+            forgotten: Vec::new(),
+            ready: Arc::default(),
+            polls: 0,
+        }
     }
 }
 
@@ -62,6 +69,11 @@ impl<'a, R> Executor<'a, R> {
     /// Ends a task, finished or not.
     pub fn drop_task(&mut self, number: usize) {
         self.tasks[number] = None;
+    }
+
+    /// Never polls a task again, but keeps it, as a task does that waits for another one of its futures.
+    pub fn forget_task(&mut self, number: usize) {
+        self.forgotten.extend(self.tasks[number].take().map(|(future, _)| future));
     }
 
     /// Polls one task that is ready; false if there is none.

@@ -1,0 +1,71 @@
+//! A second look, a moment later: for what is right as a rule, and has to be put right where it is not.
+//!
+//! The one thread of this library. It is started when it is needed first, and ends when it was not needed for a while.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::task::Waker;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+/// Long for a task that is polled as soon as it is woken, also where a processor has other things to do.
+const MOMENT: Duration = Duration::from_millis(10);
+/// How long the thread stays for nothing.
+const IDLE: Duration = Duration::from_secs(1);
+
+struct Reminders {
+    /// In the order in which they are due.
+    due: VecDeque<(Instant, Waker)>,
+    is_running: bool,
+}
+
+static REMINDERS: Mutex<Reminders> = Mutex::new(Reminders { due: VecDeque::new(), is_running: false });
+static NEWS: Condvar = Condvar::new();
+
+/// Wakes a waker in a moment; at once if the system gives no thread.
+pub(super) fn remind(waker: Waker) {
+    let mut reminders = REMINDERS.lock();
+    reminders.due.push_back((Instant::now() + MOMENT, waker));
+    if mem::replace(&mut reminders.is_running, true) {
+        drop(reminders);
+        NEWS.notify_one();
+        return;
+    }
+    drop(reminders);
+    if thread::Builder::new().name("vmarray-reminder".into()).spawn(run).is_err() {
+        let mut reminders = REMINDERS.lock();
+        reminders.is_running = false;
+        let due = mem::take(&mut reminders.due);
+        drop(reminders);
+        due.into_iter().for_each(|(_, waker)| waker.wake());
+    }
+}
+
+fn run() {
+    let mut reminders = REMINDERS.lock();
+    loop {
+        let now = Instant::now();
+        match reminders.due.front() {
+            Some(&(at, _)) if at > now => {
+                MutexGuard::unlocked(&mut reminders, || thread::sleep(at - now));
+            }
+            Some(_) => {
+                let due = reminders.due.pop_front();
+                // Foreign code runs while no lock is held, and does not end the thread.
+                MutexGuard::unlocked(&mut reminders, || {
+                    let wake = AssertUnwindSafe(|| due.into_iter().for_each(|(_, waker)| waker.wake()));
+                    drop(catch_unwind(wake));
+                });
+            }
+            None => {
+                if NEWS.wait_for(&mut reminders, IDLE).timed_out() && reminders.due.is_empty() {
+                    reminders.is_running = false;
+                    return;
+                }
+            }
+        }
+    }
+}
