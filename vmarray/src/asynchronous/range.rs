@@ -16,7 +16,7 @@ use crate::channel::{Channel, Purpose, Victim};
 use crate::element::Element;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guards;
-use crate::page::state::{AHEAD, EXCLUSIVE, IN_FLIGHT};
+use crate::page::state::{AHEAD, EXCLUSIVE, RESIDENT};
 use crate::page::{Access, Holder, Refusal, count_hit};
 use crate::range::parts;
 
@@ -191,8 +191,10 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
             let entry = pager.entry(pages.start);
             let arrived = this.approach.poll(context, |_, _| {
                 let state = entry.state(std::sync::atomic::Ordering::Acquire);
-                // Others may have the page for as long as they like: it is there then, or not to be fetched.
-                if state.has(EXCLUSIVE | IN_FLIGHT) { Err(Refusal::Busy(state).into()) } else { Ok(()) }
+                // Others may have a page that is there for as long as they like; one that is not is on its way, or will
+                // be as soon as its turn comes.
+                let is_coming = state.any(EXCLUSIVE) && !state.any(RESIDENT);
+                if is_coming { Err(Refusal::Busy(state).into()) } else { Ok(()) }
             });
             match arrived {
                 Poll::Ready(Ok(())) => pages.start += 1,
