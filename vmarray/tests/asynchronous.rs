@@ -268,6 +268,21 @@ fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
 }
 
 #[test]
+fn a_long_read_gives_others_their_turn() {
+    let array = numbered(1000, 1000);
+    array.discard(..).unwrap();
+    let mut into = vec![1; array.len()];
+    let mut read = array.read_async(0, &mut into);
+    assert!(poll_once(&mut read).is_pending());
+    block_on(read).unwrap();
+    assert!(into.iter().all(|x| *x == 0));
+    let indices = vec![5; 100_000];
+    let mut gather = array.gather_async(&indices);
+    assert!(poll_once(&mut gather).is_pending());
+    assert!(block_on(gather).unwrap().into_iter().all(|x| x == 0));
+}
+
+#[test]
 fn guards_are_waited_for_and_end_the_wait() {
     let array = numbered(10, 4);
     let guard = array.page_mut(3).unwrap();

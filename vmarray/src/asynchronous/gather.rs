@@ -19,6 +19,9 @@ use crate::memory::zeroed_vec;
 use crate::page::Refusal;
 use crate::page::state::{HOME, RESIDENT};
 
+/// How many elements one poll looks for at most, before other tasks get their turn.
+const LOOKED_FOR_AT_ONCE: usize = 1 << 16;
+
 /// A stage whose kernel was started.
 struct UnderWay<T, D: Device> {
     channel: usize,
@@ -91,7 +94,12 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
 
     /// Reads what is in RAM, and has the rest fetched. Pending while a page is busy, or enough is under way.
     fn poll_list(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let mut turns = 0..LOOKED_FOR_AT_ONCE;
         while self.next < self.indices.len() {
+            if turns.next().is_none() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let place = self.places.of(self.indices[self.next]);
             match self.poll_one(place, context) {
                 Poll::Ready(Ok(())) => self.next += 1,

@@ -22,6 +22,8 @@ use crate::range::parts;
 
 /// How far ahead pages are fetched, in pages a channel; at most a quarter of the frames.
 const LOOKAHEAD: usize = 8;
+/// How many pages one poll reads at most, before other tasks get their turn.
+const READ_AT_ONCE: usize = 64;
 /// How many pages one write-back carries.
 const FLUSH_BATCH: usize = 256;
 
@@ -95,7 +97,12 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
             Err(error) => return Poll::Ready(Err(error.clone())),
         };
         let (array, pager) = (this.array, this.array.pager());
+        let mut turns = 0..READ_AT_ONCE;
         while this.done < range.len() {
+            if turns.next().is_none() {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let rest = range.start + this.done..range.end;
             let Some(part) = parts(rest.clone(), array.page_len()).next() else { break };
             let page = part.page as u64;
