@@ -10,12 +10,27 @@ mod guard;
 mod range;
 
 use std::ops::RangeBounds;
+use std::task::Waker;
 
-use backend_api::Device;
+use backend_api::{Device, Ticket};
 
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
+
+/// What a future is to be woken for by a device, so that it does not ask for that again whenever it is polled in vain.
+#[derive(Debug, Default)]
+pub(crate) struct Asked(Option<(Ticket, Waker)>);
+
+impl Asked {
+    /// Has `waker` woken once a ticket is done, which is pending.
+    pub(crate) fn wake<D: Device>(&mut self, device: &D, ticket: Ticket, waker: &Waker) {
+        if !self.0.as_ref().is_some_and(|(known, by)| *known == ticket && by.will_wake(waker)) {
+            self.0 = Some((ticket, waker.clone()));
+            device.wake(ticket, waker.clone());
+        }
+    }
+}
 
 pub use element::{GetAsync, SetAsync};
 pub use gather::GatherAsync;

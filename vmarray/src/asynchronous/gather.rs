@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use backend_api::{Device, Progress, Ticket};
 
+use super::Asked;
 use super::approach::{Approach, Refused, Want};
 use crate::any::AnyDevice;
 use crate::array::VirtualArray;
@@ -63,6 +64,7 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     /// What was fetched while a page had no sound home: to be got through the cache.
     doubtful: Vec<usize>,
     step: Step,
+    asked: Asked,
     approach: Approach<'a, D>,
 }
 
@@ -81,6 +83,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             under_way: VecDeque::new(),
             doubtful: Vec::new(),
             step: Step::First,
+            asked: Asked::default(),
             approach: Approach::new(array.pager(), 0, Want::Share),
         }
     }
@@ -196,7 +199,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         let pager = self.array.pager();
         let of = &pager.channels()[work.channel];
         if let Progress::Pending = of.device().poll(work.ticket).map_err(Error::from)? {
-            of.device().wake(work.ticket, context.waker().clone());
+            self.asked.wake(&**of.device(), work.ticket, context.waker());
             return Poll::Pending;
         }
         let Some(UnderWay { stage, failures, .. }) = self.under_way.pop_front() else {

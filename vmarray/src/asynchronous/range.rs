@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 
 use backend_api::{Device, Progress, Ticket, racy};
 
+use super::Asked;
 use super::approach::{Approach, Refused, Want};
 use crate::any::AnyDevice;
 use crate::array::VirtualArray;
@@ -241,13 +242,15 @@ pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
     /// Write-backs that were started, by channel.
     tickets: Vec<(usize, Ticket)>,
     first_error: Option<Error>,
+    asked: Asked,
     approach: Approach<'a, D>,
 }
 
 impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
     pub(super) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
         let approach = Approach::new(array.pager(), 0, Want::Share);
-        Self { array, range, pages: None, tickets: Vec::new(), first_error: None, approach }
+        let (tickets, asked) = (Vec::new(), Asked::default());
+        Self { array, range, pages: None, tickets, first_error: None, asked, approach }
     }
 
     fn keep(&mut self, result: Result<()>) {
@@ -336,7 +339,7 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
         while let Some(&(number, ticket)) = this.tickets.last() {
             let channel = &pager.channels()[number];
             if matches!(channel.device().poll(ticket), Ok(Progress::Pending)) {
-                channel.device().wake(ticket, context.waker().clone());
+                this.asked.wake(&**channel.device(), ticket, context.waker());
                 return Poll::Pending;
             }
             this.tickets.pop();

@@ -11,6 +11,7 @@ use backend_api::{Device, HostBuffer, Progress, Ticket};
 use super::channel::PageBlocks;
 use super::core::Core;
 use crate::any::AnyDevice;
+use crate::asynchronous::Asked;
 use crate::element::Element;
 use crate::error::{Error, Result};
 
@@ -20,7 +21,8 @@ const PAGES: usize = 16;
 /// What [`Source::synchronize_async`](crate::Source::synchronize_async) returns; see there.
 ///
 /// Nothing is held between two polls: pages that change while they are copied are copied once more. It can be dropped
-/// at any time: what has arrived by then is home, the rest is still on the devices.
+/// at any time, which blocks until copies under way are done: what was taken in by then is home, the rest is still
+/// newer on the devices.
 ///
 /// ```
 /// use std::pin::pin;
@@ -51,6 +53,7 @@ struct Copy<D: Device> {
     buffer: HostBuffer<D>,
     page: PageBlocks,
     version: u32,
+    asked: Asked,
 }
 
 impl<T: Element, D: Device> Core<T, D> {
@@ -78,7 +81,7 @@ impl<T: Element, D: Device> Synchronize<'_, T, D> {
         let page = PageBlocks { page, slot, blocks };
         // The slot may change hands before the copy is done; the version tells.
         let (buffer, ticket) = core.channel(page.page).start_to_read(page)?;
-        self.under_way.push(Copy { ticket, buffer, page, version });
+        self.under_way.push(Copy { ticket, buffer, page, version, asked: Asked::default() });
         Ok(())
     }
 
@@ -138,9 +141,9 @@ impl<T: Element, D: Device> Future for Synchronize<'_, T, D> {
             }
             if !landed {
                 // Any one that is done is a reason to go on.
-                for copy in &this.under_way {
+                for copy in &mut this.under_way {
                     let channel = this.core.channel(copy.page.page);
-                    channel.device().wake(copy.ticket, context.waker().clone());
+                    copy.asked.wake(&**channel.device(), copy.ticket, context.waker());
                 }
                 return Poll::Pending;
             }
