@@ -267,6 +267,32 @@ fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
     test.join().unwrap();
 }
 
+/// Panics whenever it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("expected by this test");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_nobody_waiting() {
+    // One load at a time: of the first page, for two of three; then of another one.
+    let (device, array) = simulated(10, 2);
+    let panics = Waker::from(Arc::new(Panics));
+    let mut first = array.get_async(100);
+    assert!(Pin::new(&mut first).poll(&mut Context::from_waker(&panics)).is_pending());
+    let mut executor = Executor::default();
+    executor.spawn(array.get_async(101));
+    executor.spawn(array.get_async(50));
+    executor.settle();
+    assert_eq!(executor.unfinished(), 2);
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().map(Result::unwrap).eq([101, 50]));
+    assert_eq!(block_on(first).unwrap(), 100);
+}
+
 #[test]
 fn a_long_read_gives_others_their_turn() {
     let array = numbered(1000, 1000);

@@ -8,7 +8,7 @@ use backend_api::{Device, racy};
 use crate::channel::{Batch, FrameWait, Patience, Reached};
 use crate::error::{ErrorKind, Result};
 use crate::page::state::{EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, USED, WANTED};
-use crate::page::{Asleep, Holder, Refusal, State, park_task};
+use crate::page::{Asleep, Holder, Refusal, State, park_task, wake};
 use crate::pager::Pager;
 
 /// How often a page is tried within one poll before other tasks get their turn.
@@ -137,7 +137,7 @@ impl<'a, D: Device> Approach<'a, D> {
                 Poll::Ready(Ok(())) => {}
             }
         }
-        context.waker().wake_by_ref();
+        wake(context.waker().clone());
         Poll::Pending
     }
 

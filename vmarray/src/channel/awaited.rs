@@ -167,7 +167,7 @@ struct FrameNews {
 
 impl Wake for FrameNews {
     fn wake(self: Arc<Self>) {
-        self.waker.wake_by_ref();
+        wake(self.waker.clone());
         self.admission.step_out();
     }
 }
@@ -340,7 +340,7 @@ impl<D: Device> Channel<D> {
             Some((batch, loads)) => self.submit_for_tasks(table, &batch, loads),
             // Until the first one is polled again, others may add to the batch. Each of them looks after it, since any
             // may never be polled again.
-            None => waker.wake_by_ref(),
+            None => wake(waker.clone()),
         }
         (batch, place)
     }
@@ -393,14 +393,14 @@ impl<D: Device> Channel<D> {
             if awaited.loads.iter().any(|load| load.page == page) {
                 let joined = (Arc::clone(&awaited.batch), awaited.batch.add(waker));
                 drop(awaited);
-                waker.wake_by_ref();
+                wake(waker.clone());
                 return (Some(joined), true);
             }
         }
         let found = self.shard.lock().transfer_of(page).map(|(ticket, _)| ticket);
         let Some(ticket) = found else {
             // Its owner is about to put it on record, or somebody finished it just now.
-            waker.wake_by_ref();
+            wake(waker.clone());
             return (None, true);
         };
         if matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
@@ -455,7 +455,7 @@ impl<D: Device> Channel<D> {
             return Ok(self.sleep_as_task(waker, || self.all_frames_guarded(table)));
         }
         // A thread is between two steps of taking or releasing a page.
-        waker.wake_by_ref();
+        wake(waker.clone());
         Ok(FrameWait::Woken)
     }
 

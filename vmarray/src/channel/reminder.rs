@@ -4,12 +4,13 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::page::wake;
 
 /// Long for a task that is polled as soon as it is woken, also where a processor has other things to do.
 const MOMENT: Duration = Duration::from_millis(10);
@@ -40,7 +41,7 @@ pub(super) fn remind(waker: Waker) {
         reminders.is_running = false;
         let due = mem::take(&mut reminders.due);
         drop(reminders);
-        due.into_iter().for_each(|(_, waker)| waker.wake());
+        due.into_iter().for_each(|(_, waker)| wake(waker));
     }
 }
 
@@ -54,11 +55,7 @@ fn run() {
             }
             Some(_) => {
                 let due = reminders.due.pop_front();
-                // Foreign code runs while no lock is held, and does not end the thread.
-                MutexGuard::unlocked(&mut reminders, || {
-                    let wake = AssertUnwindSafe(|| due.into_iter().for_each(|(_, waker)| waker.wake()));
-                    drop(catch_unwind(wake));
-                });
+                MutexGuard::unlocked(&mut reminders, || due.into_iter().for_each(|(_, waker)| wake(waker)));
             }
             None => {
                 if NEWS.wait_for(&mut reminders, IDLE).timed_out() && reminders.due.is_empty() {
