@@ -87,6 +87,14 @@ pub enum ErrorKind {
     /// A page length of no elements.
     #[error("a page must have at least one element")]
     ZeroPageLength,
+    /// Memory of the program does not begin where an element may.
+    #[error("memory at {address:#x} is not aligned to {align} bytes, as its elements have to be")]
+    Misaligned {
+        /// Where it begins.
+        address: usize,
+        /// What that has to be a multiple of.
+        align: usize,
+    },
     /// A page does not fit into memory, or into its length's type.
     #[error("a page of {page_len} elements of {element_bytes} bytes each is too long")]
     PageTooLong {

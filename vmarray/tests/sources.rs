@@ -545,6 +545,14 @@ fn a_mapped_file_is_searched_and_changed_in_place() {
     let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
     let source = described(map, &device).import(HostMemory::Pageable).build().unwrap();
     assert_eq!(count(&source, 0), LEN - 1);
+    // From the middle of an element on, none of them is where it may be.
+    // SAFETY: nobody else has the file.
+    let map = unsafe { memmap2::MmapOptions::new().offset(2).map(&file) }.unwrap();
+    let error = described(map, &device).build().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Misaligned { align: 4, .. }), "{error:?}");
+    // SAFETY: nobody else has the file.
+    let map = unsafe { memmap2::MmapOptions::new().offset(4).map(&file) }.unwrap();
+    assert_eq!(count(&described(map, &device).build().unwrap(), 0), LEN - 1);
     std::fs::remove_file(&path).unwrap();
 }
 

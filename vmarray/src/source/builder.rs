@@ -186,6 +186,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// [`NoDevices`](ErrorKind::NoDevices), [`NoChannels`](ErrorKind::NoChannels),
     /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
     /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
+    /// [`Misaligned`](ErrorKind::Misaligned) for a file that was mapped from an odd offset on,
     /// [`Device`](ErrorKind::Device) for refused memory. The home is dropped then; lend it (`&mut [T]`) to keep it.
     ///
     /// ```
@@ -198,6 +199,9 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         let memory = home.memory();
         let (first, len) = (memory.cast::<T>(), memory.len());
         let element_bytes = Layout::<T>::BYTES;
+        if !first.is_aligned() {
+            return Err(ErrorKind::Misaligned { address: first.addr().get(), align: align_of::<T>() }.into());
+        }
         let page_len = self.page_len.unwrap_or_else(|| {
             let most = (PAGE_BYTES / element_bytes).max(1);
             (1 << most.ilog2()).min(len.max(1).next_power_of_two())

@@ -24,7 +24,7 @@ pub unsafe trait Home<T: Element>: Send {
     /// freed then, so it is never made known to a driver.
     const OWNED: bool;
 
-    /// The elements.
+    /// The elements. If they are not aligned, there will be no source.
     ///
     /// ```
     /// use vmarray::Home;
@@ -100,12 +100,10 @@ unsafe impl<T: Element> Home<T> for &mut [T] {
 // SAFETY: as above; the pointer comes from an exclusive borrow.
 unsafe impl<T: Element> HomeMut<T> for &mut [T] {}
 
-/// As many elements as fit into bytes that start at a page of the system.
+/// As many elements as fit into a mapping, which may start in the middle of a page of the system.
 #[cfg(feature = "memmap2")]
 fn elements<T: Element>(address: *const u8, bytes: usize) -> NonNull<[T]> {
     let first = NonNull::new(address.cast_mut().cast::<T>()).expect("mappings have addresses");
-    // Elements are aligned to no more than a page of the system.
-    assert!(first.is_aligned(), "mappings start at pages");
     NonNull::slice_from_raw_parts(first, bytes / size_of::<T>())
 }
 
