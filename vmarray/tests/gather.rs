@@ -260,6 +260,26 @@ fn iterators_take_lists_of_any_length() {
 }
 
 #[test]
+fn an_iterator_of_the_program_that_panics_leaves_no_indices_without_values() {
+    let array = numbered();
+    let mut asked = 0;
+    // More than two chunks; the second one is interrupted.
+    let mut gathered = array.gather_iter((0..10_000_000).map(|k| {
+        asked += 1;
+        assert!(asked != 3_000_000, "interrupted");
+        k % 160
+    }));
+    let first = gathered.next_chunk().unwrap().unwrap().0.len();
+    assert!(first < 3_000_000 && 3_000_000 < 2 * first);
+    let next = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gathered.next()));
+    assert!(next.is_err());
+    // What it gave before it panicked is lost.
+    let (indices, values) = gathered.next_chunk().unwrap().unwrap();
+    assert_eq!(indices[0], 3_000_000 % 160);
+    assert!(indices.iter().zip(values).all(|(&i, &value)| value == array.get(i).unwrap()));
+}
+
+#[test]
 fn errors_name_place_and_index_and_come_before_anything_is_written() {
     let array = numbered();
     let error = array.gather(&[3, 159, 160, 500]).unwrap_err();

@@ -141,12 +141,15 @@ impl<T: Element, I: Iterator<Item = usize>, D: Device> Gathered<'_, T, I, D> {
     /// Gathers the next chunk; false at the end.
     fn advance(&mut self) -> Result<bool> {
         self.before += self.indices.len();
-        self.indices.clear();
         self.next = 0;
+        // Apart, so that there are never indices without their values, whatever the program's iterator does.
+        let mut indices = std::mem::take(&mut self.indices);
+        indices.clear();
         if self.is_over {
             return Ok(false);
         }
-        self.indices.extend(self.source.by_ref().take(chunk_len::<T>()));
+        indices.extend(self.source.by_ref().take(chunk_len::<T>()));
+        self.indices = indices;
         self.is_over = self.indices.is_empty();
         if self.is_over {
             return Ok(false);
