@@ -327,6 +327,53 @@ fn tuples_that_change_between_the_two_readings_are_noticed() {
 }
 
 #[test]
+fn a_thread_that_holds_guards_works_alone() {
+    let a = IndexSet::from_values([0], (0..100_000).collect()).unwrap();
+    let paged =
+        PagedIndexSet::from_index_set(&a, |array| array.page_len(1000).frames_per_channel(100)).unwrap();
+    let other = VirtualArray::<u64>::builder(a.len()).page_len(1000).frames_per_channel(100).build().unwrap();
+    // Of an array that comes after both: nothing may be waited for, and nothing has to be.
+    let elsewhere = VirtualArray::<u64>::new(10).unwrap();
+    let guard = elsewhere.page_mut(0).unwrap();
+    for _ in 0..10 {
+        let results = Combine::new(&paged, &a).threads(2).run().unwrap();
+        results.write_to(&other, 0).unwrap();
+    }
+    drop(guard);
+    let guard = paged.array().page_mut(70).unwrap();
+    for _ in 0..10 {
+        let error = kind(Combine::new(&paged, &a).threads(2).run());
+        assert!(matches!(error, ErrorKind::WouldDeadlock { page: 70 }), "{error:?}");
+    }
+    drop(guard);
+    assert_eq!(Combine::new(&paged, &a).threads(2).run().unwrap().len(), 100_000);
+}
+
+/// More tuples than there is memory for, all alike.
+struct Endless;
+
+impl Tuples for Endless {
+    fn dimensions(&self) -> &[Dimension] {
+        &[0]
+    }
+
+    fn len(&self) -> usize {
+        1 << 40
+    }
+
+    fn read_tuples(&self, _: usize, into: &mut [u64]) -> Result<()> {
+        into.fill(0);
+        Ok(())
+    }
+}
+
+#[test]
+fn more_pieces_than_can_be_counted_are_refused() {
+    let error = kind(Combine::new(&Endless, &Endless).memory_bytes(0).run());
+    assert!(matches!(error, ErrorKind::TooLong { .. }), "{error:?}");
+}
+
+#[test]
 fn errors_of_a_source_and_of_the_target_are_passed_on() {
     struct Broken;
     impl Tuples for Broken {

@@ -37,10 +37,9 @@ use crate::error::Result;
 /// Sources that exceed the bound are gone through in pieces: the first one is read twice (once to count, once to
 /// write) for each block of the second one.
 ///
-/// Work is shared by threads that end before the call does; no feature is needed. They hold no guards of pages, and
-/// wait for those of others: a thread that holds guards of an array must not combine what lies in it, or write results
-/// there, on more than one thread. Hashes are not keyed: whoever
-/// chooses the values can make the operation slow, but not wrong.
+/// Work is shared by threads that end before the call does; no feature is needed. A thread that holds guards of pages
+/// works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) where it would have to wait. Hashes are not keyed:
+/// whoever chooses the values can make the operation slow, but not wrong.
 ///
 /// ```
 /// use vmarray::{Combine, IndexSet};

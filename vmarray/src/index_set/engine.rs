@@ -133,7 +133,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
     fn count(&mut self) -> Result<()> {
         let too_long = |_| ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 * self.merge.width() };
         let mut walk = Walk::new();
-        let pieces = self.strips.parts() * self.blocks.parts();
+        let pieces = self.strips.parts().checked_mul(self.blocks.parts()).ok_or(()).map_err(too_long)?;
         let mut totals = Vec::new();
         totals
             .try_reserve_exact(pieces)

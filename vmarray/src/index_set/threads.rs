@@ -4,6 +4,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 
 use crate::error::Result;
+use crate::guards;
 
 /// How many threads suit the machine.
 pub(super) fn available() -> usize {
@@ -13,7 +14,8 @@ pub(super) fn available() -> usize {
 /// Runs `work` on all items. Up to `threads` threads, the calling one among them, each with scratch memory of its own,
 /// take one item at a time, in order. After an error, which is returned, no more items are taken.
 ///
-/// Threads that the system refuses to start are done without. A panic of `work` is passed on.
+/// Threads that the system refuses to start are done without. A thread that holds guards works alone: others could not
+/// know that they must not wait for those. A panic of `work` is passed on.
 pub(super) fn for_each<I, S>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,
@@ -22,7 +24,7 @@ pub(super) fn for_each<I, S>(
 ) -> Result<()> {
     let items = items.into_iter();
     let most = items.size_hint().1.unwrap_or(usize::MAX);
-    let helpers = threads.min(most).saturating_sub(1);
+    let helpers = if guards::held() { 0 } else { threads.min(most).saturating_sub(1) };
     let items = Mutex::new(items);
     let take = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
     let run = || {
