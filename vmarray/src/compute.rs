@@ -7,27 +7,34 @@
 //! An operation sees every write that returned before it began; of writes that happen meanwhile it sees any.
 
 mod joined;
+mod outcome;
+mod plan;
+mod reduce;
 mod select;
 mod store;
 
 use std::ops::{Range, RangeBounds};
 
-use backend_api::expr::{Action, Geometry, Number, Partial, Program};
-use backend_api::{Compute, Device, DeviceSpan, Elements, HostBuffer, HostSpan, Ticket};
+use backend_api::expr::{Geometry, Number};
+use backend_api::{Compute, Device, DeviceSpan, Elements};
 
 use crate::array::VirtualArray;
-use crate::channel::Channel;
 use crate::element::Element;
-use crate::error::{ErrorKind, Result};
-use crate::expr::{Expr, IntoExpr, IntoFiltered, Lowering, Scalar, Summed};
-use crate::find::{Found, What};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
+use crate::expr::{Expr, IntoExpr, IntoFiltered, Scalar, Summed};
+use crate::find::Found;
 
-pub use joined::{Joinable, Joined, Row};
+pub use joined::{Column, Joinable, Joined, Row};
 pub use select::Selected;
-pub(crate) use select::batch_len;
 
-/// An extreme by its key, and the index of the first element that has it.
-type Extreme = Option<(u64, usize)>;
+pub(crate) use joined::Target;
+pub(crate) use outcome::{Outcome, changes_nothing};
+pub(crate) use plan::{Condition, Plan};
+pub(crate) use reduce::{Answer, Extremes, Histogram, Reduction, Total};
+pub(crate) use select::{Searched, batch_len};
+pub(crate) use store::{Other, STAGED_BYTES};
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// How many elements of a range meet a condition.
@@ -147,16 +154,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         range: impl RangeBounds<usize>,
         what: impl IntoFiltered<T, F>,
     ) -> Result<F::Sum> {
-        let range = self.checked_range(range)?;
-        let mut lowering = Lowering::default();
-        let (value, filter) = lowering.filtered(&what.into_filtered());
-        let program = lowering.program()?;
-        let action = |answer| Action::Sum { value, filter, answer };
-        let mut partials = Vec::new();
-        self.reduce(&range, &program, Compute::partials_bytes(), &action, |_, asked| {
-            partials.extend(asked.partials());
-        })?;
-        Ok(F::sum(&partials))
+        self.reduce(&self.checked_range(range)?, &Total::new(what)?)
     }
 
     /// The least value over a range; `None` if there is none. NaNs do not count, and a zero comes back as +0.
@@ -217,9 +215,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         range: impl RangeBounds<usize>,
         what: impl IntoFiltered<T, F>,
     ) -> Result<Option<(F, F)>> {
-        let (least, greatest) = self.extremes(range, what, (true, true))?;
-        let value = |(key, _): (u64, usize)| F::from_bits(<F as Scalar>::TYPE.from_key(key));
-        Ok(least.map(value).zip(greatest.map(value)))
+        let (least, greatest) = self.reduce(&self.checked_range(range)?, &Extremes::both(what)?)?;
+        Ok(least.zip(greatest).map(|((_, least), (_, greatest))| (least, greatest)))
     }
 
     /// The least value over a range and the index of the first element that has it; see [`min`](Self::min).
@@ -239,8 +236,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         range: impl RangeBounds<usize>,
         what: impl IntoFiltered<T, F>,
     ) -> Result<Option<(usize, F)>> {
-        let (least, _) = self.extremes(range, what, (true, false))?;
-        Ok(least.map(|(key, index)| (index, F::from_bits(<F as Scalar>::TYPE.from_key(key)))))
+        self.reduce(&self.checked_range(range)?, &Extremes::least(what)?).map(|(least, _)| least)
     }
 
     /// The greatest value over a range and the index of the first element that has it; see [`min`](Self::min).
@@ -260,8 +256,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         range: impl RangeBounds<usize>,
         what: impl IntoFiltered<T, F>,
     ) -> Result<Option<(usize, F)>> {
-        let (_, greatest) = self.extremes(range, what, (false, true))?;
-        Ok(greatest.map(|(key, index)| (index, F::from_bits(<F as Scalar>::TYPE.from_key(key)))))
+        self.reduce(&self.checked_range(range)?, &Extremes::greatest(what)?).map(|(_, greatest)| greatest)
     }
 
     /// How many elements of a range have each number from 0 to below `bins`; others do not count.
@@ -283,47 +278,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         bin: impl IntoFiltered<T, u32>,
         bins: usize,
     ) -> Result<Vec<u64>> {
-        let range = self.checked_range(range)?;
-        let most = Compute::BINS_MAX as usize;
-        if !(1..=most).contains(&bins) {
-            return Err(ErrorKind::TooManyBins { bins, most }.into());
-        }
-        let mut lowering = Lowering::default();
-        let (value, filter) = lowering.filtered(&bin.into_filtered());
-        let program = lowering.program()?;
-        let action = |answer| Action::Histogram { value, filter, bins: bins as u32, answer };
-        let mut counts = vec![0; bins];
-        self.reduce(&range, &program, bins as u64 * 8, &action, |_, asked| {
-            counts.iter_mut().zip(asked.words(0, bins)).for_each(|(sum, more)| *sum += more);
-        })?;
-        Ok(counts)
-    }
-
-    fn extremes<F: Scalar + Number>(
-        &self,
-        range: impl RangeBounds<usize>,
-        what: impl IntoFiltered<T, F>,
-        (least, greatest): (bool, bool),
-    ) -> Result<(Extreme, Extreme)> {
-        let range = self.checked_range(range)?;
-        let mut lowering = Lowering::default();
-        let (value, filter) = lowering.filtered(&what.into_filtered());
-        let program = lowering.program()?;
-        let action = |answer| Action::Extremes { value, filter, least, greatest, answer };
-        let (mut lowest, mut highest): (Extreme, Extreme) = (None, None);
-        self.reduce(&range, &program, Compute::partials_bytes(), &action, |channel, asked| {
-            let partials = asked.partials();
-            let place = |(key, number)| (key, self.index_in_channel(channel, asked.first + number));
-            // What is said of an extreme that was not asked for is anything, so it is not even looked at.
-            if least {
-                lowest = lowest.into_iter().chain(Partial::least(&partials).map(place)).min();
-            }
-            if greatest {
-                let others = highest.into_iter().chain(Partial::greatest(&partials).map(place));
-                highest = others.max_by_key(|&(key, index)| (key, std::cmp::Reverse(index)));
-            }
-        })?;
-        Ok((lowest, highest))
+        self.reduce(&self.checked_range(range)?, &Histogram::new(bin, bins)?)
     }
 
     /// The indices of the first `limit` elements of a range that meet a condition, ascending. Stops soon after they are
@@ -345,21 +300,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         count_all: bool,
     ) -> Result<Found> {
         let range = self.checked_range(range)?;
-        let (program, predicate) = condition.into_expr().lowered()?;
-        self.search(&range, &What::Holds { program: &program, predicate }, limit, count_all)
+        self.search(&range, &Condition::new(condition)?.what(), limit, count_all)
     }
 
-    /// Asks all channels that have elements of a range, and has `read` look at the answers in the order of channels.
-    fn reduce(
-        &self,
-        range: &Range<usize>,
-        program: &Program,
-        answer_bytes: u64,
-        action: &dyn Fn(HostSpan) -> Action<'static>,
-        mut read: impl FnMut(usize, &Asked<'_, D>),
-    ) -> Result<()> {
+    /// Asks all channels that have elements of a range.
+    fn reduce<R: Reduction>(&self, range: &Range<usize>, reduction: &R) -> Result<R::Whole> {
         if range.is_empty() {
-            return Ok(());
+            return Ok(reduction.whole(Vec::new()));
         }
         self.pager().settle(&self.touched_pages(range))?;
         let channels = self.pager().channels();
@@ -373,47 +320,27 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             let stride = size_of::<T>() as u64;
             let start = DeviceSpan::new(slots.buffer, slots.offset + within.start * stride);
             let sources = [Elements { start, count: within.end - within.start, stride }];
-            let answer = channel.take_answer(answer_bytes as usize)?;
-            let geometry = self.geometry(at, within.start);
-            let action = action(answer.at(0));
+            let answer = channel.take_answer(reduction.answer_bytes() as usize)?;
+            let geometry = Geometry {
+                first: within.start,
+                page_len: self.page_len() as u64,
+                channel: at as u64,
+                channels: channels.len() as u64,
+            };
+            let (program, action) = (reduction.program(), reduction.action(answer.at(0)));
             let compute = Compute { program, sources: &sources, geometry, action };
             let ticket = channel.between_writes(|queue| queue.compute(&compute))?;
-            asked.push((at, Asked { channel, first: within.start, ticket, answer }));
+            asked.push((channel, geometry, ticket, answer));
         }
-        for (at, asked) in asked {
-            asked.channel.device().wait(asked.ticket)?;
-            read(at, &asked);
-            asked.channel.put_answer(asked.answer);
+        let mut parts = Vec::with_capacity(asked.len());
+        for (channel, geometry, ticket, memory) in asked {
+            channel.device().wait(ticket)?;
+            let answer = Answer { memory: &memory, copied: &channel.counters.bytes_from_device };
+            let mut part = R::Part::default();
+            reduction.take(&mut part, &answer, &|number| geometry.index(number) as usize);
+            parts.push(part);
+            channel.put_answer(memory);
         }
-        Ok(())
-    }
-
-    fn geometry(&self, channel: usize, first: u64) -> Geometry {
-        let channels = self.pager().channels().len() as u64;
-        Geometry { first, page_len: self.page_len() as u64, channel: channel as u64, channels }
-    }
-}
-
-/// An operation of one channel, under way.
-struct Asked<'a, D: Device> {
-    channel: &'a Channel<D>,
-    /// The first element, counted in the channel.
-    first: u64,
-    ticket: Ticket,
-    answer: HostBuffer<D>,
-}
-
-impl<D: Device> Asked<'_, D> {
-    fn words(&self, from: usize, count: usize) -> Vec<u64> {
-        let mut words = vec![0_u64; count];
-        self.answer.read(from * 8, bytemuck::cast_slice_mut(&mut words));
-        self.channel.counters.bytes_from_device.add(count as u64 * 8);
-        words
-    }
-
-    fn partials(&self) -> Vec<Partial> {
-        let number = self.words(0, 1)[0].min(Compute::PARTIALS_MAX);
-        let words = self.words(0, 1 + number as usize * (Partial::BYTES as usize / 8));
-        Partial::list(&words)
+        Ok(reduction.whole(parts))
     }
 }

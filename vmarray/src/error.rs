@@ -1,6 +1,7 @@
 //! What can go wrong with an array.
 
 use std::fmt;
+use std::ops::Range;
 
 /// A result of this crate.
 ///
@@ -338,9 +339,9 @@ pub enum ErrorKind {
         unspecified.iter().map(ExactSizeIterator::len).sum::<usize>(), unspecified.len(), written.len())]
     Interrupted {
         /// Which elements were written, as ranges of indices, ascending.
-        written: Vec<std::ops::Range<usize>>,
+        written: Vec<Range<usize>>,
         /// Which elements may hold anything.
-        unspecified: Vec<std::ops::Range<usize>>,
+        unspecified: Vec<Range<usize>>,
         /// What the device said.
         cause: backend_api::Error,
     },
@@ -396,6 +397,18 @@ impl Error {
             ErrorKind::Device(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl Error {
+    /// The same with ranges of elements that count from an element at or before them.
+    pub(crate) fn counted_from(self, start: usize) -> Self {
+        let ErrorKind::Interrupted { written, unspecified, cause } = *self.0 else { return self };
+        let inner = |ranges: Vec<Range<usize>>| -> Vec<_> {
+            ranges.into_iter().map(|range| range.start - start..range.end - start).collect()
+        };
+        let (written, unspecified) = (inner(written), inner(unspecified));
+        ErrorKind::Interrupted { written, unspecified, cause }.into()
     }
 }
 

@@ -1,8 +1,9 @@
 //! Expressions over the fields of elements, evaluated where the elements lie.
 //!
 //! An expression begins with a [`Field`], a number or the [`index`] of the element, and grows by operators and methods;
-//! its types are checked by the compiler. Operations of [`VirtualArray`](crate::VirtualArray) take it: `count_where`,
-//! `find_where`, `sum`, `min`, `assign_where`, `transform` and others.
+//! its types are checked by the compiler. Operations of [`VirtualArray`](crate::VirtualArray), of
+//! [`Source`](crate::Source) and of their sections take it: `count_where`, `find_where`, `sum`, `min`, `assign_where`,
+//! `transform` and others.
 //!
 //! ```
 //! use bytemuck::{Pod, Zeroable};
@@ -56,6 +57,7 @@ use crate::element::{Element, Field};
 use crate::error::{ErrorKind, Result};
 
 pub use backend_api::expr::{Integer, Number};
+pub(crate) use relative::assignments_counted_from;
 pub use scalar::{Bits, Scalar, Signed, Summed};
 
 /// A value of type `F` that is computed from an element of type `T`; of [several arrays](crate::compute::Joined), from
@@ -90,7 +92,7 @@ impl<T, F> fmt::Debug for Expr<T, F> {
     }
 }
 
-/// The index of the element: in its array or, in operations of a [`Section`](crate::Section), in the section.
+/// The index of the element: in its array or [`Source`](crate::Source) or, in operations of a section, in the section.
 ///
 /// ```
 /// use vmarray::{Field, VirtualArray, expr::index};

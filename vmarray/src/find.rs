@@ -3,15 +3,17 @@
 use std::ops::{Range, RangeBounds};
 
 use backend_api::expr::{Action, Geometry, Program, Value};
-use backend_api::{Compute, Device, DeviceSpan, Elements, HostBuffer, Search, Ticket};
+use backend_api::{Compute, Device, DeviceSpan, Elements, HostBuffer, HostSpan, Queue, Search, Ticket};
 use bytemuck::NoUninit;
 
 use crate::array::VirtualArray;
 use crate::channel::Channel;
 use crate::element::{Element, Field};
 use crate::error::Result;
+use crate::memory::zeroed_vec;
+use crate::stats::Counter;
 
-/// How many indices a channel lists at first; if there are more, it is asked again.
+/// How many indices are listed at first; if there are more, the device is asked again.
 const FIRST_LIMIT: u64 = 4096;
 
 /// What a search found.
@@ -151,8 +153,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             let channel = &self.pager().channels()[channel];
             Question::ask(channel, within, (size_of::<T>(), geometry), what, limit, count_all).map(Some)
         };
-        // A search that stops early does not tell how many there are: it is asked once.
-        let first_limit = if count_all { limit.min(FIRST_LIMIT) } else { limit };
+        let first_limit = first_limit(limit, count_all);
         // All channels are asked before any is waited for.
         let questions = (0..self.pager().channels().len())
             .map(|channel| ask(channel, first_limit))
@@ -160,9 +161,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let mut found = Found::default();
         for (channel, question) in questions.into_iter().enumerate() {
             let Some(question) = question else { continue };
+            let geometry = question.geometry;
             let mut answer = question.answer()?;
             // Others may write meanwhile, so that there can be more matches each time.
-            while (answer.indices.len() as u64) < answer.total.min(limit) {
+            while (answer.numbers.len() as u64) < answer.total.min(limit) {
                 let Some(question) = ask(channel, answer.total.saturating_add(answer.total / 8).min(limit))?
                 else {
                     break;
@@ -170,7 +172,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 answer = question.answer()?;
             }
             found.total += answer.total as usize;
-            found.indices.extend(answer.indices.iter().map(|&at| self.index_in_channel(channel, at)));
+            found.indices.extend(answer.numbers.iter().map(|&number| geometry.index(number) as usize));
         }
         found.indices.sort_unstable();
         found.indices.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
@@ -200,7 +202,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 /// A search of one channel, under way.
 struct Question<'a, D: Device> {
     channel: &'a Channel<D>,
-    first: u64,
+    geometry: Geometry,
     ticket: Ticket,
     answer: HostBuffer<D>,
 }
@@ -213,16 +215,58 @@ pub(crate) enum What<'a> {
     Holds { program: &'a Program, predicate: Value },
 }
 
+/// How many indices are asked for at first. A search that stops early does not tell how many there are: it is asked
+/// once.
+pub(crate) fn first_limit(limit: u64, count_all: bool) -> u64 {
+    if count_all { limit.min(FIRST_LIMIT) } else { limit }
+}
+
 impl<'a> What<'a> {
-    fn field<T: Element, F: NoUninit>(field: Field<T, F>, value: &'a F) -> Self {
+    pub(crate) fn field<T: Element, F: NoUninit>(field: Field<T, F>, value: &'a F) -> Self {
         Self::Value { offset: field.offset() as u64, value: bytemuck::bytes_of(value) }
+    }
+
+    /// Starts the search of some elements.
+    pub(crate) fn ask<D: Device>(
+        &self,
+        queue: &Queue<D>,
+        elements: Elements,
+        geometry: Geometry,
+        (limit, count_all): (u64, bool),
+        answer: HostSpan,
+    ) -> backend_api::Result<Ticket> {
+        match *self {
+            What::Value { offset, value } => {
+                queue.search(&Search { elements, field_offset: offset, value, limit, count_all, answer })
+            }
+            What::Holds { program, predicate } => queue.compute(&Compute {
+                program,
+                sources: &[elements],
+                geometry,
+                action: Action::Find { predicate, limit, count_all, answer },
+            }),
+        }
     }
 }
 
-struct Answer {
-    total: u64,
-    /// Elements of the channel.
-    indices: Vec<u64>,
+/// What a search has answered.
+pub(crate) struct Listed {
+    pub total: u64,
+    /// The numbers of elements, counted from the first that was searched.
+    pub numbers: Vec<u64>,
+}
+
+impl Listed {
+    /// Reads the answer of a search that is done.
+    pub(crate) fn read<D: Device>(answer: &HostBuffer<D>, copied: &Counter) -> Result<Self> {
+        let mut header = [0_u64; 2];
+        answer.read(0, bytemuck::cast_slice_mut(&mut header));
+        let [total, listed] = header;
+        let mut numbers = zeroed_vec::<u64>(listed as usize)?;
+        answer.read(Search::HEADER_BYTES as usize, bytemuck::cast_slice_mut(&mut numbers));
+        copied.add(Search::HEADER_BYTES + listed * 8);
+        Ok(Self { total, numbers })
+    }
 }
 
 impl<'a, D: Device> Question<'a, D> {
@@ -235,46 +279,19 @@ impl<'a, D: Device> Question<'a, D> {
         count_all: bool,
     ) -> Result<Self> {
         let limit = limit.min(within.end - within.start);
-        let bytes = Search::answer_bytes(limit) as usize;
-        let answer = channel.take_answer(bytes)?;
+        let answer = channel.take_answer(Search::answer_bytes(limit) as usize)?;
         let slots = channel.slot_memory();
         let start = DeviceSpan::new(slots.buffer, slots.offset + within.start * stride as u64);
         let elements = Elements { start, count: within.end - within.start, stride: stride as u64 };
-        let ticket = channel.between_writes(|queue| match *what {
-            What::Value { offset, value } => queue.search(&Search {
-                elements,
-                field_offset: offset,
-                value,
-                limit,
-                count_all,
-                answer: answer.at(0),
-            }),
-            What::Holds { program, predicate } => queue.compute(&Compute {
-                program,
-                sources: &[elements],
-                geometry,
-                action: Action::Find { predicate, limit, count_all, answer: answer.at(0) },
-            }),
-        })?;
-        Ok(Self { channel, first: within.start, ticket, answer })
+        let ticket = channel
+            .between_writes(|queue| what.ask(queue, elements, geometry, (limit, count_all), answer.at(0)))?;
+        Ok(Self { channel, geometry, ticket, answer })
     }
 
-    fn answer(self) -> Result<Answer> {
+    fn answer(self) -> Result<Listed> {
         self.channel.device().wait(self.ticket)?;
-        let number = |at: usize| {
-            let mut bytes = [0; 8];
-            self.answer.read(at * 8, &mut bytes);
-            u64::from_ne_bytes(bytes)
-        };
-        let (total, listed) = (number(0), number(1));
-        let header = Search::HEADER_BYTES as usize;
-        let mut indices = crate::memory::zeroed_vec::<u64>(listed as usize)?;
-        self.answer.read(header, bytemuck::cast_slice_mut(&mut indices));
-        self.channel.counters.bytes_from_device.add((header + indices.len() * 8) as u64);
-        for index in &mut indices {
-            *index += self.first;
-        }
+        let listed = Listed::read(&self.answer, &self.channel.counters.bytes_from_device)?;
         self.channel.put_answer(self.answer);
-        Ok(Answer { total, indices })
+        Ok(listed)
     }
 }

@@ -3,13 +3,17 @@
 mod builder;
 mod channel;
 mod coherence;
+mod compute;
 mod core;
 mod directory;
 mod future;
 mod home;
+mod pick;
+mod reduce;
 mod search;
 mod section;
 mod staging;
+mod store;
 mod wave;
 
 use std::fmt;
@@ -21,7 +25,7 @@ use bytemuck::NoUninit;
 use crate::any::AnyDevice;
 use crate::element::{Element, Field};
 use crate::error::{Error, ErrorKind, Result};
-use crate::find::Found;
+use crate::find::{Found, What};
 use crate::memory::zeroed_vec;
 use crate::range::checked as checked_range;
 use crate::section::range_at;
@@ -49,6 +53,10 @@ pub use section::{SourceSection, SourceSectionMut};
 /// | operation | what is copied |
 /// |---|---|
 /// | [`find`](Self::find), [`count`](Self::count), [`position`](Self::position), [`pull`](Self::pull) | to the devices, blocks of the range that are not there |
+/// | [`count_where`](Self::count_where), [`sum`](Self::sum), [`min`](Self::min) and other questions by [expressions](crate::expr) | the same |
+/// | [`select_where`](Self::select_where) | the same; back, those selected elements that are newer on a device |
+/// | [`transform`](Self::transform), [`assign_where`](Self::assign_where) | the same; nothing for blocks all of whose bytes are written, whatever they were |
+/// | the same of what is [joined](Self::join) | the same, and each time the elements of the others |
 /// | [`fill`](Self::fill) | to the devices, the blocks at the two ends if the range covers only parts of them |
 /// | [`get`](Self::get), [`read`](Self::read), [`slice`](Self::slice) | home, blocks of the range that are newer on a device |
 /// | [`set`](Self::set), [`write`](Self::write) | home, blocks that are newer on a device and only partly overwritten |
@@ -394,7 +402,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         limit: usize,
     ) -> Result<Found> {
         let range = checked_range(range, self.len())?;
-        self.core.search(&range, field.offset(), bytemuck::bytes_of(value), limit, true)
+        self.core.search(&range, &What::field(field, value), limit, true)
     }
 
     /// The index of the first element of a range whose field has this value. May stop as soon as it is found: what
@@ -416,7 +424,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         value: &F,
     ) -> Result<Option<usize>> {
         let range = checked_range(range, self.len())?;
-        let found = self.core.search(&range, field.offset(), bytemuck::bytes_of(value), 1, false)?;
+        let found = self.core.search(&range, &What::field(field, value), 1, false)?;
         Ok(found.indices.first().copied())
     }
 
@@ -438,7 +446,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         value: &F,
     ) -> Result<usize> {
         let range = checked_range(range, self.len())?;
-        self.core.search(&range, field.offset(), bytemuck::bytes_of(value), 0, true).map(|found| found.total)
+        self.core.search(&range, &What::field(field, value), 0, true).map(|found| found.total)
     }
 
     /// Copies to the devices what is missing there of a range, and waits, so that later operations find it there. Of a

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
 
 use common::{Numbers, POLICIES, devices};
+use vmarray::expr::index;
 use vmarray::{AnyDevice, Field, Home, HomeMut, HostMemory, Placement, Source};
 
 /// Memory that the test sees, too, as another process sees a mapped file. One thread runs all, and no operation of the
@@ -124,6 +125,15 @@ impl Model {
         self.elements[range.clone()].fill(value);
     }
 
+    /// A device changes what is there.
+    fn change(&mut self, range: &Range<usize>, change: impl Fn(usize, u32) -> u32) {
+        self.pull(range);
+        for (page, block, _) in self.blocks(range) {
+            self.dirty[page][block] = true;
+        }
+        range.clone().for_each(|i| self.elements[i] = change(i - range.start, self.elements[i]));
+    }
+
     /// The program overwrites, or says that the home is right: what devices have is void. Partly touched blocks come
     /// home first.
     fn overwrite(&mut self, range: &Range<usize>) {
@@ -210,7 +220,7 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
         let (value, at) = (numbers.below(4) as u32, range.start);
         // What lists answers copies them as well.
         let mut lists = false;
-        let what = numbers.below(18);
+        let what = numbers.below(25);
         match what {
             0..=4 if at == len => {
                 assert!(source.get(at).is_err());
@@ -311,6 +321,51 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
                     model.settle(&(i..i + 1));
                     model.elements[i] = now;
                 }
+            }
+            17 => {
+                let all: Vec<usize> = range.clone().filter(|&i| model.elements[i] > value).collect();
+                let above = Field::whole().gt(value);
+                assert_eq!(source.count_where(range.clone(), &above).unwrap(), all.len());
+                let found = source.find_where(range.clone(), above, usize::MAX).unwrap();
+                assert_eq!((found.indices, found.total), (all.clone(), all.len()));
+                model.pull(&range);
+                lists = true;
+            }
+            18 => {
+                let section = source.section(range.clone()).unwrap();
+                let value = Field::<u32, u32>::whole();
+                let truth = model.elements[range.clone()].iter().copied().enumerate();
+                let sum = truth.clone().map(|(i, x)| i128::from(x) + i as i128).sum::<i128>();
+                assert_eq!(section.sum(.., value.cast::<u64>() + index()).unwrap(), sum);
+                let greatest = truth.max_by_key(|&(i, x)| (x, std::cmp::Reverse(i)));
+                assert_eq!(section.arg_max(.., value).unwrap(), greatest);
+                model.pull(&range);
+                lists = true;
+            }
+            19 => {
+                let section = source.section(range.clone()).unwrap();
+                let selected = section.select_where(.., Field::whole().ne(value)).unwrap();
+                let truth = model.elements[range.clone()].iter().copied().enumerate();
+                assert!(selected.map(Result::unwrap).eq(truth.filter(|(_, x)| *x != value)));
+                model.pull(&range);
+                lists = true;
+            }
+            20 | 21 => {
+                let (element, section) = (Field::whole(), source.section_mut(range.clone()).unwrap());
+                section.transform(.., element.set((element + index().cast::<u32>()) % 4)).unwrap();
+                model.change(&range, |i, x| (x + i as u32) % 4);
+            }
+            22 => {
+                let (element, section) =
+                    (Field::<u32, u32>::whole(), source.section_mut(range.clone()).unwrap());
+                let condition = element.lt(value) | (index() % 3).eq(0);
+                section.assign_where(.., condition, element.set(value)).unwrap();
+                model.change(&range, |i, x| if x < value || i % 3 == 0 { value } else { x });
+            }
+            23 => {
+                // Nothing of what was there is needed.
+                source.transform(range.clone(), Field::whole().set(value)).unwrap();
+                model.fill(&range, value);
             }
             _ => {
                 // Somebody else changes the memory.

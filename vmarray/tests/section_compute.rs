@@ -3,37 +3,15 @@
 
 mod common;
 
-use std::ops::Range;
 use std::sync::Arc;
 
+use common::asked::{Condition, KEY, Pair, VALUE, within};
 use common::{POLICIES, Shape, host};
 use proptest::prelude::*;
 use vmarray::device::Device;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::expr::{Expr, index};
 use vmarray::{ErrorKind, Field, SectionMut, SharedSection, VirtualArray};
-
-type Pair = [u32; 2];
-
-const KEY: Field<Pair, u32> = Field::<Pair, Pair>::whole().nth::<0>();
-const VALUE: Field<Pair, u32> = Field::<Pair, Pair>::whole().nth::<1>();
-
-/// A condition that looks at the element and at its index.
-#[derive(Clone, Copy, Debug)]
-struct Condition {
-    key: u32,
-    rest: u64,
-}
-
-impl Condition {
-    fn expr(self) -> Expr<Pair, bool> {
-        KEY.lt(self.key) & (index() % 3).ne(self.rest) | index().eq(self.rest + 4)
-    }
-
-    fn holds(self, at: usize, [key, _]: Pair) -> bool {
-        key < self.key && at as u64 % 3 != self.rest || at as u64 == self.rest + 4
-    }
-}
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -63,54 +41,6 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-/// A range within a length from any two numbers.
-fn within(a: usize, b: usize, len: usize) -> Range<usize> {
-    let (a, b) = (a % (len + 1), b % (len + 1));
-    a.min(b)..a.max(b)
-}
-
-fn ask<D: Device>(
-    section: SectionMut<'_, Pair, D>,
-    model: &[Pair],
-    range: Range<usize>,
-    condition: Condition,
-    limit: usize,
-) {
-    let part = || range.clone().map(|i| (i, model[i]));
-    let over = || range.clone();
-    let found: Vec<(usize, Pair)> = part().filter(|(i, pair)| condition.holds(*i, *pair)).collect();
-
-    assert_eq!(section.count_where(over(), condition.expr()).unwrap(), found.len());
-    let answer = section.find_where(over(), condition.expr(), limit).unwrap();
-    assert_eq!(answer.total, found.len());
-    assert!(answer.indices.iter().eq(found.iter().take(limit).map(|(i, _)| i)), "{answer:?}");
-    let first = section.position_first(over(), condition.expr()).unwrap();
-    assert_eq!(first, found.first().map(|(i, _)| *i));
-    assert_eq!(section.any(over(), condition.expr()).unwrap(), !found.is_empty());
-    assert_eq!(section.all(over(), condition.expr()).unwrap(), found.len() == range.len());
-    let selected = section.select_where(over(), condition.expr()).unwrap();
-    assert_eq!(selected.collect::<Result<Vec<_>, _>>().unwrap(), found);
-
-    // A value and a condition that use the index both.
-    let value = || (VALUE.cast::<u64>() * 8 + index()).only_where(condition.expr());
-    let truth = || found.iter().map(|(i, pair)| (*i, u64::from(pair[1]) * 8 + *i as u64));
-    let sum: i128 = truth().map(|(_, value)| i128::from(value)).sum();
-    assert_eq!(section.sum(over(), value()).unwrap(), sum);
-    let least = truth().min_by_key(|(i, value)| (*value, *i));
-    let greatest = truth().max_by_key(|(i, value)| (*value, std::cmp::Reverse(*i)));
-    assert_eq!(section.arg_min(over(), value()).unwrap(), least);
-    assert_eq!(section.arg_max(over(), value()).unwrap(), greatest);
-    assert_eq!(section.min(over(), value()).unwrap(), least.map(|l| l.1));
-    assert_eq!(section.max(over(), value()).unwrap(), greatest.map(|g| g.1));
-    assert_eq!(section.min_max(over(), value()).unwrap(), least.zip(greatest).map(|(l, g)| (l.1, g.1)));
-    let mut bins = vec![0; 5];
-    part().filter(|(_, pair)| pair[0] < 5).for_each(|(_, pair)| bins[pair[0] as usize] += 1);
-    assert_eq!(section.histogram(over(), KEY, 5).unwrap(), bins);
-    let mut bins = vec![0; 4];
-    part().for_each(|(i, _)| bins[i % 4] += 1);
-    assert_eq!(section.histogram(over(), (index() % 4).cast::<u32>(), 4).unwrap(), bins);
-}
-
 fn run<D: Device>(section: SectionMut<'_, Pair, D>, model: &mut [Pair], op: Op) {
     let len = model.len();
     match op {
@@ -118,7 +48,7 @@ fn run<D: Device>(section: SectionMut<'_, Pair, D>, model: &mut [Pair], op: Op) 
             section.set(at % len, pair).unwrap();
             model[at % len] = pair;
         }
-        Op::Ask(a, b, condition, limit) => ask(section, model, within(a, b, len), condition, limit),
+        Op::Ask(a, b, condition, limit) => ask!(section, model, within(a, b, len), condition, limit),
         Op::Transform(a, b, by) => {
             let range = within(a, b, len);
             let both = [VALUE.set(VALUE + index().cast::<u32>()), KEY.set((VALUE + by) % 20)];

@@ -1,23 +1,25 @@
-//! Several arrays of the same length, element by element.
+//! Several arrays and sources of the same length, element by element.
 
 use std::marker::PhantomData;
-use std::ops::RangeBounds;
-use std::sync::Arc;
+use std::ops::{Range, RangeBounds};
 
 use backend_api::Device;
 use bytemuck::NoUninit;
 
-use super::store::{Other, Plan, Writer};
+use super::{Other, Plan};
 use crate::array::VirtualArray;
 use crate::element::{Element, Field};
 use crate::error::{ErrorKind, Result};
 use crate::expr::{Assignment, Expr, IntoAssignments, IntoExpr, Scalar};
+use crate::range::checked as checked_range;
+use crate::source::{Home, Source};
 
-/// An array together with others of the same length, however each of them is placed: for values that are computed from
-/// several arrays and written to the first.
+/// An array or a [`Source`](crate::Source) together with others of the same length, however each of them is placed:
+/// for values that are computed from several and written to the first.
 ///
-/// Where all are placed alike (the same devices, channels and page length), their elements are worked on where they
-/// lie. Else those of the others are read and copied to the first one's devices, some MiB at a time.
+/// Where all are arrays that are placed alike (the same devices, channels and page length), their elements are worked
+/// on where they lie. Else those of the others are read and copied to the first one's devices, some MiB at a time, by
+/// each operation.
 ///
 /// ```
 /// use vmarray::{Field, VirtualArray};
@@ -32,19 +34,40 @@ use crate::expr::{Assignment, Expr, IntoAssignments, IntoExpr, Scalar};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct Joined<'a, T: Element, O: Joinable<'a, T, D>, D: Device> {
-    target: &'a VirtualArray<T, D>,
-    others: O,
-    staged: bool,
+    target: &'a dyn Target<T, D>,
+    others: Vec<&'a dyn Other<D>>,
+    marker: PhantomData<fn(O) -> O>,
+}
+
+/// What can be written to together with others: an array or a source.
+pub(crate) trait Target<T: Element, D: Device>: Sync {
+    /// How many elements there are.
+    fn len(&self) -> usize;
+    /// Writes to a range what is computed from it and from the same range of others, which are as long.
+    fn store(&self, others: &[&dyn Other<D>], range: &Range<usize>, plan: &Plan) -> Result<()>;
+}
+
+impl<T: Element, D: Device> Target<T, D> for VirtualArray<T, D> {
+    fn len(&self) -> usize {
+        self.len()
+    }
+
+    fn store(&self, others: &[&dyn Other<D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+        self.store(others, range, plan)
+    }
 }
 
 impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> std::fmt::Debug for Joined<'a, T, O, D> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Joined").field("len", &self.target.len()).field("staged", &self.staged).finish()
+        f.debug_struct("Joined")
+            .field("len", &self.target.len())
+            .field("others", &self.others.len())
+            .finish_non_exhaustive()
     }
 }
 
-/// The elements of one of several joined arrays: of type `T`, in expressions over `S`. `N` is the array's number among
-/// them: 0 for the one that is written to.
+/// The elements of one of several that are joined: of type `T`, in expressions over `S`. `N` is its number among them:
+/// 0 for the one that is written to.
 ///
 /// ```
 /// use vmarray::{Field, VirtualArray};
@@ -78,7 +101,7 @@ impl<S, T, const N: u8> Row<S, T, N> {
 }
 
 impl<S, T: Element, const N: u8> Row<S, T, N> {
-    /// The value of a field of this array's element. See [`Row`].
+    /// The value of a field of this one's element. See [`Row`].
     ///
     /// ```
     /// use vmarray::{Field, VirtualArray};
@@ -96,7 +119,7 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
 }
 
 impl<S, T: Element> Row<(T, S), T, 0> {
-    /// What writes a value to a field of this array, which is the first one. See [`Row`].
+    /// What writes a value to a field of this one, which is the first. See [`Row`].
     ///
     /// ```
     /// use vmarray::{Field, VirtualArray, expr::index};
@@ -132,95 +155,104 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// What can be [joined](VirtualArray::join): a tuple of one to three references to arrays over the same kind of
-/// devices.
+/// One of what is [joined](VirtualArray::join), to be read, as that one is known to this crate alone.
+#[doc(hidden)]
+pub struct Joint<'a, D: Device>(&'a dyn Other<D>);
+
+impl<'a, D: Device> Joint<'a, D> {
+    pub(crate) fn new(other: &'a dyn Other<D>) -> Self {
+        Self(other)
+    }
+}
+
+/// A reference to an array or to a [`Source`](crate::Source), over a kind of devices.
 ///
 /// ```
-/// use vmarray::{AnyDevice, VirtualArray, compute::Joinable};
+/// use vmarray::{AnyDevice, Source, VirtualArray, compute::Column};
+/// fn element_bytes<'a>(_: impl Column<'a, AnyDevice, Element = u64>) -> usize {
+///     size_of::<u64>()
+/// }
+/// let (array, source) = (VirtualArray::<u64>::new(10)?, Source::new(vec![0_u64; 10])?);
+/// assert_eq!(element_bytes(&array), element_bytes(&source));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait Column<'a, D: Device>: sealed::Sealed + Copy {
+    /// The type of its elements.
+    type Element: Element;
+    #[doc(hidden)]
+    fn joint(self) -> Joint<'a, D>;
+}
+
+impl<T: Element, D: Device> sealed::Sealed for &VirtualArray<T, D> {}
+
+impl<'a, T: Element, D: Device> Column<'a, D> for &'a VirtualArray<T, D> {
+    type Element = T;
+
+    fn joint(self) -> Joint<'a, D> {
+        Joint::new(self)
+    }
+}
+
+impl<T: Element, H: Home<T>, D: Device> sealed::Sealed for &Source<T, H, D> {}
+
+impl<'a, T: Element, H: Home<T>, D: Device> Column<'a, D> for &'a Source<T, H, D> {
+    type Element = T;
+
+    fn joint(self) -> Joint<'a, D> {
+        Joint::new(self.as_other())
+    }
+}
+
+/// What can be [joined](VirtualArray::join): a tuple of one to three references to arrays and sources over the same
+/// kind of devices.
+///
+/// ```
+/// use vmarray::{AnyDevice, Source, VirtualArray, compute::Joinable};
 /// fn check<'a>(_: impl Joinable<'a, u32, AnyDevice>) {}
-/// let b = VirtualArray::<f64>::new(10)?;
+/// let (b, c) = (VirtualArray::<f64>::new(10)?, Source::new(vec![0_u8; 10])?);
 /// check((&b,));
 /// check((&b, &b));
+/// check((&c, &b));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Joinable<'a, T: Element, D: Device>: sealed::Sealed + Copy {
-    /// The element types of the arrays, in expressions together with that of the first.
+    /// The element types of the others, in expressions together with that of the first.
     type Elements;
-    /// Their rows, that of the first array included.
+    /// Their rows, that of the first included.
     type Rows;
     /// See [`Joined::rows`].
     #[doc(hidden)]
     fn rows() -> Self::Rows;
     #[doc(hidden)]
-    fn lengths(self) -> Vec<usize>;
-    #[doc(hidden)]
-    fn placed_as(self, target: &VirtualArray<T, D>) -> bool;
-    #[doc(hidden)]
-    fn write(
-        self,
-        target: &VirtualArray<T, D>,
-        range: std::ops::Range<usize>,
-        staged: bool,
-        plan: &dyn std::any::Any,
-    ) -> Result<()>;
+    fn joints(self) -> Vec<Joint<'a, D>>;
 }
 
 macro_rules! joinable {
     ($Tuple:ty; $($A:ident $a:ident $n:literal),*) => {
-        impl<'a, $($A: Element,)* D: Device> sealed::Sealed for ($(&'a VirtualArray<$A, D>,)*) {}
+        impl<$($A: sealed::Sealed),*> sealed::Sealed for ($($A,)*) {}
 
-        impl<'a, T: Element, $($A: Element,)* D: Device> Joinable<'a, T, D> for ($(&'a VirtualArray<$A, D>,)*) {
+        impl<'a, T: Element, $($A: Column<'a, D>,)* D: Device> Joinable<'a, T, D> for ($($A,)*) {
             type Elements = $Tuple;
-            type Rows = (Row<(T, $Tuple), T, 0>, $(Row<(T, $Tuple), $A, $n>,)*);
+            type Rows = (Row<(T, $Tuple), T, 0>, $(Row<(T, $Tuple), $A::Element, $n>,)*);
 
             fn rows() -> Self::Rows {
-                (Row::NEW, $(Row::<(T, $Tuple), $A, $n>::NEW,)*)
+                (Row::NEW, $(Row::<(T, $Tuple), $A::Element, $n>::NEW,)*)
             }
 
-            fn lengths(self) -> Vec<usize> {
+            fn joints(self) -> Vec<Joint<'a, D>> {
                 let ($($a,)*) = self;
-                vec![$($a.len()),*]
-            }
-
-            fn placed_as(self, target: &VirtualArray<T, D>) -> bool {
-                let ($($a,)*) = self;
-                true $(&& are_placed_alike(target, $a))*
-            }
-
-            fn write(
-                self,
-                target: &VirtualArray<T, D>,
-                range: std::ops::Range<usize>,
-                staged: bool,
-                plan: &dyn std::any::Any,
-            ) -> Result<()> {
-                let ($($a,)*) = self;
-                let others: [&dyn Other<D>; _] = [$($a),*];
-                match plan.downcast_ref::<Plan>() {
-                    Some(plan) => Writer { target, others: &others, staged }.run(&range, plan),
-                    None => Ok(()),
-                }
+                vec![$($a.joint()),*]
             }
         }
     };
 }
-joinable!((A,); A a 1);
-joinable!((A, B); A a 1, B b 2);
-joinable!((A, B, C); A a 1, B b 2, C c 3);
-
-/// Whether element `i` of both lies at the same place of the same channel of the same device.
-fn are_placed_alike<A: Element, B: Element, D: Device>(
-    a: &VirtualArray<A, D>,
-    b: &VirtualArray<B, D>,
-) -> bool {
-    let (one, two) = (a.pager().channels(), b.pager().channels());
-    a.page_len() == b.page_len()
-        && one.len() == two.len()
-        && one.iter().zip(two).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
-}
+joinable!((A::Element,); A a 1);
+joinable!((A::Element, B::Element); A a 1, B b 2);
+joinable!((A::Element, B::Element, C::Element); A a 1, B b 2, C c 3);
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// This array together with others, to write to this one what is computed from all. See [`Joined`].
+    /// This array together with other arrays and sources, to write to this one what is computed from all. See
+    /// [`Joined`].
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch).
@@ -233,16 +265,23 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn join<'a, O: Joinable<'a, T, D>>(&'a self, others: O) -> Result<Joined<'a, T, O, D>> {
-        let expected = self.len();
-        if let Some(got) = others.lengths().into_iter().find(|len| *len != expected) {
-            return Err(ErrorKind::LengthMismatch { expected, got }.into());
-        }
-        Ok(Joined { target: self, others, staged: !others.placed_as(self) })
+        Joined::new(self, others)
     }
 }
 
 impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> Joined<'a, T, O, D> {
-    /// The elements of all arrays, for expressions: first that of the array that is written to.
+    /// # Errors
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch).
+    pub(crate) fn new(target: &'a dyn Target<T, D>, others: O) -> Result<Self> {
+        let (expected, others) = (target.len(), others.joints());
+        let others: Vec<_> = others.into_iter().map(|Joint(other)| other).collect();
+        if let Some(got) = others.iter().map(|other| other.len()).find(|len| *len != expected) {
+            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+        }
+        Ok(Self { target, others, marker: PhantomData })
+    }
+
+    /// The elements of all, for expressions: first that of the one that is written to.
     ///
     /// ```
     /// let (a, b) = (vmarray::VirtualArray::<u32>::new(9)?, vmarray::VirtualArray::<f64>::new(9)?);
@@ -256,7 +295,7 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> Joined<'a, T, O, D> {
         O::rows()
     }
 
-    /// As [`VirtualArray::transform`], with values from all arrays.
+    /// As [`VirtualArray::transform`], or that of [`Source`](crate::Source), with values from all.
     ///
     /// # Errors
     /// As there, and what [reading](VirtualArray::read) the others reports.
@@ -276,12 +315,12 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> Joined<'a, T, O, D> {
         range: impl RangeBounds<usize>,
         assignments: impl IntoAssignments<(T, O::Elements)>,
     ) -> Result<()> {
-        let range = self.target.checked_range(range)?;
+        let range = checked_range(range, self.target.len())?;
         let plan = Plan::new(None, assignments.into_assignments())?;
-        self.others.write(self.target, range, self.staged, &plan)
+        self.target.store(&self.others, &range, &plan)
     }
 
-    /// As [`VirtualArray::assign_where`], with a condition and values from all arrays.
+    /// As [`VirtualArray::assign_where`], or that of [`Source`](crate::Source), with a condition and values from all.
     ///
     /// # Errors
     /// As [`transform`](Self::transform).
@@ -303,8 +342,8 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> Joined<'a, T, O, D> {
         condition: impl IntoExpr<(T, O::Elements), bool>,
         assignments: impl IntoAssignments<(T, O::Elements)>,
     ) -> Result<()> {
-        let range = self.target.checked_range(range)?;
+        let range = checked_range(range, self.target.len())?;
         let plan = Plan::new(Some(condition.into_expr()), assignments.into_assignments())?;
-        self.others.write(self.target, range, self.staged, &plan)
+        self.target.store(&self.others, &range, &plan)
     }
 }

@@ -1,17 +1,18 @@
 //! Elements that meet a condition, in order and in bounded memory.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::{Range, RangeBounds};
 
-use backend_api::expr::{Program, Value};
 use backend_api::{Device, DeviceSpan, Elements, Gather};
 
+use super::Condition;
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::Result;
 use crate::expr::IntoExpr;
-use crate::find::What;
+use crate::find::{Found, What};
 
 /// So many elements are fetched at a time, at most.
 const BATCH: usize = 16 << 10;
@@ -49,13 +50,25 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         range: impl RangeBounds<usize>,
         condition: impl IntoExpr<T, bool>,
     ) -> Result<Selected<'_, T, D>> {
-        let rest = self.checked_range(range)?;
-        let (program, predicate) = condition.into_expr().lowered()?;
-        Ok(Selected { array: self, start: 0, rest, program, predicate, found: VecDeque::new() })
+        Ok(Selected::new(self, self.checked_range(range)?, Condition::new(condition)?))
+    }
+}
+
+/// What elements are selected from: an array or a source.
+pub(crate) trait Searched<T, D: Device>: Sync {
+    /// The first `limit` elements of a range that are looked for. Their number is exact if all are to be counted.
+    fn search(&self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found>;
+
+    /// Elements by index, collected where they are. Indices ascend.
+    fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>>;
+}
+
+impl<T: Element, D: Device> Searched<T, D> for VirtualArray<T, D> {
+    fn search(&self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
+        self.search(range, what, limit, count_all)
     }
 
-    /// Elements by index, collected on their devices. Indices ascend.
-    pub(crate) fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>> {
+    fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>> {
         let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
         self.pager().settle(&self.touched_pages(&(*first..*last + 1)))?;
         let count = self.pager().channels().len();
@@ -102,7 +115,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// Elements that meet a condition; see [`VirtualArray::select_where`].
+/// Elements that meet a condition; see [`VirtualArray::select_where`], and that of [`Source`](crate::Source).
 ///
 /// ```
 /// use vmarray::{Field, VirtualArray, expr::index};
@@ -111,19 +124,21 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 /// assert_eq!(array.select_where(.., even)?.count(), 50_000);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-#[derive(Debug)]
 pub struct Selected<'a, T: Element, D: Device> {
-    array: &'a VirtualArray<T, D>,
+    from: &'a dyn Searched<T, D>,
     /// The element whose index is given out as 0.
     start: usize,
     /// What was not looked at yet.
     rest: Range<usize>,
-    program: Program,
-    predicate: Value,
+    condition: Condition,
     found: VecDeque<(usize, T)>,
 }
 
-impl<T: Element, D: Device> Selected<'_, T, D> {
+impl<'a, T: Element, D: Device> Selected<'a, T, D> {
+    pub(crate) fn new(from: &'a dyn Searched<T, D>, range: Range<usize>, condition: Condition) -> Self {
+        Self { from, start: 0, rest: range, condition, found: VecDeque::new() }
+    }
+
     /// The same with indices that count from an element at or before the range.
     pub(crate) fn counted_from(self, start: usize) -> Self {
         Self { start, ..self }
@@ -131,13 +146,12 @@ impl<T: Element, D: Device> Selected<'_, T, D> {
 
     fn fetch(&mut self) -> Result<()> {
         let limit = batch_len::<T>();
-        let what = What::Holds { program: &self.program, predicate: self.predicate };
-        let indices = self.array.search(&self.rest, &what, limit, false)?.indices;
+        let indices = self.from.search(&self.rest, &self.condition.what(), limit, false)?.indices;
         self.rest.start = match indices.last() {
             Some(last) if indices.len() == limit => last + 1,
             _ => self.rest.end,
         };
-        let values = self.array.collect_elements(&indices)?;
+        let values = self.from.collect_elements(&indices)?;
         self.found = indices.into_iter().map(|index| index - self.start).zip(values).collect();
         Ok(())
     }
@@ -159,3 +173,13 @@ impl<T: Element, D: Device> Iterator for Selected<'_, T, D> {
 }
 
 impl<T: Element, D: Device> FusedIterator for Selected<'_, T, D> {}
+
+impl<T: Element, D: Device> fmt::Debug for Selected<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Selected")
+            .field("condition", &self.condition)
+            .field("rest", &self.rest)
+            .field("found", &self.found.len())
+            .finish_non_exhaustive()
+    }
+}

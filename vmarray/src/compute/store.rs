@@ -6,24 +6,28 @@
 
 use std::collections::VecDeque;
 use std::ops::{Range, RangeBounds};
+use std::sync::Arc;
 
-use backend_api::expr::{Action, Geometry, Program, Store, Value};
+use backend_api::expr::Geometry;
 use backend_api::{
     Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Ticket, Transfer,
 };
 
+use super::{Outcome, Plan, changes_nothing};
 use crate::array::VirtualArray;
 use crate::channel::Channel;
 use crate::element::Element;
-use crate::error::{Error, ErrorKind, Result};
-use crate::expr::{Assignment, IntoAssignments, IntoExpr, Lowering};
+#[cfg(doc)]
+use crate::error::ErrorKind;
+use crate::error::Result;
+use crate::expr::{IntoAssignments, IntoExpr};
 use crate::memory::zeroed_vec;
 use crate::pager::Pager;
 
 /// How many bytes of pages are held at once for one submission.
 const RUN_BYTES: usize = 256 << 20;
 /// The same where elements of other arrays are copied there.
-const STAGED_BYTES: usize = 16 << 20;
+pub(crate) const STAGED_BYTES: usize = 16 << 20;
 /// So many submissions of a channel are under way at once.
 const RUNS: usize = 2;
 
@@ -89,49 +93,42 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let plan = Plan::new(condition, assignments.into_assignments())?;
         Writer { target: self, others: &[], staged: false }.run(&range, &plan)
     }
-}
 
-/// What is to be written, and where.
-pub(super) struct Plan {
-    program: Program,
-    stores: Vec<Store>,
-    filter: Option<Value>,
-}
-
-impl Plan {
-    pub fn new<S>(
-        condition: Option<crate::expr::Expr<S, bool>>,
-        assignments: Vec<Assignment<S>>,
-    ) -> Result<Self> {
-        let most = Compute::STORES_MAX;
-        if !(1..=most).contains(&assignments.len()) {
-            return Err(ErrorKind::TooManyAssignments { assignments: assignments.len(), most }.into());
-        }
-        let mut lowering = Lowering::default();
-        let filter = condition.map(|condition| lowering.expr(&condition));
-        let stores = assignments
-            .iter()
-            .map(|one| Store { value: lowering.assignment(one), source: one.source, offset: one.offset })
-            .collect();
-        Ok(Self { program: lowering.program()?, stores, filter })
-    }
-
-    fn action(&self) -> Action<'_> {
-        Action::Store { stores: &self.stores, filter: self.filter }
+    /// Writes to a range what is computed from it and from the same range of others, which are as long.
+    pub(super) fn store(&self, others: &[&dyn Other<D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+        let staged = !others.iter().all(|other| other.is_placed_as(self));
+        Writer { target: self, others, staged }.run(range, plan)
     }
 }
 
-/// An array that is only read, of any element type.
-pub(super) trait Other<D: Device>: Sync {
-    fn pager(&self) -> &Pager<D>;
+/// What is only read, of any element type: an array or a source.
+pub(crate) trait Other<D: Device>: Sync {
+    /// How many elements there are.
+    fn len(&self) -> usize;
+    /// Bytes of an element.
     fn stride(&self) -> usize;
-    /// Reads elements as bytes.
+    /// Reads elements as bytes. Must not be called by who holds pages: it may wait for anything.
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()>;
+    /// Where pages are homed on devices, if they are.
+    fn pager(&self) -> Option<&Pager<D>> {
+        None
+    }
+}
+
+impl<D: Device> dyn Other<D> + '_ {
+    /// Whether element `i` lies at the same place of the same channel of the same device as that of an array.
+    fn is_placed_as<T: Element>(&self, array: &VirtualArray<T, D>) -> bool {
+        let Some(pager) = self.pager() else { return false };
+        let (one, two) = (array.pager().channels(), pager.channels());
+        array.page_len() == pager.page_bytes() / self.stride()
+            && one.len() == two.len()
+            && one.iter().zip(two).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
+    }
 }
 
 impl<T: Element, D: Device> Other<D> for VirtualArray<T, D> {
-    fn pager(&self) -> &Pager<D> {
-        self.pager()
+    fn len(&self) -> usize {
+        self.len()
     }
 
     fn stride(&self) -> usize {
@@ -143,6 +140,10 @@ impl<T: Element, D: Device> Other<D> for VirtualArray<T, D> {
         let values = self.to_vec(range)?;
         into.copy_from_slice(bytemuck::cast_slice(&values));
         Ok(())
+    }
+
+    fn pager(&self) -> Option<&Pager<D>> {
+        Some(self.pager())
     }
 }
 
@@ -164,20 +165,12 @@ struct Staging<D: Device> {
 }
 
 /// Writes to the elements of one array.
-pub(super) struct Writer<'a, T: Element, D: Device> {
-    pub target: &'a VirtualArray<T, D>,
-    /// Arrays of the same length that are read.
-    pub others: &'a [&'a dyn Other<D>],
+struct Writer<'a, T: Element, D: Device> {
+    target: &'a VirtualArray<T, D>,
+    /// What is read, of the same length.
+    others: &'a [&'a dyn Other<D>],
     /// Whether these lie elsewhere, so that their elements are copied to the target's devices.
-    pub staged: bool,
-}
-
-/// What has become of the elements so far.
-#[derive(Default)]
-struct Outcome {
-    written: Vec<Range<usize>>,
-    unspecified: Vec<Range<usize>>,
-    failure: Option<Error>,
+    staged: bool,
 }
 
 /// A channel's part of the work.
@@ -191,7 +184,7 @@ struct Lane<D: Device> {
 }
 
 impl<T: Element, D: Device> Writer<'_, T, D> {
-    pub fn run(&self, range: &Range<usize>, plan: &Plan) -> Result<()> {
+    fn run(&self, range: &Range<usize>, plan: &Plan) -> Result<()> {
         if range.is_empty() {
             return Ok(());
         }
@@ -199,8 +192,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         pager.settle(&pages)?;
         pager.evict(&pages)?;
         if !self.staged {
-            for other in self.others {
-                other.pager().settle(&pages)?;
+            for other in self.others.iter().filter_map(|other| other.pager()) {
+                other.settle(&pages)?;
             }
         }
         let page_len = self.target.page_len() as u64;
@@ -361,7 +354,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
                 source(staging.memory.at(0), other.stride(), elements.start - begin)
             }));
         } else {
-            neighbours.extend(self.others.iter().map(|other| &other.pager().channels()[channel]));
+            let pagers = self.others.iter().filter_map(|other| other.pager());
+            neighbours.extend(pagers.map(|other| &other.channels()[channel]));
             let all = self.others.iter().zip(&neighbours);
             sources.extend(
                 all.map(|(other, channel)| source(channel.slot_memory(), other.stride(), elements.start)),
@@ -373,7 +367,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             channel: channel as u64,
             channels: pager.channels().len() as u64,
         };
-        let compute = Compute { program: &plan.program, sources: &sources, geometry, action: plan.action() };
+        let compute = Compute { program: plan.program(), sources: &sources, geometry, action: plan.action() };
         let ticket = home.between_all_writes(&neighbours, |queue| {
             for (other, staging) in self.others.iter().zip(staging) {
                 let bytes = count * other.stride() as u64;
@@ -432,40 +426,4 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             }
         }
     }
-}
-
-/// Whether an error of a submission says that nothing was changed.
-fn changes_nothing(error: &Error) -> bool {
-    use backend_api::ErrorKind::{InvalidArgument, UnknownHandle, Unsupported};
-    matches!(error.kind(), ErrorKind::Device(cause)
-        if matches!(cause.kind(), InvalidArgument | UnknownHandle | Unsupported))
-}
-
-impl Outcome {
-    fn into_result(self) -> Result<()> {
-        let Some(failure) = self.failure else { return Ok(()) };
-        if self.written.is_empty() && self.unspecified.is_empty() {
-            return Err(failure);
-        }
-        let cause = match failure.kind() {
-            ErrorKind::Device(cause) => cause.clone(),
-            other => backend_api::Error::new(backend_api::ErrorKind::KernelFailed, "compute")
-                .with_detail(other.to_string()),
-        };
-        let (written, unspecified) = (merged(self.written), merged(self.unspecified));
-        Err(ErrorKind::Interrupted { written, unspecified, cause }.into())
-    }
-}
-
-/// Ranges in ascending order, those that touch as one.
-fn merged(mut ranges: Vec<Range<usize>>) -> Vec<Range<usize>> {
-    ranges.sort_by_key(|range| range.start);
-    let mut all: Vec<Range<usize>> = Vec::new();
-    for range in ranges {
-        match all.last_mut() {
-            Some(last) if last.end == range.start => last.end = range.end,
-            _ => all.push(range),
-        }
-    }
-    all
 }

@@ -2,7 +2,7 @@
 
 use backend_api::expr::{Instruction, Value};
 
-use super::{Assignment, Expr, Filtered, append, index, moved, place, push};
+use super::{Assignment, Expr, Filtered, IntoAssignments, append, index, moved, place, push};
 
 /// The same instructions, with `index - start` in place of the index. Those that use no index stay as they are.
 fn counted_from(instructions: Vec<Instruction>, value: Value, start: usize) -> (Vec<Instruction>, Value) {
@@ -38,9 +38,14 @@ impl<T, F> Filtered<T, F> {
     }
 }
 
-impl<T> Assignment<T> {
-    pub(crate) fn counted_from(self, start: usize) -> Self {
-        let (instructions, value) = counted_from(self.instructions, self.value, start);
-        Self { instructions, value, ..self }
-    }
+/// The same with indices that are 0 for the element `start`.
+pub(crate) fn assignments_counted_from<T>(
+    assignments: impl IntoAssignments<T>,
+    start: usize,
+) -> Vec<Assignment<T>> {
+    let relative = |one: Assignment<T>| {
+        let (instructions, value) = counted_from(one.instructions, one.value, start);
+        Assignment { instructions, value, ..one }
+    };
+    assignments.into_assignments().into_iter().map(relative).collect()
 }

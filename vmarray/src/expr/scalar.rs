@@ -76,7 +76,7 @@ pub trait Signed: Scalar + Number {}
 /// ```
 pub trait Summed: Scalar + Number {
     /// The type of the sum.
-    type Sum: Copy + PartialEq + std::fmt::Debug;
+    type Sum: Copy + Default + PartialEq + std::fmt::Debug + Send + std::ops::Add<Output = Self::Sum>;
     /// The sum of what the parts came to.
     #[doc(hidden)]
     fn sum(partials: &[backend_api::expr::Partial]) -> Self::Sum;

@@ -8,7 +8,7 @@ use backend_api::Device;
 
 use super::NdArray;
 use super::shape::{Bounds, is_void};
-use crate::compute::batch_len;
+use crate::compute::{Searched, batch_len};
 use crate::element::Element;
 use crate::error::Result;
 use crate::expr::{Expr, IntoExpr};

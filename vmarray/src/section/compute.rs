@@ -1,6 +1,6 @@
 //! Operations on a section by [expressions](crate::expr), on the devices.
 
-use std::ops::{Range, RangeBounds};
+use std::ops::RangeBounds;
 
 use backend_api::Device;
 use backend_api::expr::Number;
@@ -8,8 +8,8 @@ use backend_api::expr::Number;
 use super::{Section, SectionMut};
 use crate::compute::Selected;
 use crate::element::Element;
-use crate::error::{Error, ErrorKind, Result};
-use crate::expr::{Assignment, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed};
+use crate::error::Result;
+use crate::expr::{IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from};
 use crate::find::Found;
 
 impl<'a, T: Element, D: Device> Section<'a, T, D> {
@@ -313,8 +313,9 @@ impl<T: Element, D: Device> SectionMut<'_, T, D> {
         range: impl RangeBounds<usize>,
         assignments: impl IntoAssignments<T>,
     ) -> Result<()> {
-        let done = self.array.transform(self.outer_range(range)?, self.relative(assignments));
-        done.map_err(|error| counted_from(error, self.start))
+        let assignments = assignments_counted_from(assignments, self.start);
+        let done = self.array.transform(self.outer_range(range)?, assignments);
+        done.map_err(|error| error.counted_from(self.start))
     }
 
     /// As [`transform`](Self::transform), for those elements alone that meet a condition:
@@ -337,20 +338,8 @@ impl<T: Element, D: Device> SectionMut<'_, T, D> {
         assignments: impl IntoAssignments<T>,
     ) -> Result<()> {
         let condition = condition.into_expr().counted_from(self.start);
-        let done = self.array.assign_where(self.outer_range(range)?, condition, self.relative(assignments));
-        done.map_err(|error| counted_from(error, self.start))
+        let assignments = assignments_counted_from(assignments, self.start);
+        let done = self.array.assign_where(self.outer_range(range)?, condition, assignments);
+        done.map_err(|error| error.counted_from(self.start))
     }
-
-    fn relative(&self, assignments: impl IntoAssignments<T>) -> Vec<Assignment<T>> {
-        let assignments = assignments.into_assignments().into_iter();
-        assignments.map(|assignment| assignment.counted_from(self.start)).collect()
-    }
-}
-
-/// An error whose ranges count from the section's start.
-fn counted_from(error: Error, start: usize) -> Error {
-    let ErrorKind::Interrupted { written, unspecified, cause } = error.kind() else { return error };
-    let inner = |ranges: &[Range<usize>]| ranges.iter().map(|r| r.start - start..r.end - start).collect();
-    let (written, unspecified) = (inner(written), inner(unspecified));
-    ErrorKind::Interrupted { written, unspecified, cause: cause.clone() }.into()
 }

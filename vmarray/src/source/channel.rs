@@ -4,8 +4,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostId, HostMemory, HostSpan, Queue, Ticket,
-    Transfer,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostId, HostMemory, HostSpan, Queue,
+    Ticket, Transfer,
 };
 use parking_lot::{Mutex, RwLockWriteGuard};
 
@@ -20,7 +20,10 @@ const CHUNK_BYTES: usize = 8 << 20;
 /// How many copies a submission has at most.
 const BATCH: usize = 256;
 /// How many buffers for answers and single pages are kept.
-const SPARE: usize = 8;
+const SPARE: usize = 16;
+/// Buffers are at least this long, so that any of them does for most answers.
+const ANSWER_BYTES: usize = 192 << 10;
+const _: () = assert!(backend_api::Compute::partials_bytes() <= ANSWER_BYTES as u64);
 /// In place of the page of a slot that has none.
 const NO_PAGE: usize = usize::MAX;
 
@@ -196,6 +199,12 @@ impl<D: Device> Channel<D> {
 
     pub(super) fn kernels(&self) -> &Queue<D> {
         &self.kernels
+    }
+
+    /// All slots, as elements one after the other.
+    pub(super) fn all_elements(&self) -> Elements {
+        let stride = self.home.element_bytes as u64;
+        Elements { start: self.slots.at(0), count: self.slots.bytes() / stride, stride }
     }
 
     pub(super) fn slot_bytes(&self) -> u64 {
@@ -435,7 +444,7 @@ impl<D: Device> Channel<D> {
             return Ok(spare.swap_remove(fits));
         }
         drop(spare);
-        pinned(&self.device, bytes)
+        pinned(&self.device, bytes.max(ANSWER_BYTES))
     }
 
     pub(super) fn keep(&self, buffer: HostBuffer<D>) {

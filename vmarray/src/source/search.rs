@@ -6,20 +6,15 @@ use backend_api::{Device, Fill, HostBuffer, Search, Ticket};
 
 use super::channel::Channel;
 use super::core::Core;
-use super::wave::{Access, Operation, Run};
+use super::wave::{Access, Operation, Run, Started};
 use crate::element::Element;
 use crate::error::Result;
-use crate::find::Found;
-use crate::memory::zeroed_vec;
+use crate::find::{Found, Listed, What, first_limit};
 
-/// How many indices a run lists at first; if there are more, it is asked again.
-const FIRST_LIMIT: u64 = 4096;
-
-/// A search for a value.
+/// A search.
 struct Seek<'a> {
     element_bytes: usize,
-    field_offset: usize,
-    value: &'a [u8],
+    what: &'a What<'a>,
     limit: usize,
     count_all: bool,
 }
@@ -28,15 +23,8 @@ impl Seek<'_> {
     fn ask<D: Device>(&self, channel: &Channel<D>, run: &Run, limit: u64) -> Result<(Ticket, HostBuffer<D>)> {
         let limit = limit.min(run.count as u64);
         let answer = channel.buffer(Search::answer_bytes(limit) as usize)?;
-        let search = Search {
-            elements: run.elements(self.element_bytes),
-            field_offset: self.field_offset as u64,
-            value: self.value,
-            limit,
-            count_all: self.count_all,
-            answer: answer.at(0),
-        };
-        match channel.kernels().search(&search) {
+        let (elements, wanted) = (run.elements(self.element_bytes), (limit, self.count_all));
+        match self.what.ask(channel.kernels(), elements, run.geometry, wanted, answer.at(0)) {
             Ok(ticket) => Ok((ticket, answer)),
             Err(error) => {
                 channel.keep(answer);
@@ -47,41 +35,38 @@ impl Seek<'_> {
 }
 
 impl<T: Element, D: Device> Operation<T, D> for Seek<'_> {
-    const ACCESS: Access = Access::Read;
     type Work = HostBuffer<D>;
     type Outcome = Found;
 
-    fn start(&self, channel: &Channel<D>, run: &Run) -> Result<Option<(Ticket, HostBuffer<D>)>> {
-        self.ask(channel, run, (self.limit as u64).min(FIRST_LIMIT)).map(Some)
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<HostBuffer<D>> {
+        let (ticket, answer) = self.ask(channel, run, first_limit(self.limit as u64, self.count_all))?;
+        Ok(Some((vec![ticket], answer)))
     }
 
     fn finish(
         &self,
-        core: &Core<T, D>,
         channel: &Channel<D>,
         run: &Run,
-        mut answer: HostBuffer<D>,
+        answer: HostBuffer<D>,
         found: &mut Found,
     ) -> Result<ControlFlow<()>> {
         let wanted = (self.limit - found.indices.len().min(self.limit)) as u64;
-        let mut header = [0_u64; 2];
-        loop {
-            answer.read(0, bytemuck::cast_slice_mut(&mut header));
-            channel.counters.bytes_from_device.add(Search::HEADER_BYTES + header[1] * 8);
-            if header[1] >= header[0].min(wanted) {
-                break;
-            }
-            // The pages are held, so the number of matches stays what it is.
-            channel.keep(answer);
-            let (ticket, longer) = self.ask(channel, run, header[0].min(wanted))?;
-            channel.device().wait(ticket)?;
-            answer = longer;
-        }
-        let mut indices = zeroed_vec::<u64>(header[1].min(wanted) as usize)?;
-        answer.read(Search::HEADER_BYTES as usize, bytemuck::cast_slice_mut(&mut indices));
+        let mut listed = Listed::read(&answer, &channel.counters.bytes_from_device)?;
         channel.keep(answer);
-        found.total += header[0] as usize;
-        found.indices.extend(indices.iter().map(|&at| core.index_in_run(run, at as usize)));
+        if self.count_all && (listed.numbers.len() as u64) < listed.total.min(wanted) {
+            // The pages are held, so the number of matches stays what it is.
+            let (ticket, longer) = self.ask(channel, run, listed.total.min(wanted))?;
+            channel.device().wait(ticket)?;
+            listed = Listed::read(&longer, &channel.counters.bytes_from_device)?;
+            channel.keep(longer);
+        }
+        found.total += listed.total as usize;
+        let first = listed.numbers.iter().take(usize::try_from(wanted).unwrap_or(usize::MAX));
+        found.indices.extend(first.map(|&number| run.index(number)));
         let is_enough = !self.count_all && found.indices.len() >= self.limit;
         Ok(if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
@@ -91,30 +76,25 @@ impl<T: Element, D: Device> Operation<T, D> for Seek<'_> {
 struct FillWith<T>(T);
 
 impl<T: Element, D: Device> Operation<T, D> for FillWith<T> {
-    const ACCESS: Access = Access::Overwrite;
     type Work = ();
     type Outcome = ();
 
-    fn start(&self, channel: &Channel<D>, run: &Run) -> Result<Option<(Ticket, ())>> {
-        let bytes = (run.count * size_of::<T>()) as u64;
-        let fill = Fill { to: run.start, bytes, pattern: bytemuck::bytes_of(&self.0) };
-        Ok(Some((channel.kernels().fill(&fill)?, ())))
+    fn access(&self) -> Access {
+        Access::Overwrite
     }
 
-    fn finish(
-        &self,
-        _: &Core<T, D>,
-        _: &Channel<D>,
-        _: &Run,
-        (): (),
-        (): &mut (),
-    ) -> Result<ControlFlow<()>> {
+    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<()> {
+        let bytes = (run.count * size_of::<T>()) as u64;
+        let fill = Fill { to: run.start, bytes, pattern: bytemuck::bytes_of(&self.0) };
+        Ok(Some((vec![channel.kernels().fill(&fill)?], ())))
+    }
+
+    fn finish(&self, _: &Channel<D>, _: &Run, (): (), (): &mut ()) -> Result<ControlFlow<()>> {
         Ok(ControlFlow::Continue(()))
     }
 
-    fn redo(&self, at_home: &mut [T]) -> bool {
-        at_home.fill(self.0);
-        true
+    fn value(&self) -> Option<T> {
+        Some(self.0)
     }
 }
 
@@ -122,22 +102,18 @@ impl<T: Element, D: Device> Operation<T, D> for FillWith<T> {
 struct Pull;
 
 impl<T: Element, D: Device> Operation<T, D> for Pull {
-    const ACCESS: Access = Access::Read;
     type Work = ();
     type Outcome = ();
 
-    fn start(&self, _: &Channel<D>, _: &Run) -> Result<Option<(Ticket, ())>> {
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn start(&self, _: &Channel<D>, _: &Run) -> Started<()> {
         Ok(None)
     }
 
-    fn finish(
-        &self,
-        _: &Core<T, D>,
-        _: &Channel<D>,
-        _: &Run,
-        (): (),
-        (): &mut (),
-    ) -> Result<ControlFlow<()>> {
+    fn finish(&self, _: &Channel<D>, _: &Run, (): (), (): &mut ()) -> Result<ControlFlow<()>> {
         Ok(ControlFlow::Continue(()))
     }
 }
@@ -146,12 +122,11 @@ impl<T: Element, D: Device> Core<T, D> {
     pub(super) fn search(
         &self,
         range: &Range<usize>,
-        field_offset: usize,
-        value: &[u8],
+        what: &What<'_>,
         limit: usize,
         count_all: bool,
     ) -> Result<Found> {
-        let seek = Seek { element_bytes: size_of::<T>(), field_offset, value, limit, count_all };
+        let seek = Seek { element_bytes: size_of::<T>(), what, limit, count_all };
         let mut found = Found::default();
         for part in self.operate(range, &seek)? {
             found.total += part.total;

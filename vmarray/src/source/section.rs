@@ -1,5 +1,7 @@
 //! Sections of sources.
 
+mod compute;
+
 use std::fmt;
 use std::ops::{Deref, Range, RangeBounds};
 

@@ -1,13 +1,17 @@
 //! Device-side work on a section of a source, in waves that fit into the slots.
 //!
 //! A wave holds some pages of one channel, sees to it that they have slots and what the work needs of their contents,
-//! and starts the work on each run of pages whose slots follow one another. While the device works on one wave, the
-//! next is prepared. What the pages are afterwards is noted in the directory when the wave's work is done, not before.
+//! and starts the work on each run of pages whose slots follow one another, some runs at a time. While the device works
+//! on one wave, the next is prepared. What the pages are afterwards is noted in the directory when the work is done,
+//! not before.
+
+mod finish;
 
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::{ControlFlow, Range};
 
+use backend_api::expr::Geometry;
 use backend_api::{Device, DeviceSpan, Elements, Ticket};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
@@ -22,60 +26,116 @@ const WAVE_BYTES: usize = 256 << 20;
 const COPIED_BYTES: u64 = 32 << 20;
 /// Below this, one thread serves all channels in turn.
 const SMALL_BYTES: usize = 1 << 20;
+/// Work whose results are rounded is cut at multiples of so many bytes of a channel.
+const GROUP_BYTES: usize = 64 << 20;
+/// The work on so many runs of a wave is under way at once: each may need memory of its own.
+const WORKS: usize = 8;
 
 /// What device-side work does with the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Access {
     /// It reads them: all of them must be on the device.
     Read,
+    /// It writes to them, and may read them before.
+    Change,
     /// It overwrites all of them: nothing is fetched for blocks that lie within.
     Overwrite,
 }
 
 /// Elements in slots that follow one another on a device.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Run {
     /// The place of the first element.
     pub(super) start: DeviceSpan,
     /// How many there are.
     pub(super) count: usize,
-    /// The page of the first, and its place within.
-    page: usize,
-    at: usize,
+    /// Which index each has.
+    pub(super) geometry: Geometry,
+    /// Which members of the wave they are.
+    members: Range<usize>,
 }
 
 impl Run {
     pub(super) fn elements(&self, element_bytes: usize) -> Elements {
         Elements { start: self.start, count: self.count as u64, stride: element_bytes as u64 }
     }
+
+    /// The index of an element by its number in the run.
+    pub(super) fn index(&self, number: u64) -> usize {
+        self.geometry.index(number) as usize
+    }
+
+    /// The parts of its pages: the number of the first element, its index, and how many there are.
+    pub(super) fn parts(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
+        let (page_len, first) = (self.geometry.page_len as usize, self.geometry.first as usize);
+        let mut number = 0;
+        std::iter::from_fn(move || {
+            let len = (page_len - (first + number) % page_len).min(self.count - number);
+            let part = (number, self.index(number as u64), len);
+            number += len;
+            (len > 0).then_some(part)
+        })
+    }
+}
+
+/// The tickets of the work on a run and what else there is to it, unless there is nothing to do.
+pub(super) type Started<W> = Result<Option<(Vec<Ticket>, W)>, Refused>;
+
+/// Why the work on a run was not started.
+pub(super) struct Refused {
+    pub(super) error: Error,
+    /// Whether a part of it may be carried out all the same.
+    pub(super) begun: bool,
+}
+
+impl From<Error> for Refused {
+    fn from(error: Error) -> Self {
+        Self { error, begun: false }
+    }
+}
+
+impl From<backend_api::Error> for Refused {
+    fn from(error: backend_api::Error) -> Self {
+        Error::from(error).into()
+    }
 }
 
 /// Device-side work, as seen by the waves: what is done with each run, and what becomes of its outcome.
 pub(super) trait Operation<T: Element, D: Device>: Sync {
-    const ACCESS: Access;
     /// What is under way for a run.
     type Work;
     /// What a channel has found out.
     type Outcome: Default + Send;
 
-    /// Starts the work on a run; `None` if there is nothing to do.
-    fn start(&self, channel: &Channel<D>, run: &Run) -> Result<Option<(Ticket, Self::Work)>>;
+    fn access(&self) -> Access;
+
+    /// Whether it matters which elements are worked on together, so that runs must not depend on what had to be
+    /// fetched.
+    fn is_rounded(&self) -> bool {
+        false
+    }
+
+    /// Starts the work on a run, which is done when all of its tickets are.
+    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<Self::Work>;
 
     /// Takes in the outcome of a run, in order, while its pages are held. Breaks if the channel's other pages are of
     /// no interest.
     fn finish(
         &self,
-        core: &Core<T, D>,
         channel: &Channel<D>,
         run: &Run,
         work: Self::Work,
         outcome: &mut Self::Outcome,
     ) -> Result<ControlFlow<()>>;
 
-    /// Does at home what the device failed to do to elements that are overwritten. False if that cannot be.
-    fn redo(&self, at_home: &mut [T]) -> bool {
-        let _ = at_home;
-        false
+    /// What it writes to all elements, if it is one value: where a device fails, that is done at home.
+    fn value(&self) -> Option<T> {
+        None
+    }
+
+    /// Takes note of elements that were written to; or, if the work is not done, that hold anything.
+    fn changed(&self, elements: Range<usize>, done: bool, outcome: &mut Self::Outcome) {
+        let _ = (elements, done, outcome);
     }
 }
 
@@ -104,7 +164,15 @@ struct Wave<'a, D: Device, W> {
     channel: &'a Channel<D>,
     members: Vec<Member<'a>>,
     uploads: Vec<Ticket>,
-    works: VecDeque<(Run, Ticket, W)>,
+    /// Whether all that is missing on the device is being fetched.
+    is_fetched: bool,
+    /// Its pages are worked on in groups of so many, if that matters.
+    group: Option<usize>,
+    /// Not started yet.
+    runs: VecDeque<Run>,
+    works: VecDeque<(Run, Vec<Ticket>, W)>,
+    /// The run that was refused, if a part of the work on it may be carried out all the same.
+    refused: Option<Run>,
     /// Why not all of the work was started.
     error: Option<Error>,
 }
@@ -112,32 +180,44 @@ struct Wave<'a, D: Device, W> {
 impl<D: Device, W> Drop for Wave<'_, D, W> {
     fn drop(&mut self) {
         // Nothing touches slots or home any more when the pages are let go.
-        for ticket in self.uploads.iter().chain(self.works.iter().map(|(_, ticket, _)| ticket)) {
+        let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
+        for ticket in self.uploads.iter().chain(works) {
             let _ = self.channel.device().wait(*ticket);
         }
     }
 }
 
 impl<T: Element, D: Device> Core<T, D> {
-    /// The array's index of an element of a run.
-    pub(super) fn index_in_run(&self, run: &Run, at: usize) -> usize {
-        let at = run.at + at;
-        let page = run.page + at / self.cuts.page_len * self.channels.len();
-        page * self.cuts.page_len + at % self.cuts.page_len
-    }
-
     /// Runs an operation on all channels that have pages of a range, at the same time; gives what each has found.
     pub(super) fn operate<O: Operation<T, D>>(
         &self,
         range: &Range<usize>,
         operation: &O,
     ) -> Result<Vec<O::Outcome>> {
+        let (outcomes, result) = self.operate_on(range, operation);
+        result.map(|()| outcomes)
+    }
+
+    /// The same, with what channels have found or done up to an error.
+    pub(super) fn operate_on<O: Operation<T, D>>(
+        &self,
+        range: &Range<usize>,
+        operation: &O,
+    ) -> (Vec<O::Outcome>, Result<()>) {
         let pages = self.cuts.touched_pages(range);
         let busy = self.channels.len().min(pages.len());
         let channel_of = |page: usize| page % self.channels.len();
         let channels: Vec<usize> = (pages.start..pages.start + busy).map(channel_of).collect();
+        let (mut outcomes, mut result) = (Vec::with_capacity(busy), Ok(()));
         if busy <= 1 || range.len() * size_of::<T>() < SMALL_BYTES {
-            return channels.into_iter().map(|channel| self.drive(channel, range, operation)).collect();
+            for channel in channels {
+                let (outcome, done) = self.drive(channel, range, operation);
+                outcomes.push(outcome);
+                if let Err(error) = done {
+                    return (outcomes, Err(error));
+                }
+            }
+            return (outcomes, Ok(()));
         }
         std::thread::scope(|scope| {
             let threads: Vec<_> = channels[1..]
@@ -147,16 +227,20 @@ impl<T: Element, D: Device> Core<T, D> {
                     (channel, std::thread::Builder::new().spawn_scoped(scope, drive))
                 })
                 .collect();
-            let mut outcomes = vec![self.drive(channels[0], range, operation)];
+            let mut take = |(outcome, done): (O::Outcome, Result<()>)| {
+                outcomes.push(outcome);
+                result = std::mem::replace(&mut result, Ok(())).and(done);
+            };
+            take(self.drive(channels[0], range, operation));
             for (channel, thread) in threads {
-                outcomes.push(match thread {
+                take(match thread {
                     Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
                     // No thread was to be had.
                     Err(_) => self.drive(channel, range, operation),
                 });
             }
-            outcomes.into_iter().collect()
-        })
+        });
+        (outcomes, result)
     }
 
     /// Runs an operation on one channel's pages of a range.
@@ -165,7 +249,7 @@ impl<T: Element, D: Device> Core<T, D> {
         index: usize,
         range: &Range<usize>,
         operation: &O,
-    ) -> Result<O::Outcome> {
+    ) -> (O::Outcome, Result<()>) {
         let channel = &self.channels[index];
         let mut pool = channel.pool.lock();
         let mut pages = self.pages_of_channel(index, range).peekable();
@@ -174,9 +258,11 @@ impl<T: Element, D: Device> Core<T, D> {
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Outcome::default();
         let mut former: Option<Wave<'_, D, O::Work>> = None;
-        let mut result = Ok(ControlFlow::Continue(()));
-        while pages.peek().is_some() && matches!(result, Ok(ControlFlow::Continue(()))) {
+        let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
+        while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
             let wave = self.start(channel, &mut pool, &mut pages, most, range, operation);
+            // What is not done is done at home, or is the end.
+            failed = wave.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(wave) } else { Some(wave) };
             if let Some(due) = due {
                 result = self.finish(due, operation, &mut outcome);
@@ -186,7 +272,7 @@ impl<T: Element, D: Device> Core<T, D> {
             let last = self.finish(last, operation, &mut outcome);
             result = result.and(last);
         }
-        result.map(|_| outcome)
+        (outcome, result.map(drop))
     }
 
     /// The pages of a range that belong to a channel.
@@ -200,6 +286,11 @@ impl<T: Element, D: Device> Core<T, D> {
         (first..pages.end).step_by(count)
     }
 
+    /// Whether a page is the first of its group.
+    fn begins(&self, page: usize, group: Option<usize>) -> bool {
+        group.is_none_or(|group| (page / self.channels.len()).is_multiple_of(group))
+    }
+
     fn start<'a, O: Operation<T, D>>(
         &'a self,
         channel: &'a Channel<D>,
@@ -209,17 +300,31 @@ impl<T: Element, D: Device> Core<T, D> {
         range: &Range<usize>,
         operation: &O,
     ) -> Wave<'a, D, O::Work> {
-        let mut wave =
-            Wave { channel, members: Vec::new(), uploads: Vec::new(), works: VecDeque::new(), error: None };
+        let group = operation.is_rounded().then(|| (GROUP_BYTES / self.page_bytes()).clamp(1, most));
+        let mut wave = Wave {
+            channel,
+            members: Vec::new(),
+            uploads: Vec::new(),
+            is_fetched: false,
+            group,
+            runs: VecDeque::new(),
+            works: VecDeque::new(),
+            refused: None,
+            error: None,
+        };
         let mut copied = 0;
-        while wave.members.len() < most && copied < COPIED_BYTES {
-            let Some(page) = pages.next() else { break };
+        while let Some(&page) = pages.peek() {
+            let is_full = wave.members.len() + group.unwrap_or(1) > most || copied >= COPIED_BYTES;
+            if is_full && !wave.members.is_empty() && self.begins(page, group) {
+                break;
+            }
+            pages.next();
             let entry = &self.entries[page];
             let hold = entry.take();
             let within = self.cuts.within(page, range);
             let touched = self.cuts.touched(&within);
-            let needed = match O::ACCESS {
-                Access::Read => touched,
+            let needed = match operation.access() {
+                Access::Read | Access::Change => touched,
                 Access::Overwrite => touched & !self.cuts.covered(page, &within),
             };
             let fetched = needed & !entry.valid();
@@ -244,12 +349,17 @@ impl<T: Element, D: Device> Core<T, D> {
                 hold: Some(Hold::Exclusive(hold)),
             });
         }
-        wave.error = self.prepare(&mut wave, pool).and_then(|()| self.launch(&mut wave, operation)).err();
+        wave.error = self.prepare(&mut wave, pool, operation).err();
         wave
     }
 
-    /// Gives the members slots, and starts to fetch what is missing there.
-    fn prepare<W>(&self, wave: &mut Wave<'_, D, W>, pool: &mut Pool<D>) -> Result<()> {
+    /// Gives the members slots, starts to fetch what is missing there, and starts the work.
+    fn prepare<O: Operation<T, D>>(
+        &self,
+        wave: &mut Wave<'_, D, O::Work>,
+        pool: &mut Pool<D>,
+        operation: &O,
+    ) -> Result<()> {
         let absent = wave.members.iter().filter(|member| self.entries[member.page].slot().is_none()).count();
         let mut slots = wave.channel.allocate(pool, &self.entries, absent)?.into_iter();
         for member in &mut wave.members {
@@ -269,21 +379,13 @@ impl<T: Element, D: Device> Core<T, D> {
             .map(|member| PageBlocks { page: member.page, slot: member.slot, blocks: member.fetched })
             .collect();
         wave.channel.fetch(&mut pool.staging, &missing, &mut wave.uploads)?;
-        Ok(())
-    }
-
-    /// Starts the work on each run.
-    fn launch<O: Operation<T, D>>(&self, wave: &mut Wave<'_, D, O::Work>, operation: &O) -> Result<()> {
+        wave.is_fetched = true;
         if let Some(last) = wave.uploads.last() {
             wave.channel.kernels().order_after(*last)?;
         }
-        for run in self.runs(wave) {
-            wave.channel.counters.submissions.add(1);
-            if let Some((ticket, work)) = operation.start(wave.channel, &run)? {
-                wave.works.push_back((run, ticket, work));
-            }
-        }
-        if O::ACCESS == Access::Read {
+        wave.runs = self.runs(wave).into();
+        self.launch(wave, operation)?;
+        if operation.access() == Access::Read {
             // Others may read at home meanwhile.
             for member in &mut wave.members {
                 member.hold = match member.hold.take() {
@@ -295,95 +397,51 @@ impl<T: Element, D: Device> Core<T, D> {
         Ok(())
     }
 
+    /// Starts the work on runs, until enough is under way. After an error no more is started.
+    fn launch<O: Operation<T, D>>(&self, wave: &mut Wave<'_, D, O::Work>, operation: &O) -> Result<()> {
+        while wave.works.len() < WORKS
+            && let Some(run) = wave.runs.pop_front()
+        {
+            wave.channel.counters.submissions.add(1);
+            match operation.start(wave.channel, &run) {
+                Ok(Some((tickets, work))) => wave.works.push_back((run, tickets, work)),
+                Ok(None) => {}
+                Err(Refused { error, begun }) => {
+                    wave.runs.clear();
+                    wave.refused = Some(run).filter(|_| begun);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(())
+    }
+
     /// Members whose slots follow one another.
     fn runs<W>(&self, wave: &Wave<'_, D, W>) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut next = None;
-        for member in &wave.members {
+        let (page_len, channels) = (self.cuts.page_len, self.channels.len());
+        for (number, member) in wave.members.iter().enumerate() {
+            let is_cut = wave.group.is_some() && self.begins(member.page, wave.group);
             match runs.last_mut() {
-                Some(run) if next == Some((member.page, member.slot)) => run.count += member.within.len(),
+                Some(run) if next == Some((member.page, member.slot)) && !is_cut => {
+                    run.count += member.within.len();
+                    run.members.end = number + 1;
+                }
                 _ => runs.push(Run {
                     start: wave.channel.place(member.slot, member.within.start),
                     count: member.within.len(),
-                    page: member.page,
-                    at: member.within.start,
+                    geometry: Geometry {
+                        first: (member.page / channels * page_len + member.within.start) as u64,
+                        page_len: page_len as u64,
+                        channel: (member.page % channels) as u64,
+                        channels: channels as u64,
+                    },
+                    members: number..number + 1,
                 }),
             }
-            next = Some((member.page + self.channels.len(), member.slot + 1));
+            next = Some((member.page + channels, member.slot + 1));
         }
         runs
-    }
-
-    /// Waits for a wave, notes what its pages are now, and takes in what was found.
-    fn finish<O: Operation<T, D>>(
-        &self,
-        mut wave: Wave<'_, D, O::Work>,
-        operation: &O,
-        outcome: &mut O::Outcome,
-    ) -> Result<ControlFlow<()>> {
-        let mut result = wave.error.take().map_or(Ok(()), Err);
-        // If the fetches were not all started, who knows which; what came is fetched again.
-        let mut arrived = result.is_ok();
-        for ticket in std::mem::take(&mut wave.uploads) {
-            if let Err(error) = wave.channel.device().wait(ticket) {
-                arrived = false;
-                result = result.and(Err(error.into()));
-            }
-        }
-        if arrived {
-            wave.members.iter().for_each(|member| self.entries[member.page].fetched(member.fetched));
-        }
-        let mut flow = ControlFlow::Continue(());
-        while let Some((run, ticket, work)) = wave.works.pop_front() {
-            let done = wave.channel.device().wait(ticket).map_err(Error::from);
-            if result.is_err() {
-                continue;
-            }
-            match done.and_then(|()| {
-                if flow.is_break() {
-                    Ok(flow)
-                } else {
-                    operation.finish(self, wave.channel, &run, work, outcome)
-                }
-            }) {
-                Ok(next) => flow = next,
-                Err(error) => result = Err(error),
-            }
-        }
-        if O::ACCESS == Access::Overwrite {
-            result = self.note_overwritten(&wave, operation, result);
-        }
-        result.map(|()| flow)
-    }
-
-    fn note_overwritten<O: Operation<T, D>>(
-        &self,
-        wave: &Wave<'_, D, O::Work>,
-        operation: &O,
-        result: Result<()>,
-    ) -> Result<()> {
-        let Err(error) = result else {
-            wave.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
-            return Ok(());
-        };
-        for member in &wave.members {
-            let entry = &self.entries[member.page];
-            let covered = self.cuts.covered(member.page, &member.within);
-            // The device holds anything there now; what lies beside it is as it was.
-            entry.invalidate(covered);
-            let beside = member.touched & !covered;
-            let newer = entry.dirty() & beside;
-            if newer != 0 {
-                let blocks = PageBlocks { page: member.page, slot: member.slot, blocks: newer };
-                wave.channel.bring_page_home(blocks).map_err(|_| error.clone())?;
-            }
-            entry.invalidate(beside);
-            // SAFETY: the page is this wave's alone, and nothing of its work is under way any more.
-            let at_home = unsafe { self.elements_at_home(member.page, &member.within) };
-            if !operation.redo(at_home) {
-                return Err(error);
-            }
-        }
-        Ok(())
     }
 }

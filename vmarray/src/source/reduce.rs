@@ -1,0 +1,65 @@
+//! Reductions as device-side work.
+
+use std::ops::{ControlFlow, Range};
+
+use backend_api::{Compute, Device, HostBuffer};
+
+use super::channel::Channel;
+use super::core::Core;
+use super::wave::{Access, Operation, Run, Started};
+use crate::compute::{Answer, Reduction};
+use crate::element::Element;
+use crate::error::Result;
+
+/// Asks for what elements come to.
+struct Reduce<'a, R> {
+    element_bytes: usize,
+    reduction: &'a R,
+}
+
+impl<T: Element, D: Device, R: Reduction> Operation<T, D> for Reduce<'_, R> {
+    type Work = HostBuffer<D>;
+    type Outcome = R::Part;
+
+    fn access(&self) -> Access {
+        Access::Read
+    }
+
+    fn is_rounded(&self) -> bool {
+        self.reduction.is_rounded()
+    }
+
+    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<HostBuffer<D>> {
+        let answer = channel.buffer(self.reduction.answer_bytes() as usize)?;
+        let (program, action) = (self.reduction.program(), self.reduction.action(answer.at(0)));
+        let sources = [run.elements(self.element_bytes)];
+        let compute = Compute { program, sources: &sources, geometry: run.geometry, action };
+        match channel.kernels().compute(&compute) {
+            Ok(ticket) => Ok(Some((vec![ticket], answer))),
+            Err(error) => {
+                channel.keep(answer);
+                Err(error.into())
+            }
+        }
+    }
+
+    fn finish(
+        &self,
+        channel: &Channel<D>,
+        run: &Run,
+        memory: HostBuffer<D>,
+        part: &mut R::Part,
+    ) -> Result<ControlFlow<()>> {
+        let answer = Answer { memory: &memory, copied: &channel.counters.bytes_from_device };
+        self.reduction.take(part, &answer, &|number| run.index(number));
+        channel.keep(memory);
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl<T: Element, D: Device> Core<T, D> {
+    pub(super) fn reduce<R: Reduction>(&self, range: &Range<usize>, reduction: &R) -> Result<R::Whole> {
+        let parts = self.operate(range, &Reduce { element_bytes: size_of::<T>(), reduction })?;
+        Ok(reduction.whole(parts))
+    }
+}

@@ -1,0 +1,169 @@
+//! Writing to elements on their devices.
+
+use std::ops::{ControlFlow, Range};
+
+use backend_api::{
+    Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, Queue, Ticket, Transfer,
+};
+
+use super::channel::Channel;
+use super::core::Core;
+use super::wave::{Access, Operation, Refused, Run, Started};
+use crate::compute::{Other, Outcome, Plan, STAGED_BYTES, Target, changes_nothing};
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::memory::zeroed_vec;
+
+/// Elements of something else, which were read for this.
+struct Read {
+    /// The index of the first.
+    first: usize,
+    stride: usize,
+    bytes: Vec<u8>,
+}
+
+/// Elements of something else on their way to a device.
+struct Staged<D: Device> {
+    memory: DeviceBuffer<D>,
+    host: HostBuffer<D>,
+    bytes: u64,
+}
+
+impl Read {
+    /// Takes memory for those that belong to a run.
+    fn stage<D: Device>(&self, channel: &Channel<D>, run: &Run) -> Result<Staged<D>> {
+        let bytes = run.count * self.stride;
+        let memory = DeviceBuffer::new(channel.device(), bytes as u64, Commit::Lazy)?;
+        let host = channel.buffer(bytes)?;
+        for (number, index, len) in run.parts() {
+            let from = (index - self.first) * self.stride;
+            host.write(number * self.stride, &self.bytes[from..from + len * self.stride]);
+        }
+        Ok(Staged { memory, host, bytes: bytes as u64 })
+    }
+}
+
+impl<D: Device> Staged<D> {
+    fn upload(&self, queue: &Queue<D>) -> backend_api::Result<Ticket> {
+        let (from, to) = (self.host.at(0), self.memory.at(0));
+        queue.submit(&[Transfer::Upload { from, to, bytes: self.bytes }])
+    }
+}
+
+/// Writes what is computed from elements, and from others beside them.
+struct Change<'a> {
+    plan: &'a Plan,
+    access: Access,
+    element_bytes: usize,
+    others: &'a [Read],
+}
+
+impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
+    type Work = Vec<Staged<D>>;
+    type Outcome = Outcome;
+
+    fn access(&self) -> Access {
+        self.access
+    }
+
+    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<Vec<Staged<D>>> {
+        let staged = self.others.iter().map(|other| other.stage(channel, run)).collect::<Result<Vec<_>>>()?;
+        let mut sources = vec![run.elements(self.element_bytes)];
+        sources.extend(self.others.iter().zip(&staged).map(|(other, staged)| {
+            let start: DeviceSpan = staged.memory.at(0);
+            Elements { start, count: run.count as u64, stride: other.stride as u64 }
+        }));
+        let mut tickets = Vec::with_capacity(staged.len() + 1);
+        for staged in &staged {
+            tickets.push(staged.upload(channel.kernels())?);
+            channel.counters.bytes_to_device.add(staged.bytes);
+        }
+        let (program, action) = (self.plan.program(), self.plan.action());
+        let compute = Compute { program, sources: &sources, geometry: run.geometry, action };
+        tickets.push(channel.kernels().compute(&compute).map_err(|error| {
+            let error = Error::from(error);
+            Refused { begun: !changes_nothing(&error), error }
+        })?);
+        Ok(Some((tickets, staged)))
+    }
+
+    fn finish(
+        &self,
+        channel: &Channel<D>,
+        _: &Run,
+        staged: Vec<Staged<D>>,
+        _: &mut Outcome,
+    ) -> Result<ControlFlow<()>> {
+        staged.into_iter().for_each(|staged| channel.keep(staged.host));
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn changed(&self, elements: Range<usize>, done: bool, outcome: &mut Outcome) {
+        let list = if done { &mut outcome.written } else { &mut outcome.unspecified };
+        list.push(elements);
+    }
+}
+
+impl<T: Element, D: Device> Target<T, D> for Core<T, D> {
+    fn len(&self) -> usize {
+        self.cuts.len
+    }
+
+    /// Others are read, some MiB at a time, before any page is held: that may wait for anything.
+    fn store(&self, others: &[&dyn Other<D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+        let element_bytes = size_of::<T>();
+        let access = if plan.overwrites(element_bytes) { Access::Overwrite } else { Access::Change };
+        let mut outcome = Outcome::default();
+        let mut rest = range.clone();
+        while outcome.failure.is_none() && !rest.is_empty() {
+            let part = if others.is_empty() { rest.clone() } else { self.staged_part(others, &rest) };
+            rest.start = part.end;
+            match others.iter().map(|other| read(*other, &part)).collect::<Result<Vec<_>>>() {
+                Err(error) => outcome.failure = Some(error),
+                Ok(others) => {
+                    let change = Change { plan, access, element_bytes, others: &others };
+                    let (outcomes, result) = self.operate_on(&part, &change);
+                    outcomes.into_iter().for_each(|one| outcome.add(one));
+                    outcome.failure = result.err();
+                }
+            }
+        }
+        outcome.into_result()
+    }
+}
+
+fn read<D: Device>(other: &dyn Other<D>, part: &Range<usize>) -> Result<Read> {
+    let stride = other.stride();
+    let mut bytes = zeroed_vec(part.len() * stride)?;
+    other.read_bytes(part.clone(), &mut bytes)?;
+    Ok(Read { first: part.start, stride, bytes })
+}
+
+impl<T: Element, D: Device> Core<T, D> {
+    /// As much of a range as is staged at once: whole pages, but at the ends.
+    fn staged_part(&self, others: &[&dyn Other<D>], rest: &Range<usize>) -> Range<usize> {
+        let strides = others.iter().map(|other| other.stride()).chain([size_of::<T>()]);
+        let most = STAGED_BYTES / strides.max().unwrap_or(1).max(1);
+        let pages = (most / self.cuts.page_len).max(1);
+        let end = (rest.start / self.cuts.page_len + pages) * self.cuts.page_len;
+        rest.start..end.min(rest.end)
+    }
+}
+
+impl<T: Element, D: Device> Other<D> for Core<T, D> {
+    fn len(&self) -> usize {
+        self.cuts.len
+    }
+
+    fn stride(&self) -> usize {
+        size_of::<T>()
+    }
+
+    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        // Bytes of a buffer are not aligned for any type.
+        let mut values = zeroed_vec::<T>(range.len())?;
+        self.read(range.start, &mut values)?;
+        into.copy_from_slice(bytemuck::cast_slice(&values));
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! The end of a wave: what its pages are now.
+
+use std::ops::{ControlFlow, Range};
+
+use backend_api::Device;
+
+use super::{Access, Core, Operation, Run, Wave};
+use crate::element::Element;
+use crate::error::{Error, Result};
+use crate::source::channel::PageBlocks;
+
+impl<T: Element, D: Device> Core<T, D> {
+    /// Waits for a wave, notes what its pages are now, and takes in what was found.
+    pub(super) fn finish<O: Operation<T, D>>(
+        &self,
+        mut wave: Wave<'_, D, O::Work>,
+        operation: &O,
+        outcome: &mut O::Outcome,
+    ) -> Result<ControlFlow<()>> {
+        let mut result = wave.error.take().map_or(Ok(()), Err);
+        // If the fetches were not all started, who knows which; what came is fetched again.
+        let mut arrived = wave.is_fetched;
+        for ticket in std::mem::take(&mut wave.uploads) {
+            if let Err(error) = wave.channel.device().wait(ticket) {
+                arrived = false;
+                result = result.and(Err(error.into()));
+            }
+        }
+        if arrived {
+            wave.members.iter().for_each(|member| self.entries[member.page].fetched(member.fetched));
+        }
+        let by_run = operation.access() != Access::Read && operation.value().is_none();
+        let mut flow = ControlFlow::Continue(());
+        while let Some((run, tickets, work)) = wave.works.pop_front() {
+            // All of them, so that nothing is under way any more.
+            let waits = tickets.iter().map(|ticket| wave.channel.device().wait(*ticket));
+            let done = waits.reduce(Result::and).unwrap_or(Ok(())).map_err(Error::from);
+            if by_run {
+                self.note_changed(&wave, &run, arrived, done.is_ok(), operation, outcome);
+            }
+            if result.is_err() || flow.is_break() {
+                continue;
+            }
+            match done.and_then(|()| operation.finish(wave.channel, &run, work, outcome)) {
+                Ok(next) => flow = next,
+                Err(error) => result = Err(error),
+            }
+            if result.is_ok() && flow.is_continue() {
+                result = self.launch(&mut wave, operation);
+            }
+        }
+        if operation.access() != Access::Read && result.is_err() {
+            // Of work that was refused a part may be under way.
+            let rest = wave.channel.kernels().submit(&[]);
+            let _ = rest.and_then(|ticket| wave.channel.device().wait(ticket));
+        }
+        if let Some(run) = wave.refused.take().filter(|_| by_run) {
+            self.note_changed(&wave, &run, arrived, false, operation, outcome);
+        }
+        if let Some(value) = operation.value() {
+            result = self.note_overwritten(&wave, value, result);
+        }
+        result.map(|()| flow)
+    }
+
+    /// Notes what has become of the pages of a run that was to change them.
+    ///
+    /// What the device does not have for certain, but the home has, is as it was. What only the device has is written,
+    /// or holds anything.
+    fn note_changed<O: Operation<T, D>>(
+        &self,
+        wave: &Wave<'_, D, O::Work>,
+        run: &Run,
+        arrived: bool,
+        done: bool,
+        operation: &O,
+        outcome: &mut O::Outcome,
+    ) {
+        for member in &wave.members[run.members.clone()] {
+            let entry = &self.entries[member.page];
+            let changed = if done {
+                let changed = if arrived { member.touched } else { member.touched & !member.fetched };
+                entry.changed_on_device(changed);
+                changed
+            } else {
+                let lost = member.touched & entry.dirty();
+                entry.invalidate(member.touched & !lost);
+                lost
+            };
+            let first = member.page * self.cuts.page_len;
+            let within = &member.within;
+            for blocks in self.cuts.ranges(member.page, changed) {
+                let elements: Range<usize> = blocks.start.max(within.start)..blocks.end.min(within.end);
+                operation.changed(first + elements.start..first + elements.end, done, outcome);
+            }
+        }
+    }
+
+    /// Notes that a wave's elements were overwritten with a value. If a device has failed, that is done at home.
+    fn note_overwritten<W>(&self, wave: &Wave<'_, D, W>, value: T, result: Result<()>) -> Result<()> {
+        let Err(error) = result else {
+            wave.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
+            return Ok(());
+        };
+        for member in &wave.members {
+            let entry = &self.entries[member.page];
+            let covered = self.cuts.covered(member.page, &member.within);
+            // The device holds anything there now; what lies beside it is as it was.
+            entry.invalidate(covered);
+            let beside = member.touched & !covered;
+            let newer = entry.dirty() & beside;
+            if newer != 0 {
+                let blocks = PageBlocks { page: member.page, slot: member.slot, blocks: newer };
+                wave.channel.bring_page_home(blocks).map_err(|_| error.clone())?;
+            }
+            entry.invalidate(beside);
+            // SAFETY: the page is this wave's alone, and nothing of its work is under way any more.
+            unsafe { self.elements_at_home(member.page, &member.within) }.fill(value);
+        }
+        Ok(())
+    }
+}
