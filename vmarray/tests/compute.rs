@@ -415,6 +415,39 @@ fn elements_of_others_are_staged_in_bounded_memory() {
 }
 
 #[test]
+fn copies_that_fail_beside_the_work_are_no_success() {
+    for call in 1..20 {
+        let device = Arc::new(Faulty::new(host()));
+        let shape = Shape { page_len: 8, channels: vec![2], frames: 4, ..Shape::default() };
+        let x: VirtualArray<u32, _> = shape.describe(64, vec![Arc::clone(&device)]).build().unwrap();
+        let others = Shape { page_len: 13, ..shape };
+        let y: VirtualArray<u32, _> =
+            others.describe(64, vec![Arc::new(Faulty::new(host()))]).build().unwrap();
+        y.write(0, &[3; 64]).unwrap();
+        let joined = x.join((&y,)).unwrap();
+        let (to, from) = joined.rows();
+        let sum = to.set(Field::whole(), to.get(Field::whole()) + from.get(Field::whole()) + 1);
+        let fault = Fault::new(Operation::Submit, vmarray::device::ErrorKind::CopyFailed);
+        device.inject(fault.on_call(call).reported_later());
+        let result = joined.transform(.., sum);
+        device.clear();
+        let all = 0..x.len();
+        let (written, unspecified) = match result.as_ref().map_err(|error| error.kind()) {
+            Ok(()) => (vec![all], vec![]),
+            Err(ErrorKind::Interrupted { written, unspecified, .. }) => {
+                (written.clone(), unspecified.clone())
+            }
+            Err(_) => (vec![], vec![]),
+        };
+        for (i, value) in x.to_vec(..).unwrap().into_iter().enumerate() {
+            let lies_in = |ranges: &[std::ops::Range<usize>]| ranges.iter().any(|range| range.contains(&i));
+            let truth = if lies_in(&written) { 4 } else { 0 };
+            assert!(value == truth || lies_in(&unspecified), "call {call}: element {i} is {value}");
+        }
+    }
+}
+
+#[test]
 fn what_cannot_be_asked_is_refused() {
     let array = Shape::default().build::<u32>(64);
     let value = Field::<u32, u32>::whole();

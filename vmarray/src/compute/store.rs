@@ -153,7 +153,8 @@ struct Run<D: Device> {
     slots: Range<u64>,
     /// Elements, counted in the channel.
     elements: Range<u64>,
-    ticket: Ticket,
+    /// Of the work and of the copies for it: each may fail by itself.
+    tickets: Vec<Ticket>,
     /// Elements of other arrays; kept until the device is done.
     _staging: Vec<Staging<D>>,
 }
@@ -252,8 +253,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let slots = first..end;
         let mut begun = false;
         match self.submit(channel, &slots, &lanes[channel].within, plan, &staging, first, &mut begun) {
-            Ok((elements, ticket)) => {
-                lanes[channel].runs.push_back(Run { slots, elements, ticket, _staging: staging });
+            Ok((elements, tickets)) => {
+                lanes[channel].runs.push_back(Run { slots, elements, tickets, _staging: staging });
                 Ok(())
             }
             Err(error) => {
@@ -336,7 +337,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         staging: &[Staging<D>],
         staged_from: u64,
         begun: &mut bool,
-    ) -> Result<(Range<u64>, Ticket)> {
+    ) -> Result<(Range<u64>, Vec<Ticket>)> {
         let elements = self.elements_of(slots, within);
         let count = elements.end - elements.start;
         let pager = self.target.pager();
@@ -368,17 +369,19 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             channels: pager.channels().len() as u64,
         };
         let compute = Compute { program: plan.program(), sources: &sources, geometry, action: plan.action() };
+        let mut tickets = Vec::with_capacity(staging.len() + 1);
         let ticket = home.between_all_writes(&neighbours, |queue| {
             for (other, staging) in self.others.iter().zip(staging) {
                 let bytes = count * other.stride() as u64;
                 let (from, to) = (staging.host.at(0), staging.memory.at(0));
-                queue.submit(&[Transfer::Upload { from, to, bytes }])?;
+                tickets.push(queue.submit(&[Transfer::Upload { from, to, bytes }])?);
                 home.counters.bytes_to_device.add(bytes);
             }
             *begun = true;
             queue.compute(&compute)
         })?;
-        Ok((elements, ticket))
+        tickets.push(ticket);
+        Ok((elements, tickets))
     }
 
     /// Reads the elements of other arrays that belong to these slots.
@@ -408,8 +411,11 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     /// Waits for the oldest run of a channel and lets its pages go.
     fn finish_one(&self, lane: &mut Lane<D>, channel: usize, outcome: &mut Outcome) {
         let Some(run) = lane.runs.pop_front() else { return };
+        let device = self.target.pager().channels()[channel].device();
+        // All of them, so that nothing is under way any more.
+        let waits = run.tickets.iter().map(|ticket| device.wait(*ticket));
         // On an error, too, the slots have contents: whichever.
-        let list = match self.target.pager().channels()[channel].device().wait(run.ticket) {
+        let list = match waits.reduce(Result::and).unwrap_or(Ok(())) {
             Ok(()) => &mut outcome.written,
             Err(error) => {
                 outcome.failure.get_or_insert_with(|| error.into());
