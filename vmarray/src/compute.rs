@@ -308,7 +308,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if range.is_empty() {
             return Ok(reduction.whole(Vec::new()));
         }
-        self.pager().settle(&self.touched_pages(range))?;
+        self.pager().read_settled(&self.touched_pages(range), || self.ask_all_channels(range, reduction))
+    }
+
+    fn ask_all_channels<R: Reduction>(&self, range: &Range<usize>, reduction: &R) -> Result<R::Whole> {
         let channels = self.pager().channels();
         let mut asked = Vec::with_capacity(channels.len());
         for (at, channel) in channels.iter().enumerate() {

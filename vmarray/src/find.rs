@@ -140,7 +140,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if range.is_empty() {
             return Ok(Found::default());
         }
-        self.pager().settle(&self.touched_pages(range))?;
+        self.pager().read_settled(&self.touched_pages(range), || self.ask_all(range, what, limit, count_all))
+    }
+
+    /// Asks all channels.
+    fn ask_all(&self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
         let limit = limit as u64;
         let channels = self.pager().channels().len() as u64;
         let ask = |channel: usize, limit: u64| -> Result<Option<Question<'_, D>>> {

@@ -333,3 +333,20 @@ fn a_waker_that_panics_harms_nobody_else() {
         drop(tasks);
     });
 }
+
+/// A write-back that fails beside a search leaves anything in a slot that the search may have looked at.
+#[test]
+fn what_was_read_beside_a_failed_write_back_is_read_again() {
+    let array = array(&Arc::new(host()));
+    let counters = &array.pager().channels()[0].counters;
+    let mut failures = [2, 0, 1, 0].into_iter();
+    for expected in [2, 2] {
+        let mut times = 0;
+        let read = array.pager().read_settled(&(0..4), || {
+            times += 1;
+            counters.failed_write_backs.add(failures.next().unwrap_or_default());
+            Ok(times)
+        });
+        assert_eq!(read.unwrap(), expected);
+    }
+}

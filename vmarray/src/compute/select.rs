@@ -70,7 +70,14 @@ impl<T: Element, D: Device> Searched<T, D> for VirtualArray<T, D> {
 
     fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>> {
         let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
-        self.pager().settle(&self.touched_pages(&(*first..*last + 1)))?;
+        let pages = self.touched_pages(&(*first..*last + 1));
+        self.pager().read_settled(&pages, || self.collect_settled(indices))
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Elements by index, from home slots that are up to date.
+    fn collect_settled(&self, indices: &[usize]) -> Result<Vec<T>> {
         let count = self.pager().channels().len();
         let mut values = vec![T::zeroed(); indices.len()];
         let mut by_channel: Vec<Vec<usize>> = vec![Vec::new(); count];

@@ -123,6 +123,25 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
+    /// Has `work` look at the home slots of a range of pages once they are [settled](Self::settle); again if a page
+    /// could not be written back meanwhile, since that leaves anything in its slot.
+    pub(crate) fn read_settled<R>(
+        &self,
+        pages: &Range<u64>,
+        mut work: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        let failed = || -> u64 { self.channels.iter().map(|c| c.failed_write_backs(&self.table)).sum() };
+        loop {
+            // What failed before is dirty still, and written back now, or its failure is told.
+            let before = failed();
+            self.settle(pages)?;
+            let result = work()?;
+            if failed() == before {
+                return Ok(result);
+            }
+        }
+    }
+
     /// Holds a page without contents, absent or resident, so that zeroes can be written to its slot.
     fn hold_homeless(&self, page: u64) -> Homeless {
         let entry = self.table.entry(page);
