@@ -4,8 +4,8 @@ mod common;
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -244,7 +244,8 @@ fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
     let (to_main, from_other) = std::sync::mpsc::channel();
     let test = std::thread::spawn(move || {
         let (device, array) = simulated(10, 3);
-        let array: &'static VirtualArray<u32, SimulatedDevice> = Box::leak(Box::new(array));
+        static ARRAY: OnceLock<VirtualArray<u32, SimulatedDevice>> = OnceLock::new();
+        let array = ARRAY.get_or_init(|| array);
         let held = [array.page(0).unwrap(), array.page(1).unwrap()];
         std::thread::scope(|scope| {
             scope.spawn(|| {

@@ -8,6 +8,9 @@ use crate::tools::{self, AddressSanitizer, SANITIZER_TARGET};
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
+/// What PoCL's compiler, LLVM, keeps until the process ends is not ours, which has no C++ in it.
+const NOT_OURS: &str = "leak:libstdc++.so\nleak:libLLVM\n";
+
 /// Builds the tests of all crates but xtask with the sanitizer, in a folder of their own, and runs them.
 ///
 /// `portable_copy` is set, since the sanitizer does not see into copies that are written as inline assembly.
@@ -33,6 +36,10 @@ pub fn run(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     // is refused is an error to our callers, not the end.
     let _options =
         sh.push_env("ASAN_OPTIONS", merged("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1"));
+    let not_ours = folder.join("not-ours.supp");
+    sh.write_file(&not_ours, NOT_OURS)?;
+    let suppressions = format!("suppressions={}:print_suppressions=0", not_ours.display());
+    let _leaks = sh.push_env("LSAN_OPTIONS", merged("LSAN_OPTIONS", &suppressions));
     let options = ["--profile", "sanitizer", "--workspace", "--exclude", "xtask", "--all-features"];
     // Unstable flags on the stable compiler need this; nightly does not mind it, but it is not set there.
     let (channel, _bootstrap) = match toolchain {
