@@ -6,39 +6,15 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use common::asked::{Condition, KEY, Pair, VALUE, within};
+use common::counted::{BLOCK, LEN, PAGE, PAGES, counted, described, moved};
 use common::{Numbers, POLICIES, Shape, devices, host};
 use proptest::prelude::*;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
 use vmarray::expr::{Expr, index};
-use vmarray::host::HostDevice;
 use vmarray::{
-    AnyDevice, Error, ErrorKind, Field, Home, HostMemory, Placement, Source, SourceBuilder, SourceSectionMut,
-    VirtualArray,
+    AnyDevice, Error, ErrorKind, Field, HostMemory, Placement, Source, SourceSectionMut, VirtualArray,
 };
-
-/// Bytes of a page and of a block: 128 `u32` and 2.
-const PAGE: u64 = 512;
-const BLOCK: u64 = 8;
-const PAGES: usize = 10;
-const LEN: usize = PAGES * 128;
-
-type Counted = Counting<HostDevice>;
-
-fn described<H: Home<u32>, D: Device>(home: H, device: &Arc<D>) -> SourceBuilder<u32, H, D> {
-    Source::builder(home).devices([Arc::clone(device)]).placement(Placement::Ratios(vec![1])).page_len(128)
-}
-
-fn counted(home: Vec<u32>) -> (Source<u32, Vec<u32>, Counted>, Arc<Counted>) {
-    let device = Arc::new(Counting::new(host()));
-    (described(home, &device).build().unwrap(), device)
-}
-
-/// Bytes copied to and from the device since the last call, as the device saw them: answers are none of them.
-fn moved(device: &Counted) -> (u64, u64) {
-    let work = device.reset().work;
-    (work.upload_bytes, work.download_bytes)
-}
 
 fn value() -> Field<u32, u32> {
     Field::whole()

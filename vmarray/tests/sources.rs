@@ -9,34 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use common::counted::{BLOCK, LEN, PAGE, PAGES, counted, described, moved};
 use common::{Numbers, host};
 use vmarray::device::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
 use vmarray::host::HostDevice;
-use vmarray::{ErrorKind, Field, Home, HostMemory, Placement, Source, SourceBuilder};
-
-/// Bytes of a page and of a block: 128 `u32` and 2.
-const PAGE: u64 = 512;
-const BLOCK: u64 = 8;
-const PAGES: usize = 10;
-const LEN: usize = PAGES * 128;
-
-type Counted = Counting<HostDevice>;
-
-fn described<H: Home<u32>, D: Device>(home: H, device: &Arc<D>) -> SourceBuilder<u32, H, D> {
-    Source::builder(home).devices([Arc::clone(device)]).placement(Placement::Ratios(vec![1])).page_len(128)
-}
-
-fn counted(home: Vec<u32>) -> (Source<u32, Vec<u32>, Counted>, Arc<Counted>) {
-    let device = Arc::new(Counting::new(host()));
-    (described(home, &device).build().unwrap(), device)
-}
-
-/// Bytes to and from the device since the last call, as the device saw them.
-fn moved(device: &Counted) -> (u64, u64) {
-    let work = device.reset().work;
-    (work.upload_bytes, work.download_bytes)
-}
+use vmarray::{ErrorKind, Field, Home, HostMemory, Placement, Source};
 
 fn count<H: Home<u32>, D: Device>(source: &Source<u32, H, D>, value: u32) -> usize {
     source.count(.., Field::whole(), &value).unwrap()

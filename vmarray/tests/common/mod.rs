@@ -4,6 +4,7 @@
 
 pub mod asked;
 pub mod boxes;
+pub mod counted;
 pub mod executor;
 
 use std::sync::{Arc, OnceLock};
