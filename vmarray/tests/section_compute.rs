@@ -49,23 +49,8 @@ fn run<D: Device>(section: SectionMut<'_, Pair, D>, model: &mut [Pair], op: Op) 
             model[at % len] = pair;
         }
         Op::Ask(a, b, condition, limit) => ask!(section, model, within(a, b, len), condition, limit),
-        Op::Transform(a, b, by) => {
-            let range = within(a, b, len);
-            let both = [VALUE.set(VALUE + index().cast::<u32>()), KEY.set((VALUE + by) % 20)];
-            section.transform(range.clone(), both).unwrap();
-            for i in range {
-                let value = model[i][1];
-                model[i] = [value.wrapping_add(by) % 20, value.wrapping_add(i as u32)];
-            }
-        }
-        Op::Assign(a, b, condition, by) => {
-            let range = within(a, b, len);
-            let set = VALUE.set(index().cast::<u32>() * 3 + by);
-            section.assign_where(range.clone(), condition.expr(), set).unwrap();
-            for i in range.filter(|i| condition.holds(*i, model[*i])).collect::<Vec<_>>() {
-                model[i][1] = (i as u32 * 3).wrapping_add(by);
-            }
-        }
+        Op::Transform(a, b, by) => transform!(section, model, within(a, b, len), by),
+        Op::Assign(a, b, condition, by) => assign!(section, model, within(a, b, len), condition, by),
         Op::Gather(list) if len > 0 => {
             let list: Vec<usize> = list.iter().map(|i| i % len).collect();
             let truth: Vec<Pair> = list.iter().map(|i| model[*i]).collect();

@@ -68,29 +68,14 @@ fn run<D: Device>(section: SourceSectionMut<'_, Pair, Vec<Pair>, D>, model: &mut
             assert_eq!(section.to_vec(range.clone()).unwrap(), model[range]);
         }
         Op::Ask(a, b, condition, limit) => ask!(section, model, within(a, b, len), condition, limit),
-        Op::Transform(a, b, by) => {
-            let range = within(a, b, len);
-            let both = [VALUE.set(VALUE + index().cast::<u32>()), KEY.set((VALUE + by) % 20)];
-            section.transform(range.clone(), both).unwrap();
-            for i in range {
-                let value = model[i][1];
-                model[i] = [value.wrapping_add(by) % 20, value.wrapping_add(i as u32)];
-            }
-        }
+        Op::Transform(a, b, by) => transform!(section, model, within(a, b, len), by),
         Op::Overwrite(a, b, by) => {
             let range = within(a, b, len);
             let at = || index().cast::<u32>();
             section.transform(range.clone(), [VALUE.set(at() * by), KEY.set(at() % 20)]).unwrap();
             range.for_each(|i| model[i] = [i as u32 % 20, (i as u32).wrapping_mul(by)]);
         }
-        Op::Assign(a, b, condition, by) => {
-            let range = within(a, b, len);
-            let set = VALUE.set(index().cast::<u32>() * 3 + by);
-            section.assign_where(range.clone(), condition.expr(), set).unwrap();
-            for i in range.filter(|i| condition.holds(*i, model[*i])).collect::<Vec<_>>() {
-                model[i][1] = (i as u32 * 3).wrapping_add(by);
-            }
-        }
+        Op::Assign(a, b, condition, by) => assign!(section, model, within(a, b, len), condition, by),
         Op::Fill(a, b, pair) => {
             let range = within(a, b, len);
             section.fill(range.clone(), pair).unwrap();

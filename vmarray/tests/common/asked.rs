@@ -1,4 +1,4 @@
-//! All questions by expressions, asked of a section and of a slice: what arrays and sources share.
+//! All questions by expressions, and changes, of a section and of a slice: what arrays and sources share.
 
 use std::ops::Range;
 
@@ -74,5 +74,38 @@ macro_rules! ask {
         let mut bins = vec![0; 4];
         part().for_each(|(i, _)| bins[i % 4] += 1);
         assert_eq!(section.histogram(over(), (index() % 4).cast::<u32>(), 4).unwrap(), bins);
+    }};
+}
+
+/// Changes both fields of the elements of a range by what they are, in a section and in a slice of the same elements.
+#[macro_export]
+macro_rules! transform {
+    ($section:expr, $model:expr, $range:expr, $by:expr) => {{
+        use vmarray::expr::index;
+        use $crate::common::asked::{KEY, Pair, VALUE};
+        let (section, model, range): (_, &mut [Pair], std::ops::Range<usize>) = ($section, $model, $range);
+        let by: u32 = $by;
+        let both = [VALUE.set(VALUE + index().cast::<u32>()), KEY.set((VALUE + by) % 20)];
+        section.transform(range.clone(), both).unwrap();
+        for i in range {
+            let value = model[i][1];
+            model[i] = [value.wrapping_add(by) % 20, value.wrapping_add(i as u32)];
+        }
+    }};
+}
+
+/// Changes a field of the elements of a range that meet a condition, in a section and in a slice of the same elements.
+#[macro_export]
+macro_rules! assign {
+    ($section:expr, $model:expr, $range:expr, $condition:expr, $by:expr) => {{
+        use vmarray::expr::index;
+        use $crate::common::asked::{Condition, Pair, VALUE};
+        let (section, model, range): (_, &mut [Pair], std::ops::Range<usize>) = ($section, $model, $range);
+        let (condition, by): (Condition, u32) = ($condition, $by);
+        let set = VALUE.set(index().cast::<u32>() * 3 + by);
+        section.assign_where(range.clone(), condition.expr(), set).unwrap();
+        for i in range.filter(|i| condition.holds(*i, model[*i])).collect::<Vec<_>>() {
+            model[i][1] = (i as u32 * 3).wrapping_add(by);
+        }
     }};
 }
