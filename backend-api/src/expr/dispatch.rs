@@ -1,4 +1,4 @@
-//! Code for whatever type a value has.
+//! Code for whatever type a value has, and for whatever an operation does.
 
 /// Runs code with a name for the Rust type of an integer; bools are bytes. There is other code for floats.
 #[doc(hidden)]
@@ -57,6 +57,33 @@ macro_rules! by_type {
             $body
         })
     }};
+}
+
+/// Runs code for an operation on two values, made by one of three macros: of the method of `Number` or of `Integer`
+/// that it is, or of the operator of a comparison.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! by_binary {
+    ($operation:expr, $number:ident, $integer:ident, $comparison:ident) => {
+        match $operation {
+            $crate::expr::Binary::Add => $number!(plus),
+            $crate::expr::Binary::Sub => $number!(minus),
+            $crate::expr::Binary::Mul => $number!(times),
+            $crate::expr::Binary::Div => $number!(divide),
+            $crate::expr::Binary::Min => $number!(least),
+            $crate::expr::Binary::Max => $number!(greatest),
+            $crate::expr::Binary::Rem => $integer!(remainder),
+            $crate::expr::Binary::And => $integer!(both),
+            $crate::expr::Binary::Or => $integer!(either),
+            $crate::expr::Binary::Xor => $integer!(differing),
+            $crate::expr::Binary::Shl => $integer!(shift_left),
+            $crate::expr::Binary::Shr => $integer!(shift_right),
+            $crate::expr::Binary::Eq => $comparison!(==),
+            $crate::expr::Binary::Ne => $comparison!(!=),
+            $crate::expr::Binary::Lt => $comparison!(<),
+            $crate::expr::Binary::Le => $comparison!(<=),
+        }
+    };
 }
 
 #[cfg(test)]

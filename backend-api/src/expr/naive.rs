@@ -1,7 +1,7 @@
 //! Evaluation of one element after the other: what all backends are measured against.
 
 use super::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
-use crate::{by_integer, by_type};
+use crate::{by_binary, by_integer, by_type};
 
 fn unary(op: Unary, of: Type, a: u64) -> u64 {
     match op {
@@ -27,24 +27,7 @@ fn binary(op: Binary, of: Type, a: u64, b: u64) -> u64 {
             by_type!(of, T => u64::from(T::from_value(a) $operator T::from_value(b)))
         };
     }
-    match op {
-        Binary::Add => number!(plus),
-        Binary::Sub => number!(minus),
-        Binary::Mul => number!(times),
-        Binary::Div => number!(divide),
-        Binary::Min => number!(least),
-        Binary::Max => number!(greatest),
-        Binary::Rem => integer!(remainder),
-        Binary::And => integer!(both),
-        Binary::Or => integer!(either),
-        Binary::Xor => integer!(differing),
-        Binary::Shl => integer!(shift_left),
-        Binary::Shr => integer!(shift_right),
-        Binary::Eq => comparison!(==),
-        Binary::Ne => comparison!(!=),
-        Binary::Lt => comparison!(<),
-        Binary::Le => comparison!(<=),
-    }
+    by_binary!(op, number, integer, comparison)
 }
 
 fn cast(from: Type, to: Type, a: u64) -> u64 {

@@ -1,7 +1,7 @@
 //! The instructions of a program on columns of values. Plain loops, written so that the compiler vectorises them.
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
-use backend_api::{by_integer, by_type};
+use backend_api::{by_binary, by_integer, by_type};
 
 /// The values of one instruction for a block of elements; bools as bytes of 0 and 1.
 #[derive(Debug, Default)]
@@ -108,24 +108,7 @@ fn binary(op: Binary, of: Type, pair: (&Column, &Column), out: &mut Column, lane
             by_type!(of, T => two(pair, out, lanes, |a: T, b: T| u8::from(a $operator b)))
         };
     }
-    match op {
-        Binary::Add => number!(plus),
-        Binary::Sub => number!(minus),
-        Binary::Mul => number!(times),
-        Binary::Div => number!(divide),
-        Binary::Min => number!(least),
-        Binary::Max => number!(greatest),
-        Binary::Rem => integer!(remainder),
-        Binary::And => integer!(both),
-        Binary::Or => integer!(either),
-        Binary::Xor => integer!(differing),
-        Binary::Shl => integer!(shift_left),
-        Binary::Shr => integer!(shift_right),
-        Binary::Eq => comparison!(==),
-        Binary::Ne => comparison!(!=),
-        Binary::Lt => comparison!(<),
-        Binary::Le => comparison!(<=),
-    }
+    by_binary!(op, number, integer, comparison)
 }
 
 #[inline(always)]
