@@ -17,6 +17,28 @@ use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, VirtualArray};
 
+/// Runs something while another thread has a page exclusively.
+fn while_another_thread_holds<D: vmarray::Device>(
+    array: &VirtualArray<u32, D>,
+    page: usize,
+    run: impl FnOnce(),
+) {
+    std::thread::scope(|scope| {
+        // In here, so that a panic ends the thread's wait.
+        let (to_main, from_other) = std::sync::mpsc::channel();
+        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+        scope.spawn(move || {
+            let guard = array.page_mut(page).unwrap();
+            to_main.send(()).unwrap();
+            from_main.recv().unwrap();
+            drop(guard);
+        });
+        from_other.recv().unwrap();
+        run();
+        to_other.send(()).unwrap();
+    });
+}
+
 /// Pages of 16 `u32` in one channel, all elements their own index, nothing resident.
 fn numbered(pages: usize, frames: usize) -> VirtualArray<u32> {
     let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
@@ -203,24 +225,13 @@ fn a_task_that_waits_for_a_guard_keeps_no_other_from_loading() {
         executor.spawn(array.get_async(i));
     }
     executor.settle();
-    std::thread::scope(|scope| {
-        // The second one's page is loaded by somebody else and held when that task is called.
-        let (to_main, from_other) = std::sync::mpsc::channel();
-        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
-        let (array, device) = (&array, &device);
-        scope.spawn(move || {
-            let guard = array.page_mut(2).unwrap();
-            to_main.send(()).unwrap();
-            from_main.recv().unwrap();
-            drop(guard);
-        });
-        from_other.recv().unwrap();
+    // The second one's page is loaded by somebody else and held when that task is called.
+    while_another_thread_holds(&array, 2, || {
         for _ in 0..10 {
             device.run();
             executor.settle();
         }
         assert_eq!(executor.unfinished(), 1, "all but the one whose page is held");
-        to_other.send(()).unwrap();
     });
     let values = executor.run(|| device.run());
     assert_eq!(values.into_iter().map(|value| value.unwrap()).collect::<Vec<u32>>(), [16, 32, 48]);
@@ -353,17 +364,7 @@ fn tasks_of_a_thread_with_guards_get_errors_instead_of_waiting_for_ever() {
 #[test]
 fn a_guard_that_is_taken_later_ends_a_wait_that_it_forbids() {
     let array = numbered(10, 4);
-    let (to_main, from_other) = std::sync::mpsc::channel();
-    let (to_other, from_main) = std::sync::mpsc::channel::<()>();
-    std::thread::scope(|scope| {
-        let array = &array;
-        scope.spawn(move || {
-            let guard = array.page_mut(2).unwrap();
-            to_main.send(()).unwrap();
-            from_main.recv().unwrap();
-            drop(guard);
-        });
-        from_other.recv().unwrap();
+    while_another_thread_holds(&array, 2, || {
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         let mut page = pin!(array.page_async(2));
@@ -376,7 +377,6 @@ fn a_guard_that_is_taken_later_ends_a_wait_that_it_forbids() {
         let Poll::Ready(Err(error)) = page.as_mut().poll(&mut context) else { panic!("waits") };
         assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { page: 2 }));
         drop(other);
-        to_other.send(()).unwrap();
     });
     assert_eq!(block_on(array.page_async(2)).unwrap()[0], 32);
 }
