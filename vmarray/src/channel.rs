@@ -11,6 +11,8 @@
 //! | `transfers` | what is under way, waiting for it, finishing it |
 //! | `waiting` | how threads wait for each other |
 //! | `awaited` | loads of futures in one submission |
+//! | `batch` | how far such a submission has come |
+//! | `admission` | how many loads of futures may be under way |
 //! | `reminder` | second looks at what may have gone wrong |
 //! | `combine` | loads of many threads in one submission |
 //! | `write_back` | dirty pages on their way home |
@@ -22,8 +24,10 @@
 //! | `home_order` | the order between the two queues where kernels are concerned |
 //! | `lists` | pinned memory for lists of indices and values |
 
+mod admission;
 mod ahead;
 mod awaited;
+mod batch;
 mod combine;
 mod device_work;
 mod frames;
@@ -54,8 +58,10 @@ use crate::page::state::{DIRTY, RESIDENT};
 use crate::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 use crate::stats::Counters;
 
-use awaited::Awaited;
-pub(crate) use awaited::{Admission, Batch, FrameWait, Reached};
+pub(crate) use admission::Admission;
+pub(crate) use awaited::FrameWait;
+use awaited::{Awaited, Open};
+pub(crate) use batch::{Batch, Reached};
 use combine::Read;
 pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
@@ -119,7 +125,7 @@ pub(crate) struct Channel<D: Device> {
     /// Held while a write to home slots, or a kernel on them, is submitted.
     home_order: Mutex<HomeOrder>,
     /// Loads of futures that wait to be submitted, and how many may be under way.
-    awaited: Mutex<Awaited>,
+    awaited: Arc<Open>,
     admission: Arc<Admission>,
     /// Counts submissions of loads and of fills; held during each of them. Taken after `home_order`.
     loads_begun: Mutex<u64>,
@@ -214,7 +220,7 @@ impl<D: Device> Channel<D> {
             guards: AtomicU32::new(0),
             guards_max: AtomicU32::new(guards::most(plan.frames_max)),
             home_order: Mutex::default(),
-            awaited: Mutex::new(Awaited::new(&admission)),
+            awaited: Arc::new(Mutex::new(Awaited::new(&admission))),
             admission,
             loads_begun: Mutex::new(0),
             lists: Mutex::new(Vec::new()),

@@ -109,6 +109,35 @@ pub(crate) fn prefetch_write<T>(at: *const T) {
     let _ = at;
 }
 
+/// Tells the processor that these bytes will be read. Any address will do.
+#[inline(always)]
+pub(crate) fn prefetch(at: *const u8, bytes: usize) {
+    /// More than that it finds out by itself.
+    const BYTES_MAX: usize = 4096;
+    #[cfg(target_arch = "x86_64")]
+    for offset in (0..bytes.min(BYTES_MAX)).step_by(64) {
+        // SAFETY: a hint; it never faults.
+        unsafe {
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
+                at.wrapping_add(offset).cast(),
+            );
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (at, bytes, BYTES_MAX);
+}
+
+/// Copies an element of any size out of a page that the caller shares. In one piece, so that it goes where its owner
+/// wants it at once.
+///
+/// # Safety
+/// `at` is readable and aligned; nobody writes to it meanwhile, but for atomic stores of single words.
+#[inline(always)]
+pub(crate) unsafe fn read_shared<T: Element>(at: *const T) -> T {
+    // SAFETY: vouched for by the caller.
+    unsafe { if Layout::<T>::SINGLE_WORD { load(at) } else { at.read() } }
+}
+
 /// Replaces a single-word element.
 ///
 /// # Safety

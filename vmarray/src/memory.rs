@@ -15,23 +15,30 @@ pub(crate) fn zeroed_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
 /// As [`zeroed_vec`], for memory that will be written to all over: asks the system for large pages, where there are
 /// any, so that it is interrupted by the first touch of 2 MiB and not of 4 KiB.
 pub(crate) fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
-    /// Less is not worth the call.
-    #[cfg(target_os = "linux")]
-    const BYTES_MIN: usize = 4 << 20;
     let values = zeroed_vec::<T>(len)?;
+    ask_for_large_pages(values.as_ptr().cast(), size_of_val(values.as_slice()));
+    Ok(values)
+}
+
+/// Asks the system for large pages under memory of the caller's own, which keeps its contents, unless it is too short
+/// to be worth that.
+pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
     #[cfg(target_os = "linux")]
-    if size_of_val(values.as_slice()) >= BYTES_MIN {
+    {
+        const BYTES_MIN: usize = 4 << 20;
         const PAGE: usize = 4096;
-        let (start, bytes) = (values.as_ptr().addr(), size_of_val(values.as_slice()));
-        let skip = start.next_multiple_of(PAGE) - start;
-        // SAFETY: all whole pages inside of an allocation that is ours; the advice changes no contents. A refusal
-        // leaves everything as it was.
-        unsafe {
-            let start = values.as_ptr().cast::<u8>().add(skip);
-            libc::madvise(start.cast_mut().cast(), (bytes - skip) / PAGE * PAGE, libc::MADV_HUGEPAGE);
+        if bytes >= BYTES_MIN {
+            let skip = at.addr().next_multiple_of(PAGE) - at.addr();
+            // SAFETY: whole pages of memory that the caller has; the advice changes no contents. A refusal leaves
+            // everything as it was.
+            unsafe {
+                let start = at.add(skip).cast_mut().cast();
+                libc::madvise(start, (bytes - skip) / PAGE * PAGE, libc::MADV_HUGEPAGE);
+            }
         }
     }
-    Ok(values)
+    #[cfg(not(target_os = "linux"))]
+    let _ = (at, bytes);
 }
 
 #[cfg(test)]

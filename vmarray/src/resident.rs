@@ -6,7 +6,10 @@ use crate::array::{VirtualArray, read_validated};
 use crate::element::{self, Element, Layout};
 use crate::guards;
 use crate::page::state::{AHEAD, DIRTY};
-use crate::page::{Holder, Refusal, count_hit, read_fenced, read_lock_free, write_fenced, write_lock_free};
+use crate::page::{
+    Holder, Refusal, State, count_hit, read_fenced, read_lock_free, write_fenced, write_lock_free,
+};
+use crate::pager::Pager;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads an element of a page that is resident and not held exclusively, and counts a hit.
@@ -56,22 +59,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let pager = self.pager();
         let entry = pager.entry(page);
         let before = entry.try_share(Holder::Pin, guards::held())?;
-        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only, and those
-        // are read atomically.
-        let value = unsafe {
-            let element = entry.address().cast::<T>().add(at);
-            if Layout::<T>::SINGLE_WORD { element::load(element) } else { element::read_racy(element) }
-        };
-        if !pager.recency() {
-            pager.channel(page).touched(page);
-        } else if open && !before.any(AHEAD) {
-            entry.open_reads();
-        }
-        pager.unshare(page, Holder::Pin);
-        if before.any(AHEAD) {
-            pager.advance(page);
-        }
-        Ok(value)
+        let share = self.shared(page, before, if open { Then::Open } else { Then::Nothing });
+        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only, which they
+        // store atomically.
+        Ok(unsafe { element::read_shared(share.address().cast::<T>().add(at)) })
+    }
+
+    /// Sees to the end of a [share](crate::page::Entry::try_share), as a pin, of a page whose state before is given.
+    pub(crate) fn shared(&self, page: u64, before: State, then: Then) -> Shared<'_, D> {
+        Shared { pager: self.pager(), page, before, then }
     }
 
     /// Writes an element of a page that is resident and that nobody holds; opens the page to lock-free writes if so
@@ -112,5 +108,50 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             pager.advance(page);
         }
         Ok(())
+    }
+}
+
+/// A share of a page, as a pin.
+pub(crate) struct Shared<'a, D: Device> {
+    pager: &'a Pager<D>,
+    page: u64,
+    /// The state before.
+    before: State,
+    then: Then,
+}
+
+/// What comes of a page after it was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Nothing,
+    /// It is opened to lock-free reads.
+    Open,
+    /// It was loaded for this, and goes first unless it is used again.
+    Leave,
+}
+
+impl<D: Device> Shared<'_, D> {
+    /// The first byte of the frame.
+    pub(crate) fn address(&self) -> *const u8 {
+        self.pager.entry(self.page).address()
+    }
+}
+
+impl<D: Device> Drop for Shared<'_, D> {
+    fn drop(&mut self) {
+        let Self { pager, page, before, then } = *self;
+        if !pager.recency() {
+            pager.channel(page).touched(page);
+        } else if then == Then::Open && !before.any(AHEAD) {
+            pager.entry(page).open_reads();
+        }
+        if then == Then::Leave {
+            pager.unshare_first(page);
+        } else {
+            pager.unshare(page, Holder::Pin);
+        }
+        if before.any(AHEAD) {
+            pager.advance(page);
+        }
     }
 }

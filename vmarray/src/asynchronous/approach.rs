@@ -6,13 +6,18 @@ use std::task::{Context, Poll};
 use backend_api::{Device, racy};
 
 use crate::channel::{Batch, FrameWait, Patience, Reached};
+use crate::element::prefetch;
 use crate::error::{ErrorKind, Result};
-use crate::page::state::{EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, USED, WANTED};
-use crate::page::{Asleep, Holder, Refusal, State, park_task, wake};
+use crate::guards;
+use crate::page::state::{EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, USED, WAITED, WANTED};
+use crate::page::{Asleep, Holder, Refusal, State, park_task, unpark, wake};
 use crate::pager::Pager;
 
 /// How often a page is tried within one poll before other tasks get their turn.
 const TURNS: u32 = 64;
+
+/// Of how many others that come after it a task has the bytes brought near the processor.
+const NEXT: usize = 1;
 
 /// What a task waits for. None of it keeps anybody from anything.
 #[derive(Debug)]
@@ -53,6 +58,8 @@ pub(super) struct Approach<'a, D: Device> {
     alone: bool,
     /// Whether this task has got the page its frame.
     has_missed: bool,
+    /// What is going to be read, as offset and length in bytes within the page; a hint.
+    element: (usize, usize),
 }
 
 impl<'a, D: Device> Approach<'a, D> {
@@ -65,7 +72,15 @@ impl<'a, D: Device> Approach<'a, D> {
             admitted: Admitted::No,
             alone: false,
             has_missed: false,
+            element: (0, 0),
         }
+    }
+
+    /// The same, for so many bytes at an offset within the page, which are brought near the processor once they have
+    /// come.
+    pub(super) fn to_read(mut self, offset: usize, len: usize) -> Self {
+        self.element = (offset, len);
+        self
     }
 
     pub(super) fn page(&self) -> u64 {
@@ -141,6 +156,12 @@ impl<'a, D: Device> Approach<'a, D> {
         Poll::Pending
     }
 
+    /// Shares the page as a pin. Its state before.
+    pub(super) fn poll_share(&mut self, context: &mut Context<'_>) -> Poll<Result<State>> {
+        let entry = self.pager.entry(self.page);
+        self.poll(context, |_, _| Ok(entry.try_share(Holder::Pin, guards::held())?))
+    }
+
     /// Waits until somebody lets go of the page, or its transfer is done. Ready: try again.
     fn poll_busy(&mut self, state: State, context: &mut Context<'_>) -> Poll<Result<()>> {
         let table = self.pager.table();
@@ -214,22 +235,27 @@ impl<'a, D: Device> Approach<'a, D> {
                 };
             }
         };
-        let Ok(before) = entry.try_claim_absent(true) else {
+        let Ok(before) = entry.claim_to_load() else {
             // Somebody else was faster.
             channel.put_back(frame);
             return Poll::Ready(Ok(()));
         };
-        channel.counters.misses.add(1);
         self.has_missed = true;
         if before.has(HOME) {
             let load = (self.page, frame);
-            let (batch, place) = channel.load_for_task(table, load, self.alone, context.waker());
+            let (batch, place) =
+                channel.load_for_task(table, load, self.element, self.alone, context.waker());
+            if before.any(WAITED) {
+                // Whoever is blocked by the load can submit it.
+                unpark(entry);
+            }
             // The batch answers for it from now on.
             self.admitted = Admitted::No;
             self.wait = Wait::Load(batch, place);
             // A batch of its own may be done already, else the waker is with it.
             return if self.alone { self.poll_load(context) } else { Poll::Pending };
         }
+        channel.counters.misses.add(1);
         // SAFETY: the frame is a page long, and this thread's alone until the page is released.
         unsafe { racy::fill(frame.address, 0, self.pager.page_bytes()) };
         entry.install(frame.address);
@@ -244,15 +270,21 @@ impl<'a, D: Device> Approach<'a, D> {
         let channel = self.pager.channel(self.page);
         let table = self.pager.table();
         let mut reached = batch.poll(*place, context.waker());
-        if let Reached::Queued = reached {
+        if reached == Reached::Queued {
             channel.submit_awaited(table);
             reached = batch.poll(*place, context.waker());
         }
-        let (outcome, loads) = match reached {
-            Reached::Queued | Reached::Submitted => return Poll::Pending,
-            Reached::Done { ticket, loads } => (channel.finish_batch(table, batch, ticket), loads),
-            Reached::Refused { error, loads } => (Err(error), loads),
-        };
+        if reached != Reached::Done {
+            return Poll::Pending;
+        }
+        // Those who come next, most likely.
+        for place in place + 1..=place + NEXT {
+            if let Some(bytes) = batch.element(place) {
+                prefetch(bytes.address, bytes.len);
+            }
+        }
+        let outcome = channel.finish_batch(table, batch);
+        let loads = batch.loads();
         self.wait = Wait::Nothing;
         match outcome {
             Ok(()) => Poll::Ready(Ok(())),
@@ -287,11 +319,8 @@ impl<'a, D: Device> Approach<'a, D> {
     fn stop(&mut self) {
         self.leave_line();
         let channel = self.pager.channel(self.page);
-        if let Wait::Load(batch, place) = std::mem::replace(&mut self.wait, Wait::Nothing)
-            && batch.leave(place)
-        {
-            // It may be this task that the others of the batch rely on.
-            channel.submit_awaited(self.pager.table());
+        if let Wait::Load(batch, place) = std::mem::replace(&mut self.wait, Wait::Nothing) {
+            channel.leave_batch(self.pager.table(), &batch, place);
         }
     }
 }

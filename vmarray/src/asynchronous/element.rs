@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 
 use backend_api::Device;
@@ -10,8 +11,15 @@ use backend_api::Device;
 use super::approach::{Approach, Refused, Want};
 use crate::any::AnyDevice;
 use crate::array::VirtualArray;
-use crate::element::Element;
+use crate::element::{self, Element};
 use crate::error::{Error, Result};
+use crate::page::count_hit;
+use crate::page::state::RESIDENT;
+use crate::resident::Then;
+
+/// Longer elements are copied once, out of pages that are shared for it; shorter ones read as
+/// [`get`](VirtualArray::get) does.
+const SHORT_BYTES: usize = 256;
 
 /// What an element's future still has to do.
 enum Step<'a, D: Device> {
@@ -100,31 +108,47 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
         let this = &mut *self;
         let array = this.array;
         if let Step::First { page, at } = this.step {
-            if let Ok(value) = array.try_read(page, at) {
+            // What is long is copied but once, which takes a share; what is absent needs no closer look.
+            let is_short = size_of::<T>() <= SHORT_BYTES;
+            let is_there = || array.pager().entry(page).state(Ordering::Relaxed).any(RESIDENT);
+            if is_short
+                && is_there()
+                && let Ok(value) = array.try_read(page, at)
+            {
                 this.step = Step::Over;
                 return Poll::Ready(Ok(value));
             }
-            let approach = Approach::new(array.pager(), page, Want::Share);
+            let approach =
+                Approach::new(array.pager(), page, Want::Share).to_read(at * size_of::<T>(), size_of::<T>());
             this.step = Step::Approach { approach, at };
         }
         if let Some(error) = this.step.take_error() {
             return Poll::Ready(Err(error));
         }
         let Step::Approach { approach, at } = &mut this.step else { panic!("polled after it was ready") };
-        let at = *at;
-        let result = approach.poll(context, |approach, _| {
-            // A page that is read once is not opened to lock-free reads, which cost a barrier to end.
-            let found = if approach.has_missed() {
-                array.try_read_shared(approach.page(), at, false)
-            } else {
-                array.try_read(approach.page(), at)
-            };
-            found.map_err(Refused::Page)
-        });
-        if result.is_ready() {
-            this.step = Step::Over;
+        let before = match approach.poll_share(context) {
+            Poll::Ready(Ok(before)) => before,
+            Poll::Ready(Err(error)) => {
+                this.step = Step::Over;
+                return Poll::Ready(Err(error));
+            }
+            Poll::Pending => return Poll::Pending,
+        };
+        let (page, at, has_missed) = (approach.page(), *at, approach.has_missed());
+        this.step = Step::Over;
+        // A page that is read once is not opened to lock-free reads, which cost a barrier to end.
+        let then = match has_missed {
+            true => Then::Leave,
+            false if size_of::<T>() <= SHORT_BYTES => Then::Open,
+            false => Then::Nothing,
+        };
+        let share = array.shared(page, before, then);
+        if !has_missed {
+            count_hit(array.pager().counter());
         }
-        result
+        // The share ends when the value is where it is wanted.
+        // SAFETY: the page is shared, so it stays resident and is written to by atomic stores of single words alone.
+        Poll::Ready(Ok(unsafe { element::read_shared(share.address().cast::<T>().add(at)) }))
     }
 }
 

@@ -1,282 +1,63 @@
 //! Loads that futures wait for.
 //!
 //! A future must not block, and a call for each page would cost microseconds. So the loads of futures that are polled
-//! one after another are queued; each has itself polled once more, and when the turn of the first one comes the others
-//! have had theirs: then all are submitted in one call, or as soon as a batch is full. One waker for the whole batch is
-//! left with the device.
+//! one after another are queued; the first has itself polled once more, and when its turn comes the others have had
+//! theirs: then all are submitted in one call, or as soon as a batch is full. One waker for the whole batch is left
+//! with the device.
+//!
+//! The first may be one that is not polled any more. So have others themselves polled, ever fewer, and there is a
+//! [second look](super::reminder::remind) a moment later.
 //!
 //! No future holds a page or a frame while it waits: a loaded page belongs to the cache. So a future that is dropped,
 //! or never polled again, keeps nobody from anything. Only half of the frames are filled for futures at a time; others
-//! wait in a line, so that a page which came is still there when its future is polled.
+//! [wait in a line](Admission), so that a page which came is still there when its future is polled.
 
-use std::collections::BTreeMap;
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering, fence};
-use std::task::{Wake, Waker};
+use std::sync::atomic::{Ordering, fence};
+use std::task::Waker;
 
-use backend_api::{Device, Progress, Ticket};
-use parking_lot::{Mutex, MutexGuard};
+use backend_api::{Device, Progress};
+use parking_lot::Mutex;
 
+use super::admission::{Admission, FrameNews};
+use super::batch::{Batch, Bytes};
 use super::combine::{BATCH_BYTES, Load, Then};
 use super::frames::Frame;
-use super::reminder::remind;
 use super::{Channel, NO_PAGE};
 use crate::error::{ErrorKind, Result};
 use crate::guards;
-use crate::page::{Asleep, PageTable, unpark, wake};
+use crate::page::{Asleep, PageTable, wake};
 
-/// How many pages may be on their way for futures, and who waits for that to become fewer.
-///
-/// Between two polls no task has a place: loads and transfers have them, which end by themselves, and call others.
-/// Whoever was called may never be polled again. So when nothing is under way any more, and not all who wait were
-/// called, there is a second look a moment later: if nobody has come in, twice as many are called, and so on.
-#[derive(Debug)]
-pub(crate) struct Admission {
-    places: usize,
-    line: Mutex<Line>,
-}
+/// The batch that is being put together. Its lock is taken before those of the line and of a batch.
+pub(super) type Open = Mutex<Awaited>;
 
-#[derive(Debug, Default)]
-struct Line {
-    /// How many more may come in.
-    free: usize,
-    /// How many of those inside are loads that wait to be submitted.
-    open: usize,
-    /// By number: who came first is called first.
-    waiting: BTreeMap<u64, Waker>,
-    next: u64,
-    /// How many came in so far, and had when a second look was asked for.
-    entries: u64,
-    entries_before: u64,
-    /// How many were called last.
-    called: usize,
-    /// Whether there will be a second look.
-    is_reminded: bool,
-}
-
-impl Line {
-    fn is_idle(&self, places: usize) -> bool {
-        debug_assert!(self.free + self.open <= places, "more leave than came in");
-        self.free + self.open == places
-    }
-}
-
-impl Admission {
-    pub(super) fn new(frames: u32) -> Arc<Self> {
-        let places = (frames as usize / 2).max(1);
-        Arc::new(Self { places, line: Mutex::new(Line { free: places, ..Line::default() }) })
-    }
-
-    /// Lets one in, or puts it in the line: to its old place if it was called and somebody else was faster. `known` is
-    /// its number, if it was there before. Its number, and whether it is in: then somebody has to
-    /// [leave](Self::leave) for it; else the caller has the open batch submitted.
-    pub(crate) fn enter(&self, known: Option<u64>, waker: &Waker) -> (u64, bool) {
-        let mut line = self.line.lock();
-        let number = known.unwrap_or_else(|| {
-            line.next += 1;
-            line.next
-        });
-        let is_in = line.free > 0 && (line.waiting.is_empty() || known.is_some());
-        let old = if is_in {
-            line.free -= 1;
-            line.entries += 1;
-            line.waiting.remove(&number)
-        } else {
-            line.waiting.insert(number, waker.clone())
-        };
-        drop(line);
-        drop(old);
-        (number, is_in)
-    }
-
-    /// Ends the stay of some, and calls others.
-    pub(crate) fn leave(self: &Arc<Self>, count: usize) {
-        let mut line = self.line.lock();
-        line.free += count;
-        let count = if line.is_idle(self.places) { line.free } else { count };
-        self.call(line, count);
-    }
-
-    /// Ends the stay of one who is woken to come back, and so needs nobody in its stead.
-    pub(crate) fn step_out(self: &Arc<Self>) {
-        let mut line = self.line.lock();
-        line.free += 1;
-        self.call(line, 0);
-    }
-
-    /// One of those inside is a load now that waits to be submitted. Whether that has to be at once.
-    fn queued(&self) -> bool {
-        let mut line = self.line.lock();
-        line.open += 1;
-        !line.waiting.is_empty() && !line.is_reminded && line.is_idle(self.places)
-    }
-
-    /// So many of those are about to be submitted.
-    fn submitted(&self, loads: usize) {
-        self.line.lock().open -= loads;
-    }
-
-    /// Has the first ones of the line try to come in, and sees to a second look if that may be in vain.
-    fn call(self: &Arc<Self>, mut line: MutexGuard<'_, Line>, count: usize) {
-        if count > 0 {
-            line.called = count;
-        }
-        let called = count.min(line.waiting.len());
-        let called: Vec<Waker> =
-            (0..called).filter_map(|_| line.waiting.pop_first()).map(|(_, waker)| waker).collect();
-        let is_doubtful = !line.waiting.is_empty() && !line.is_reminded && line.is_idle(self.places);
-        if is_doubtful {
-            (line.is_reminded, line.entries_before) = (true, line.entries);
-        }
-        drop(line);
-        called.into_iter().for_each(wake);
-        if is_doubtful {
-            remind(Arc::clone(self).into());
-        }
-    }
-
-    /// Leaves the line. If it was called meanwhile, the next one is.
-    pub(crate) fn give_up(self: &Arc<Self>, number: u64) {
-        let mut line = self.line.lock();
-        let gone = line.waiting.remove(&number);
-        if gone.is_none() && line.free > 0 {
-            self.call(line, 1);
-        }
-    }
-}
-
-/// The second look.
-impl Wake for Admission {
-    fn wake(self: Arc<Self>) {
-        let mut line = self.line.lock();
-        line.is_reminded = false;
-        if line.is_idle(self.places) {
-            let nobody_came = line.entries == line.entries_before;
-            let more = if nobody_came { line.called.saturating_mul(2).max(1) } else { 0 };
-            self.call(line, more);
-        }
-    }
-}
-
-/// Wakes a task that waits for a frame when a transfer is done, which has its place until then.
-struct FrameNews {
-    admission: Arc<Admission>,
-    waker: Waker,
-}
-
-impl Wake for FrameNews {
-    fn wake(self: Arc<Self>) {
-        wake(self.waker.clone());
-        self.admission.step_out();
-    }
-}
-
-/// Loads of futures that are submitted together.
-#[derive(Debug)]
-pub(crate) struct Batch {
-    state: Mutex<BatchState>,
-    /// Set when the device is done with it.
-    is_done: AtomicBool,
-    /// Whether its pages were handed over to the cache.
-    is_finished: AtomicBool,
-    admission: Arc<Admission>,
-}
-
-#[derive(Debug, Default)]
-struct BatchState {
-    loads: usize,
-    wakers: Vec<Option<Waker>>,
-    submitted: Option<backend_api::Result<Ticket>>,
-}
-
-/// How far a batch has come.
-#[derive(Debug)]
-pub(crate) enum Reached {
-    Queued,
-    Submitted,
-    Done { ticket: Ticket, loads: usize },
-    Refused { error: backend_api::Error, loads: usize },
-}
-
-impl Batch {
-    fn new(admission: &Arc<Admission>) -> Arc<Self> {
-        Arc::new(Self {
-            state: Mutex::default(),
-            is_done: AtomicBool::new(false),
-            is_finished: AtomicBool::new(false),
-            admission: Arc::clone(admission),
-        })
-    }
-
-    /// How far it has come. If it is not done, the waker of a place will be woken when it is.
-    pub(crate) fn poll(&self, place: usize, waker: &Waker) -> Reached {
-        let mut state = self.state.lock();
-        let loads = state.loads;
-        match &state.submitted {
-            Some(Err(error)) => return Reached::Refused { error: error.clone(), loads },
-            Some(Ok(ticket)) if self.is_done.load(Ordering::Acquire) => {
-                return Reached::Done { ticket: *ticket, loads };
-            }
-            _ => {}
-        }
-        let known = &mut state.wakers[place];
-        let old = if known.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            None
-        } else {
-            known.replace(waker.clone())
-        };
-        let is_queued = state.submitted.is_none();
-        drop(state);
-        drop(old);
-        if is_queued { Reached::Queued } else { Reached::Submitted }
-    }
-
-    /// Nobody waits at this place any more. Tells whether it was not submitted yet.
-    pub(crate) fn leave(&self, place: usize) -> bool {
-        let mut state = self.state.lock();
-        let gone = state.wakers.get_mut(place).and_then(Option::take);
-        let is_queued = state.submitted.is_none();
-        drop(state);
-        drop(gone);
-        is_queued
-    }
-
-    fn add(&self, waker: &Waker) -> usize {
-        let mut state = self.state.lock();
-        state.wakers.push(Some(waker.clone()));
-        state.wakers.len() - 1
-    }
-
-    fn end(&self) {
-        let mut state = self.state.lock();
-        // Under the lock: whoever looks either leaves a waker before, or sees this.
-        self.is_done.store(true, Ordering::Release);
-        let (wakers, loads) = (mem::take(&mut state.wakers), state.loads);
-        drop(state);
-        // First those whose pages have come.
-        wakers.into_iter().flatten().for_each(wake);
-        self.admission.leave(loads);
-    }
-}
-
-impl Wake for Batch {
-    fn wake(self: Arc<Self>) {
-        self.end();
-    }
-}
-
-/// The batch that is being put together.
 #[derive(Debug)]
 pub(super) struct Awaited {
     admission: Arc<Admission>,
     batch: Arc<Batch>,
     loads: Vec<Load>,
+    /// Of those who wait, by place.
+    wakers: Vec<Option<Waker>>,
+    elements: Vec<Bytes>,
 }
 
 impl Awaited {
     pub(super) fn new(admission: &Arc<Admission>) -> Self {
-        Self { admission: Arc::clone(admission), batch: Batch::new(admission), loads: Vec::new() }
+        Self {
+            admission: Arc::clone(admission),
+            batch: Batch::new(admission),
+            loads: Vec::new(),
+            wakers: Vec::new(),
+            elements: Vec::new(),
+        }
+    }
+
+    /// One more who waits for the batch. Its place.
+    fn add(&mut self, element: Bytes, waker: &Waker) -> usize {
+        self.wakers.push(Some(waker.clone()));
+        self.elements.push(element);
+        self.wakers.len() - 1
     }
 
     /// Takes the batch out.
@@ -284,11 +65,25 @@ impl Awaited {
         if self.loads.is_empty() {
             return None;
         }
+        let (most, waiting) = (self.loads.len(), self.wakers.len());
         let batch = mem::replace(&mut self.batch, Batch::new(&self.admission));
-        let loads = mem::take(&mut self.loads);
+        let loads = mem::replace(&mut self.loads, Vec::with_capacity(most));
+        let wakers = mem::replace(&mut self.wakers, Vec::with_capacity(waiting));
+        let elements = mem::replace(&mut self.elements, Vec::with_capacity(waiting));
         self.admission.submitted(loads.len());
+        batch.close(loads.len(), elements, wakers);
         Some((batch, loads))
     }
+
+    /// Those who wait for a batch, if it is the one that is being put together.
+    pub(super) fn waiting_for(&self, batch: &Arc<Batch>) -> Option<Vec<Waker>> {
+        Arc::ptr_eq(&self.batch, batch).then(|| self.wakers.iter().flatten().cloned().collect())
+    }
+}
+
+/// Which of those who wait for a batch have themselves polled once more: the first, and ever fewer of the others.
+fn looks_after(place: usize) -> bool {
+    place == 0 || place.is_power_of_two()
 }
 
 /// What a task can do for a frame.
@@ -309,38 +104,33 @@ impl<D: Device> Channel<D> {
         &self.admission
     }
 
-    /// Queues the load of an absent page, with contents, that the caller has claimed, for a task that was
-    /// [admitted](Admission::enter). With `alone` it is submitted at once, by itself.
+    /// Queues the load of an absent page, with contents, that the caller has [claimed](crate::page::Entry::claim_to_load),
+    /// for a task that was [admitted](Admission::enter). With `alone` it is submitted at once, by itself. The task is
+    /// going to read `element`, an offset and a length within the page.
     pub(crate) fn load_for_task(
         &self,
         table: &PageTable,
         (page, frame): (u64, Frame),
+        (offset, len): (usize, usize),
         alone: bool,
         waker: &Waker,
     ) -> (Arc<Batch>, usize) {
-        let load = Load { page, frame, then: Then::Leave, id: self.load_id() };
+        let load = Load { page, frame, then: Then::Leave, id: 0 };
+        let element = Bytes { address: frame.address.wrapping_add(offset), len };
         let most = (BATCH_BYTES / self.page_bytes).max(1);
-        let entry = table.entry(page);
-        let (batch, place, full, is_waited_for) = {
-            let mut awaited = self.awaited.lock();
-            let mut own = if alone { Some(Awaited::new(&self.admission)) } else { None };
-            let to = own.as_mut().unwrap_or(&mut awaited);
-            to.loads.push(load);
-            to.batch.state.lock().loads += 1;
-            let (batch, place) = (Arc::clone(&to.batch), to.batch.add(waker));
-            let is_urgent = self.admission.queued();
-            let full = if alone || is_urgent || to.loads.len() >= most { to.close() } else { None };
-            // Whoever is blocked by it can submit it from now on: under the lock, or it might be done before.
-            (batch, place, full, entry.mark_in_flight())
-        };
-        if is_waited_for {
-            unpark(entry);
-        }
+        let mut awaited = self.awaited.lock();
+        let mut own = if alone { Some(Awaited::new(&self.admission)) } else { None };
+        let to = own.as_mut().unwrap_or(&mut awaited);
+        to.loads.push(load);
+        let (batch, place) = (Arc::clone(&to.batch), to.add(element, waker));
+        let is_urgent = self.admission.queued();
+        let full = if alone || is_urgent || to.loads.len() >= most { to.close() } else { None };
+        drop(awaited);
         match full {
             Some((batch, loads)) => self.submit_for_tasks(table, &batch, loads),
-            // Until the first one is polled again, others may add to the batch. Each of them looks after it, since any
-            // may never be polled again.
-            None => wake(waker.clone()),
+            // Until it is polled again, others may add to the batch.
+            None if looks_after(place) => wake(waker.clone()),
+            None => batch.remind(Some(&self.awaited)),
         }
         (batch, place)
     }
@@ -354,30 +144,39 @@ impl<D: Device> Channel<D> {
     }
 
     fn submit_for_tasks(&self, table: &PageTable, batch: &Arc<Batch>, loads: Vec<Load>) {
-        let submitted = self.submit_loads(table, loads);
-        batch.state.lock().submitted = Some(submitted.clone());
-        match submitted {
-            Ok(ticket) => self.device.wake(ticket, Arc::clone(batch).into()),
-            Err(_) => batch.end(),
+        self.counters.misses.add(loads.len() as u64);
+        match self.submit_loads(table, loads) {
+            Ok(ticket) => {
+                batch.accepted(ticket);
+                self.device.wake(ticket, Arc::clone(batch).into());
+            }
+            Err(error) => batch.refused(error),
         }
     }
 
-    /// Hands the pages of a batch that is done over to the cache, unless that was done before.
+    /// What came of a batch that is done. Whoever asks first hands its pages over to the cache, and wakes the others.
     ///
     /// # Errors
     /// That of the batch.
-    pub(crate) fn finish_batch(
-        &self,
-        table: &PageTable,
-        batch: &Batch,
-        ticket: Ticket,
-    ) -> backend_api::Result<()> {
-        if !batch.is_finished.load(Ordering::Acquire) {
-            // Does not wait: the device is done. Nor does it do harm if another task does it, too.
-            let _ = self.finish(table, ticket);
-            batch.is_finished.store(true, Ordering::Release);
+    pub(crate) fn finish_batch(&self, table: &PageTable, batch: &Batch) -> backend_api::Result<()> {
+        if let Some(outcome) = batch.outcome() {
+            return outcome.clone();
         }
-        self.device.poll(ticket).map(drop)
+        let Some(ticket) = batch.ticket() else { return Ok(()) };
+        // Does not wait: the device is done. Nor does it do harm if another task does it, too.
+        let _ = self.finish(table, ticket);
+        let outcome = self.device.poll(ticket).map(drop);
+        batch.finished(outcome.clone());
+        outcome
+    }
+
+    /// The task that waited at a place of a batch does not any more.
+    pub(crate) fn leave_batch(&self, table: &PageTable, batch: &Batch, place: usize) {
+        if batch.leave(place) {
+            // It may be this task that the others rely on.
+            self.submit_awaited(table);
+            batch.leave(place);
+        }
     }
 
     /// For a task that needs a page which is in flight: a batch to wait for, or whether it is woken. If neither, it
@@ -389,12 +188,17 @@ impl<D: Device> Channel<D> {
         waker: &Waker,
     ) -> (Option<(Arc<Batch>, usize)>, bool) {
         {
-            let awaited = self.awaited.lock();
-            if awaited.loads.iter().any(|load| load.page == page) {
-                let joined = (Arc::clone(&awaited.batch), awaited.batch.add(waker));
+            let mut awaited = self.awaited.lock();
+            if let Some(load) = awaited.loads.iter().find(|load| load.page == page) {
+                let element = Bytes { address: load.frame.address, len: 0 };
+                let (batch, place) = (Arc::clone(&awaited.batch), awaited.add(element, waker));
                 drop(awaited);
-                wake(waker.clone());
-                return (Some(joined), true);
+                if looks_after(place) {
+                    wake(waker.clone());
+                } else {
+                    batch.remind(Some(&self.awaited));
+                }
+                return (Some((batch, place)), true);
             }
         }
         let found = self.shard.lock().transfer_of(page).map(|(ticket, _)| ticket);

@@ -14,7 +14,7 @@ use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
 use crate::error::Result;
 use crate::page::state::{AHEAD, IN_FLIGHT, USED, WAITED};
-use crate::page::{Holder, PageTable, State, sleep, unpark};
+use crate::page::{PageTable, State, sleep, unpark};
 
 /// Pages on their way to frames.
 #[derive(Debug)]
@@ -154,14 +154,20 @@ impl<D: Device> Channel<D> {
             let entry = table.entry(load.page);
             // First, since whoever has the page exclusively goes on the moment that it is resident.
             shard.adopt(load.page, load.frame.index, self.recency);
-            entry.install(load.frame.address);
+            let address = load.frame.address;
             let is_waited_for = match load.then {
-                Then::Share(holder) => entry.downgrade(holder),
+                Then::Share(holder) => {
+                    entry.install(address);
+                    entry.downgrade(holder)
+                }
                 // Its owner may sleep, and is not to wait for its own release.
-                Then::Exclusive(_) => entry.state(Ordering::Acquire).any(WAITED),
+                Then::Exclusive(_) => {
+                    entry.install(address);
+                    entry.state(Ordering::Acquire).any(WAITED)
+                }
                 // Its first lap through the cache is free.
-                Then::Release => entry.release_exclusive(Holder::Pin, AHEAD | USED),
-                Then::Leave => entry.release_exclusive(Holder::Pin, USED),
+                Then::Release => entry.install_and_release(address, AHEAD | USED),
+                Then::Leave => entry.install_and_release(address, USED),
             };
             wakes.add(load.page, is_waited_for);
         }

@@ -148,11 +148,25 @@ impl Entry {
     /// Ends a share. Tells whether sleepers are to be woken.
     #[must_use]
     pub(crate) fn unshare(&self, holder: Holder) -> bool {
+        self.end_share(holder, 0)
+    }
+
+    /// As [`unshare`](Self::unshare) of a pin, for the use that the page was loaded for: that does not count as one
+    /// which keeps it in the cache.
+    #[must_use]
+    pub(crate) fn unshare_first(&self) -> bool {
+        self.end_share(Holder::Pin, USED)
+    }
+
+    fn end_share(&self, holder: Holder, clear: u64) -> bool {
         let unit = holder.unit();
         let last = |s: State| !State(s.0 - unit).shared();
         // The last to go wakes those who want the page exclusively; one who made room, those who want to share.
         let wakes = |s: State| last(s) || !s.has_room();
-        let before = self.change(|s| if wakes(s) { (s.0 - unit) & !WAITED } else { s.0 - unit });
+        let before = self.change(|s| {
+            let next = (s.0 - unit) & !clear;
+            if wakes(s) { next & !WAITED } else { next }
+        });
         before.any(WAITED) && wakes(before)
     }
 
@@ -184,10 +198,26 @@ impl Entry {
         })
     }
 
+    /// Takes an absent page for one thread to load it, while others may read the home slot. If the slot has contents
+    /// the page is at once [marked](Self::mark_in_flight) as subject of a transfer. The state before; if that has
+    /// [`WAITED`] and the slot contents, sleepers are to be woken.
+    pub(crate) fn claim_to_load(&self) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s if s.has(HOME) => Ok((s.0 | EXCLUSIVE | IN_FLIGHT) & !WAITED),
+            s => Ok(s.0 | EXCLUSIVE),
+        })
+    }
+
     /// Marks a page that the caller holds as subject of a transfer that others can find and finish. Tells whether
     /// sleepers are to be woken, to help.
     #[must_use]
     pub(crate) fn mark_in_flight(&self) -> bool {
+        let now = self.state(Ordering::Relaxed);
+        if now.has(IN_FLIGHT) && !now.any(WAITED) {
+            // As it has been for those who look already.
+            return false;
+        }
         self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)
     }
 
@@ -195,6 +225,18 @@ impl Entry {
     pub(crate) fn install(&self, address: *mut u8) {
         self.address.store(address, Ordering::Relaxed);
         self.change(|s| (s.0 | RESIDENT) & !(IN_FLIGHT | WANTED));
+    }
+
+    /// Gives an absent page, held exclusively, its frame, and ends the hold: [`install`](Self::install) and
+    /// [`release_exclusive`](Self::release_exclusive) of a pin in one.
+    #[must_use]
+    pub(crate) fn install_and_release(&self, address: *mut u8, add: u64) -> bool {
+        self.address.store(address, Ordering::Relaxed);
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE) && !s.any(RESIDENT), "{s:?}");
+            (s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT | WANTED) | RESIDENT | add).wrapping_add(VERSION)
+        })
+        .any(WAITED)
     }
 
     /// Hands an exclusive hold over to a guard, or does nothing. Tells whether sleepers are to be woken.

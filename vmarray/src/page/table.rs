@@ -3,6 +3,7 @@
 use std::ptr::NonNull;
 
 use super::entry::Entry;
+use crate::memory::ask_for_large_pages;
 
 /// A flat table: page number to entry, 32 bytes a page.
 #[derive(Debug)]
@@ -13,8 +14,10 @@ pub(crate) struct PageTable {
 impl PageTable {
     /// A table of absent pages, or `None` if there is no memory for it.
     pub(crate) fn new(pages: usize) -> Option<Self> {
-        let mut entries = Vec::new();
+        let mut entries: Vec<Entry> = Vec::new();
         entries.try_reserve_exact(pages).ok()?;
+        // Looked up at random.
+        ask_for_large_pages(entries.as_ptr().cast(), entries.capacity() * size_of::<Entry>());
         entries.resize_with(pages, Entry::new);
         Some(Self { entries: entries.into_boxed_slice() })
     }
