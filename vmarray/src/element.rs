@@ -109,18 +109,19 @@ pub(crate) fn prefetch_write<T>(at: *const T) {
     let _ = at;
 }
 
-/// Tells the processor that these bytes will be read. Any address will do.
+/// Tells the processor that these bytes will be read, if they are few: of long ones it finds out by itself, and has
+/// better things to do meanwhile. Any address will do.
 #[inline(always)]
 pub(crate) fn prefetch(at: *const u8, bytes: usize) {
-    /// More than that it finds out by itself.
-    const BYTES_MAX: usize = 4096;
+    const BYTES_MAX: usize = 256;
     #[cfg(target_arch = "x86_64")]
-    for offset in (0..bytes.min(BYTES_MAX)).step_by(64) {
-        // SAFETY: a hint; it never faults.
-        unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(
-                at.wrapping_add(offset).cast(),
-            );
+    if bytes <= BYTES_MAX {
+        for offset in (0..bytes).step_by(64) {
+            // SAFETY: a hint; it never faults.
+            unsafe {
+                use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+                _mm_prefetch::<_MM_HINT_T0>(at.wrapping_add(offset).cast());
+            }
         }
     }
     #[cfg(not(target_arch = "x86_64"))]

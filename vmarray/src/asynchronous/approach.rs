@@ -16,8 +16,9 @@ use crate::pager::Pager;
 /// How often a page is tried within one poll before other tasks get their turn.
 const TURNS: u32 = 64;
 
-/// Of how many others that come after it a task has the bytes brought near the processor.
-const NEXT: usize = 1;
+/// The how-manieth after it a task has the bytes of brought near the processor: those who wait for a batch are woken in
+/// the order of their places.
+const NEXT: usize = 2;
 
 /// What a task waits for. None of it keeps anybody from anything.
 #[derive(Debug)]
@@ -277,11 +278,9 @@ impl<'a, D: Device> Approach<'a, D> {
         if reached != Reached::Done {
             return Poll::Pending;
         }
-        // Those who come next, most likely.
-        for place in place + 1..=place + NEXT {
-            if let Some(bytes) = batch.element(place) {
-                prefetch(bytes.address, bytes.len);
-            }
+        // That of one who comes soon, most likely.
+        if let Some(bytes) = batch.element(place + NEXT) {
+            prefetch(bytes.address, bytes.len);
         }
         let outcome = channel.finish_batch(table, batch);
         let loads = batch.loads();

@@ -25,8 +25,18 @@ use crate::range::parts;
 const LOOKAHEAD: usize = 8;
 /// How many pages one poll reads at most, before other tasks get their turn.
 const READ_AT_ONCE: usize = 64;
+/// How many pages one poll has fetched, or looks for, at most.
+const PREFETCHED_AT_ONCE: u64 = 1024;
 /// How many pages one write-back carries.
 const FLUSH_BATCH: usize = 256;
+/// How many write-backs one poll starts at most.
+const FLUSHES_AT_ONCE: usize = 4;
+
+/// Gives other tasks their turn.
+fn next_turn<R>(context: &Context<'_>) -> Poll<R> {
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
 
 /// The future of [`VirtualArray::read_async`].
 ///
@@ -101,8 +111,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
         let mut turns = 0..READ_AT_ONCE;
         while this.done < range.len() {
             if turns.next().is_none() {
-                context.waker().wake_by_ref();
-                return Poll::Pending;
+                return next_turn(context);
             }
             let rest = range.start + this.done..range.end;
             let Some(part) = parts(rest.clone(), array.page_len()).next() else { break };
@@ -167,14 +176,24 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
 pub struct PrefetchAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     range: Result<Range<usize>>,
-    /// What is not known to be there; `None` before anything was started.
-    pages: Option<Range<u64>>,
+    /// `None` before anything was started.
+    course: Option<Course>,
     approach: Approach<'a, D>,
+}
+
+/// How far a range was fetched.
+struct Course {
+    /// Pages that were not looked at yet.
+    ahead: Range<u64>,
+    /// How many pages of each channel may still be fetched.
+    room: Vec<usize>,
+    /// Pages that are not known to be there.
+    coming: Range<u64>,
 }
 
 impl<'a, T: Element, D: Device> PrefetchAsync<'a, T, D> {
     pub(super) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
-        Self { array, range, pages: None, approach: Approach::new(array.pager(), 0, Want::Share) }
+        Self { array, range, course: None, approach: Approach::new(array.pager(), 0, Want::Share) }
     }
 }
 
@@ -188,11 +207,24 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
             Ok(range) => this.array.touched_pages(range),
             Err(error) => return Poll::Ready(Err(error.clone())),
         };
-        if this.pages.is_none() {
-            pager.prefetch(range.clone())?;
+        let Course { ahead, room, coming: pages } = this.course.get_or_insert_with(|| {
+            let room = pager.prefetch_room();
+            Course { ahead: range.clone(), room, coming: range }
+        });
+        if !ahead.is_empty() {
+            let end = ahead.end.min(ahead.start + PREFETCHED_AT_ONCE);
+            pager.prefetch_within(ahead.start..end, room)?;
+            // Where there is no more room, nothing more is fetched.
+            ahead.start = if room.iter().all(|room| *room == 0) { ahead.end } else { end };
+            if !ahead.is_empty() {
+                return next_turn(context);
+            }
         }
-        let pages = this.pages.get_or_insert(range);
+        let last = pages.end.min(pages.start + PREFETCHED_AT_ONCE);
         while pages.start < pages.end {
+            if pages.start == last {
+                return next_turn(context);
+            }
             if this.approach.page() != pages.start {
                 this.approach.turn_to(pages.start);
             }
@@ -241,6 +273,8 @@ pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
     pages: Option<VecDeque<u64>>,
     /// Write-backs that were started, by channel.
     tickets: Vec<(usize, Ticket)>,
+    /// How many the current poll has started.
+    started: usize,
     first_error: Option<Error>,
     asked: Asked,
     approach: Approach<'a, D>,
@@ -250,7 +284,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
     pub(super) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
         let approach = Approach::new(array.pager(), 0, Want::Share);
         let (tickets, asked) = (Vec::new(), Asked::default());
-        Self { array, range, pages: None, tickets, first_error: None, asked, approach }
+        Self { array, range, pages: None, tickets, started: 0, first_error: None, asked, approach }
     }
 
     fn keep(&mut self, result: Result<()>) {
@@ -261,6 +295,10 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
 
     /// Starts a write-back of pages of one channel.
     fn start(&mut self, number: usize, batch: &mut Vec<Victim>) {
+        if batch.is_empty() {
+            return;
+        }
+        self.started += 1;
         let pager = self.array.pager();
         match pager.channels()[number].write_back(pager.table(), batch, Purpose::Flush) {
             Ok(ticket) => self.tickets.extend(ticket.map(|ticket| (number, ticket))),
@@ -274,6 +312,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
         let pager = self.array.pager();
         let channels = pager.channels().len() as u64;
         let mut batch = Vec::new();
+        self.started = 0;
         while let Some(&page) = self.pages.as_ref().and_then(VecDeque::front) {
             let number = (page % channels) as usize;
             let channel: &Channel<D> = &pager.channels()[number];
@@ -313,6 +352,9 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
             });
             if batch.len() == FLUSH_BATCH || next.is_none_or(|next| (next % channels) as usize != number) {
                 self.start(number, &mut batch);
+                if self.started >= FLUSHES_AT_ONCE && next.is_some() {
+                    return next_turn(context);
+                }
             }
         }
         Poll::Ready(())

@@ -43,7 +43,7 @@ impl<D: Device> Pager<D> {
             let pages = ahead.pages().filter(|page| page % count == index);
             let left_out = match channel.ahead_room(&self.table) {
                 0 => pages.clone().next(),
-                room => self.prefetch_in(channel, pages, room).unwrap_or_else(|error| {
+                mut room => self.prefetch_in(channel, pages, &mut room).unwrap_or_else(|error| {
                     trace::read_ahead_failed(&error);
                     Some(ahead.first)
                 }),
@@ -55,18 +55,32 @@ impl<D: Device> Pager<D> {
         fetched
     }
 
+    /// How many pages of each channel may be fetched ahead for one call: more than half of the frames would push out
+    /// what was just fetched.
+    pub(crate) fn prefetch_room(&self) -> Vec<usize> {
+        self.channels.iter().map(|channel| (channel.frames_max() as usize / 2).max(1)).collect()
+    }
+
     /// Starts to fetch the pages of a range that are neither resident nor empty, as far as there are frames to be
     /// had without waiting; then returns the first page that was left out, or the end.
     pub(crate) fn prefetch(&self, pages: Range<u64>) -> Result<u64> {
+        self.prefetch_within(pages, &mut self.prefetch_room())
+    }
+
+    /// As [`prefetch`](Self::prefetch), for a part of a range: of each channel so many pages at most, which are taken
+    /// off. A channel that leaves one out has no more room.
+    pub(crate) fn prefetch_within(&self, pages: Range<u64>, room: &mut [usize]) -> Result<u64> {
         let mut reached = pages.end;
         let mut outcome = Ok(());
-        for (index, channel) in (0..).zip(&self.channels) {
-            // More than half of the frames would push out what was just fetched.
-            let most = (channel.frames_max() as usize / 2).max(1);
-            match self.prefetch_in(channel, self.of_channel(index, &pages), most) {
+        for ((index, channel), room) in (0..).zip(&self.channels).zip(room) {
+            match self.prefetch_in(channel, self.of_channel(index, &pages), room) {
                 Ok(None) => {}
-                Ok(Some(left_out)) => reached = reached.min(left_out),
+                Ok(Some(left_out)) => {
+                    *room = 0;
+                    reached = reached.min(left_out);
+                }
                 Err(error) => {
+                    *room = 0;
                     reached = pages.start;
                     outcome = outcome.and(Err(error));
                 }
@@ -75,19 +89,22 @@ impl<D: Device> Pager<D> {
         outcome.map(|()| reached)
     }
 
-    /// Starts to fetch so many pages of one channel at most; returns the first one that was left out.
+    /// Starts to fetch so many pages of one channel at most, which are taken off; returns the first one that was left
+    /// out.
     fn prefetch_in(
         &self,
         channel: &Channel<D>,
         pages: impl Iterator<Item = u64>,
-        most: usize,
+        room: &mut usize,
     ) -> Result<Option<u64>> {
         let is_absent = |page: &u64| {
             let state = self.table.entry(*page).state(Ordering::Relaxed);
             !state.any(EXCLUSIVE | RESIDENT) && state.has(HOME)
         };
-        let mut wanted: Vec<u64> = pages.filter(is_absent).take(most + 1).collect();
+        let most = *room;
+        let mut wanted: Vec<u64> = pages.filter(is_absent).take(most.saturating_add(1)).collect();
         let mut left_out = if wanted.len() > most { wanted.pop() } else { None };
+        *room -= wanted.len();
         if wanted.is_empty() {
             return Ok(left_out);
         }
