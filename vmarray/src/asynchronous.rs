@@ -16,7 +16,8 @@ use backend_api::{Device, Ticket};
 
 use crate::array::VirtualArray;
 use crate::element::Element;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Result, index_outside};
+use crate::section::range_at;
 
 /// What a future is to be woken for by a device, so that it does not ask for that again whenever it is polled in vain.
 #[derive(Debug, Default)]
@@ -49,8 +50,8 @@ pub use range::{FlushAsync, PrefetchAsync, ReadAsync};
 ///
 /// As a thread that holds guards waits for no page that others may need first (see [Locks](VirtualArray#locks)), so do
 /// the tasks that run on it: guards count for their thread, whichever task holds them. A future that is polled by a
-/// thread with guards ends with [`WouldDeadlock`](ErrorKind::WouldDeadlock) or
-/// [`TooManyGuards`](ErrorKind::TooManyGuards) where the blocking form would. Also when the thread takes a guard
+/// thread with guards ends with [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
+/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) where the blocking form would. Also when the thread takes a guard
 /// while the future waits.
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`get`](Self::get) for tasks. A hit is there at the first poll, and allocates nothing.
@@ -73,7 +74,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn get_async(&self, index: usize) -> GetAsync<'_, T, D> {
-        GetAsync::new(self, index)
+        GetAsync::new(self, self.checked_index(index))
     }
 
     /// [`set`](Self::set) for tasks.
@@ -100,7 +101,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn set_async(&self, index: usize, value: T) -> SetAsync<'_, T, D> {
-        SetAsync::new(self, index, value)
+        SetAsync::new(self, self.checked_index(index), value)
     }
 
     /// [`read`](Self::read) for tasks. Atomic by page.
@@ -125,7 +126,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn read_async<'a>(&'a self, start: usize, into: &'a mut [T]) -> ReadAsync<'a, T, D> {
-        ReadAsync::new(self, start, into)
+        ReadAsync::new(self, range_at(start, into.len(), self.len()), into)
     }
 
     /// [`gather`](Self::gather) for tasks, on the thread that polls. To drop it before it is ready blocks until the
@@ -149,7 +150,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn gather_async<'a>(&'a self, indices: &'a [usize]) -> GatherAsync<'a, T, D> {
-        GatherAsync::new(self, indices)
+        GatherAsync::new(self, 0..self.len(), indices)
     }
 
     /// [`page`](Self::page) for tasks. The guard stays with the thread that polled last.
@@ -250,12 +251,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         FlushAsync::new(self, self.checked_range(range))
     }
 
-    /// Page and place of an element, for a future that tells of an index outside when it is polled.
-    fn place_of(&self, index: usize) -> Result<(u64, usize)> {
-        if index >= self.len() {
-            return Err(ErrorKind::IndexOutside { index, len: self.len() }.into());
-        }
-        let (page, at) = self.locate(index);
-        Ok((page as u64, at))
+    /// An index, for a future that tells of one outside when it is polled.
+    fn checked_index(&self, index: usize) -> Result<usize> {
+        if index < self.len() { Ok(index) } else { Err(index_outside(index, self.len())) }
     }
 }

@@ -126,15 +126,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         check_list(indices, range.len())?;
         deliver::scatter(self, range.start, indices, values)
     }
-
-    /// Sees to it that all indices are inside.
-    pub(crate) fn check_list(&self, indices: &[usize]) -> Result<()> {
-        check_list(indices, self.len())
-    }
 }
 
 /// Sees to it that all indices are below a length.
-fn check_list(indices: &[usize], len: usize) -> Result<()> {
+pub(crate) fn check_list(indices: &[usize], len: usize) -> Result<()> {
     // The greatest one of a block, which needs no branches, and only then where it is.
     const BLOCK: usize = 4096;
     let outside = |indices: &[usize]| {

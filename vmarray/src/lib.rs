@@ -148,8 +148,8 @@ mod facade {
     pub use crate::profile::{Direction, Profile};
     pub use crate::ragged::{Items, Ragged, RaggedArray, RaggedBuilder, RaggedWriter, Row, Rows};
     pub use crate::section::{
-        Section, SectionCursor, SectionCursorMut, SectionMut, SectionPage, SectionPageMut, SectionPages,
-        SectionPagesMut, SharedSection,
+        Section, SectionCursor, SectionCursorMut, SectionMut, SectionPage, SectionPageAsync, SectionPageMut,
+        SectionPageMutAsync, SectionPages, SectionPagesMut, SharedSection,
     };
     pub use crate::source::{
         Home, HomeMut, PageState, Source, SourceBuilder, SourceSection, SourceSectionMut, Synchronize,

@@ -1,5 +1,6 @@
 //! Sections: views of index ranges of an array.
 
+mod asynchronous;
 mod compute;
 mod cursor;
 mod find;
@@ -23,6 +24,7 @@ use crate::iter::Iter;
 use crate::map::MapMode;
 use crate::range::checked as checked_range;
 
+pub use asynchronous::{SectionPageAsync, SectionPageMutAsync};
 pub use cursor::{SectionCursor, SectionCursorMut};
 pub use owned::SharedSection;
 pub use pages::{SectionPage, SectionPageMut, SectionPages, SectionPagesMut};

@@ -68,9 +68,9 @@ pub struct SetAsync<'a, T: Element, D: Device = AnyDevice> {
 }
 
 impl<D: Device> Step<'_, D> {
-    fn new<T: Element>(array: &VirtualArray<T, D>, index: usize) -> Self {
-        match array.place_of(index) {
-            Ok((page, at)) => Self::First { page, at },
+    fn new<T: Element>(array: &VirtualArray<T, D>, index: Result<usize>) -> Self {
+        match index.map(|index| array.locate(index)) {
+            Ok((page, at)) => Self::First { page: page as u64, at },
             Err(error) => Self::Failed(error),
         }
     }
@@ -87,13 +87,15 @@ impl<D: Device> Step<'_, D> {
 }
 
 impl<'a, T: Element, D: Device> GetAsync<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, index: usize) -> Self {
+    /// Of an element of the array, or of none.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, index: Result<usize>) -> Self {
         Self { array, step: Step::new(array, index) }
     }
 }
 
 impl<'a, T: Element, D: Device> SetAsync<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, index: usize, value: T) -> Self {
+    /// Of an element of the array, or of none.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, index: Result<usize>, value: T) -> Self {
         Self { array, value, step: Step::new(array, index) }
     }
 }

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
@@ -15,7 +16,7 @@ use crate::any::AnyDevice;
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::gather::{DEPTH, Place, Places, Stage, room_to_gather};
+use crate::gather::{DEPTH, Place, Places, Stage, check_list, room_to_gather};
 use crate::memory::zeroed_vec;
 use crate::page::Refusal;
 use crate::page::state::{HOME, RESIDENT};
@@ -55,6 +56,8 @@ enum Step {
 pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     places: Places,
+    /// Where the indices count from, and what they are to lie within.
+    range: Range<usize>,
     indices: &'a [usize],
     values: Vec<T>,
     /// The first place of the list that was not looked at.
@@ -72,9 +75,11 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
 impl<T: Element, D: Device> Unpin for GatherAsync<'_, T, D> {}
 
 impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, indices: &'a [usize]) -> Self {
+    /// Of elements of a range of the array, with indices that count from its start.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Range<usize>, indices: &'a [usize]) -> Self {
         Self {
             array,
+            range,
             places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
             indices,
             values: Vec::new(),
@@ -89,7 +94,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
     }
 
     fn begin(&mut self) -> Result<()> {
-        self.array.check_list(self.indices)?;
+        check_list(self.indices, self.range.len())?;
         self.values = zeroed_vec(self.indices.len())?;
         self.open = (0..self.array.pager().channels().len()).map(|_| None).collect();
         Ok(())
@@ -103,7 +108,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let place = self.places.of(self.indices[self.next]);
+            let place = self.places.of(self.range.start + self.indices[self.next]);
             match self.poll_one(place, context) {
                 Poll::Ready(Ok(())) => self.next += 1,
                 other => return other,
@@ -220,7 +225,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
     fn poll_one_by_one(&mut self, left: &mut Vec<usize>, context: &mut Context<'_>) -> Poll<Result<()>> {
         let array = self.array;
         while let Some(&position) = left.last() {
-            let place = self.places.of(self.indices[position]);
+            let place = self.places.of(self.range.start + self.indices[position]);
             if self.approach.page() != place.page {
                 self.approach.turn_to(place.page);
             }

@@ -143,13 +143,13 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
 }
 
 impl<'a, T: Element, D: Device> PageAsync<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
         Self { hold: Hold::new(array, page, Want::Share) }
     }
 }
 
 impl<'a, T: Element, D: Device> PageMutAsync<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
         Self { hold: Hold::new(array, page, Want::Exclusive) }
     }
 }

@@ -15,7 +15,7 @@ use crate::any::AnyDevice;
 use crate::array::VirtualArray;
 use crate::channel::{Channel, Purpose, Victim};
 use crate::element::Element;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::guards;
 use crate::page::state::{AHEAD, EXCLUSIVE, RESIDENT};
 use crate::page::{Access, Holder, Refusal, count_hit};
@@ -71,14 +71,9 @@ pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
 }
 
 impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, start: usize, into: &'a mut [T]) -> Self {
-        let end = start.saturating_add(into.len());
-        let range = if end <= array.len() {
-            Ok(start..end)
-        } else {
-            Err(ErrorKind::RangeOutside { start, end, len: array.len() }.into())
-        };
-        let page = array.locate(start.min(array.len())).0 as u64;
+    /// Of a range of the array that is as long as the slice, or of none.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>, into: &'a mut [T]) -> Self {
+        let page = range.as_ref().map_or(0, |range| array.locate(range.start).0 as u64);
         let approach = Approach::new(array.pager(), page, Want::Share);
         Self { array, into, range, done: 0, asked: page, approach }
     }
@@ -192,7 +187,8 @@ struct Course {
 }
 
 impl<'a, T: Element, D: Device> PrefetchAsync<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
+    /// Of a range of the array, or of none.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
         Self { array, range, course: None, approach: Approach::new(array.pager(), 0, Want::Share) }
     }
 }
@@ -281,7 +277,8 @@ pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
 }
 
 impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
-    pub(super) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
+    /// Of a range of the array, or of none.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
         let approach = Approach::new(array.pager(), 0, Want::Share);
         let (tickets, asked) = (Vec::new(), Asked::default());
         Self { array, range, pages: None, tickets, started: 0, first_error: None, asked, approach }

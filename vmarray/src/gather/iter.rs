@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
+use std::ops::Range;
 
 use backend_api::Device;
 
@@ -19,7 +20,8 @@ fn chunk_len<T>() -> usize {
     (CHUNK_BYTES / (size_of::<usize>() + size_of::<T>())).max(1)
 }
 
-/// An iterator over the elements of a sequence of indices: what [`VirtualArray::gather_iter`] returns.
+/// An iterator over the elements of a sequence of indices: what [`VirtualArray::gather_iter`] and
+/// [`Section::gather_iter`](crate::Section::gather_iter) return.
 ///
 /// Ends after the first error.
 ///
@@ -35,6 +37,8 @@ fn chunk_len<T>() -> usize {
 /// ```
 pub struct Gathered<'a, T: Element, I, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
+    /// Where the indices count from, and what they are to lie within.
+    range: Range<usize>,
     source: I,
     indices: Vec<usize>,
     values: Vec<T>,
@@ -59,8 +63,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn gather_iter<I: IntoIterator<Item = usize>>(&self, indices: I) -> Gathered<'_, T, I::IntoIter, D> {
+        self.gather_iter_within(0..self.len(), indices)
+    }
+
+    /// [`gather_iter`](Self::gather_iter) with indices that count from the start of a range and are to lie within it.
+    pub(crate) fn gather_iter_within<I: IntoIterator<Item = usize>>(
+        &self,
+        range: Range<usize>,
+        indices: I,
+    ) -> Gathered<'_, T, I::IntoIter, D> {
         Gathered {
             array: self,
+            range,
             source: indices.into_iter(),
             indices: Vec::new(),
             values: Vec::new(),
@@ -85,6 +99,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn scatter_iter(&self, elements: impl IntoIterator<Item = (usize, T)>) -> Result<usize> {
+        self.scatter_iter_within(0..self.len(), elements)
+    }
+
+    /// [`scatter_iter`](Self::scatter_iter) with indices that count from the start of a range and are to lie within it.
+    pub(crate) fn scatter_iter_within(
+        &self,
+        range: Range<usize>,
+        elements: impl IntoIterator<Item = (usize, T)>,
+    ) -> Result<usize> {
         let (mut indices, mut values) = (Vec::new(), Vec::new());
         let mut count = 0;
         let mut elements = elements.into_iter();
@@ -96,7 +119,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             if indices.is_empty() {
                 return Ok(count);
             }
-            self.scatter(&indices, &values).map_err(|error| further_on(error, count))?;
+            self.scatter_within(range.clone(), &indices, &values)
+                .map_err(|error| further_on(error, count))?;
             count += indices.len();
             indices.clear();
             values.clear();
@@ -167,7 +191,8 @@ impl<T: Element, I: Iterator<Item = usize>, D: Device> Gathered<'_, T, I, D> {
         if self.values.len() < count {
             self.values = zeroed_vec(count)?;
         }
-        let gathered = self.array.gather_into(&self.indices, &mut self.values[..count]);
+        let into = &mut self.values[..count];
+        let gathered = self.array.gather_into_within(self.range.clone(), &self.indices, into);
         gathered.map_err(|error| further_on(error, self.before))
     }
 }

@@ -5,8 +5,9 @@ use backend_api::Device;
 use super::{Section, SectionMut};
 use crate::element::Element;
 use crate::error::Result;
+use crate::gather::Gathered;
 
-impl<T: Element, D: Device> Section<'_, T, D> {
+impl<'a, T: Element, D: Device> Section<'a, T, D> {
     /// Reads the elements of a list of indices, in the order of the list:
     /// [`VirtualArray::gather`](crate::VirtualArray::gather). The list is not copied.
     ///
@@ -43,6 +44,22 @@ impl<T: Element, D: Device> Section<'_, T, D> {
     pub fn gather_into(&self, indices: &[usize], into: &mut [T]) -> Result<()> {
         self.array.gather_into_within(self.range(), indices, into)
     }
+
+    /// The elements of a sequence of indices of any length, gathered in chunks:
+    /// [`VirtualArray::gather_iter`](crate::VirtualArray::gather_iter).
+    ///
+    /// ```
+    /// # let array = vmarray::VirtualArray::<u64>::new(1_000_000)?;
+    /// array.fill(100..200, 3)?;
+    /// let section = array.section(100..)?;
+    /// let sum: u64 = section.gather_iter((0..section.len()).step_by(7)).sum::<Result<u64, _>>()?;
+    /// assert_eq!(sum, 3 * 15);
+    /// assert!(section.gather_iter([section.len()]).next().is_some_and(|value| value.is_err()));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn gather_iter<I: IntoIterator<Item = usize>>(&self, indices: I) -> Gathered<'a, T, I::IntoIter, D> {
+        self.array.gather_iter_within(self.range(), indices)
+    }
 }
 
 impl<T: Element, D: Device> SectionMut<'_, T, D> {
@@ -60,5 +77,22 @@ impl<T: Element, D: Device> SectionMut<'_, T, D> {
     /// ```
     pub fn scatter(&self, indices: &[usize], values: &[T]) -> Result<()> {
         self.array.scatter_within(self.range(), indices, values)
+    }
+
+    /// Writes a sequence of elements of any length, each with its index, in chunks; returns how many there were:
+    /// [`VirtualArray::scatter_iter`](crate::VirtualArray::scatter_iter).
+    ///
+    /// # Errors
+    /// As there; indices beyond the section are outside.
+    ///
+    /// ```
+    /// # let array = vmarray::VirtualArray::<u64>::new(1_000_000)?;
+    /// let section = array.section_mut(100..)?;
+    /// let count = section.scatter_iter((0..section.len()).step_by(7).map(|i| (i, i as u64)))?;
+    /// assert_eq!((count, array.get(177)?), (142_843, 77));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn scatter_iter(&self, elements: impl IntoIterator<Item = (usize, T)>) -> Result<usize> {
+        self.array.scatter_iter_within(self.range(), elements)
     }
 }

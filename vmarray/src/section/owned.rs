@@ -27,6 +27,36 @@ use crate::range::checked as checked_range;
 /// assert_eq!(array.get(999)?, 3);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// A task takes one with it and uses the futures of [`Section`](Section#for-tasks):
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use std::sync::Arc;
+/// use vmarray::{Result, SharedSection, VirtualArray};
+///
+/// fn spawn<R>(task: impl Future<Output = R> + Send + 'static) -> R {
+///     block_on(task)
+/// }
+///
+/// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
+/// let half = SharedSection::new(&array, 500..)?;
+/// let task = async move {
+///     let section = half.as_section_mut();
+///     section.set_async(7, 3).await?;
+///     section.get_async(7).await
+/// };
+/// drop(array);
+/// assert_eq!(spawn(task)?, 3);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Debug)]
 pub struct SharedSection<T: Element, D: Device = AnyDevice> {
     array: Arc<VirtualArray<T, D>>,

@@ -24,8 +24,8 @@ use crate::page_guard::{PageMut, PageRef};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct SectionPage<'a, T: Element, D: Device = AnyDevice> {
-    page: PageRef<'a, T, D>,
-    cut: Cut,
+    pub(super) page: PageRef<'a, T, D>,
+    pub(super) cut: Cut,
 }
 
 /// The elements of a page that are in a section, exclusively: a [`PageMut`], cut to the section.
@@ -39,15 +39,15 @@ pub struct SectionPage<'a, T: Element, D: Device = AnyDevice> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct SectionPageMut<'a, T: Element, D: Device = AnyDevice> {
-    page: PageMut<'a, T, D>,
-    cut: Cut,
+    pub(super) page: PageMut<'a, T, D>,
+    pub(super) cut: Cut,
 }
 
 /// Which elements of a page are in a section.
 #[derive(Clone, Debug)]
-struct Cut {
+pub(super) struct Cut {
     /// The page's number in the array.
-    page: usize,
+    pub(super) page: usize,
     /// Within the page.
     within: Range<usize>,
     /// Within the section.
@@ -102,7 +102,7 @@ impl<'a, T: Element, D: Device> Section<'a, T, D> {
     }
 
     /// Which part of the section's `page`th page is in the section.
-    fn cut(&self, page: usize) -> Result<Cut> {
+    pub(super) fn cut(&self, page: usize) -> Result<Cut> {
         if page >= self.page_count() {
             return Err(index_outside(page, self.page_count()));
         }
