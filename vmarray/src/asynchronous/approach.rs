@@ -79,7 +79,7 @@ impl<'a, D: Device> Approach<'a, D> {
 
     /// The same, for so many bytes at an offset within the page, which are brought near the processor once they have
     /// come.
-    pub(super) fn to_read(mut self, offset: usize, len: usize) -> Self {
+    pub(super) fn reading(mut self, offset: usize, len: usize) -> Self {
         self.element = (offset, len);
         self
     }

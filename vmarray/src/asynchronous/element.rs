@@ -121,7 +121,7 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
                 return Poll::Ready(Ok(value));
             }
             let approach =
-                Approach::new(array.pager(), page, Want::Share).to_read(at * size_of::<T>(), size_of::<T>());
+                Approach::new(array.pager(), page, Want::Share).reading(at * size_of::<T>(), size_of::<T>());
             this.step = Step::Approach { approach, at };
         }
         if let Some(error) = this.step.take_error() {

@@ -104,9 +104,9 @@ impl<D: Device> Channel<D> {
         &self.admission
     }
 
-    /// Queues the load of an absent page, with contents, that the caller has [claimed](crate::page::Entry::claim_to_load),
-    /// for a task that was [admitted](Admission::enter). With `alone` it is submitted at once, by itself. The task is
-    /// going to read `element`, an offset and a length within the page.
+    /// Queues the load of an absent page, with contents, that the caller has
+    /// [claimed](crate::page::Entry::claim_to_load), for a task that was [admitted](Admission::enter). With `alone` it
+    /// is submitted at once, by itself. The task is going to read so many bytes at an offset within the page.
     pub(crate) fn load_for_task(
         &self,
         table: &PageTable,
@@ -116,7 +116,7 @@ impl<D: Device> Channel<D> {
         waker: &Waker,
     ) -> (Arc<Batch>, usize) {
         let load = Load { page, frame, then: Then::Leave, id: 0 };
-        let element = Bytes { address: frame.address.wrapping_add(offset), len };
+        let element = Bytes { address: frame.address.addr() + offset, len };
         let most = (BATCH_BYTES / self.page_bytes).max(1);
         let mut awaited = self.awaited.lock();
         let mut own = if alone { Some(Awaited::new(&self.admission)) } else { None };
@@ -130,7 +130,7 @@ impl<D: Device> Channel<D> {
             Some((batch, loads)) => self.submit_for_tasks(table, &batch, loads),
             // Until it is polled again, others may add to the batch.
             None if looks_after(place) => wake(waker.clone()),
-            None => batch.remind(Some(&self.awaited)),
+            None => batch.remind(&self.awaited),
         }
         (batch, place)
     }
@@ -154,7 +154,7 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// What came of a batch that is done. Whoever asks first hands its pages over to the cache, and wakes the others.
+    /// What came of a batch that is done. Whoever asks first hands its pages over to the cache.
     ///
     /// # Errors
     /// That of the batch.
@@ -190,13 +190,13 @@ impl<D: Device> Channel<D> {
         {
             let mut awaited = self.awaited.lock();
             if let Some(load) = awaited.loads.iter().find(|load| load.page == page) {
-                let element = Bytes { address: load.frame.address, len: 0 };
+                let element = Bytes { address: load.frame.address.addr(), len: 0 };
                 let (batch, place) = (Arc::clone(&awaited.batch), awaited.add(element, waker));
                 drop(awaited);
                 if looks_after(place) {
                     wake(waker.clone());
                 } else {
-                    batch.remind(Some(&self.awaited));
+                    batch.remind(&self.awaited);
                 }
                 return (Some((batch, place)), true);
             }

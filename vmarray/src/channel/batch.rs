@@ -2,10 +2,6 @@
 //!
 //! What concerns all of them is done once: the device gets one waker, one future hands all pages over to the cache, and
 //! what came of them is then there for the others to read without a lock.
-//!
-//! Of many futures the device wakes a few, and the first of those that is polled wakes the rest: on the thread that
-//! polls them, where that costs a fraction of what it does from the device's thread. Any of the few may be one that is
-//! not polled any more; so there is a [second look](remind) a moment later.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
@@ -20,10 +16,7 @@ use super::awaited::Open;
 use super::reminder::remind;
 use crate::page::wake;
 
-/// How many of those who wait the device wakes itself.
-const FIRST_WOKEN: usize = 4;
-
-/// It is being put together. Those who wait are listed beside the loads.
+/// It is being put together.
 const QUEUED: u8 = 0;
 /// It belongs to the device, or is about to.
 const SUBMITTED: u8 = 1;
@@ -34,7 +27,8 @@ const DONE: u8 = 2;
 #[derive(Debug)]
 pub(crate) struct Batch {
     stage: AtomicU8,
-    state: Mutex<State>,
+    /// Of those who wait, by place; listed beside the loads before it is submitted.
+    wakers: Mutex<Vec<Option<Waker>>>,
     /// What is known once it is submitted.
     plan: OnceLock<Plan>,
     ticket: OnceLock<Ticket>,
@@ -45,12 +39,6 @@ pub(crate) struct Batch {
     is_reminded: AtomicBool,
 }
 
-#[derive(Debug, Default)]
-struct State {
-    /// By place.
-    wakers: Vec<Option<Waker>>,
-}
-
 #[derive(Debug)]
 struct Plan {
     loads: usize,
@@ -58,17 +46,12 @@ struct Plan {
     elements: Vec<Bytes>,
 }
 
-/// The bytes that a future is going to read; none if it does not tell.
+/// The bytes that a future is going to read; none if it does not tell. A hint to the processor, and to nobody else.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bytes {
-    pub(crate) address: *const u8,
+    pub(crate) address: usize,
     pub(crate) len: usize,
 }
-
-// SAFETY: nothing but hints to the processor come of it.
-unsafe impl Send for Bytes {}
-// SAFETY: as above.
-unsafe impl Sync for Bytes {}
 
 /// How far a batch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +65,7 @@ impl Batch {
     pub(super) fn new(admission: &Arc<Admission>) -> Arc<Self> {
         Arc::new(Self {
             stage: AtomicU8::new(QUEUED),
-            state: Mutex::default(),
+            wakers: Mutex::default(),
             plan: OnceLock::new(),
             ticket: OnceLock::new(),
             outcome: OnceLock::new(),
@@ -98,14 +81,14 @@ impl Batch {
             DONE => return Reached::Done,
             _ => {}
         }
-        let mut state = self.state.lock();
+        let mut wakers = self.wakers.lock();
         if self.stage.load(Ordering::Relaxed) == DONE {
             return Reached::Done;
         }
-        let known = &mut state.wakers[place];
+        let known = &mut wakers[place];
         let is_known = known.as_ref().is_some_and(|known| known.will_wake(waker));
         let old = if is_known { None } else { known.replace(waker.clone()) };
-        drop(state);
+        drop(wakers);
         drop(old);
         Reached::Submitted
     }
@@ -133,7 +116,7 @@ impl Batch {
     /// Nothing is added any more. The caller has the lock under which it was put together.
     pub(super) fn close(&self, loads: usize, elements: Vec<Bytes>, wakers: Vec<Option<Waker>>) {
         let _ = self.plan.set(Plan { loads, elements });
-        self.state.lock().wakers = wakers;
+        *self.wakers.lock() = wakers;
         self.stage.store(SUBMITTED, Ordering::Release);
     }
 
@@ -145,14 +128,12 @@ impl Batch {
     /// The device has refused it.
     pub(super) fn refused(&self, error: backend_api::Error) {
         let _ = self.outcome.set(Err(error));
-        self.end(usize::MAX);
+        self.end();
     }
 
-    /// Notes what came of it, now that its pages were handed over to the cache, and wakes those who wait.
+    /// Notes what came of it, now that its pages were handed over to the cache.
     pub(super) fn finished(&self, outcome: Result<()>) {
-        if self.outcome.set(outcome).is_ok() {
-            self.wake_all();
-        }
+        let _ = self.outcome.set(outcome);
     }
 
     /// Whoever waited at a place does not any more. Tells whether the batch was not submitted yet, and then does
@@ -161,44 +142,28 @@ impl Batch {
         if self.stage.load(Ordering::Acquire) == QUEUED {
             return true;
         }
-        if self.outcome.get().is_some() {
-            return false;
-        }
-        let mut state = self.state.lock();
-        let gone = state.wakers.get_mut(place).and_then(Option::take);
-        // It may be this one that the others rely on.
-        let others = if self.stage.load(Ordering::Relaxed) == DONE {
-            mem::take(&mut state.wakers)
-        } else {
-            Vec::new()
-        };
-        drop(state);
+        let mut wakers = self.wakers.lock();
+        let gone = wakers.get_mut(place).and_then(Option::take);
+        drop(wakers);
         drop(gone);
-        others.into_iter().flatten().for_each(wake);
         false
     }
 
-    /// The device is done: wakes so many.
-    fn end(&self, most: usize) {
-        let mut state = self.state.lock();
+    fn end(&self) {
+        let mut waiting = self.wakers.lock();
         // Under the lock: whoever looks either leaves a waker before, or sees this.
         self.stage.store(DONE, Ordering::Release);
-        let woken: Vec<Waker> = state.wakers.iter_mut().filter_map(Option::take).take(most).collect();
-        drop(state);
+        let wakers = mem::take(&mut *waiting);
+        drop(waiting);
         // First those whose pages have come.
-        woken.into_iter().for_each(wake);
+        wakers.into_iter().flatten().for_each(wake);
         self.admission.leave(self.loads());
     }
 
-    fn wake_all(&self) {
-        let wakers = mem::take(&mut self.state.lock().wakers);
-        wakers.into_iter().flatten().for_each(wake);
-    }
-
     /// Asks for a second look, unless there will be one.
-    pub(super) fn remind(self: &Arc<Self>, open: Option<&Arc<Open>>) {
-        if !self.is_reminded.swap(true, Ordering::AcqRel) {
-            remind(Arc::new(SecondLook { batch: Arc::clone(self), open: open.cloned() }).into());
+    pub(super) fn remind(self: &Arc<Self>, open: &Arc<Open>) {
+        if !self.is_reminded.load(Ordering::Relaxed) && !self.is_reminded.swap(true, Ordering::AcqRel) {
+            remind(Arc::new(SecondLook { batch: Arc::clone(self), open: Arc::clone(open) }).into());
         }
     }
 }
@@ -206,29 +171,23 @@ impl Batch {
 /// The device is done with it.
 impl Wake for Batch {
     fn wake(self: Arc<Self>) {
-        self.end(FIRST_WOKEN);
-        if self.state.lock().wakers.iter().any(Option::is_some) {
-            self.remind(None);
-        }
+        self.end();
     }
 }
 
-/// What is done for a batch that nobody may have looked after.
+/// Has a batch submitted that nobody may have looked after.
 struct SecondLook {
     batch: Arc<Batch>,
-    /// Where it is put together, if it still was when the look was asked for.
-    open: Option<Arc<Open>>,
+    open: Arc<Open>,
 }
 
 impl Wake for SecondLook {
     fn wake(self: Arc<Self>) {
-        // Whoever finds that there is no second look coming asks for one; whoever did not is seen here.
-        self.batch.is_reminded.swap(false, Ordering::AcqRel);
-        let waiting = self.open.as_ref().and_then(|open| open.lock().waiting_for(&self.batch));
-        match waiting {
-            Some(wakers) => wakers.into_iter().for_each(wake),
-            None if self.batch.stage.load(Ordering::Acquire) == DONE => self.batch.wake_all(),
-            None => {}
-        }
+        let open = self.open.lock();
+        // Under the lock: whoever comes to the batch later asks for a look of their own.
+        self.batch.is_reminded.store(false, Ordering::Relaxed);
+        let waiting = open.waiting_for(&self.batch);
+        drop(open);
+        waiting.into_iter().flatten().for_each(wake);
     }
 }

@@ -14,6 +14,8 @@ use crate::page::wake;
 
 /// Long for a task that is polled as soon as it is woken, also where a processor has other things to do.
 const MOMENT: Duration = Duration::from_millis(10);
+/// How long the thread sleeps at least, so that many who are due one after another share a turn.
+const PAUSE: Duration = Duration::from_millis(1);
 /// How long the thread stays for nothing.
 const IDLE: Duration = Duration::from_secs(1);
 
@@ -51,7 +53,7 @@ fn run() {
         let now = Instant::now();
         match reminders.due.front() {
             Some(&(at, _)) if at > now => {
-                MutexGuard::unlocked(&mut reminders, || thread::sleep(at - now));
+                MutexGuard::unlocked(&mut reminders, || thread::sleep((at - now).max(PAUSE)));
             }
             Some(_) => {
                 let due = reminders.due.pop_front();
