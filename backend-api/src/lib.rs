@@ -79,6 +79,7 @@
 
 extern crate self as backend_api;
 
+pub mod contended;
 mod device;
 mod error;
 pub mod expr;

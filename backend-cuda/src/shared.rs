@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use backend_api::{Error, ErrorKind, Names, QueueId, Result, Ticket};
+use backend_api::{Error, ErrorKind, Names, QueueId, Result, Ticket, contended};
 use parking_lot::RwLock;
 
 use crate::completion::CounterPool;
@@ -253,7 +253,7 @@ impl Shared {
     ) -> Result<Ticket> {
         let queue = self.queue(operation, id)?;
         let _current = self.enter(operation)?;
-        let mut order = queue.order.lock();
+        let mut order = contended::lock(&queue.order);
         if order.ended {
             return Err(self.unknown(operation, "queue"));
         }

@@ -1,0 +1,105 @@
+//! Locks that many threads want at the same moment, each for some microseconds.
+
+use std::hint;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, MutexGuard};
+
+/// How long a thread looks without giving its time slice away, and in all before it sleeps.
+const SPIN: Duration = Duration::from_micros(30);
+const PATIENCE: Duration = Duration::from_micros(60);
+/// Looks before the clock is read again.
+const LOOKS: u32 = 8;
+/// Pauses between two looks at most: who looks less often disturbs the owner less.
+const PAUSES_MAX: u32 = 16;
+
+/// Locks a mutex whose owners hold it for microseconds: looks for a while, then sleeps.
+///
+/// To put a thread to sleep and to wake it takes the system tens of microseconds. A mutex that does so after a few looks
+/// is handed on at that pace once several threads want it at the same time, and a call into a driver that takes 3 µs
+/// costs 15 to 25. To look for 60 µs at most costs less than that.
+///
+/// ```
+/// use backend_api::contended;
+/// use parking_lot::Mutex;
+///
+/// let submissions = Mutex::new(0);
+/// std::thread::scope(|scope| {
+///     for _ in 0..4 {
+///         scope.spawn(|| *contended::lock(&submissions) += 1);
+///     }
+/// });
+/// assert_eq!(*submissions.lock(), 4);
+/// ```
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    let mut guard = mutex.try_lock();
+    if guard.is_none() {
+        look_while(|| {
+            guard = mutex.try_lock();
+            guard.is_none()
+        });
+    }
+    guard.unwrap_or_else(|| mutex.lock())
+}
+
+/// Looks, less and less often, while something holds that will end within microseconds; gives up after a while.
+fn look_while(mut holds: impl FnMut() -> bool) {
+    let start = Instant::now();
+    let mut pauses = 1;
+    loop {
+        for _ in 0..LOOKS {
+            for _ in 0..pauses {
+                hint::spin_loop();
+            }
+            if !holds() {
+                return;
+            }
+            pauses = (2 * pauses).min(PAUSES_MAX);
+        }
+        let waited = start.elapsed();
+        if waited > PATIENCE {
+            return;
+        }
+        if waited > SPIN {
+            thread::yield_now();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn one_at_a_time() {
+        let (mutex, inside) = (Mutex::new(0), AtomicU32::new(0));
+        thread::scope(|scope| {
+            for _ in 0..8 {
+                scope.spawn(|| {
+                    for _ in 0..1000 {
+                        let mut count = lock(&mutex);
+                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
+                        *count += 1;
+                        inside.fetch_sub(1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        assert_eq!(mutex.into_inner(), 8000);
+    }
+
+    #[test]
+    fn whoever_looked_long_enough_sleeps_and_is_woken() {
+        let mutex = Mutex::new(());
+        let owner = mutex.lock();
+        thread::scope(|scope| {
+            let waiter = scope.spawn(|| drop(lock(&mutex)));
+            look_while(|| true);
+            drop(owner);
+            waiter.join().unwrap();
+        });
+    }
+}
