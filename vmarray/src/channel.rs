@@ -19,7 +19,8 @@
 //! | `ahead` | how many pages were fetched ahead and not used yet |
 //! | `guards` | how many frames the program's guards may hold |
 //! | `device_work` | fills, kernels and copies of single elements on home slots |
-//! | `staging` | ranges that pass by the cache |
+//! | `staging` | pinned memory for ranges that pass by the cache |
+//! | `staged_copies` | copies of such ranges by several threads in one submission |
 //! | `pieces` | copies of neighbouring pages as one |
 //! | `home_order` | the order between the two queues where kernels are concerned |
 //! | `lists` | pinned memory for lists of indices and values |
@@ -36,6 +37,7 @@ mod home_order;
 mod lists;
 mod pieces;
 mod reminder;
+mod staged_copies;
 mod staging;
 #[cfg(test)]
 mod tests;
@@ -50,6 +52,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory, Queue};
+use crossbeam_queue::ArrayQueue;
 use parking_lot::{Condvar, Mutex};
 
 use crate::error::{ErrorKind, Result};
@@ -67,6 +70,8 @@ pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
 pub(crate) use frames::{Frame, Patience};
 use home_order::HomeOrder;
+use staged_copies::StagedCopies;
+pub(crate) use staged_copies::StagedCopy;
 use staging::Stages;
 pub(crate) use staging::{Stage, stage_pages};
 use transfers::{FailedLoad, Fetch, WriteBack};
@@ -75,6 +80,10 @@ pub(crate) use write_back::Purpose;
 
 /// In place of the page of a frame that has none.
 const NO_PAGE: u64 = u64::MAX;
+
+/// How many of the pages that long scans have left behind are known, in bytes: of a size that stays in a processor's
+/// cache.
+const PASSED_BYTES: usize = 32 << 20;
 
 /// The pages of a range that are homed in the channel of this number, of so many, in ascending order.
 pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
@@ -105,6 +114,17 @@ pub(crate) struct Channel<D: Device> {
     writes: Queue<D>,
     slots: DeviceBuffer<D>,
     shard: Mutex<Shard<D>>,
+    /// Frames that no page has, in ascending order as far as possible: pages that come in order get neighbours, which
+    /// processors prefetch across, and which go home in one copy.
+    free: ArrayQueue<Frame>,
+    /// Pages that were put in frames, and the policy was not told of. Whoever [locks](Self::lock) the shard tells it.
+    newcomers: ArrayQueue<(u64, u32)>,
+    /// Pages that long scans have left behind, the latest of them.
+    passed: ArrayQueue<u64>,
+    /// Whether those are the first to go.
+    drops_behind: bool,
+    /// Held by the one thread that looks for frames to be freed.
+    search: Mutex<()>,
     freed: Condvar,
     /// Changes when there may be frames, memory, or work that is done.
     news: AtomicU64,
@@ -132,6 +152,8 @@ pub(crate) struct Channel<D: Device> {
     lists: Mutex<Vec<HostBuffer<D>>>,
     bounce: Mutex<Bounce<D>>,
     stages: Stages<D>,
+    staged_fetches: Mutex<StagedCopies>,
+    staged_writes: Mutex<StagedCopies>,
     answers: Mutex<Vec<HostBuffer<D>>>,
     device: Arc<D>,
     index: u32,
@@ -150,7 +172,6 @@ pub(crate) struct Channel<D: Device> {
 struct Shard<D: Device> {
     chunks: Vec<HostBuffer<D>>,
     frames: Vec<Frame>,
-    free: Vec<u32>,
     evictor: Evictor,
     /// The page in each frame, or `NO_PAGE`.
     pages: Vec<u64>,
@@ -185,6 +206,7 @@ impl<D: Device> Channel<D> {
         let slots = DeviceBuffer::new(&plan.device, bytes, plan.commit)?;
         let evictor = Evictor::new(plan.policy, plan.frames_max as usize);
         let recency = !evictor.wants_touches();
+        let passed_max = (plan.frames_max as usize / 2).max(1);
         let admission = Admission::new(plan.frames_max);
         let channel = Self {
             fetches: Queue::new(&plan.device)?,
@@ -193,7 +215,6 @@ impl<D: Device> Channel<D> {
             shard: Mutex::new(Shard {
                 chunks: Vec::new(),
                 frames: Vec::new(),
-                free: Vec::new(),
                 evictor,
                 pages: Vec::new(),
                 frame_of: HashMap::new(),
@@ -209,6 +230,11 @@ impl<D: Device> Channel<D> {
                 full: false,
                 memory: plan.memory,
             }),
+            free: ArrayQueue::new(plan.frames_max.max(1) as usize),
+            newcomers: ArrayQueue::new(plan.frames_max.max(1) as usize),
+            passed: ArrayQueue::new((PASSED_BYTES / plan.page_bytes).clamp(1, passed_max)),
+            drops_behind: plan.policy == EvictionPolicy::Clock,
+            search: Mutex::new(()),
             freed: Condvar::new(),
             news: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),
@@ -226,6 +252,8 @@ impl<D: Device> Channel<D> {
             lists: Mutex::new(Vec::new()),
             bounce: Mutex::new(Bounce::new()),
             stages: Stages::new(),
+            staged_fetches: Mutex::default(),
+            staged_writes: Mutex::default(),
             answers: Mutex::new(Vec::new()),
             device: plan.device,
             index: plan.index,
@@ -270,7 +298,7 @@ impl<D: Device> Channel<D> {
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
         let answers: usize = self.answers.lock().iter().map(HostBuffer::bytes).sum();
         let others = self.bounce.lock().bytes() + self.stage_bytes() + self.list_bytes() + answers;
-        let shard = self.shard.lock();
+        let shard = self.lock();
         let frames: usize = shard.chunks.iter().map(HostBuffer::bytes).sum();
         (frames + others, self.frames_max as usize * self.frame_stride + others, shard.memory)
     }
@@ -282,7 +310,7 @@ impl<D: Device> Channel<D> {
 
     /// Tells an exact order of an access.
     pub(crate) fn touched(&self, page: u64) {
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         if let Some(&frame) = shard.frame_of.get(&page) {
             shard.evictor.touched(frame);
         }

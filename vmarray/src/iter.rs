@@ -9,7 +9,7 @@ use crate::any::AnyDevice;
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::page_guard::{PageMut, PageRef};
+use crate::page_guard::{PageMut, PageRef, Visit};
 
 /// An iterator over the elements of a range, by value. Holds the page it is in; ends after the first error.
 ///
@@ -30,6 +30,7 @@ pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
     end: *const T,
     array: &'a VirtualArray<T, D>,
     page: Option<PageRef<'a, T, D>>,
+    visit: Visit,
     /// What comes after that page.
     rest: Range<usize>,
 }
@@ -48,6 +49,7 @@ pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
 pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     pages: Range<usize>,
+    visit: Visit,
 }
 
 /// An iterator over pages as exclusive guards.
@@ -64,6 +66,7 @@ pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
 pub struct PagesMut<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     pages: Range<usize>,
+    visit: Visit,
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
@@ -97,7 +100,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     fn iter_over(&self, rest: Range<usize>) -> Iter<'_, T, D> {
-        Iter { next: std::ptr::null(), end: std::ptr::null(), array: self, page: None, rest }
+        let visit = self.scan(rest.len() / self.page_len());
+        Iter { next: std::ptr::null(), end: std::ptr::null(), array: self, page: None, visit, rest }
     }
 
     /// All pages in order, as shared guards: slices in place, fetched ahead of use.
@@ -113,7 +117,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[must_use]
     pub fn pages(&self) -> Pages<'_, T, D> {
-        Pages { array: self, pages: 0..self.page_count() }
+        Pages { array: self, pages: 0..self.page_count(), visit: self.scan(self.page_count()) }
     }
 
     /// All pages in order, as exclusive guards: mutable slices in place, fetched ahead of use.
@@ -130,7 +134,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[must_use]
     pub fn pages_mut(&self) -> PagesMut<'_, T, D> {
-        PagesMut { array: self, pages: 0..self.page_count() }
+        PagesMut { array: self, pages: 0..self.page_count(), visit: self.scan(self.page_count()) }
     }
 
     /// Runs a closure on each element of a range, mutably and in place, in order, with its index.
@@ -171,7 +175,7 @@ impl<'a, T: Element, D: Device> Iter<'a, T, D> {
         if self.rest.is_empty() {
             return None;
         }
-        let page = self.array.page(self.array.page_of(self.rest.start));
+        let page = self.array.visit(self.array.page_of(self.rest.start), self.visit);
         if page.is_err() {
             self.rest = 0..0;
         }
@@ -265,17 +269,17 @@ impl<'a, T: Element, D: Device> IntoIterator for &'a VirtualArray<T, D> {
 }
 
 macro_rules! pages {
-    ($Pages:ident, $Guard:ident, $take:ident) => {
+    ($Pages:ident, $Guard:ident, $visit:ident) => {
         impl<'a, T: Element, D: Device> Iterator for $Pages<'a, T, D> {
             type Item = Result<$Guard<'a, T, D>>;
 
             fn next(&mut self) -> Option<Self::Item> {
-                self.pages.next().map(|page| self.array.$take(page))
+                self.pages.next().map(|page| self.array.$visit(page, self.visit))
             }
 
             /// Passes over pages without fetching them.
             fn nth(&mut self, n: usize) -> Option<Self::Item> {
-                self.pages.nth(n).map(|page| self.array.$take(page))
+                self.pages.nth(n).map(|page| self.array.$visit(page, self.visit))
             }
 
             fn size_hint(&self) -> (usize, Option<usize>) {
@@ -285,12 +289,12 @@ macro_rules! pages {
 
         impl<T: Element, D: Device> DoubleEndedIterator for $Pages<'_, T, D> {
             fn next_back(&mut self) -> Option<Self::Item> {
-                self.pages.next_back().map(|page| self.array.$take(page))
+                self.pages.next_back().map(|page| self.array.$visit(page, self.visit))
             }
 
             /// Passes over pages without fetching them.
             fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
-                self.pages.nth_back(n).map(|page| self.array.$take(page))
+                self.pages.nth_back(n).map(|page| self.array.$visit(page, self.visit))
             }
         }
 
@@ -299,5 +303,5 @@ macro_rules! pages {
     };
 }
 
-pages!(Pages, PageRef, page);
-pages!(PagesMut, PageMut, page_mut);
+pages!(Pages, PageRef, visit);
+pages!(PagesMut, PageMut, visit_mut);

@@ -11,7 +11,7 @@ use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::page::Holder;
-use crate::pager::{Fetch, Stream};
+use crate::pager::{Fetch, Held, Stream};
 
 /// A page's elements, shared: a slice in the page's frame.
 ///
@@ -46,10 +46,23 @@ pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
     written: bool,
 }
 
+/// What becomes of a page after a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// It is kept as one that was used.
+    Stay,
+    /// If it is new, and others do not use it too, its frame is the next to go: so what a long scan writes stays in the
+    /// processor's caches until it is sent home. Pages that were fetched go in the order of frames: those of neighbours
+    /// lie side by side, and to fetch others into these takes fewer copies.
+    Pass,
+}
+
 struct Place<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     page: usize,
     address: *mut T,
+    /// Whether the page had no contents before a long scan writes to it, which leaves it behind.
+    passes: bool,
     /// Guards stay with their thread: the list of what a thread holds depends on it.
     not_send: PhantomData<*mut T>,
 }
@@ -63,16 +76,19 @@ impl<'a, T: Element, D: Device> Place<'a, T, D> {
     fn take(
         array: &'a VirtualArray<T, D>,
         page: usize,
-        hold: impl FnOnce() -> Result<*mut u8>,
+        visit: Visit,
+        hold: impl FnOnce() -> Result<Held>,
     ) -> Result<Self> {
         if page >= array.page_count() {
             return Err(ErrorKind::IndexOutside { index: page, len: array.page_count() }.into());
         }
         array.pager().admit_guard(page as u64)?;
         match hold() {
-            Ok(address) => {
+            Ok(held) => {
                 array.pager().identity().hold(page as u64);
-                Ok(Self { array, page, address: address.cast(), not_send: PhantomData })
+                let is_new = !held.is_used_again() && !array.pager().has_home(page as u64);
+                let passes = visit == Visit::Pass && is_new;
+                Ok(Self { array, page, address: held.address.cast(), passes, not_send: PhantomData })
             }
             Err(error) => {
                 array.pager().dismiss_guard(page as u64);
@@ -82,6 +98,9 @@ impl<'a, T: Element, D: Device> Place<'a, T, D> {
     }
 
     fn leave(&self) {
+        if self.passes {
+            self.array.pager().pass(self.page as u64);
+        }
         self.array.pager().identity().let_go(self.page as u64);
         self.array.pager().dismiss_guard(self.page as u64);
     }
@@ -127,9 +146,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn page(&self, page: usize) -> Result<PageRef<'_, T, D>> {
-        let hold =
-            || self.pager().share_steady(page as u64, Holder::Guard, Stream::Follow).map(|held| held.address);
-        Place::take(self, page, hold).map(|place| PageRef { place })
+        self.visit(page, Visit::Stay)
+    }
+
+    /// As [`page`](Self::page).
+    pub(crate) fn visit(&self, page: usize, visit: Visit) -> Result<PageRef<'_, T, D>> {
+        let hold = || self.pager().share_steady(page as u64, Holder::Guard, Stream::Follow);
+        Place::take(self, page, visit, hold).map(|place| PageRef { place })
     }
 
     /// Lends a page as a mutable slice. Blocks while any other thread holds it, and until it is in RAM.
@@ -144,12 +167,18 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn page_mut(&self, page: usize) -> Result<PageMut<'_, T, D>> {
-        let hold = || {
-            self.pager()
-                .take(page as u64, Holder::Guard, Fetch::Contents, Stream::Follow)
-                .map(|held| held.address)
-        };
-        Place::take(self, page, hold).map(|place| PageMut { place, written: false })
+        self.visit_mut(page, Visit::Stay)
+    }
+
+    /// As [`page_mut`](Self::page_mut).
+    pub(crate) fn visit_mut(&self, page: usize, visit: Visit) -> Result<PageMut<'_, T, D>> {
+        let hold = || self.pager().take(page as u64, Holder::Guard, Fetch::Contents, Stream::Follow);
+        Place::take(self, page, visit, hold).map(|place| PageMut { place, written: false })
+    }
+
+    /// How a scan of so many pages visits them: if the cache has no room for all, new ones give way to the next.
+    pub(crate) fn scan(&self, pages: usize) -> Visit {
+        if pages as u64 > self.pager().frames() { Visit::Pass } else { Visit::Stay }
     }
 }
 
@@ -262,7 +291,7 @@ impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
     /// A guard of a page that is held for it already, shared, quiet, and counted in its channel.
     pub(crate) fn of_held(array: &'a VirtualArray<T, D>, page: usize, address: *mut u8) -> Self {
         array.pager().identity().hold(page as u64);
-        Self { place: Place { array, page, address: address.cast(), not_send: PhantomData } }
+        Self { place: Place { array, page, address: address.cast(), passes: false, not_send: PhantomData } }
     }
 }
 
@@ -270,7 +299,7 @@ impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
     /// As [`PageRef::of_held`], exclusively.
     pub(crate) fn of_held(array: &'a VirtualArray<T, D>, page: usize, address: *mut u8) -> Self {
         array.pager().identity().hold(page as u64);
-        let place = Place { array, page, address: address.cast(), not_send: PhantomData };
+        let place = Place { array, page, address: address.cast(), passes: false, not_send: PhantomData };
         Self { place, written: false }
     }
 }

@@ -10,7 +10,7 @@ mod tests;
 mod uncached;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{Device, racy};
 
@@ -411,6 +411,16 @@ impl<D: Device> Pager<D> {
             hits: hits(self.counter),
             channels: self.channels.iter().map(|channel| channel.counters.snapshot()).collect(),
         }
+    }
+
+    /// Whether a page's home slot has contents.
+    pub(crate) fn has_home(&self, page: u64) -> bool {
+        self.table.entry(page).state(Ordering::Relaxed).any(HOME)
+    }
+
+    /// Notes that a scan longer than the cache has left a page behind that nobody else used.
+    pub(crate) fn pass(&self, page: u64) {
+        self.channel(page).pass(&self.table, page);
     }
 
     pub(crate) fn admit_guard(&self, page: u64) -> Result<()> {

@@ -61,11 +61,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         combine: impl Fn(R, R) -> R + Send + Sync,
     ) -> Result<R> {
         let range = self.checked_range(range)?;
-        self.touched_pages(&range)
+        let pages = self.touched_pages(&range);
+        let visit = self.scan((pages.end - pages.start) as usize);
+        pages
             .into_par_iter()
             .map(|page| page as usize)
             .try_fold(&identity, |sum, page| {
-                let guard = self.page(page)?;
+                let guard = self.visit(page, visit)?;
                 let all = guard.range();
                 let part = range.start.max(all.start)..range.end.min(all.end);
                 Ok(fold(sum, part.start, &guard[part.start - all.start..part.end - all.start]))
@@ -92,8 +94,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         run: impl Fn(usize, &mut [T]) + Send + Sync,
     ) -> Result<()> {
         let range = self.checked_range(range)?;
-        self.touched_pages(&range).into_par_iter().try_for_each(|page| {
-            let mut guard = self.page_mut(page as usize)?;
+        let pages = self.touched_pages(&range);
+        let visit = self.scan((pages.end - pages.start) as usize);
+        pages.into_par_iter().try_for_each(|page| {
+            let mut guard = self.visit_mut(page as usize, visit)?;
             let all = guard.range();
             let part = range.start.max(all.start)..range.end.min(all.end);
             run(part.start, &mut guard[part.start - all.start..part.end - all.start]);

@@ -24,7 +24,7 @@ impl<D: Device> Channel<D> {
         }
         // Uses may be noted late, and by those who do not tell: the count is a hint, which is put right now and then.
         if self.ahead_refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
-            let shard = self.shard.lock();
+            let shard = self.lock();
             let is_ahead =
                 |page: &&u64| **page != NO_PAGE && table.entry(**page).state(Ordering::Relaxed).any(AHEAD);
             let resident = shard.pages.iter().filter(is_ahead).count();

@@ -201,7 +201,7 @@ impl<D: Device> Channel<D> {
                 return (Some((batch, place)), true);
             }
         }
-        let found = self.shard.lock().transfer_of(page).map(|(ticket, _)| ticket);
+        let found = self.lock().transfer_of(page).map(|(ticket, _)| ticket);
         let Some(ticket) = found else {
             // Its owner is about to put it on record, or somebody finished it just now.
             wake(waker.clone());
@@ -228,11 +228,10 @@ impl<D: Device> Channel<D> {
     /// thread holds guards.
     pub(crate) fn poll_frame(&self, table: &PageTable, waker: &Waker) -> Result<FrameWait> {
         let oldest = {
-            let shard = self.shard.lock();
-            if !shard.free.is_empty() {
+            if !self.free.is_empty() {
                 return Ok(FrameWait::No);
             }
-            shard.oldest_transfer()
+            self.lock().oldest_transfer()
         };
         if let Some((ticket, is_write_back)) = oldest {
             if matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
@@ -243,7 +242,7 @@ impl<D: Device> Channel<D> {
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {
                 // Told to whoever needs the frame.
-                self.shard.lock().write_error = None;
+                self.lock().write_error = None;
                 outcome?;
             }
             return Ok(FrameWait::No);
@@ -264,10 +263,10 @@ impl<D: Device> Channel<D> {
     }
 
     fn all_frames_guarded(&self, table: &PageTable) -> bool {
-        let shard = self.shard.lock();
+        let shard = self.lock();
         let is_guarded =
             |page: &u64| *page != NO_PAGE && table.entry(*page).state(Ordering::Acquire).guards() > 0;
-        shard.free.is_empty() && !shard.frames.is_empty() && shard.pages.iter().all(is_guarded)
+        self.free.is_empty() && !shard.frames.is_empty() && shard.pages.iter().all(is_guarded)
     }
 
     /// Counts a guard, if there may be one more; else what a task can do.

@@ -33,8 +33,12 @@ use crate::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
 use crate::page::{Holder, PageTable, State};
 
 /// How much one submission fetches at most, in bytes, unless a page is longer: what comes first is not to wait long for
-/// what comes last.
+/// what comes last. Futures have such batches.
 pub(super) const BATCH_BYTES: usize = 2 << 20;
+/// The same for threads whose cache has room for many batches of that length: the longer the batches, the less of the
+/// bus is lost between them.
+const LONG_BATCH_BYTES: usize = 4 << 20;
+const LONG_BATCHES: usize = 32;
 /// How many submissions are under way before others are held back. One is not enough: the device would be idle between
 /// the end of one and the next.
 const DEPTH: usize = 2;
@@ -142,8 +146,10 @@ impl<D: Device> Channel<D> {
                     drop(shard);
                     if !spin_while(|| read.outcome.get().is_none()) {
                         let shard = self.lock();
+                        // The outcome is noted under the lock.
+                        let known = self.news();
                         if read.outcome.get().is_none() {
-                            self.await_news(shard);
+                            self.await_news(shard, known);
                         }
                     }
                 }
@@ -207,7 +213,9 @@ impl<D: Device> Channel<D> {
 
     /// What is to be submitted next: what threads wait for before what is fetched ahead.
     fn next_batch(&self, shard: &mut Shard<D>) -> Batch {
-        let most = (BATCH_BYTES / self.page_bytes).max(1);
+        let cache_bytes = self.frames_max as usize * self.frame_stride;
+        let bytes = (cache_bytes / LONG_BATCHES).clamp(BATCH_BYTES, LONG_BATCH_BYTES);
+        let most = (bytes / self.page_bytes).max(1);
         let reads = mem::take(&mut shard.queued_reads);
         if shard.queued.len() <= most {
             return Batch { loads: mem::take(&mut shard.queued), reads };

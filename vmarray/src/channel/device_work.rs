@@ -1,6 +1,6 @@
 //! Work on home slots: fills, kernels, and copies of single elements.
 
-use backend_api::{Device, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Transfer as Copy};
+use backend_api::{Device, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Transfer as Copy, contended};
 
 use super::Channel;
 use crate::error::Result;
@@ -63,7 +63,7 @@ impl<D: Device> Channel<D> {
             bytes: (slots.end - slots.start) * bytes,
             pattern,
         };
-        let mut order = self.home_order.lock();
+        let mut order = contended::lock(&self.home_order);
         let loads = self.begin_loads();
         let ticket = order.write(&self.writes, |writes| writes.fill(&fill));
         drop(loads);
@@ -100,7 +100,7 @@ impl<D: Device> Channel<D> {
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(address, bytes.len()) };
         let to = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
         let copy = Copy::Upload { from: host, to, bytes: bytes.len() as u64 };
-        let ticket = self.home_order.lock().write(&self.writes, |writes| writes.submit(&[copy]));
+        let ticket = contended::lock(&self.home_order).write(&self.writes, |writes| writes.submit(&[copy]));
         self.counters.submissions.add(1);
         let result = ticket.and_then(|ticket| self.device.wait(ticket));
         if result.is_ok() {

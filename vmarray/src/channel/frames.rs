@@ -1,8 +1,9 @@
 //! Frames: page-sized places in host memory, and how a thread gets hold of one.
 
+use std::iter;
 use std::sync::atomic::Ordering;
 
-use backend_api::{Device, HostBuffer, HostMemory, HostSpan};
+use backend_api::{Device, HostBuffer, HostMemory, HostSpan, contended};
 
 use super::victims::USED_PATIENCE;
 use super::write_back::Purpose;
@@ -62,6 +63,7 @@ impl<D: Device> Channel<D> {
         let result = match chunk {
             Ok(chunk) => {
                 shard.memory = memory;
+                let first = shard.frames.len();
                 for i in 0..frames {
                     let index = shard.frames.len() as u32;
                     // SAFETY: the chunk is `frames * frame_stride` bytes long.
@@ -70,9 +72,7 @@ impl<D: Device> Channel<D> {
                     shard.frames.push(Frame { index, address, host });
                     shard.pages.push(NO_PAGE);
                 }
-                // Taken from the end: pages that come in order get frames in order, which processors prefetch across.
-                let last = shard.frames.len() as u32;
-                shard.free.extend((last - frames as u32..last).rev());
+                self.free_all(&shard.frames[first..]);
                 shard.chunks.push(chunk);
                 Ok(())
             }
@@ -96,22 +96,29 @@ impl<D: Device> Channel<D> {
         // Searches that were broken off, so that others get the lock, are gone on with for two turns of a clock's hand.
         let mut goes_on = 2 + self.frames_max / (USED_PATIENCE as u32 / 2);
         loop {
-            let mut shard = self.lock();
-            if let Some(index) = shard.free.pop() {
-                return Ok(Some(shard.frames[index as usize]));
+            if let Some(frame) = self.free.pop() {
+                return Ok(Some(frame));
             }
+            // One thread searches, for all: each would find the same pages in the way.
+            let search = contended::lock(&self.search);
+            if !self.free.is_empty() {
+                continue;
+            }
+            let mut shard = self.lock();
             if !shard.full && !shard.growing && (shard.frames.len() as u32) < self.frames_max {
                 drop(shard);
+                drop(search);
                 self.grow()?;
                 continue;
             }
             self.reap(&mut shard, table);
-            if !shard.free.is_empty() {
+            if !self.free.is_empty() {
                 continue;
             }
             let victims = self.choose_victims(&mut shard, table);
             drop(shard);
             let frame = self.free_clean(table, &victims.clean);
+            drop(search);
             let started = self.write_back(table, &victims.dirty, Purpose::Evict);
             if frame.is_some() {
                 // The next flush tells of a failure.
@@ -140,12 +147,7 @@ impl<D: Device> Channel<D> {
     pub(crate) fn take_frames(&self, table: &PageTable, most: usize) -> Result<Vec<Frame>> {
         let mut taken: Vec<Frame> = Vec::with_capacity(most);
         while taken.len() < most {
-            {
-                let mut shard = self.lock();
-                let at = shard.free.len().saturating_sub(most - taken.len());
-                let Shard { free, frames, .. } = &mut *shard;
-                taken.extend(free.drain(at..).map(|index| frames[index as usize]));
-            }
+            taken.extend(iter::from_fn(|| self.free.pop()).take(most - taken.len()));
             if taken.len() < most {
                 match self.take_frame(table, Patience::Try) {
                     Ok(Some(frame)) => taken.push(frame),
@@ -163,15 +165,16 @@ impl<D: Device> Channel<D> {
 
     /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
     fn await_frame(&self, table: &PageTable, turns: u32) -> Result<()> {
-        let mut shard = self.lock();
-        if !shard.free.is_empty() {
+        let known = self.news();
+        if !self.free.is_empty() {
             return Ok(());
         }
+        let mut shard = self.lock();
         if let Some((ticket, is_write_back)) = shard.oldest_transfer() {
             self.counters.waits.add(1);
             if !shard.watch(ticket) {
                 // Whoever waits for it tells.
-                self.await_news(shard);
+                self.await_news(shard, known);
                 return Ok(());
             }
             drop(shard);
@@ -196,11 +199,11 @@ impl<D: Device> Channel<D> {
                 return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
             }
             self.counters.waits.add(1);
-            self.sleep_while(&mut shard, |shard| shard.free.is_empty() && all_guarded(shard));
+            self.sleep_while(&mut shard, |shard| self.free.is_empty() && all_guarded(shard));
             return Ok(());
         }
         if shard.growing {
-            self.await_news(shard);
+            self.await_news(shard, known);
             return Ok(());
         }
         drop(shard);
@@ -226,16 +229,23 @@ impl<D: Device> Channel<D> {
         if frames.is_empty() {
             return;
         }
-        let mut shard = self.lock();
-        shard.free.extend(frames.iter().map(|frame| frame.index));
+        self.free_all(frames);
         self.note_news();
-        drop(shard);
         self.announce();
+    }
+
+    /// Adds to the frames that no page has. To be announced.
+    pub(super) fn free_all(&self, frames: &[Frame]) {
+        for frame in frames {
+            let freed = self.free.push(*frame);
+            debug_assert!(freed.is_ok(), "more frames than there are");
+        }
     }
 
     /// Puts a frame under the eviction policy: it now holds this page.
     pub(crate) fn adopt(&self, page: u64, frame: Frame) {
-        self.lock().adopt(page, frame.index, self.recency);
+        let told = self.newcomers.push((page, frame.index));
+        debug_assert!(told.is_ok(), "a frame has one page");
     }
 
     /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the
@@ -265,13 +275,13 @@ impl<D: Device> Shard<D> {
         }
     }
 
-    fn frame_at(&self, address: *mut u8, stride: usize) -> Frame {
+    pub(super) fn frame_at(&self, address: *mut u8, stride: usize) -> Frame {
         self.frames[frame_number(&self.chunks, stride, address)]
     }
 }
 
 /// The number of the frame at an address that an entry names.
-pub(super) fn frame_number<D: Device>(chunks: &[HostBuffer<D>], stride: usize, address: *mut u8) -> usize {
+fn frame_number<D: Device>(chunks: &[HostBuffer<D>], stride: usize, address: *mut u8) -> usize {
     let mut first = 0;
     for chunk in chunks {
         let offset = address.addr().wrapping_sub(chunk.address().addr().get());

@@ -28,7 +28,7 @@ impl<D: Device> Channel<D> {
                 return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
             }
             self.counters.waits.add(1);
-            let mut shard = self.shard.lock();
+            let mut shard = self.lock();
             let is_full = || self.guards.load(Ordering::SeqCst) >= self.guards_max.load(Ordering::Relaxed);
             self.sleep_while(&mut shard, |_| is_full());
             drop(shard);

@@ -4,7 +4,7 @@
 //! pages, so they run in the fetch queue after all writes before them, and all later writes run after them. Whichever
 //! comes next does the ordering, so that kernels in a row, and writes in a row, order nothing.
 
-use backend_api::{Device, Queue, Result, Scatter, Ticket};
+use backend_api::{Device, Queue, Result, Scatter, Ticket, contended};
 use parking_lot::MutexGuard;
 
 use super::Channel;
@@ -54,7 +54,7 @@ impl HomeOrder {
 impl<D: Device> Channel<D> {
     /// Runs device-side work on the fetch queue so that no write to a home slot overlaps with it.
     pub(crate) fn between_writes(&self, submit: impl FnOnce(&Queue<D>) -> Result<Ticket>) -> Result<Ticket> {
-        let ticket = self.home_order.lock().kernel(&self.fetches, submit)?;
+        let ticket = contended::lock(&self.home_order).kernel(&self.fetches, submit)?;
         self.counters.submissions.add(1);
         Ok(ticket)
     }
@@ -69,7 +69,8 @@ impl<D: Device> Channel<D> {
         // Always in this order, so that two threads do not wait for each other.
         channels.sort_by_key(|channel| std::ptr::from_ref(*channel));
         channels.dedup_by_key(|channel| std::ptr::from_ref(*channel));
-        let mut orders: Vec<_> = channels.iter().map(|channel| channel.home_order.lock()).collect();
+        let mut orders: Vec<_> =
+            channels.iter().map(|channel| contended::lock(&channel.home_order)).collect();
         for order in &orders {
             // Those of this channel's own queue are in order anyway.
             for before in [order.write, order.kernel].into_iter().flatten() {
@@ -95,7 +96,7 @@ impl<D: Device> Channel<D> {
 
     /// Held while loads, or fills of slots, are submitted. The number counts them.
     pub(super) fn begin_loads(&self) -> MutexGuard<'_, u64> {
-        let mut loads = self.loads_begun.lock();
+        let mut loads = contended::lock(&self.loads_begun);
         *loads += 1;
         loads
     }
@@ -103,7 +104,7 @@ impl<D: Device> Channel<D> {
     /// How often loads, or fills of slots, were submitted. A page that has contents and is absent at some time is so
     /// as far as a [scatter](Self::scatter_home) is concerned until the number changes.
     pub(crate) fn loads_begun(&self) -> u64 {
-        *self.loads_begun.lock()
+        *contended::lock(&self.loads_begun)
     }
 
     /// Has elements of absent pages with contents written where they live, with nothing held: what is loaded later
@@ -116,8 +117,8 @@ impl<D: Device> Channel<D> {
         begun: u64,
         choose: impl FnOnce(bool) -> Option<Scatter>,
     ) -> Result<Option<Ticket>> {
-        let mut order = self.home_order.lock();
-        let loads = self.loads_begun.lock();
+        let mut order = contended::lock(&self.home_order);
+        let loads = contended::lock(&self.loads_begun);
         let Some(scatter) = choose(*loads != begun) else { return Ok(None) };
         let ticket = order.kernel(&self.fetches, |queue| queue.scatter(&scatter))?;
         drop(loads);
@@ -128,7 +129,7 @@ impl<D: Device> Channel<D> {
     /// How many pages could not be written back so far, of all writes that are done by now. A failed one leaves a home
     /// slot with anything in it, while its page stays resident.
     pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
-        let mut shard = self.shard.lock();
+        let mut shard = self.lock();
         self.reap(&mut shard, table);
         self.counters.failed_write_backs.get()
     }

@@ -20,7 +20,7 @@ impl<D: Device> Channel<D> {
             return Ok(idle.remove(at));
         }
         drop(idle);
-        let kind = self.shard.lock().memory;
+        let kind = self.lock().memory;
         match HostBuffer::new(&self.device, bytes, kind) {
             Err(_) if self.fall_back => Ok(HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?),
             list => Ok(list?),

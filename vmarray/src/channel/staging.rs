@@ -2,19 +2,18 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use backend_api::{Device, HostBuffer, HostMemory, HostSpan, Ticket};
+use backend_api::{Device, HostBuffer, HostMemory, HostSpan};
 use parking_lot::{Condvar, Mutex};
 
 use super::Channel;
-use super::pieces::{Way, pieces};
 use super::waiting::spin_while;
-use crate::error::Result;
 
-/// How long one stage is, in bytes, unless a page is longer: one copy of that length runs at the speed of the bus.
-const STAGE_BYTES: usize = 1 << 20;
-/// How many stages there may be, at least; and what share of the frames' memory they may take.
-const STAGES_MIN: usize = 16;
-const STAGES_SHARE: usize = 2;
+/// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds between one copy
+/// and the next.
+const STAGE_BYTES: usize = 4 << 20;
+/// How many stages a channel may have: enough to keep a bus of 64 GB/s busy while threads copy from others, and few
+/// enough to stay in the processor's caches.
+const STAGES: usize = 16;
 
 /// How many pages of so many bytes a stage has room for.
 pub(crate) fn stage_pages(page_bytes: usize) -> usize {
@@ -75,8 +74,7 @@ impl<D: Device> Channel<D> {
                 self.stages.spare.store(stock.free.len(), Ordering::Relaxed);
                 return Some(stage);
             }
-            let most = self.frames_max as usize * self.frame_stride / STAGES_SHARE / bytes;
-            if stock.made >= most.max(STAGES_MIN) {
+            if stock.made >= STAGES {
                 return None;
             }
             stock.made += 1;
@@ -128,27 +126,8 @@ impl<D: Device> Channel<D> {
         self.stages.stock.lock().made * stage_pages(self.page_bytes) * self.page_bytes
     }
 
-    /// Starts to copy the home slots of pages, which the caller keeps from changing, to a stage, in this order.
-    pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage<D>) -> Result<Ticket> {
-        let ticket =
-            self.fetches.submit(&pieces(self.staged(pages, stage), self.page_bytes as u64, Way::Fetch))?;
-        self.counters.submissions.add(1);
-        self.counters.bypasses.add(pages.len() as u64);
-        self.counters.bytes_from_device.add((pages.len() * self.page_bytes) as u64);
-        Ok(ticket)
-    }
-
-    /// Starts to copy pages, which the caller has for itself, from a stage to their home slots.
-    pub(crate) fn write_from_stage(&self, pages: &[u64], stage: &Stage<D>) -> Result<Ticket> {
-        let copies = pieces(self.staged(pages, stage), self.page_bytes as u64, Way::WriteBack);
-        let ticket = self.home_order.lock().write(&self.writes, |writes| writes.submit(&copies))?;
-        self.counters.submissions.add(1);
-        self.counters.bypasses.add(pages.len() as u64);
-        self.counters.bytes_to_device.add((pages.len() * self.page_bytes) as u64);
-        Ok(ticket)
-    }
-
-    fn staged<'a>(
+    /// Where pages live, and where they are in a stage.
+    pub(super) fn staged<'a>(
         &'a self,
         pages: &'a [u64],
         stage: &'a Stage<D>,

@@ -200,7 +200,7 @@ impl<D: Device> Channel<D> {
                 Then::Leave => {}
             }
             shard.pages[load.frame.index as usize] = NO_PAGE;
-            shard.free.push(load.frame.index);
+            self.free_all(&[load.frame]);
             wakes.add(load.page, table.entry(load.page).vacate(false));
         }
     }

@@ -1,26 +1,31 @@
 //! Which pages give up their frames, and how they do.
 
 use std::mem;
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
 
 use backend_api::Device;
 
-use super::frames::{Frame, frame_number};
+use super::frames::Frame;
 use super::{Channel, NO_PAGE, Shard};
 use crate::evict::Verdict;
-use crate::page::state::AHEAD;
+use crate::page::state::{AHEAD, DIRTY};
 use crate::page::{Access, PageTable, State, Sweep, unpark};
 
-/// How many frames one round of eviction frees at most, and how many pages one write-back carries. Enough to make the
-/// barrier (some microseconds) and the cost of a call cheap a page.
-const ROUND_FRAMES_MAX: usize = 32;
+/// How many frames one round of eviction frees at most, and how many pages one write-back carries: as many as take this
+/// many bytes, within limits. Enough to make the barrier (some microseconds) and the cost of a call cheap a page.
+const ROUND_BYTES: usize = 8 << 20;
+const ROUND_FRAMES: RangeInclusive<usize> = 32..=128;
 /// A round takes at most this share of the frames, so that small caches keep what they hold.
 const ROUND_SHARE: usize = 8;
 /// How many dirty pages beyond a full batch a sweep passes over, at least, in search of clean ones.
 const DIRTY_PATIENCE: usize = 64;
 /// How many pages used lately a sweep passes over before it lets others have the lock, at least.
 pub(super) const USED_PATIENCE: usize = 256;
-/// As long as less than this share of the frames is clean again or on its way home, more dirty pages are sent there.
+/// As long as less than this share of the frames, and less than this many bytes, is clean again or on its way home, more
+/// dirty pages are sent there.
 const WRITE_AHEAD_SHARE: usize = 4;
+const WRITE_AHEAD_BYTES: usize = 64 << 20;
 
 /// How many pages one write-back carries at most when it is to make up for others.
 const WRITE_BACK_PAGES_MAX: usize = 128;
@@ -46,7 +51,8 @@ pub(super) struct Victims {
 
 impl<D: Device> Channel<D> {
     fn round_frames(&self) -> usize {
-        (self.frames_max as usize / ROUND_SHARE).clamp(1, ROUND_FRAMES_MAX)
+        let most = (ROUND_BYTES / self.page_bytes).clamp(*ROUND_FRAMES.start(), *ROUND_FRAMES.end());
+        (self.frames_max as usize / ROUND_SHARE).clamp(1, most)
     }
 
     pub(super) fn choose_victims(&self, shard: &mut Shard<D>, table: &PageTable) -> Victims {
@@ -56,7 +62,8 @@ impl<D: Device> Channel<D> {
         // What was sent home lately is clean again: there is more of its kind. Those who come next are not to wait for
         // it, so it is sent ahead of need.
         let in_hand: usize = shard.write_backs.iter().map(|work| work.pages.len()).sum();
-        let ahead = shard.frames.len() / WRITE_AHEAD_SHARE;
+        let ahead_bytes = (WRITE_AHEAD_BYTES / self.page_bytes).max(want);
+        let ahead = (shard.frames.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
         let is_behind = !victims.clean.is_empty() && in_hand + shard.cleaned.len() < ahead;
         let wanted = want - victims.clean.len();
         if wanted == 0 && !is_behind {
@@ -68,6 +75,12 @@ impl<D: Device> Channel<D> {
         } else {
             want
         };
+        self.claim_passed(shard, table, (want, if is_behind { dirty_want } else { 0 }), &mut victims);
+        let wanted = want.saturating_sub(victims.clean.len());
+        let is_supplied = victims.clean.len() + victims.dirty.len() >= want;
+        if is_supplied && !(is_behind && victims.dirty.is_empty()) {
+            return victims;
+        }
         // Clean pages are looked for behind dirty ones, but not through all of a large cache.
         let mut patience = DIRTY_PATIENCE.max(4 * want);
         let mut spare = USED_PATIENCE.max(8 * want);
@@ -103,20 +116,73 @@ impl<D: Device> Channel<D> {
 
     /// Claims pages that were written back for the sake of their frames. Under an exact order they come first anyway.
     fn claim_cleaned(&self, shard: &mut Shard<D>, table: &PageTable, want: usize, victims: &mut Victims) {
-        let Shard { evictor, pages, frames, cleaned, chunks, .. } = shard;
+        let mut cleaned = mem::take(&mut shard.cleaned);
         if !self.recency {
             cleaned.clear();
-            return;
         }
-        for page in mem::take(cleaned) {
+        let mut looked_at = 0;
+        for &page in &cleaned {
             if victims.clean.len() == want {
-                cleaned.push(page);
-            } else if let Sweep::Claimed(before) = table.entry(page).sweep(true, false) {
-                let frame = frames[frame_number(chunks, self.frame_stride, table.entry(page).address())];
-                evictor.removed(frame.index);
-                pages[frame.index as usize] = NO_PAGE;
-                victims.clean.push(Victim { page, frame, before });
+                break;
             }
+            looked_at += 1;
+            if let Sweep::Claimed(before) = table.entry(page).sweep(true, false) {
+                victims.clean.push(self.claimed(shard, table, page, before));
+            }
+        }
+        cleaned.drain(..looked_at);
+        shard.cleaned = cleaned;
+    }
+
+    /// Claims pages that a long scan has left behind, or takes them to be written back: up to `want` clean ones, and as
+    /// many dirty ones as make up for those that are missing, or `ahead`.
+    ///
+    /// So such a scan makes do with the frames that it used last, which are in the processor's caches still.
+    fn claim_passed(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        (want, ahead): (usize, usize),
+        victims: &mut Victims,
+    ) {
+        for _ in 0..self.passed.capacity() {
+            let (clean, dirty) = (victims.clean.len(), victims.dirty.len());
+            if clean + dirty >= want && dirty >= ahead {
+                break;
+            }
+            let Some(page) = self.passed.pop() else { break };
+            let entry = table.entry(page);
+            // Used since: not only by the scan.
+            if entry.is_used() || (clean >= want && !entry.state(Ordering::Relaxed).any(DIRTY)) {
+                continue;
+            }
+            match entry.sweep(true, true) {
+                Sweep::Claimed(before) => {
+                    victims.clean.push(self.claimed(shard, table, page, before));
+                }
+                Sweep::WriteBack(before) => {
+                    let frame = shard.frame_at(entry.address(), self.frame_stride);
+                    victims.dirty.push(Victim { page, frame, before });
+                }
+                Sweep::SecondChance | Sweep::Busy => {}
+            }
+        }
+    }
+
+    /// Takes a page that was claimed out of the policy.
+    fn claimed(&self, shard: &mut Shard<D>, table: &PageTable, page: u64, before: State) -> Victim {
+        let frame = shard.frame_at(table.entry(page).address(), self.frame_stride);
+        shard.evictor.removed(frame.index);
+        shard.pages[frame.index as usize] = NO_PAGE;
+        Victim { page, frame, before }
+    }
+
+    /// Notes that a long scan has left a page behind, which nobody else used: its frame is the next to go.
+    pub(crate) fn pass(&self, table: &PageTable, page: u64) {
+        if self.drops_behind {
+            table.entry(page).forget_use();
+            // The oldest of them stay where they are if there are too many.
+            self.passed.force_push(page);
         }
     }
 
@@ -136,13 +202,9 @@ impl<D: Device> Channel<D> {
             self.counters.prefetches_unused.add(unused as u64);
             self.fewer_ahead(unused);
         }
-        if !rest.is_empty() {
-            let mut shard = self.lock();
-            shard.free.extend(rest.iter().rev().map(|victim| victim.frame.index));
-            self.note_news();
-            drop(shard);
-            self.announce();
-        }
+        let mut rest: Vec<Frame> = rest.iter().map(|victim| victim.frame).collect();
+        rest.sort_unstable_by_key(|frame| frame.index);
+        self.put_back_all(&rest);
         Some(first.frame)
     }
 }

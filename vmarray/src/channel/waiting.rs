@@ -8,7 +8,7 @@ use std::sync::atomic::{Ordering, fence};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use backend_api::Device;
+use backend_api::{Device, contended};
 use parking_lot::MutexGuard;
 
 use super::{Channel, Shard};
@@ -40,27 +40,25 @@ pub(super) fn spin_while(holds: impl Fn() -> bool) -> bool {
     }
 }
 
-/// Tries before a thread sleeps for the lock of the shard, which is held for a microsecond or so.
-const TRIES: u32 = 400;
-
 impl<D: Device> Channel<D> {
-    /// Locks the shard. Many threads come at the same moment when a batch is done: to put them to sleep, as the lock
-    /// itself does after a few looks, would take far longer than their turn to come.
+    /// Locks the shard, and tells the policy of pages that were put in frames meanwhile.
     pub(super) fn lock(&self) -> MutexGuard<'_, Shard<D>> {
-        for _ in 0..TRIES {
-            if let Some(shard) = self.shard.try_lock() {
-                return shard;
-            }
-            hint::spin_loop();
+        let mut shard = contended::lock(&self.shard);
+        while let Some((page, frame)) = self.newcomers.pop() {
+            shard.adopt(page, frame, self.recency);
         }
-        self.shard.lock()
+        shard
     }
 
-    /// Waits until frames or memory have come since the lock of the shard was taken, which is given up meanwhile.
-    pub(super) fn await_news(&self, mut shard: MutexGuard<'_, Shard<D>>) {
-        // Changes under the lock.
-        let known = self.news.load(Ordering::Relaxed);
-        let is_old = || self.news.load(Ordering::Relaxed) == known;
+    /// What [`await_news`](Self::await_news) is to be told, before the look that finds nothing.
+    pub(super) fn news(&self) -> u64 {
+        self.news.load(Ordering::SeqCst)
+    }
+
+    /// Waits until frames or memory have come since [`news`](Self::news) were asked for. The lock of the shard is given
+    /// up meanwhile.
+    pub(super) fn await_news(&self, mut shard: MutexGuard<'_, Shard<D>>, known: u64) {
+        let is_old = || self.news.load(Ordering::SeqCst) == known;
         if MutexGuard::unlocked(&mut shard, || spin_while(is_old)) {
             return;
         }
@@ -86,9 +84,9 @@ impl<D: Device> Channel<D> {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Notes, under the lock of the shard, that there may be frames, memory, or work that is done; to be announced.
+    /// Notes that there may be frames, memory, or work that is done; to be announced.
     pub(super) fn note_news(&self) {
-        self.news.fetch_add(1, Ordering::Relaxed);
+        self.news.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Wakes those who wait for news or for guards to end. The lock of the shard is not held.
@@ -96,7 +94,7 @@ impl<D: Device> Channel<D> {
         fence(Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // Whoever is about to sleep holds the lock: after this it sleeps, or has looked again.
-            drop(self.shard.lock());
+            drop(contended::lock(&self.shard));
             self.freed.notify_all();
         }
         wake_tasks(self.task_key());

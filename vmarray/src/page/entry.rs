@@ -318,6 +318,16 @@ impl Entry {
         .any(WAITED)
     }
 
+    /// Whether it was used since the last sweep, or use of it was [forgotten](Self::forget_use).
+    pub(crate) fn is_used(&self) -> bool {
+        self.state(Ordering::Relaxed).any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Has the next sweep take it for unused, unless there are lock-free accesses.
+    pub(crate) fn forget_use(&self) {
+        self.change(|s| s.0 & !USED);
+    }
+
     /// Opens the page to lock-free reads. The caller holds it.
     pub(crate) fn open_reads(&self) {
         self.change(|s| s.0 | READERS);

@@ -14,12 +14,13 @@ use std::iter::StepBy;
 use std::marker::PhantomData;
 use std::mem;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{Device, Ticket, racy};
+use backend_api::{Device, racy};
 
 use super::{Fetch, Pager, Stream};
-use crate::channel::{Channel, Stage, stage_pages};
+use crate::channel::{Channel, Stage, StagedCopy, stage_pages};
 use crate::copiers;
 use crate::error::Result;
 use crate::guards;
@@ -30,6 +31,10 @@ use crate::page::{Access, Holder, Refusal, State};
 /// are likely to be wanted again, and cost others little of the cache. Nor does it if the cache has room for all.
 const BULK_PAGES_MIN: u64 = 4;
 const BULK_SHARE: u64 = 16;
+
+/// In how many units a range is cut, at least, of each channel, unless they would be shorter than this, in bytes.
+const UNITS_MIN: u64 = 4;
+const UNIT_BYTES_MIN: u64 = 1 << 20;
 
 /// Pages of one channel, in ascending order.
 type Pages = StepBy<Range<u64>>;
@@ -133,7 +138,7 @@ struct Flight<'a, D: Device> {
     channel: &'a Channel<D>,
     pages: Vec<u64>,
     stage: Stage<D>,
-    ticket: Ticket,
+    copy: Arc<StagedCopy>,
 }
 
 /// What keeps a thread from going on with a unit.
@@ -151,10 +156,14 @@ impl<D: Device> Pager<D> {
 
     fn units(&self, pages: Range<u64>) -> Units {
         let channels = self.channels.len() as u64;
+        // Short ranges are cut finer: one unit is copied by the device while the thread copies another.
+        let share =
+            ((pages.end - pages.start) / channels / UNITS_MIN).max(UNIT_BYTES_MIN / self.page_bytes as u64);
+        let most = share.clamp(1, stage_pages(self.page_bytes) as u64);
         Units {
             pages,
             channels,
-            most: stage_pages(self.page_bytes) as u64,
+            most,
             first_channel: self.bulk_copies.fetch_add(1, Ordering::Relaxed) % channels,
             next: AtomicU64::new(0),
         }
@@ -284,20 +293,14 @@ impl<D: Device> Pager<D> {
             return Ok((None, Some(Obstacle::NoStage)));
         };
         *pages = rest;
-        match channel.fetch_to_stage(&wanted, &stage) {
-            Ok(ticket) => Ok((Some(Flight { channel, pages: wanted, stage, ticket }), obstacle)),
-            Err(error) => {
-                let_go(&wanted);
-                channel.put_stage(stage);
-                Err(error)
-            }
-        }
+        let copy = channel.fetch_to_stage(&wanted, &stage);
+        Ok((Some(Flight { channel, pages: wanted, stage, copy }), obstacle))
     }
 
     /// Waits for pages, copies them to the slice, and lets go of them.
     fn end_reading(&self, flight: Flight<'_, D>, target: &Target<'_>) -> Result<()> {
-        let Flight { channel, pages, stage, ticket } = flight;
-        let outcome = channel.device().wait(ticket);
+        let Flight { channel, pages, stage, copy } = flight;
+        let outcome = channel.await_staged(&copy);
         for (at, page) in pages.into_iter().enumerate() {
             if outcome.is_ok() {
                 // SAFETY: the page is of a unit that this thread has taken.
@@ -343,7 +346,8 @@ impl<D: Device> Pager<D> {
     ) -> Result<()> {
         while let Some(mut pages) = units.take() {
             while first(&pages).is_some() {
-                let (flight, obstacle, mut failed) = self.begin_writing(&mut pages, span, from);
+                let (flight, obstacle) = self.begin_writing(&mut pages, span, from);
+                let mut failed = Vec::new();
                 let had_one = under_way.is_some();
                 if let Some(earlier) = mem::replace(under_way, flight) {
                     failed.extend(self.end_writing(earlier));
@@ -384,17 +388,16 @@ impl<D: Device> Pager<D> {
     }
 
     /// Writes the first pages of a unit that are resident, and starts to copy the others to their slots, until
-    /// something is in the way. Takes from `pages` what is written or under way then, and those that the device
-    /// refused, which are returned: they are to be written in frames when nothing is held any more.
+    /// something is in the way. Takes from `pages` what is written or under way then.
     fn begin_writing(
         &self,
         pages: &mut Pages,
         span: Span,
         from: &[u8],
-    ) -> (Option<Flight<'_, D>>, Option<Obstacle>, Vec<u64>) {
+    ) -> (Option<Flight<'_, D>>, Option<Obstacle>) {
         let mut filled: Option<(Stage<D>, Vec<u64>)> = None;
         let mut obstacle = None;
-        let Some(page) = first(pages) else { return (None, None, Vec::new()) };
+        let Some(page) = first(pages) else { return (None, None) };
         let channel = self.channel(page);
         while let Some(page) = first(pages) {
             let entry = self.table.entry(page);
@@ -445,26 +448,20 @@ impl<D: Device> Pager<D> {
                 Err(_) => {}
             }
         }
-        let Some((stage, held)) = filled else { return (None, obstacle, Vec::new()) };
+        let Some((stage, held)) = filled else { return (None, obstacle) };
         if held.is_empty() {
             channel.put_stage(stage);
-            return (None, obstacle, Vec::new());
+            return (None, obstacle);
         }
-        match channel.write_from_stage(&held, &stage) {
-            Ok(ticket) => (Some(Flight { channel, pages: held, stage, ticket }), obstacle, Vec::new()),
-            Err(_) => {
-                held.iter().for_each(|page| self.release(*page, Holder::Pin, 0));
-                channel.put_stage(stage);
-                (None, obstacle, held)
-            }
-        }
+        let copy = channel.write_from_stage(&held, &stage);
+        (Some(Flight { channel, pages: held, stage, copy }), obstacle)
     }
 
     /// Waits for pages to be home and lets go of them. Returns those whose copy failed, to be written in frames when
     /// nothing is held any more.
     fn end_writing(&self, flight: Flight<'_, D>) -> Vec<u64> {
-        let Flight { channel, pages, stage, ticket } = flight;
-        let is_written = channel.device().wait(ticket).is_ok();
+        let Flight { channel, pages, stage, copy } = flight;
+        let is_written = channel.await_staged(&copy).is_ok();
         for page in &pages {
             self.release(*page, Holder::Pin, if is_written { HOME } else { 0 });
         }

@@ -1,0 +1,260 @@
+//! Copies between stages and home slots, of several threads in one submission.
+//!
+//! A submission costs a driver some microseconds, more of them if each comes from another core, and the bus stands
+//! still for a moment between one and the next. So few are under way at a time; what threads ask for meanwhile goes as
+//! one when the next is done. A thread on its own waits for nobody: each of its copies is a submission of its own at
+//! once.
+//!
+//! One thread waits in the driver for a submission, the others sleep until theirs is done. No thread is needed to go
+//! on: whoever waits for a copy sees to it that what comes before it gets done.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::thread::{self, Thread};
+
+use backend_api::{Device, DeviceSpan, HostSpan, Progress, Ticket, Transfer, contended};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::pieces::{Way, pieces};
+use super::waiting::spin_while;
+use super::{Channel, Stage};
+
+/// How much one submission copies at most, in bytes, unless one thread asks for more.
+const GROUP_BYTES: u64 = 4 << 20;
+/// How many submissions of one direction are under way. One is not enough: the device would be idle between the end of
+/// one and the next.
+const DEPTH: usize = 2;
+
+/// What a thread has asked for, and what came of it.
+#[derive(Debug)]
+pub(crate) struct StagedCopy {
+    way: Way,
+    copies: Vec<Transfer>,
+    bytes: u64,
+    owner: Thread,
+    /// Whether its owner has left it to others to wait for it. Set under the lock.
+    is_left: AtomicBool,
+    /// What came of it, and whether it was submitted without others.
+    outcome: OnceLock<(backend_api::Result<()>, bool)>,
+}
+
+impl StagedCopy {
+    fn is_done(&self) -> bool {
+        self.outcome.get().is_some()
+    }
+
+    /// Sleeps until it is done, or until its owner is [called](Self::call).
+    fn sleep(&self) {
+        let sleeps = || !self.is_done() && self.is_left.load(Ordering::Acquire);
+        if !spin_while(sleeps) {
+            while sleeps() {
+                thread::park();
+            }
+        }
+    }
+
+    /// Has its owner see to it, if that sleeps. Under the lock.
+    fn call(&self) -> bool {
+        let slept = self.is_left.swap(false, Ordering::AcqRel);
+        if slept {
+            self.owner.unpark();
+        }
+        slept
+    }
+}
+
+/// One submission.
+#[derive(Debug)]
+struct Group {
+    ticket: Ticket,
+    copies: Vec<Arc<StagedCopy>>,
+    /// Whether a thread waits for the ticket.
+    is_watched: bool,
+}
+
+impl Group {
+    /// Tells what came of it. The lock is not held.
+    fn end(self, outcome: &backend_api::Result<()>) {
+        tell(&self.copies, outcome);
+    }
+}
+
+fn tell(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
+    for copy in copies {
+        // Only whoever takes it off the list tells.
+        let told = copy.outcome.set((outcome.clone(), copies.len() == 1));
+        debug_assert!(told.is_ok());
+        copy.owner.unpark();
+    }
+}
+
+/// Copies of one direction.
+#[derive(Debug, Default)]
+pub(super) struct StagedCopies {
+    queued: VecDeque<Arc<StagedCopy>>,
+    /// Whether a thread submits.
+    is_led: bool,
+    under_way: Vec<Group>,
+}
+
+impl StagedCopies {
+    /// What is submitted next, unless that is nothing, or somebody does, or soon will.
+    fn next(&mut self) -> Option<Vec<Arc<StagedCopy>>> {
+        if self.is_led || self.under_way.len() >= DEPTH {
+            return None;
+        }
+        let mut copies = vec![self.queued.pop_front()?];
+        let mut bytes = copies[0].bytes;
+        while let Some(more) = self.queued.pop_front_if(|next| bytes + next.bytes <= GROUP_BYTES) {
+            bytes += more.bytes;
+            copies.push(more);
+        }
+        self.is_led = true;
+        Some(copies)
+    }
+
+    /// What a thread that waits for a copy is to wait for in the driver: the submission with that copy, or, as long as it
+    /// is queued, one that nobody waits for. `None` if others see to it: they [call](StagedCopy::call) if that changes.
+    fn watch(&mut self, copy: &Arc<StagedCopy>) -> Option<Ticket> {
+        let own = self.under_way.iter().position(|group| group.copies.iter().any(|c| Arc::ptr_eq(c, copy)));
+        let group = match own {
+            Some(at) => Some(&mut self.under_way[at]).filter(|group| !group.is_watched),
+            None => self.under_way.iter_mut().find(|group| !group.is_watched),
+        };
+        copy.is_left.store(group.is_none(), Ordering::Relaxed);
+        let group = group?;
+        group.is_watched = true;
+        Some(group.ticket)
+    }
+}
+
+impl<D: Device> Channel<D> {
+    fn staged_copies(&self, way: Way) -> &Mutex<StagedCopies> {
+        match way {
+            Way::Fetch => &self.staged_fetches,
+            Way::WriteBack => &self.staged_writes,
+        }
+    }
+
+    /// Has the home slots of pages, which the caller keeps from changing, copied to a stage, in this order. The caller
+    /// [waits](Self::await_staged) for it.
+    pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
+        self.counters.bypasses.add(pages.len() as u64);
+        self.counters.bytes_from_device.add((pages.len() * self.page_bytes) as u64);
+        self.start_staged(Way::Fetch, self.staged(pages, stage), pages.len())
+    }
+
+    /// Has pages, which the caller has for itself, copied from a stage to their home slots. The caller
+    /// [waits](Self::await_staged) for it.
+    pub(crate) fn write_from_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
+        self.counters.bypasses.add(pages.len() as u64);
+        self.counters.bytes_to_device.add((pages.len() * self.page_bytes) as u64);
+        self.start_staged(Way::WriteBack, self.staged(pages, stage), pages.len())
+    }
+
+    fn start_staged(
+        &self,
+        way: Way,
+        places: impl Iterator<Item = (DeviceSpan, HostSpan)>,
+        pages: usize,
+    ) -> Arc<StagedCopy> {
+        let copy = Arc::new(StagedCopy {
+            way,
+            copies: pieces(places, self.page_bytes as u64, way),
+            bytes: (pages * self.page_bytes) as u64,
+            owner: thread::current(),
+            is_left: AtomicBool::new(false),
+            outcome: OnceLock::new(),
+        });
+        let mut list = contended::lock(self.staged_copies(way));
+        list.queued.push_back(Arc::clone(&copy));
+        let done = self.reap_staged(&mut list);
+        self.lead_staged(way, list);
+        done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
+        copy
+    }
+
+    /// Waits for a copy that the calling thread has asked for.
+    ///
+    /// # Errors
+    /// The failure of the copy.
+    pub(crate) fn await_staged(&self, copy: &Arc<StagedCopy>) -> backend_api::Result<()> {
+        let (outcome, alone) = loop {
+            if let Some(outcome) = copy.outcome.get() {
+                break outcome;
+            }
+            let watched = contended::lock(self.staged_copies(copy.way)).watch(copy);
+            match watched {
+                Some(ticket) => self.end_staged(copy.way, ticket),
+                None => copy.sleep(),
+            }
+        };
+        match outcome {
+            // One of the others may be to blame.
+            Err(_) if !alone => self.submit_staged(copy.way, &copy.copies).and_then(|t| self.device.wait(t)),
+            outcome => outcome.clone(),
+        }
+    }
+
+    /// Waits for a submission, and tells whose it was.
+    fn end_staged(&self, way: Way, ticket: Ticket) {
+        let outcome = self.device.wait(ticket);
+        let mut list = contended::lock(self.staged_copies(way));
+        let at = list.under_way.iter().position(|group| group.ticket == ticket);
+        let group = at.map(|at| list.under_way.swap_remove(at));
+        let done = self.reap_staged(&mut list);
+        // First what keeps the device busy.
+        self.lead_staged(way, list);
+        group.into_iter().for_each(|group| group.end(&outcome));
+        done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
+    }
+
+    /// Takes submissions off the list that are done and that nobody waits for at the moment.
+    fn reap_staged(&self, list: &mut StagedCopies) -> Vec<(Group, backend_api::Result<()>)> {
+        let mut done = Vec::new();
+        let mut at = 0;
+        while let Some(group) = list.under_way.get(at) {
+            if group.is_watched {
+                at += 1;
+                continue;
+            }
+            match self.device.poll(group.ticket) {
+                Ok(Progress::Pending) => at += 1,
+                outcome => done.push((list.under_way.swap_remove(at), outcome.map(drop))),
+            }
+        }
+        done
+    }
+
+    /// Submits what is queued, as far as there is room.
+    fn lead_staged<'a>(&'a self, way: Way, mut list: MutexGuard<'a, StagedCopies>) {
+        while let Some(copies) = list.next() {
+            drop(list);
+            let transfers: Vec<Transfer> =
+                copies.iter().flat_map(|copy| copy.copies.iter().copied()).collect();
+            let submitted = self.submit_staged(way, &transfers);
+            list = contended::lock(self.staged_copies(way));
+            list.is_led = false;
+            match submitted {
+                Ok(ticket) => {
+                    // If its threads sleep, one is to wait for it. Others will come by themselves.
+                    let _ = copies.iter().any(|copy| copy.call());
+                    list.under_way.push(Group { ticket, copies, is_watched: false });
+                }
+                Err(error) => tell(&copies, &Err(error)),
+            }
+        }
+    }
+
+    fn submit_staged(&self, way: Way, copies: &[Transfer]) -> backend_api::Result<Ticket> {
+        let ticket = match way {
+            Way::Fetch => self.fetches.submit(copies)?,
+            Way::WriteBack => {
+                contended::lock(&self.home_order).write(&self.writes, |writes| writes.submit(copies))?
+            }
+        };
+        self.counters.submissions.add(1);
+        Ok(ticket)
+    }
+}
