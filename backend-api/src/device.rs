@@ -329,6 +329,84 @@ macro_rules! define_device_trait {
                 transfers: &[::backend_api::Transfer],
             ) -> ::backend_api::Result<::backend_api::Ticket>;
 
+            /// The ways in which the device can carry out the copies of one call, for those who want to measure which is
+            /// fastest. Empty, the default, where there is one way only.
+            ///
+            /// ```
+            /// use backend_api::{Device, Route};
+            /// use backend_host::SimulatedDevice;
+            /// # use std::time::Duration;
+            /// # let zero = Duration::ZERO;
+            /// let builder = SimulatedDevice::builder(1).route(Route::Single, zero, zero);
+            /// assert_eq!(builder.build().routes(), [Route::Single]);
+            /// ```
+            fn routes(&self) -> &[::backend_api::Route] {
+                &[]
+            }
+
+            /// [`submit`](Self::submit) by a given route, for those copies that it can carry; the others, and all copies
+            /// on devices without it, go as `submit` sends them. The default is `submit`.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Route, Transfer};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+            /// # host.write(0, b"left right ");
+            /// let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to: memory.at(to), bytes };
+            /// let ticket = device.submit_by(Route::Batch, queue.id(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
+            /// device.wait(ticket)?;
+            /// # device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 }])?)?;
+            /// # let mut bytes = [0; 10];
+            /// # host.read(0, &mut bytes);
+            /// # assert_eq!(&bytes, b"right left");
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            ///
+            /// # Errors
+            /// As [`submit`](Self::submit).
+            fn submit_by(
+                &self,
+                route: ::backend_api::Route,
+                queue: ::backend_api::QueueId,
+                transfers: &[::backend_api::Transfer],
+            ) -> ::backend_api::Result<::backend_api::Ticket> {
+                let _ = route;
+                self.submit(queue, transfers)
+            }
+
+            /// Has the copies of [`submit`](Self::submit) take the routes of a table from now on, in the place of the
+            /// device's own choice, which an empty table brings back. Does not block, and changes no effect of any
+            /// call. Devices with one route, and classes of the table that name a route that the device has not, ignore it.
+            ///
+            /// ```
+            /// use backend_api::{Device, Route, Routing};
+            /// use backend_host::SimulatedDevice;
+            /// # use std::time::Duration;
+            /// # let zero = Duration::ZERO;
+            /// let builder = SimulatedDevice::builder(1).route(Route::Single, zero, zero);
+            /// let device = builder.route(Route::Kernel, zero, zero).build();
+            /// device.set_routing(Routing::only(Route::Kernel));
+            /// assert_eq!(device.routing(), Routing::only(Route::Kernel));
+            /// ```
+            fn set_routing(&self, routing: ::backend_api::Routing) {
+                let _ = routing;
+            }
+
+            /// The table that was [set](Self::set_routing); empty where none was, or where it was ignored.
+            ///
+            /// ```
+            /// use backend_api::{Device, Route, Routing};
+            /// let device = backend_host::HostDevice::new(1 << 20)?;
+            /// device.set_routing(Routing::only(Route::Kernel));
+            /// assert!(device.routing().is_empty(), "it has one route only");
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            fn routing(&self) -> ::backend_api::Routing {
+                ::backend_api::Routing::new()
+            }
+
             /// Starts to write a pattern; returns before it is done.
             ///
             /// ```

@@ -3,13 +3,12 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use backend_api::{QueueId, Result, Ticket, Transfer};
+use backend_api::{QueueId, Result, Route, Ticket, Transfer};
 
 use crate::driver::{BatchAttributes, Code, Event, Outcome, check};
 use crate::kernel::{Copying, argument};
 use crate::memory::{HostAddress, Lookup};
-use crate::options::Route;
-use crate::route::{self, Direction, Load, Possible};
+use crate::route::{self, Direction, Load, Possible, Wishes};
 use crate::shared::{Shared, Work};
 use crate::staging::{Loan, STAGING_BYTES};
 
@@ -117,7 +116,7 @@ impl Iterator for Joined<'_> {
 
 /// Number, size and direction of the pieces.
 fn survey(transfers: &[Transfer]) -> Load {
-    let mut load = Load { pieces: 0, bytes: 0, direction: Direction::OneWay };
+    let mut load = Load { pieces: 0, bytes: 0, direction: Direction::Upload };
     let (mut up, mut down, mut within) = (false, false, false);
     let mut last: Option<&Transfer> = None;
     for transfer in transfers {
@@ -134,9 +133,10 @@ fn survey(transfers: &[Transfer]) -> Load {
             Transfer::Internal { .. } => within = true,
         }
     }
-    load.direction = match (up || down, within) {
-        (false, true) => Direction::Internal,
-        (_, false) if !(up && down) => Direction::OneWay,
+    load.direction = match (up, down, within) {
+        (false, false, true) => Direction::Internal,
+        (false, true, false) => Direction::Download,
+        (_, false, false) => Direction::Upload,
         _ => Direction::Mixed,
     };
     load
@@ -156,41 +156,51 @@ fn resolve(names: &Lookup<'_>, transfer: &Transfer) -> Piece {
     }
 }
 
-/// Checks and submits the copies of one call.
-pub(crate) fn submit(shared: &Arc<Shared>, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+/// Checks and submits the copies of one call, by a certain route if one is given.
+pub(crate) fn submit(
+    shared: &Arc<Shared>,
+    queue: QueueId,
+    transfers: &[Transfer],
+    route: Option<Route>,
+) -> Result<Ticket> {
     const OPERATION: &str = "submit";
     let names = shared.memory.lookup();
     names.check_transfers(transfers).map_err(|error| shared.here(error))?;
-    shared.enqueue(OPERATION, queue, |work| start(work, &names, transfers))
+    let forced = route.or(shared.route);
+    shared.enqueue(OPERATION, queue, |work| start(work, &names, transfers, forced))
 }
 
-fn start(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer]) -> Outcome {
+fn start(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer], forced: Option<Route>) -> Outcome {
     if let [transfer] = transfers
-        && work.shared.route.is_none()
+        && forced.is_none()
     {
         // The commonest call.
         return if transfer.bytes() > 0 { single(work, &resolve(names, transfer)) } else { Ok(()) };
     }
     if names.hosts_are_mapped() {
-        return start_mapped(work, names, transfers);
+        return start_mapped(work, names, transfers, forced);
     }
     // Kernels do not reach pageable memory, and the driver copies it while it is called: that comes last.
     let (mapped, others): (Vec<Transfer>, Vec<Transfer>) =
         transfers.iter().partition(|transfer| resolve(names, transfer).mapped().is_some());
-    start_mapped(work, names, &mapped)?;
+    start_mapped(work, names, &mapped, forced)?;
     joined(&others).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
 }
 
 /// Submits copies between device memory and pinned memory, or within the card.
-fn start_mapped(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer]) -> Outcome {
+fn start_mapped(
+    work: &mut Work<'_>,
+    names: &Lookup<'_>,
+    transfers: &[Transfer],
+    forced: Option<Route>,
+) -> Outcome {
     let load = survey(transfers);
     if load.pieces == 0 {
         return Ok(());
     }
-    let table = &work.context().driver.table;
-    let batch = table.memcpy_batch_async_v2.is_some() || table.memcpy_batch_async.is_some();
-    let forced = work.shared.route;
-    let mut route = route::choose(load, Possible { batch, kernel: true }, forced);
+    let batch = work.context().driver.table.has_batch_copies();
+    let wishes = Wishes { forced, routing: *work.shared.routing.read() };
+    let mut route = route::choose(load, Possible { batch, kernel: true }, &wishes);
     let mut pieces = joined(transfers).map(|transfer| resolve(names, &transfer));
     if route == Route::Kernel {
         match work.shared.kernels.copying(work.context()) {
@@ -199,13 +209,13 @@ fn start_mapped(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer])
             // Without kernels, copies go on without them.
             Err(code) => {
                 tracing::warn!(?code, "the copy kernels do not load; copies go another way");
-                route = route::choose(load, Possible { batch, kernel: false }, forced);
+                route = route::choose(load, Possible { batch, kernel: false }, &wishes);
             }
         }
     }
     match route {
         Route::Batch => by_batch(work, load.pieces, pieces),
-        Route::Single | Route::Kernel => pieces.try_for_each(|piece| single(work, &piece)),
+        _ => pieces.try_for_each(|piece| single(work, &piece)),
     }
 }
 
@@ -471,7 +481,7 @@ mod tests {
         assert_eq!(joined(&transfers).collect::<Vec<_>>(), expected);
         assert_eq!(joined(&transfers[2..3]).count(), 0);
         assert_eq!(survey(&transfers), Load { pieces: 4, bytes: 50, direction: Direction::Mixed });
-        assert_eq!(survey(&transfers[..6]), Load { pieces: 3, bytes: 40, direction: Direction::OneWay });
+        assert_eq!(survey(&transfers[..6]), Load { pieces: 3, bytes: 40, direction: Direction::Upload });
     }
 
     #[test]
@@ -486,11 +496,12 @@ mod tests {
             bytes: 1,
         };
         let direction = |transfers: &[Transfer]| survey(transfers).direction;
-        assert_eq!(direction(&[up]), Direction::OneWay);
-        assert_eq!(direction(&[down, down]), Direction::OneWay);
+        assert_eq!(direction(&[up]), Direction::Upload);
+        assert_eq!(direction(&[down, down]), Direction::Download);
         assert_eq!(direction(&[within]), Direction::Internal);
         assert_eq!(direction(&[up, down]), Direction::Mixed);
         assert_eq!(direction(&[within, down]), Direction::Mixed);
+        assert_eq!(direction(&[within, up]), Direction::Mixed);
     }
 
     #[test]

@@ -8,7 +8,8 @@ use std::task::Waker;
 
 use backend_api::{
     BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, HostAllocation,
-    HostId, HostMemory, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+    HostId, HostMemory, MemoryStatus, Progress, QueueId, Result, Route, Routing, Scatter, Search, Ticket,
+    Transfer,
 };
 
 use crate::context::Context;
@@ -356,7 +357,27 @@ impl Device for CudaDevice {
     }
 
     fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        copy::submit(&self.shared, queue, transfers)
+        copy::submit(&self.shared, queue, transfers, None)
+    }
+
+    fn routes(&self) -> &[Route] {
+        if self.shared.context.driver.table.has_batch_copies() {
+            &[Route::Single, Route::Batch, Route::Kernel]
+        } else {
+            &[Route::Single, Route::Kernel]
+        }
+    }
+
+    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        copy::submit(&self.shared, queue, transfers, Some(route))
+    }
+
+    fn set_routing(&self, routing: Routing) {
+        *self.shared.routing.write() = routing;
+    }
+
+    fn routing(&self) -> Routing {
+        *self.shared.routing.read()
     }
 
     fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {

@@ -269,6 +269,13 @@ table! {
     }
 }
 
+impl Table {
+    /// Whether the driver copies batches by itself.
+    pub(crate) fn has_batch_copies(&self) -> bool {
+        self.memcpy_batch_async_v2.is_some() || self.memcpy_batch_async.is_some()
+    }
+}
+
 /// The loaded and initialised driver.
 pub(crate) struct Driver {
     pub(crate) table: Table,

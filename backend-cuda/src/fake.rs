@@ -13,7 +13,7 @@ use backend_api::{Device, DeviceBuffer, HostBuffer, QueueId};
 use crate::CudaDevice;
 use crate::context::Context;
 use crate::discovery::Card;
-use crate::driver::{Driver, Event, Function, Module, Stream, Table};
+use crate::driver::{BatchAttributes, Driver, Event, Function, Module, Stream, Table};
 use crate::options::Options;
 use crate::shared::Entry;
 
@@ -31,6 +31,8 @@ pub(crate) struct FakeStream {
     failure: AtomicU64,
     queries: AtomicUsize,
     launches: AtomicUsize,
+    batches: AtomicUsize,
+    singles: AtomicUsize,
 }
 
 /// What an event handle points to.
@@ -83,6 +85,16 @@ impl FakeStream {
     /// How often it was asked for.
     pub(crate) fn queries(&self) -> usize {
         self.queries.load(Ordering::Relaxed)
+    }
+
+    /// How many batches of copies were started.
+    pub(crate) fn batches(&self) -> usize {
+        self.batches.load(Ordering::Relaxed)
+    }
+
+    /// How many copies between host and device were started one by one.
+    pub(crate) fn singles(&self) -> usize {
+        self.singles.load(Ordering::Relaxed)
     }
 
     /// How many kernels were started.
@@ -202,14 +214,40 @@ unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize) -> u32 {
     0
 }
 
-unsafe extern "C" fn upload(to: u64, from: *const c_void, bytes: usize, _: Stream) -> u32 {
+unsafe extern "C" fn upload(to: u64, from: *const c_void, bytes: usize, stream: Stream) -> u32 {
+    // SAFETY: the stream is alive, here and below.
+    unsafe { state(stream.0) }.singles.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the backend checked the ranges, here and below.
     unsafe { copy(std::ptr::with_exposed_provenance_mut(to as usize), from, bytes) }
 }
 
-unsafe extern "C" fn download(to: *mut c_void, from: u64, bytes: usize, _: Stream) -> u32 {
+unsafe extern "C" fn download(to: *mut c_void, from: u64, bytes: usize, stream: Stream) -> u32 {
+    // SAFETY: as above.
+    unsafe { state(stream.0) }.singles.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as above.
     unsafe { copy(to, std::ptr::with_exposed_provenance(from as usize), bytes) }
+}
+
+unsafe extern "C" fn batch(
+    to: *mut u64,
+    from: *mut u64,
+    bytes: *mut usize,
+    count: usize,
+    _: *mut BatchAttributes,
+    _: *mut usize,
+    _: usize,
+    stream: Stream,
+) -> u32 {
+    // SAFETY: the stream is alive.
+    unsafe { state(stream.0) }.batches.fetch_add(1, Ordering::Relaxed);
+    for i in 0..count {
+        // SAFETY: three lists of `count` entries; the backend checked the ranges.
+        unsafe {
+            let to = std::ptr::with_exposed_provenance_mut(to.add(i).read() as usize);
+            copy(to, std::ptr::with_exposed_provenance(from.add(i).read() as usize), bytes.add(i).read());
+        }
+    }
+    0
 }
 
 unsafe extern "C" fn launch(
@@ -236,8 +274,9 @@ unsafe extern "C" fn module_load(module: *mut Module, _: *const c_void) -> u32 {
     0
 }
 
-fn driver() -> &'static Driver {
+fn driver(has_batches: bool) -> &'static Driver {
     let table = Table {
+        memcpy_batch_async_v2: has_batches.then_some(batch as _),
         stream_create,
         stream_destroy,
         stream_query,
@@ -265,9 +304,17 @@ fn driver() -> &'static Driver {
     driver
 }
 
-/// A device on a driver of its own.
+/// A device on a driver of its own, which has no batch copies.
 pub(crate) fn device(options: &Options) -> Arc<CudaDevice> {
-    let driver = driver();
+    device_on(driver(false), options)
+}
+
+/// The same with a driver that copies batches.
+pub(crate) fn device_with_batches(options: &Options) -> Arc<CudaDevice> {
+    device_on(driver(true), options)
+}
+
+fn device_on(driver: &'static Driver, options: &Options) -> Arc<CudaDevice> {
     let card = Card::describe(driver, 0).unwrap();
     let context = Context::primary(driver, 0).unwrap();
     Arc::new(CudaDevice::new(card, context, options))

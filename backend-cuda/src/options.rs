@@ -1,29 +1,6 @@
 //! How a device is opened, where the defaults do not fit.
 
-/// How the copies of one call to `submit` reach the card.
-///
-/// ```
-/// use backend_api::Device;
-/// use backend_cuda::{CudaDevice, Options, Route, devices};
-/// for card in devices() {
-///     for route in [Route::Single, Route::Batch, Route::Kernel] {
-///         let device = CudaDevice::open_with(card.index, &Options::new().with_route(route))?;
-///         let ticket = device.submit(device.create_queue()?, &[])?;
-///         assert!(device.wait(ticket).is_ok());
-///     }
-/// }
-/// # Ok::<_, backend_api::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Route {
-    /// One asynchronous copy after the other.
-    Single,
-    /// The driver's own batch copy; drivers before 12.8 have none, then [`Single`](Self::Single) is taken.
-    Batch,
-    /// One kernel that moves all pieces; only between device memory and pinned memory, other pieces go singly.
-    Kernel,
-}
+pub use backend_api::Route;
 
 /// How it is known that work is done.
 ///
@@ -107,6 +84,9 @@ impl Options {
     }
 
     /// Takes one route for all copies, whatever their number and size; for tests and measurements.
+    ///
+    /// Drivers before 12.8 have no [batch copy](Route::Batch), then copies go singly. The [kernel](Route::Kernel) moves
+    /// pieces between device memory and pinned memory, other pieces go singly.
     ///
     /// ```
     /// use backend_api::Device;

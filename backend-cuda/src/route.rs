@@ -5,7 +5,8 @@
 //! than what the driver keeps at hand; a kernel costs one launch, some 3 µs more until it is done, and then moves
 //! pieces of any size at the speed of the bus, in both directions at once.
 //!
-//! The bounds were measured on one H200 (PCIe Gen5, driver 580), one call and the wait for it, GB/s:
+//! A table that somebody [measured](backend_api::Device::set_routing) on the card itself goes first. The bounds for what
+//! it does not say were measured on one H200 (PCIe Gen5, driver 580), one call and the wait for it, GB/s:
 //!
 //! | pieces × bytes | download: single, batch, kernel | upload: single, batch, kernel | half and half: single, batch, kernel |
 //! |---|---|---|---|
@@ -21,7 +22,10 @@
 //! | 2 × 1 MiB | 45.2, **47.3**, 42.5 | 44.1, **46.3**, 41.0 | 41.0, 41.0, **45.5** |
 //! | 256 × 1 MiB | 47.3, **51.7**, 50.3 | 46.6, **51.7**, 48.5 | 39.4, 39.4, **75.7** |
 
-use crate::options::Route;
+use backend_api::{Route, Routing};
+
+#[cfg(test)]
+mod calls;
 
 /// Up to this many pieces the driver's batch is faster than a kernel, whatever their size.
 const BATCH_PIECES: usize = 8;
@@ -35,8 +39,10 @@ const SINGLE_BYTES: u64 = 1 << 20;
 /// Where the pieces of a call go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
-    /// All from the host to the card, or all from the card to the host.
-    OneWay,
+    /// All from the host to the card.
+    Upload,
+    /// All from the card to the host.
+    Download,
     /// All within the card.
     Internal,
     /// Not all the same way. In the copy engine, each change of direction costs a wait.
@@ -58,14 +64,31 @@ pub(crate) struct Possible {
     pub(crate) kernel: bool,
 }
 
-/// The way for the pieces of a call; `forced` if that is possible.
-pub(crate) fn choose(load: Load, possible: Possible, forced: Option<Route>) -> Route {
-    let wanted = forced.unwrap_or_else(|| best(load, possible));
-    match wanted {
-        Route::Kernel if possible.kernel => Route::Kernel,
-        Route::Batch if possible.batch => Route::Batch,
-        _ => Route::Single,
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wishes {
+    /// One route for all pieces; singly where that is not possible.
+    pub(crate) forced: Option<Route>,
+    /// What was measured on the card.
+    pub(crate) routing: Routing,
+}
+
+/// The way for the pieces of a call.
+pub(crate) fn choose(load: Load, possible: Possible, wishes: &Wishes) -> Route {
+    let is_possible = |route: &Route| match route {
+        Route::Kernel => possible.kernel,
+        Route::Batch => possible.batch,
+        _ => true,
+    };
+    if let Some(forced) = wishes.forced {
+        return Some(forced).filter(is_possible).unwrap_or(Route::Single);
     }
+    let measured = match load.direction {
+        Direction::Upload => wishes.routing.upload(load.pieces, load.bytes),
+        Direction::Download => wishes.routing.download(load.pieces, load.bytes),
+        Direction::Internal | Direction::Mixed => None,
+    };
+    measured.filter(is_possible).unwrap_or_else(|| best(load, possible))
 }
 
 fn best(load: Load, possible: Possible) -> Route {
@@ -77,10 +100,12 @@ fn best(load: Load, possible: Possible) -> Route {
             return Route::Single;
         }
         Direction::Internal => (false, Route::Single),
-        Direction::OneWay if possible.batch => {
+        Direction::Upload | Direction::Download if possible.batch => {
             (load.pieces <= BATCH_PIECES || average >= BATCH_BYTES, Route::Batch)
         }
-        Direction::OneWay => (load.pieces <= SINGLE_PIECES || average >= SINGLE_BYTES, Route::Single),
+        Direction::Upload | Direction::Download => {
+            (load.pieces <= SINGLE_PIECES || average >= SINGLE_BYTES, Route::Single)
+        }
     };
     if possible.kernel && !for_the_engine { Route::Kernel } else { without_a_kernel }
 }
@@ -90,31 +115,40 @@ mod tests {
     use super::*;
 
     const ALL: Possible = Possible { batch: true, kernel: true };
+    const OWN: Wishes = Wishes { forced: None, routing: NOTHING };
+    const NOTHING: Routing = Routing::new();
+    const WAYS: [Direction; 2] = [Direction::Upload, Direction::Download];
 
     fn load(pieces: usize, each: u64, direction: Direction) -> Load {
         Load { pieces, bytes: pieces as u64 * each, direction }
     }
 
+    fn forced(route: Route) -> Wishes {
+        Wishes { forced: Some(route), routing: NOTHING }
+    }
+
     #[test]
     fn one_way_few_or_large_pieces_go_as_a_batch_and_many_small_ones_by_kernel() {
-        let one_way = |pieces, each| choose(load(pieces, each, Direction::OneWay), ALL, None);
-        assert_eq!(one_way(1, 4096), Route::Single);
-        assert_eq!(one_way(8, 4096), Route::Batch);
-        assert_eq!(one_way(9, 4096), Route::Kernel);
-        assert_eq!(one_way(256, 64 << 10), Route::Kernel);
-        assert_eq!(one_way(256, 1 << 20), Route::Batch);
+        for direction in WAYS {
+            let one_way = |pieces, each| choose(load(pieces, each, direction), ALL, &OWN);
+            assert_eq!(one_way(1, 4096), Route::Single);
+            assert_eq!(one_way(8, 4096), Route::Batch);
+            assert_eq!(one_way(9, 4096), Route::Kernel);
+            assert_eq!(one_way(256, 64 << 10), Route::Kernel);
+            assert_eq!(one_way(256, 1 << 20), Route::Batch);
+        }
     }
 
     #[test]
     fn what_goes_both_ways_goes_by_kernel() {
         for (pieces, each) in [(2, 4096), (256, 4096), (2, 1 << 20), (256, 1 << 20)] {
-            assert_eq!(choose(load(pieces, each, Direction::Mixed), ALL, None), Route::Kernel);
+            assert_eq!(choose(load(pieces, each, Direction::Mixed), ALL, &OWN), Route::Kernel);
         }
     }
 
     #[test]
     fn within_the_card_only_many_small_pieces_are_worth_a_kernel() {
-        let internal = |pieces, each| choose(load(pieces, each, Direction::Internal), ALL, None);
+        let internal = |pieces, each| choose(load(pieces, each, Direction::Internal), ALL, &OWN);
         assert_eq!(internal(2, 100), Route::Single);
         assert_eq!(internal(100, 4096), Route::Kernel);
         assert_eq!(internal(100, 1 << 20), Route::Single);
@@ -123,14 +157,46 @@ mod tests {
     #[test]
     fn what_is_not_possible_is_not_chosen_nor_forced() {
         let none = Possible { batch: false, kernel: false };
-        let many = load(256, 4096, Direction::OneWay);
-        for forced in [None, Some(Route::Batch), Some(Route::Kernel), Some(Route::Single)] {
-            for direction in [Direction::OneWay, Direction::Internal, Direction::Mixed] {
-                assert_eq!(choose(Load { direction, ..many }, none, forced), Route::Single);
+        let many = load(256, 4096, Direction::Download);
+        for route in [Route::Batch, Route::Kernel, Route::Single] {
+            for direction in [Direction::Upload, Direction::Download, Direction::Internal, Direction::Mixed] {
+                let load = Load { direction, ..many };
+                assert_eq!(choose(load, none, &OWN), Route::Single);
+                assert_eq!(choose(load, none, &forced(route)), Route::Single);
+                assert_eq!(
+                    choose(load, none, &Wishes { routing: Routing::only(route), ..OWN }),
+                    Route::Single
+                );
             }
         }
-        assert_eq!(choose(many, Possible { kernel: false, ..ALL }, None), Route::Batch);
-        assert_eq!(choose(many, Possible { batch: false, ..ALL }, None), Route::Kernel);
-        assert_eq!(choose(load(1, 1, Direction::OneWay), ALL, Some(Route::Kernel)), Route::Kernel);
+        assert_eq!(choose(many, Possible { kernel: false, ..ALL }, &OWN), Route::Batch);
+        assert_eq!(choose(many, Possible { batch: false, ..ALL }, &OWN), Route::Kernel);
+        assert_eq!(choose(load(1, 1, Direction::Upload), ALL, &forced(Route::Kernel)), Route::Kernel);
+    }
+
+    #[test]
+    fn what_was_measured_goes_before_what_is_assumed_and_after_what_is_forced() {
+        let mut routing = Routing::new();
+        routing.set_download(64, 4096, Some(Route::Batch));
+        let wishes = Wishes { forced: None, routing };
+        let download = load(100, 4096, Direction::Download);
+        assert_eq!(choose(download, ALL, &OWN), Route::Kernel);
+        assert_eq!(choose(download, ALL, &wishes), Route::Batch);
+        assert_eq!(
+            choose(load(200, 4096, Direction::Download), ALL, &wishes),
+            Route::Kernel,
+            "another class"
+        );
+        assert_eq!(choose(Load { direction: Direction::Upload, ..download }, ALL, &wishes), Route::Kernel);
+        let both = Wishes { forced: Some(Route::Single), routing };
+        assert_eq!(choose(download, ALL, &both), Route::Single);
+        // Not possible: what is assumed then, and not the slowest.
+        assert_eq!(choose(download, Possible { batch: false, ..ALL }, &wishes), Route::Kernel);
+        let everywhere = Wishes { forced: None, routing: Routing::only(Route::Single) };
+        assert_eq!(choose(Load { direction: Direction::Mixed, ..download }, ALL, &everywhere), Route::Kernel);
+        assert_eq!(
+            choose(Load { direction: Direction::Internal, ..download }, ALL, &everywhere),
+            Route::Kernel
+        );
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use backend_api::{Error, ErrorKind, Names, QueueId, Result, Ticket, contended};
+use backend_api::{Error, ErrorKind, Names, QueueId, Result, Route, Routing, Ticket, contended};
 use parking_lot::RwLock;
 
 use crate::completion::CounterPool;
@@ -14,7 +14,7 @@ use crate::driver::{Code, Outcome};
 use crate::error::lost;
 use crate::kernel::Kernels;
 use crate::memory::Memory;
-use crate::options::{Completion, Route};
+use crate::options::Completion;
 use crate::queue::{Order, Queue};
 use crate::staging::{Lent, Loan};
 use crate::watcher::Watch;
@@ -38,7 +38,10 @@ const EXAMINE_ANSWERS: u32 = 256;
 pub(crate) struct Shared {
     pub(crate) card: Card,
     pub(crate) headroom_bytes: u64,
+    /// One route for all copies.
     pub(crate) route: Option<Route>,
+    /// What was measured on the card.
+    pub(crate) routing: RwLock<Routing>,
     pub(crate) completion: Completion,
     pub(crate) context: Arc<Context>,
     pub(crate) memory: Memory,
@@ -70,6 +73,7 @@ impl Shared {
             card,
             headroom_bytes,
             route,
+            routing: RwLock::default(),
             completion,
             memory: Memory::default(),
             queues: RwLock::default(),

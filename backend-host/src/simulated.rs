@@ -3,6 +3,7 @@
 mod builder;
 mod damage;
 mod link;
+mod routes;
 mod schedule;
 mod trace;
 
@@ -12,7 +13,8 @@ use std::time::Duration;
 
 use backend_api::{
     BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, HostId,
-    HostMemory, MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Timeline, Transfer,
+    HostMemory, MemoryStatus, Progress, QueueId, Result, Route, Routing, Scatter, Search, Ticket, Timeline,
+    Transfer,
 };
 use parking_lot::Mutex;
 
@@ -23,6 +25,7 @@ use crate::host_memory::Pinning;
 use crate::job::Work;
 use crate::ram::{Capacity, Ram};
 use crate::registry::{Entries, Found, Registry};
+use routes::Routes;
 use schedule::Schedule;
 
 type Names = Registry<Ram, Timeline>;
@@ -75,6 +78,7 @@ pub struct SimulatedDevice {
     pinning: Arc<Pinning>,
     schedule: Mutex<Schedule>,
     manual_wakes: bool,
+    routes: Routes,
 }
 
 impl SimulatedDevice {
@@ -229,8 +233,24 @@ impl SimulatedDevice {
         if self.schedule.lock().is_lost() { Err(lost(operation).on(&self.info)) } else { Ok(()) }
     }
 
+    fn copy(&self, forced: Option<Route>, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        let cost_ns = self.routes.cost_ns(forced, transfers);
+        self.start_after(cost_ns, "submit", queue, |entries| Work::copies(entries, transfers))
+    }
+
     fn start(
         &self,
+        operation: &'static str,
+        queue: QueueId,
+        work: impl FnOnce(&Entries<Ram, Timeline>) -> Result<Work<Ram>>,
+    ) -> Result<Ticket> {
+        self.start_after(0, operation, queue, work)
+    }
+
+    /// Takes work in that costs so much beside its latency and its bytes.
+    fn start_after(
+        &self,
+        cost_ns: u64,
         operation: &'static str,
         queue: QueueId,
         work: impl FnOnce(&Entries<Ram, Timeline>) -> Result<Work<Ram>>,
@@ -240,7 +260,7 @@ impl SimulatedDevice {
         let started = entries.queue(operation, queue).and_then(|timeline| {
             let work = work(&entries)?;
             // The registry stays locked until the work is in its queue, as for every device; wakers run afterwards.
-            Ok(self.schedule.lock().submit(operation, timeline, work))
+            Ok(self.schedule.lock().submit(operation, timeline, work, cost_ns))
         });
         drop(entries);
         // A refused submission may have had to let time pass.
@@ -329,7 +349,23 @@ impl Device for SimulatedDevice {
     }
 
     fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        self.start("submit", queue, |entries| Work::copies(entries, transfers))
+        self.copy(None, queue, transfers)
+    }
+
+    fn routes(&self) -> &[Route] {
+        self.routes.names()
+    }
+
+    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        self.copy(Some(route), queue, transfers)
+    }
+
+    fn set_routing(&self, routing: Routing) {
+        self.routes.set_routing(routing);
+    }
+
+    fn routing(&self) -> Routing {
+        self.routes.routing()
     }
 
     fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {

@@ -13,11 +13,14 @@ use crate::evict::EvictionPolicy;
 use crate::page::PageTable;
 use crate::pager::Pager;
 use crate::placement::Placement;
+use crate::profile;
 
 /// The page size that the default page length comes closest to without exceeding it.
 pub(crate) const PAGE_BYTES: usize = 64 << 10;
 /// The default size of the cache.
 const CACHE_BYTES: usize = 256 << 20;
+/// How many pages longer than the default the cache has room for at least.
+const FRAMES_LEAST: usize = 64;
 /// Frames are aligned to cache lines, so that neither copies nor threads meet in one.
 const FRAME_ALIGN: usize = 64;
 /// What the eviction policies count stays below this.
@@ -42,7 +45,7 @@ enum Devices<D: Device> {
 /// |---|---|
 /// | devices | [those of the machine](crate::devices) |
 /// | placement | equal shares |
-/// | page length | the power of two that makes a page 64 KiB long, or just below |
+/// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::Profile) is known what suits them |
 /// | cache | 256 MiB of page-locked RAM, taken as needed |
 /// | eviction | CLOCK |
 /// | read-ahead | on |
@@ -178,6 +181,10 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// Long pages make good use of the bus when neighbours are used together; short ones waste less of it when they are
     /// not.
     ///
+    /// By default the power of two that makes a page 64 KiB long, or just below. For devices whose
+    /// [profile](crate::Profile) is known in this process, the page of their profiles takes the place of 64 KiB: the
+    /// longest, and no longer than a 64th of the cache. A short array has shorter pages.
+    ///
     /// ```
     /// let array = vmarray::VirtualArray::<u64>::builder(10_000).page_len(512).build()?;
     /// assert_eq!(array.page_len(), 512);
@@ -301,10 +308,16 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    fn page_len_checked(&self) -> Result<usize> {
+    /// The page length, where a page of `suited_bytes` suits the devices.
+    fn page_len_checked(&self, suited_bytes: usize) -> Result<usize> {
         let element_bytes = Layout::<T>::BYTES;
         let page_len = self.page_len.unwrap_or_else(|| {
-            let most = (PAGE_BYTES / element_bytes).max(1);
+            let room = match self.cache {
+                Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
+                Cache::FramesPerChannel(_) => usize::MAX,
+            };
+            let page_bytes = suited_bytes.min(room.max(PAGE_BYTES));
+            let most = (page_bytes / element_bytes).max(1);
             // No longer than the array, or nothing of a small one would be shared out.
             (1 << most.ilog2()).min(self.len.max(1).next_power_of_two())
         });
@@ -316,7 +329,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     fn build_on(self, devices: &[Arc<D>]) -> Result<VirtualArray<T, D>> {
-        let page_len = self.page_len_checked()?;
+        self.placement.measure(devices)?;
+        let page_len = self.page_len_checked(profile::apply_known(devices, PAGE_BYTES))?;
         let page_bytes = page_len * Layout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
         let pages = self.len.div_ceil(page_len) as u64;

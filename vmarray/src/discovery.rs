@@ -282,7 +282,8 @@ impl Discovery {
         DiscoveryReport { rows: infos.into_iter().zip(choices).collect() }
     }
 
-    /// Looks for devices and opens those that are chosen.
+    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in this process
+    /// copy by it.
     ///
     /// # Errors
     /// [`NoDevices`](ErrorKind::NoDevices) if nothing is found or chosen; [`Device`](ErrorKind::Device) if a device
@@ -315,6 +316,8 @@ impl Discovery {
                 devices.push(Arc::new((candidate.open)()?));
             }
         }
+        // Also for those who use a device without an array.
+        crate::profile::apply_known(&devices, 0);
         if devices.is_empty() { Err(ErrorKind::NoDevices.into()) } else { Ok(devices) }
     }
 

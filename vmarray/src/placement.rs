@@ -78,6 +78,14 @@ const SHARED_CHANNELS_EACH: usize = 8;
 const CHANNELS_MAX: u64 = 1 << 16;
 
 impl Placement {
+    /// Measures the devices that are not known if that matters.
+    pub(crate) fn measure<D: Device>(&self, devices: &[Arc<D>]) -> Result<()> {
+        if self.direction().is_none() {
+            return Ok(());
+        }
+        devices.iter().try_for_each(|device| Profile::of(device).map(drop))
+    }
+
     /// The devices of the channels in turn, given the pages of the array and what each device can hold, in bytes.
     /// Measures the devices if that matters.
     pub(crate) fn turns<D: Device>(

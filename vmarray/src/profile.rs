@@ -1,10 +1,13 @@
-//! How fast a device is: a short measurement, remembered.
+//! How fast a device is, and what suits it: a short measurement, remembered.
+
+mod probe;
+mod store;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Ticket, Transfer};
+use backend_api::{Device, DeviceInfo, Routing};
 
 use crate::error::Result;
 
@@ -29,21 +32,43 @@ pub enum Direction {
     Both,
 }
 
-/// What was measured of a device.
+/// What was measured of a device: its bandwidth, and what suits it.
 ///
-/// The measurement copies batches of scattered pages between page-locked RAM and the device, for a fraction of a
-/// second, with up to 64 MiB of each. It is made once in a process for each device, by its identity;
-/// [`remember`](Self::remember) hands in what an earlier process has measured.
+/// # What is measured
+/// Batches of scattered pages are copied between page-locked RAM and the device, as an array copies them: 2 MiB a batch
+/// and two under way, from the device, to it, and both at once. Where a backend has several [routes](crate::device::Route) for a
+/// batch, all of them are tried by direction, number and length of pieces, beside what the backend chooses by itself. A
+/// route replaces that choice where it is faster by a tenth, twice; and the table is dropped if with it both directions
+/// at once are slower than without. The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB that is within
+/// 5 % of the fastest both ways, and keeps the bus busy for as long as the array itself takes for a page.
+///
+/// It takes up to 32 MiB of device memory and 32 MiB of RAM, and less than a second a device. Other work of the card
+/// meanwhile disturbs it.
+///
+/// # When it is used
+/// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by bandwidth. From
+/// then on the profile is *known* in this process, and arrays over the device have its routes, and its page length where
+/// [none is stated](crate::Builder::page_len). Without a profile, routes are what the backend assumes of all cards, and
+/// pages are 64 KiB long.
+///
+/// # Where it is kept
+/// In the process, by the device's identity; for cards also in a file in `$XDG_CACHE_HOME/vmarray/profiles` or
+/// `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names (`off`: nowhere),
+/// so that a later process that asks need not measure. It is measured anew for another backend, driver or version of this
+/// crate. [`forget`](Self::forget) clears one, deleting the folder all. [`remember`](Self::remember) declares what was
+/// not measured, and needs no file.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use vmarray::{Direction, Profile, host::HostDevice};
+/// use vmarray::{Direction, Profile, VirtualArray, host::HostDevice};
 /// let device = Arc::new(HostDevice::new(64 << 20)?);
 /// let profile = Profile::of(&device)?;
 /// assert!(profile.bytes_per_second(Direction::Read) > 0);
-/// assert!(profile.page_bytes.is_power_of_two());
 /// // Measured once only.
 /// assert_eq!(Profile::of(&device)?, profile);
+/// // What suits the device is the default from now on.
+/// let array = VirtualArray::<u8>::builder(8 << 20).devices([device]).build()?;
+/// assert_eq!(array.page_len(), profile.page_bytes);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,20 +81,40 @@ pub struct Profile {
     pub write: u64,
     /// Bytes per second when both ways are used at once, added up.
     pub both: u64,
-    /// The shortest of the tried pages, in bytes, whose batches are read at nearly the full bandwidth.
+    /// The length of a page that suits the device, in bytes.
     pub page_bytes: usize,
+    /// The routes of batches that are faster than what the backend chooses by itself.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub routing: Routing,
 }
 
-/// What is known of devices, by identity.
-static KNOWN: LazyLock<Mutex<HashMap<String, Profile>>> = LazyLock::new(Mutex::default);
+/// What is known of devices in this process.
+#[derive(Debug, Default)]
+struct Known {
+    /// By identity.
+    declared: HashMap<String, Profile>,
+    /// By [`key`].
+    measured: HashMap<String, Profile>,
+}
 
-fn known() -> MutexGuard<'static, HashMap<String, Profile>> {
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+fn known() -> MutexGuard<'static, Known> {
     // Nothing panics while it is held.
     KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Everything of a device that a measurement depends on, in one line.
+fn key(info: &DeviceInfo) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let text =
+        [&info.identity, &info.backend, &info.driver, &info.name].map(|part| part.replace(['\n', '\r'], " "));
+    format!("{} / vmarray {version}", text.join(" / "))
+}
+
 impl Profile {
-    /// What is known of a device; measures it if that is nothing. Blocks for a fraction of a second then.
+    /// What is known of a device, in this process or from an earlier one; measures it if that is nothing, which blocks
+    /// for less than a second. The device copies by what was found from now on.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.
@@ -80,17 +125,45 @@ impl Profile {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn of<D: Device>(device: &Arc<D>) -> Result<Self> {
-        let identity = &device.info().identity;
-        if let Some(profile) = known().get(identity) {
-            return Ok(*profile);
+        let info = device.info();
+        if let Some(profile) = Self::known(info) {
+            profile.apply(&**device);
+            return Ok(profile);
         }
-        let start = Instant::now();
+        let key = key(info);
+        let profile = match store::load(info, &key) {
+            Some(profile) => profile,
+            None => {
+                let start = Instant::now();
+                let profile = probe::measure(device, &|| start.elapsed())?;
+                store::keep(info, &key, &profile);
+                profile
+            }
+        };
         // Two threads may measure the same device; the first to be done is believed.
-        let profile = measure(device, &|| start.elapsed())?;
-        Ok(*known().entry(identity.clone()).or_insert(profile))
+        let profile = *known().measured.entry(key).or_insert(profile);
+        profile.apply(&**device);
+        Ok(profile)
     }
 
-    /// Declares what is known of a device, instead of a measurement.
+    /// What is known of a device in this process, without a measurement.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Device, Profile, host::HostDevice};
+    /// let device = Arc::new(HostDevice::new(64 << 20)?);
+    /// assert_eq!(Profile::known(device.info()), None);
+    /// let profile = Profile::of(&device)?;
+    /// assert_eq!(Profile::known(device.info()), Some(profile));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn known(info: &DeviceInfo) -> Option<Self> {
+        let known = known();
+        known.declared.get(&info.identity).or_else(|| known.measured.get(&key(info))).copied()
+    }
+
+    /// Declares what is known of a device, instead of a measurement. Arrays that are built from now on have it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -103,20 +176,43 @@ impl Profile {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn remember(self, identity: &str) {
-        known().insert(identity.into(), self);
+        known().declared.insert(identity.into(), self);
+    }
+
+    /// Forgets what is known of a device, here and in the file, and has this one copy by its own choice again.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Device, Profile, host::HostDevice};
+    /// let device = Arc::new(HostDevice::new(64 << 20)?);
+    /// Profile::of(&device)?;
+    /// Profile::forget(&*device);
+    /// assert_eq!(Profile::known(device.info()), None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn forget<D: Device>(device: &D) {
+        let info = device.info();
+        let key = key(info);
+        let mut known = known();
+        known.declared.remove(&info.identity);
+        known.measured.remove(&key);
+        drop(known);
+        store::delete(info, &key);
+        device.set_routing(Routing::new());
     }
 
     /// A profile of these figures: bytes per second from and to the device and both ways at once, and the length of a
-    /// page in bytes.
+    /// page in bytes. Routes are left to the device.
     ///
     /// ```
     /// use vmarray::{Direction, Profile};
     /// let profile = Profile::new(3, 2, 4, 65_536);
     /// assert_eq!(profile.bytes_per_second(Direction::Both), 4);
+    /// assert!(profile.routing.is_empty());
     /// ```
     #[must_use]
     pub fn new(read: u64, write: u64, both: u64, page_bytes: usize) -> Self {
-        Self { read, write, both, page_bytes }
+        Self { read, write, both, page_bytes, routing: Routing::new() }
     }
 
     /// The bandwidth in a direction.
@@ -133,154 +229,24 @@ impl Profile {
             Direction::Both => self.both,
         }
     }
-}
 
-/// The pages that are tried, in bytes.
-const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, LONGEST];
-const LONGEST: usize = 1 << 20;
-/// A shorter page is preferred to a longer one that is faster by less than this.
-const NEARLY: f64 = 0.95;
-/// How long one batch should take.
-const BATCH: Duration = Duration::from_millis(5);
-/// How many batches are timed; the median counts.
-const ROUNDS: usize = 3;
-
-/// What a measurement works with.
-struct Scene<D: Device> {
-    down: Queue<D>,
-    up: Queue<D>,
-    slots: DeviceBuffer<D>,
-    frames: HostBuffer<D>,
-    /// The bytes of one direction. Downloads use the first part of both memories, uploads the second.
-    bytes: usize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
-    Down,
-    Up,
-}
-
-fn measure<D: Device>(device: &Arc<D>, clock: &dyn Fn() -> Duration) -> Result<Profile> {
-    let usable = device.memory()?.usable_bytes;
-    let most = (usable / 4).min(32 << 20) as usize;
-    // A device too small for that is measured with what there is.
-    let trial = Scene::new(device, most.min(2 * LONGEST))?;
-    let speed = trial.speed(&[Way::Up, Way::Down], LONGEST, clock)? / 2;
-    drop(trial);
-    let enough = (u128::from(speed) * BATCH.as_nanos() / 1_000_000_000) as usize;
-    let scene = Scene::new(device, enough.clamp(most.min(2 * LONGEST), most))?;
-    // The memory that the driver has only promised so far is there after this.
-    scene.run(&[Way::Up], LONGEST)?;
-    let mut reads = Vec::new();
-    for page_bytes in PAGES {
-        reads.push((page_bytes, scene.speed(&[Way::Down], page_bytes, clock)?));
-    }
-    let read = reads.iter().map(|(_, speed)| *speed).max().unwrap_or(0);
-    let enough = |speed: u64| speed as f64 >= NEARLY * read as f64;
-    let page_bytes = reads.iter().find(|(_, speed)| enough(*speed)).map_or(LONGEST, |(bytes, _)| *bytes);
-    Ok(Profile {
-        read,
-        write: scene.speed(&[Way::Up], page_bytes, clock)?,
-        both: scene.speed(&[Way::Up, Way::Down], page_bytes, clock)?,
-        page_bytes,
-    })
-}
-
-impl<D: Device> Scene<D> {
-    fn new(device: &Arc<D>, bytes: usize) -> Result<Self> {
-        // Whole pages of any of the lengths, if there is room for one.
-        let bytes = match bytes {
-            0 => 1,
-            few if few < LONGEST => few,
-            many => many - many % LONGEST,
-        };
-        let frames = HostBuffer::new(device, 2 * bytes, HostMemory::Pinned)
-            .or_else(|_| HostBuffer::new(device, 2 * bytes, HostMemory::Pageable))?;
-        Ok(Self {
-            down: Queue::new(device)?,
-            up: Queue::new(device)?,
-            slots: DeviceBuffer::new(device, 2 * bytes as u64, Commit::Lazy)?,
-            frames,
-            bytes,
-        })
-    }
-
-    /// Copies all bytes, in pages, each of the ways at the same time as the other.
-    fn run(&self, ways: &[Way], page_bytes: usize) -> Result<()> {
-        let mut tickets: Vec<Ticket> = Vec::new();
-        for way in ways {
-            let queue = if *way == Way::Down { &self.down } else { &self.up };
-            tickets.push(queue.submit(&self.batch(*way, page_bytes))?);
+    /// Has a device copy by what was found, unless the program has given it a table itself.
+    pub(crate) fn apply<D: Device>(&self, device: &D) {
+        if !self.routing.is_empty() && device.routing().is_empty() {
+            device.set_routing(self.routing);
         }
-        for ticket in tickets {
-            self.down.device().wait(ticket)?;
-        }
-        Ok(())
-    }
-
-    /// Bytes per second.
-    fn speed(&self, ways: &[Way], page_bytes: usize, clock: &dyn Fn() -> Duration) -> Result<u64> {
-        self.run(ways, page_bytes)?;
-        let mut times = [Duration::ZERO; ROUNDS];
-        for time in &mut times {
-            let start = clock();
-            self.run(ways, page_bytes)?;
-            *time = clock().saturating_sub(start);
-        }
-        times.sort_unstable();
-        let bytes = (self.bytes * ways.len()) as u128;
-        Ok((bytes * 1_000_000_000 / times[ROUNDS / 2].as_nanos().max(1)) as u64)
-    }
-
-    /// Copies between slots and frames in different orders, so that no two of them can be merged.
-    fn batch(&self, way: Way, page_bytes: usize) -> Vec<Transfer> {
-        let page_bytes = page_bytes.min(self.bytes);
-        let pages = self.bytes / page_bytes;
-        let first = if way == Way::Down { 0 } else { self.bytes };
-        let at = |page: usize| (first + page * page_bytes) as u64;
-        (0..pages)
-            .map(|slot| {
-                let frame = pages - 1 - slot;
-                let (home, host, bytes) =
-                    (self.slots.at(at(slot)), self.frames.at(at(frame)), page_bytes as u64);
-                match way {
-                    Way::Down => Transfer::Download { from: home, to: host, bytes },
-                    Way::Up => Transfer::Upload { from: host, to: home, bytes },
-                }
-            })
-            .collect()
     }
 }
 
-#[cfg(all(test, feature = "host"))]
-mod tests {
-    use super::*;
-    use backend_host::SimulatedDevice;
-
-    /// Virtual time, so that the figures are exact.
-    #[test]
-    fn a_simulated_device_is_as_fast_as_it_was_made() {
-        let device = SimulatedDevice::builder(1)
-            .bytes(256 << 20)
-            .latency(Duration::from_micros(1))
-            .jitter(0.0)
-            .download_bandwidth(4_000_000_000)
-            .upload_bandwidth(2_000_000_000)
-            .poll_step(Duration::from_nanos(100))
-            .build();
-        let device = Arc::new(device);
-        let profile = measure(&device, &|| device.now()).unwrap();
-        let near = |found: u64, made: f64| (found as f64 / made - 1.0).abs() < 0.05;
-        assert!(near(profile.read, 4e9) && near(profile.write, 2e9), "{profile:?}");
-        // The way down is done when the way up is half done.
-        assert!(near(profile.both, 4e9), "{profile:?}");
-    }
-
-    #[test]
-    fn a_device_smaller_than_the_measurement_is_measured_all_the_same() {
-        let device = Arc::new(backend_host::HostDevice::new(100_000).unwrap());
-        let start = Instant::now();
-        assert!(measure(&device, &|| start.elapsed()).unwrap().read > 0);
-    }
+/// Has devices copy by what is known of them, and says which page length suits all of those that will have pages, in
+/// bytes: the longest of those that suit each, where `otherwise` suits the unknown.
+pub(crate) fn apply_known<D: Device>(devices: &[Arc<D>], otherwise: usize) -> usize {
+    let suits = |device: &Arc<D>| match Profile::known(device.info()) {
+        Some(profile) => {
+            profile.apply(&**device);
+            profile.page_bytes
+        }
+        None => otherwise,
+    };
+    devices.iter().map(suits).max().unwrap_or(otherwise).max(1)
 }

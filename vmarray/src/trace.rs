@@ -46,3 +46,11 @@ pub(crate) fn not_brought_home(error: &crate::Error) {
     #[cfg(not(feature = "tracing"))]
     eprintln!("vmarray: a source was dropped, and elements that were newer on its devices are lost: {error}");
 }
+
+/// What was measured of a device could not be kept for the next process.
+pub(crate) fn profile_not_kept(device: &backend_api::DeviceInfo, error: &std::io::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::debug!(%device, %error, "a profile could not be kept");
+    #[cfg(not(feature = "tracing"))]
+    let _ = (device, error);
+}

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use crate::{
     BufferId, Commit, Compute, Device, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, Progress,
-    QueueId, Result, Scatter, Search, Ticket, Transfer,
+    QueueId, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
 use super::forward::forward;
@@ -31,7 +31,7 @@ use super::forward::forward;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Work {
-    /// Calls of [`submit`](Device::submit).
+    /// Calls of [`submit`](Device::submit) and [`submit_by`](Device::submit_by).
     pub submits: u64,
     /// Pieces that went to the device.
     pub uploads: u64,
@@ -249,6 +249,21 @@ impl<D: Device> Counting<D> {
     }
 
     /// Adds to the work of a queue what `add` says if it was accepted.
+    fn copied(&self, queue: QueueId, transfers: &[Transfer], result: Result<Ticket>) -> Result<Ticket> {
+        self.submitted(queue, result, |work| {
+            work.submits += 1;
+            for transfer in transfers {
+                let (pieces, bytes) = match transfer {
+                    Transfer::Upload { .. } => (&mut work.uploads, &mut work.upload_bytes),
+                    Transfer::Download { .. } => (&mut work.downloads, &mut work.download_bytes),
+                    Transfer::Internal { .. } => (&mut work.internals, &mut work.internal_bytes),
+                };
+                *pieces += 1;
+                *bytes += transfer.bytes();
+            }
+        })
+    }
+
     fn submitted<T>(&self, queue: QueueId, result: Result<T>, add: impl Fn(&mut Work)) -> Result<T> {
         match &result {
             Ok(_) => self.note(queue, add),
@@ -294,7 +309,7 @@ impl State {
 }
 
 impl<D: Device> Device for Counting<D> {
-    forward! { info memory }
+    forward! { info memory routes routing set_routing }
 
     fn create_queue(&self) -> Result<QueueId> {
         self.granted(self.inner.create_queue(), |state, _| state.counts.queues += 1)
@@ -347,18 +362,11 @@ impl<D: Device> Device for Counting<D> {
     }
 
     fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        self.submitted(queue, self.inner.submit(queue, transfers), |work| {
-            work.submits += 1;
-            for transfer in transfers {
-                let (pieces, bytes) = match transfer {
-                    Transfer::Upload { .. } => (&mut work.uploads, &mut work.upload_bytes),
-                    Transfer::Download { .. } => (&mut work.downloads, &mut work.download_bytes),
-                    Transfer::Internal { .. } => (&mut work.internals, &mut work.internal_bytes),
-                };
-                *pieces += 1;
-                *bytes += transfer.bytes();
-            }
-        })
+        self.copied(queue, transfers, self.inner.submit(queue, transfers))
+    }
+
+    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        self.copied(queue, transfers, self.inner.submit_by(route, queue, transfers))
     }
 
     fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {

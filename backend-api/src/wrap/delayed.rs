@@ -7,8 +7,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    BufferId, Compute, Device, ErrorKind, Fill, Gather, HostId, Progress, QueueId, Result, Scatter, Search,
-    Ticket, Transfer,
+    BufferId, Compute, Device, ErrorKind, Fill, Gather, HostId, Progress, QueueId, Result, Route, Scatter,
+    Search, Ticket, Transfer,
 };
 
 use super::forward::forward;
@@ -444,6 +444,38 @@ impl<D: Device> Delayed<D> {
         }
     }
 
+    /// Passes copies on and gives them their span.
+    fn copy(
+        &self,
+        queue: QueueId,
+        transfers: &[Transfer],
+        really: impl FnOnce(&D) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        let mut moves = [0_u64; 3];
+        let (mut buffers, mut hosts) = (Vec::new(), Vec::new());
+        for transfer in transfers {
+            let direction = match *transfer {
+                Transfer::Upload { from, to, .. } => {
+                    hosts.push(from.host);
+                    buffers.push(to.buffer);
+                    UPLOAD
+                }
+                Transfer::Download { from, to, .. } => {
+                    buffers.push(from.buffer);
+                    hosts.push(to.host);
+                    DOWNLOAD
+                }
+                Transfer::Internal { from, to, .. } => {
+                    buffers.extend([from.buffer, to.buffer]);
+                    INTERNAL
+                }
+            };
+            // What overflows is refused by the device.
+            moves[direction] = moves[direction].saturating_add(transfer.bytes());
+        }
+        self.start(queue, really, transfers.len() as u64, moves, &buffers, &hosts)
+    }
+
     /// Passes a submission on and gives it its span.
     fn start(
         &self,
@@ -466,7 +498,7 @@ impl<D: Device> Delayed<D> {
 }
 
 impl<D: Device> Device for Delayed<D> {
-    forward! { info memory allocate allocate_host import_host }
+    forward! { info memory allocate allocate_host import_host routes routing set_routing }
 
     fn create_queue(&self) -> Result<QueueId> {
         self.inner.create_queue()
@@ -495,30 +527,11 @@ impl<D: Device> Device for Delayed<D> {
     }
 
     fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        let mut moves = [0_u64; 3];
-        let (mut buffers, mut hosts) = (Vec::new(), Vec::new());
-        for transfer in transfers {
-            let direction = match *transfer {
-                Transfer::Upload { from, to, .. } => {
-                    hosts.push(from.host);
-                    buffers.push(to.buffer);
-                    UPLOAD
-                }
-                Transfer::Download { from, to, .. } => {
-                    buffers.push(from.buffer);
-                    hosts.push(to.host);
-                    DOWNLOAD
-                }
-                Transfer::Internal { from, to, .. } => {
-                    buffers.extend([from.buffer, to.buffer]);
-                    INTERNAL
-                }
-            };
-            // What overflows is refused below.
-            moves[direction] = moves[direction].saturating_add(transfer.bytes());
-        }
-        let pieces = transfers.len() as u64;
-        self.start(queue, |inner| inner.submit(queue, transfers), pieces, moves, &buffers, &hosts)
+        self.copy(queue, transfers, |inner| inner.submit(queue, transfers))
+    }
+
+    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        self.copy(queue, transfers, |inner| inner.submit_by(route, queue, transfers))
     }
 
     fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 
 use crate::{
     BufferId, Commit, Compute, Device, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
-    MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+    MemoryStatus, Progress, QueueId, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
 use super::forward::forward;
@@ -38,7 +38,7 @@ pub enum Operation {
     AllocateHost,
     /// [`Device::import_host`]
     ImportHost,
-    /// [`Device::submit`]
+    /// [`Device::submit`] and [`Device::submit_by`]
     Submit,
     /// [`Device::fill`]
     Fill,
@@ -584,7 +584,7 @@ impl<D: Device> Faulty<D> {
 }
 
 impl<D: Device> Device for Faulty<D> {
-    forward! { info release release_host }
+    forward! { info release release_host routes routing set_routing }
 
     fn memory(&self) -> Result<MemoryStatus> {
         self.grant(Operation::Memory, None, D::memory)
@@ -619,6 +619,11 @@ impl<D: Device> Device for Faulty<D> {
     fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
         let half = &transfers[..transfers.len() / 2];
         self.start(Operation::Submit, queue, |inner| inner.submit(queue, transfers), half)
+    }
+
+    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        let half = &transfers[..transfers.len() / 2];
+        self.start(Operation::Submit, queue, |inner| inner.submit_by(route, queue, transfers), half)
     }
 
     fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {

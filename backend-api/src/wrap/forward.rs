@@ -8,6 +8,21 @@ macro_rules! forward {
             self.inner.info()
         }
     };
+    (@routes) => {
+        fn routes(&self) -> &[$crate::Route] {
+            self.inner.routes()
+        }
+    };
+    (@set_routing) => {
+        fn set_routing(&self, routing: $crate::Routing) {
+            self.inner.set_routing(routing);
+        }
+    };
+    (@routing) => {
+        fn routing(&self) -> $crate::Routing {
+            self.inner.routing()
+        }
+    };
     (@memory) => {
         fn memory(&self) -> $crate::Result<$crate::MemoryStatus> {
             self.inner.memory()

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use backend_api::{DeviceInfo, DeviceKind};
+use backend_api::{DeviceInfo, DeviceKind, Route};
 use parking_lot::Mutex;
 
 use super::SimulatedDevice;
+use super::routes::{RouteCost, Routes};
 use super::schedule::{Fault, Schedule, Settings};
 use crate::host_memory::Pinning;
 use crate::ram::Capacity;
@@ -32,6 +33,7 @@ pub struct SimulatedDeviceBuilder {
     bytes: u64,
     pinned_max_bytes: u64,
     manual_wakes: bool,
+    routes: Vec<RouteCost>,
     settings: Settings,
 }
 
@@ -41,6 +43,7 @@ impl SimulatedDeviceBuilder {
             bytes: 1 << 30,
             pinned_max_bytes: u64::MAX,
             manual_wakes: false,
+            routes: Vec::new(),
             settings: Settings::new(seed),
         }
     }
@@ -182,6 +185,33 @@ impl SimulatedDeviceBuilder {
     /// ```
     pub fn device_bandwidth(mut self, bytes_per_second: u64) -> Self {
         self.settings.device_bandwidth = bytes_per_second;
+        self
+    }
+
+    /// Gives the device a route for copies, with what a submission by it costs beside its latency and its bytes, and
+    /// what each of its copies costs. Can be called several times. By itself the device takes the first one it was
+    /// given; without any, copies cost nothing else.
+    ///
+    /// ```
+    /// use std::{sync::Arc, time::Duration};
+    /// use backend_api::{Device, Route};
+    /// use backend_host::SimulatedDevice;
+    /// let us = Duration::from_micros;
+    /// let builder = SimulatedDevice::builder(1).latency(us(10)).jitter(0.0);
+    /// let device = builder.route(Route::Single, us(1), us(2)).route(Route::Kernel, us(5), us(0)).build();
+    /// let queue = device.create_queue()?;
+    /// device.wait(device.submit(queue, &[])?)?;
+    /// assert_eq!(device.now(), us(11));
+    /// device.wait(device.submit_by(Route::Kernel, queue, &[])?)?;
+    /// assert_eq!(device.now(), us(26));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    pub fn route(mut self, route: Route, per_submission: Duration, per_copy: Duration) -> Self {
+        self.routes.push(RouteCost {
+            route,
+            submission_ns: nanoseconds(per_submission),
+            copy_ns: nanoseconds(per_copy),
+        });
         self
     }
 
@@ -365,6 +395,7 @@ impl SimulatedDeviceBuilder {
             pinning: Pinning::new(self.pinned_max_bytes),
             schedule: Mutex::new(Schedule::new(self.settings, Arc::clone(&info))),
             manual_wakes: self.manual_wakes,
+            routes: Routes::new(self.routes),
             info,
         }
     }

@@ -202,12 +202,13 @@ impl Schedule {
         rates.into_iter().find_map(|(hit, fault)| hit.then_some(fault))
     }
 
-    /// Takes work in.
+    /// Takes work in, which costs `cost_ns` beside its latency and its bytes.
     pub fn submit(
         &mut self,
         operation: &'static str,
         timeline: &Arc<Timeline>,
         work: Work<Ram>,
+        cost_ns: u64,
     ) -> Result<Ticket> {
         let queue = timeline.queue();
         let fault = self.draw_fault();
@@ -221,7 +222,7 @@ impl Schedule {
         }
         let ticket = timeline.begin()?;
         let jitter = self.settings.latency_ns as f64 * self.settings.jitter * self.chance.fraction();
-        let latency_ns = self.settings.latency_ns.saturating_add(jitter as u64);
+        let latency_ns = self.settings.latency_ns.saturating_add(jitter as u64).saturating_add(cost_ns);
         let mut operation = describe(operation, ticket, &work);
         let Some(clock) = self.queues.get_mut(&queue) else {
             // It has ended between the look-up and here.

@@ -1,0 +1,218 @@
+//! Routes of copies, and the table by which a device chooses among them.
+
+/// A way in which a device carries out the copies of one call to [`submit`](crate::Device::submit).
+///
+/// Which is fastest depends on the card, its bus and its driver, and on how many copies there are and how long they
+/// are.
+///
+/// ```
+/// use backend_api::{Device, Route};
+/// let device = backend_host::HostDevice::new(1 << 20)?;
+/// // There is nothing to choose from in host RAM.
+/// assert!(device.routes().is_empty());
+/// // A device takes any wish, and does what it can.
+/// let ticket = device.submit_by(Route::Kernel, device.create_queue()?, &[])?;
+/// assert!(device.wait(ticket).is_ok());
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum Route {
+    /// One asynchronous copy after the other.
+    Single,
+    /// The driver's own batch copy.
+    Batch,
+    /// One kernel that moves all pieces.
+    Kernel,
+}
+
+/// Which [`Route`] the copies of a call take, by direction, number of pieces and mean length: what a measurement found
+/// for a card, in the place of what its backend assumes of all cards.
+///
+/// A table of classes: numbers of pieces by powers of two, lengths by powers of four. A class that says nothing leaves
+/// the choice to the device, so an empty table changes nothing. Calls that go both ways, or stay within the device, are
+/// always the device's own choice.
+///
+/// ```
+/// use backend_api::{Route, Routing};
+/// let mut routing = Routing::new();
+/// routing.set_download(16, 4096, Some(Route::Kernel));
+/// assert_eq!(routing.download(20, 20 * 5000), Some(Route::Kernel), "of the same class");
+/// assert_eq!(routing.download(20, 20 << 20), None);
+/// assert_eq!(routing.upload(16, 16 * 4096), None);
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub struct Routing {
+    uploads: Table,
+    downloads: Table,
+}
+
+/// Routes by class of length, then by class of number.
+type Table = [[Option<Route>; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
+
+/// Says nothing.
+const EMPTY: Table = [[None; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()];
+
+impl Routing {
+    /// The least number of pieces of each class. One piece alone needs no table.
+    ///
+    /// ```
+    /// use backend_api::Routing;
+    /// assert!(Routing::PIECES.is_sorted());
+    /// ```
+    pub const PIECES: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
+
+    /// The typical length of the pieces of each class, in bytes. A class begins at half of it.
+    ///
+    /// ```
+    /// use backend_api::Routing;
+    /// assert!(Routing::PIECE_BYTES.is_sorted());
+    /// ```
+    pub const PIECE_BYTES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
+
+    /// A table that leaves everything to the device.
+    ///
+    /// ```
+    /// assert!(backend_api::Routing::new().is_empty());
+    /// ```
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { uploads: EMPTY, downloads: EMPTY }
+    }
+
+    /// A table that has all calls of several copies in one direction take the same route.
+    ///
+    /// ```
+    /// use backend_api::{Route, Routing};
+    /// let routing = Routing::only(Route::Single);
+    /// assert_eq!(routing.upload(1000, 4 << 20), Some(Route::Single));
+    /// ```
+    #[must_use]
+    pub fn only(route: Route) -> Self {
+        let table = [[Some(route); Self::PIECES.len()]; Self::PIECE_BYTES.len()];
+        Self { uploads: table, downloads: table }
+    }
+
+    /// Whether everything is left to the device.
+    ///
+    /// ```
+    /// use backend_api::{Route, Routing};
+    /// let mut routing = Routing::new();
+    /// routing.set_upload(2, 4096, Some(Route::Batch));
+    /// assert!(!routing.is_empty());
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::new()
+    }
+
+    /// The route of `pieces` copies to the device, of `bytes` bytes together.
+    ///
+    /// ```
+    /// use backend_api::{Route, Routing};
+    /// assert_eq!(Routing::only(Route::Batch).upload(2, 8192), Some(Route::Batch));
+    /// // One piece has no class.
+    /// assert_eq!(Routing::only(Route::Batch).upload(1, 8192), None);
+    /// ```
+    #[must_use]
+    pub fn upload(&self, pieces: usize, bytes: u64) -> Option<Route> {
+        look_up(&self.uploads, pieces, bytes)
+    }
+
+    /// The route of `pieces` copies from the device, of `bytes` bytes together.
+    ///
+    /// ```
+    /// use backend_api::{Route, Routing};
+    /// assert_eq!(Routing::only(Route::Batch).download(512, 512 << 20), Some(Route::Batch));
+    /// assert_eq!(Routing::new().download(512, 512 << 20), None);
+    /// ```
+    #[must_use]
+    pub fn download(&self, pieces: usize, bytes: u64) -> Option<Route> {
+        look_up(&self.downloads, pieces, bytes)
+    }
+
+    /// Says how copies to the device go that are of the same class as `pieces` of `piece_bytes` each. Nothing happens
+    /// for less than two pieces.
+    ///
+    /// ```
+    /// use backend_api::{Route, Routing};
+    /// let mut routing = Routing::only(Route::Single);
+    /// routing.set_upload(8, 64 << 10, None);
+    /// assert_eq!(routing.upload(9, 9 * (70 << 10)), None);
+    /// assert_eq!(routing.upload(16, 16 * (64 << 10)), Some(Route::Single));
+    /// ```
+    pub fn set_upload(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
+        set(&mut self.uploads, pieces, piece_bytes, route);
+    }
+
+    /// Says how copies from the device go that are of the same class as `pieces` of `piece_bytes` each. Nothing happens
+    /// for less than two pieces.
+    ///
+    /// ```
+    /// use backend_api::{Route, Routing};
+    /// let mut routing = Routing::new();
+    /// // The last classes have no upper bound.
+    /// routing.set_download(512, 1 << 20, Some(Route::Batch));
+    /// assert_eq!(routing.download(5000, 5000 << 24), Some(Route::Batch));
+    /// ```
+    pub fn set_download(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
+        set(&mut self.downloads, pieces, piece_bytes, route);
+    }
+}
+
+fn look_up(table: &Table, pieces: usize, bytes: u64) -> Option<Route> {
+    let column = column(pieces)?;
+    table[row(bytes / pieces as u64)][column]
+}
+
+fn set(table: &mut Table, pieces: usize, piece_bytes: u64, route: Option<Route>) {
+    if let Some(column) = column(pieces) {
+        table[row(piece_bytes)][column] = route;
+    }
+}
+
+/// The class of a number of pieces.
+fn column(pieces: usize) -> Option<usize> {
+    Routing::PIECES.iter().rposition(|&least| pieces >= least)
+}
+
+/// The class of a mean length.
+fn row(piece_bytes: u64) -> usize {
+    Routing::PIECE_BYTES.iter().rposition(|&typical| piece_bytes >= typical / 2).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_and_length_has_one_class() {
+        let mut routing = Routing::new();
+        routing.set_download(0, 4096, Some(Route::Single));
+        routing.set_download(1, 4096, Some(Route::Single));
+        assert!(routing.is_empty());
+        for (at, pieces) in Routing::PIECES.into_iter().enumerate() {
+            assert_eq!(column(pieces), Some(at));
+            assert_eq!(column(2 * pieces - 1), Some(at));
+        }
+        assert_eq!((column(0), column(1), column(usize::MAX)), (None, None, Some(8)));
+        for (at, bytes) in Routing::PIECE_BYTES.into_iter().enumerate() {
+            assert_eq!((row(bytes), row(bytes / 2), row(2 * bytes - 1)), (at, at, at));
+        }
+        assert_eq!((row(0), row(u64::MAX)), (0, 4));
+    }
+
+    #[test]
+    fn directions_are_apart() {
+        let mut routing = Routing::new();
+        routing.set_upload(4, 4096, Some(Route::Batch));
+        routing.set_download(4, 4096, Some(Route::Kernel));
+        assert_eq!(routing.upload(5, 5 * 4096), Some(Route::Batch));
+        assert_eq!(routing.download(5, 5 * 4096), Some(Route::Kernel));
+        routing.set_upload(4, 4096, None);
+        routing.set_download(4, 4096, None);
+        assert!(routing.is_empty());
+    }
+}

@@ -1,0 +1,120 @@
+//! Which calls of the driver copies become.
+
+use std::sync::Arc;
+
+use backend_api::{Device, DeviceBuffer, HostBuffer, Queue, Route, Routing, Ticket, Transfer};
+
+use crate::options::Options;
+use crate::{CudaDevice, fake};
+
+struct Scene {
+    device: Arc<CudaDevice>,
+    queue: Queue<CudaDevice>,
+    memory: DeviceBuffer<CudaDevice>,
+    host: HostBuffer<CudaDevice>,
+}
+
+const PAGE: u64 = 4096;
+
+impl Scene {
+    fn new(device: Arc<CudaDevice>) -> Self {
+        let queue = Queue::new(&device).unwrap();
+        let (memory, host) = fake::memory(&device, 128 * PAGE as usize);
+        Self { device, queue, memory, host }
+    }
+
+    /// Every other page of both sides, so that nothing can be joined.
+    fn downloads(&self, pieces: u64) -> Vec<Transfer> {
+        let (memory, host) = (&self.memory, &self.host);
+        (0..pieces)
+            .map(|i| Transfer::Download {
+                from: memory.at(2 * i * PAGE),
+                to: host.at(2 * i * PAGE),
+                bytes: PAGE,
+            })
+            .collect()
+    }
+
+    /// Single copies, batches and kernels that `submit` has started.
+    fn started(&self, submit: impl FnOnce() -> Ticket) -> [usize; 3] {
+        let stream = self.device.fake_stream(self.queue.id());
+        let count = || [stream.singles(), stream.batches(), stream.launches()];
+        let before = count();
+        let _ticket = submit();
+        let after = count();
+        std::array::from_fn(|i| after[i] - before[i])
+    }
+
+    fn submitted(&self, pieces: u64) -> [usize; 3] {
+        self.started(|| self.queue.submit(&self.downloads(pieces)).unwrap())
+    }
+
+    fn submitted_by(&self, route: Route, pieces: u64) -> [usize; 3] {
+        let transfers = self.downloads(pieces);
+        self.started(|| self.device.submit_by(route, self.queue.id(), &transfers).unwrap())
+    }
+}
+
+#[test]
+fn each_route_is_taken_when_it_is_named() {
+    let scene = Scene::new(fake::device_with_batches(&Options::new()));
+    assert_eq!(scene.device.routes(), [Route::Single, Route::Batch, Route::Kernel]);
+    assert_eq!(scene.submitted_by(Route::Single, 20), [20, 0, 0]);
+    assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
+    assert_eq!(scene.submitted_by(Route::Kernel, 20), [0, 0, 1]);
+    assert_eq!(scene.submitted_by(Route::Batch, 1), [0, 1, 0]);
+    // It was for those calls only.
+    assert_eq!(scene.submitted(20), [0, 0, 1]);
+    assert_eq!(scene.submitted(8), [0, 1, 0]);
+    assert_eq!(scene.submitted(1), [1, 0, 0]);
+}
+
+#[test]
+fn a_route_that_a_driver_has_not_is_not_offered_and_not_taken() {
+    let scene = Scene::new(fake::device(&Options::new()));
+    assert_eq!(scene.device.routes(), [Route::Single, Route::Kernel]);
+    assert_eq!(scene.submitted_by(Route::Batch, 20), [20, 0, 0]);
+    scene.device.set_routing(Routing::only(Route::Batch));
+    assert_eq!(scene.submitted(20), [0, 0, 1], "the device's own choice");
+}
+
+#[test]
+fn a_table_decides_until_it_is_taken_back() {
+    let scene = Scene::new(fake::device_with_batches(&Options::new()));
+    let mut routing = Routing::new();
+    routing.set_download(16, PAGE, Some(Route::Single));
+    routing.set_download(8, PAGE, Some(Route::Kernel));
+    scene.device.set_routing(routing);
+    assert_eq!(scene.device.routing(), routing);
+    assert_eq!(scene.submitted(20), [20, 0, 0]);
+    assert_eq!(scene.submitted(8), [0, 0, 1]);
+    assert_eq!(scene.submitted(4), [0, 1, 0], "the table says nothing");
+    // Whoever names a route gets it.
+    assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
+    scene.device.set_routing(Routing::new());
+    assert_eq!(scene.submitted(20), [0, 0, 1]);
+}
+
+#[test]
+fn neighbours_count_as_one_piece() {
+    let scene = Scene::new(fake::device_with_batches(&Options::new()));
+    scene.device.set_routing(Routing::only(Route::Batch));
+    let whole: Vec<Transfer> = (0..32)
+        .map(|i| Transfer::Download {
+            from: scene.memory.at(i * PAGE),
+            to: scene.host.at(i * PAGE),
+            bytes: PAGE,
+        })
+        .collect();
+    let started = scene.started(|| scene.queue.submit(&whole).unwrap());
+    assert_eq!(started, [1, 0, 0], "one copy, whatever the table says of several");
+}
+
+#[test]
+fn an_option_goes_before_a_table() {
+    let options = Options::new().with_route(Route::Single);
+    let scene = Scene::new(fake::device_with_batches(&options));
+    scene.device.set_routing(Routing::only(Route::Batch));
+    assert_eq!(scene.submitted(20), [20, 0, 0]);
+    assert_eq!(scene.submitted_by(Route::Batch, 20), [0, 1, 0]);
+}

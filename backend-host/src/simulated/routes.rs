@@ -1,0 +1,61 @@
+//! Routes of copies, and what they cost.
+
+use backend_api::{Route, Routing, Transfer};
+use parking_lot::Mutex;
+
+/// A route, and what it costs beside latency and bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RouteCost {
+    pub route: Route,
+    pub submission_ns: u64,
+    pub copy_ns: u64,
+}
+
+/// The routes of a device, and the table by which it chooses.
+#[derive(Debug)]
+pub(super) struct Routes {
+    names: Vec<Route>,
+    costs: Vec<RouteCost>,
+    routing: Mutex<Routing>,
+}
+
+impl Routes {
+    pub fn new(costs: Vec<RouteCost>) -> Self {
+        Self { names: costs.iter().map(|cost| cost.route).collect(), costs, routing: Mutex::default() }
+    }
+
+    pub fn names(&self) -> &[Route] {
+        &self.names
+    }
+
+    pub fn routing(&self) -> Routing {
+        *self.routing.lock()
+    }
+
+    pub fn set_routing(&self, routing: Routing) {
+        if self.costs.len() > 1 {
+            *self.routing.lock() = routing;
+        }
+    }
+
+    /// What copies cost, in nanoseconds, by `forced`, else by the table, else by the first route.
+    pub fn cost_ns(&self, forced: Option<Route>, transfers: &[Transfer]) -> u64 {
+        let Some(first) = self.costs.first() else { return 0 };
+        let find = |route| self.costs.iter().find(|cost| Some(cost.route) == route);
+        let cost = find(forced).or_else(|| find(self.by_table(transfers))).unwrap_or(first);
+        cost.submission_ns.saturating_add(cost.copy_ns.saturating_mul(transfers.len() as u64))
+    }
+
+    fn by_table(&self, transfers: &[Transfer]) -> Option<Route> {
+        // Saturating: what overflows is refused elsewhere.
+        let bytes = transfers.iter().fold(0_u64, |sum, transfer| sum.saturating_add(transfer.bytes()));
+        let routing = self.routing();
+        if transfers.iter().all(|transfer| matches!(transfer, Transfer::Upload { .. })) {
+            routing.upload(transfers.len(), bytes)
+        } else if transfers.iter().all(|transfer| matches!(transfer, Transfer::Download { .. })) {
+            routing.download(transfers.len(), bytes)
+        } else {
+            None
+        }
+    }
+}
