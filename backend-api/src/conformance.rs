@@ -484,6 +484,7 @@ macro_rules! __conformance_list {
                 batches_of_thousands_of_pieces
                 batches_that_read_one_place_many_times
                 batches_of_unequal_pieces
+                copies_by_every_route
             }
             fills {
                 fills_of_nothing

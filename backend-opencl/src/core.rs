@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use backend_api::{DeviceInfo, Error, ErrorKind, Result};
+use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing};
 use opencl3::error_codes::CL_DEVICE_NOT_AVAILABLE;
 use opencl3::memory::CL_MEM_READ_WRITE;
 use opencl3::types::cl_int;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::compute::Programs;
 use crate::courier::{Courier, Errand};
@@ -39,6 +39,8 @@ pub(crate) struct Core {
     /// Whether pinned memory is made of NVIDIA's host buffers, which kernels were seen to reach.
     pub host_buffers_nv: bool,
     pub courier: Courier,
+    /// The routes of copies that were measured.
+    pub routing: RwLock<Routing>,
 }
 
 impl Core {
@@ -83,6 +85,7 @@ impl Core {
             callbacks,
             host_buffers_nv,
             courier,
+            routing: RwLock::default(),
         }))
     }
 

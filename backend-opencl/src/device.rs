@@ -6,8 +6,8 @@ use std::task::Waker;
 
 use backend_api::{
     BufferId, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill, Gather,
-    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueId, Result, Scatter,
-    Search, Ticket, Transfer,
+    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueId, Result, Route,
+    Routing, Scatter, Search, Ticket, Transfer,
 };
 use parking_lot::RwLock;
 
@@ -233,6 +233,24 @@ impl OpenClDevice {
         )?;
         submission.finish()
     }
+
+    /// Copies, by a certain route if one is given.
+    fn copy(&self, route: Option<Route>, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        let queue = self.queue(queue, "submit")?;
+        let mut submission = queue.begin("submit", ErrorKind::CopyFailed)?;
+        let mut batch = submission.take_batch();
+        let resolve = || {
+            let memory = self.memory.read();
+            transfers.iter().try_for_each(|transfer| memory.check_transfer(transfer))?;
+            transfers.iter().try_for_each(|transfer| batch.add(&*memory, transfer, &submission))
+        };
+        let mut resolve = resolve;
+        let result =
+            resolve().map_err(|error| self.named(error)).and_then(|()| batch.enqueue(&mut submission, route));
+        submission.put_batch(batch);
+        result?;
+        submission.finish()
+    }
 }
 
 impl Drop for OpenClDevice {
@@ -333,20 +351,23 @@ impl Device for OpenClDevice {
     }
 
     fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        let queue = self.queue(queue, "submit")?;
-        let mut submission = queue.begin("submit", ErrorKind::CopyFailed)?;
-        let mut batch = submission.take_batch();
-        let resolve = || {
-            let memory = self.memory.read();
-            transfers.iter().try_for_each(|transfer| memory.check_transfer(transfer))?;
-            transfers.iter().try_for_each(|transfer| batch.add(&*memory, transfer, &submission))
-        };
-        let mut resolve = resolve;
-        let result =
-            resolve().map_err(|error| self.named(error)).and_then(|()| batch.enqueue(&mut submission));
-        submission.put_batch(batch);
-        result?;
-        submission.finish()
+        self.copy(None, queue, transfers)
+    }
+
+    fn routes(&self) -> &[Route] {
+        &[Route::Single, Route::Kernel]
+    }
+
+    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+        self.copy(Some(route), queue, transfers)
+    }
+
+    fn set_routing(&self, routing: Routing) {
+        *self.core.routing.write() = routing;
+    }
+
+    fn routing(&self) -> Routing {
+        *self.core.routing.read()
     }
 
     fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {

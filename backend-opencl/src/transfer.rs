@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Transfer};
+use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Route, Routing, Transfer};
 
 use crate::host::HostPiece;
 use crate::indexed::piece_arguments;
@@ -142,8 +142,9 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts all copies into the queue; if the last one is a single copy, it carries the submission's event.
-    pub fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {
+    /// Puts all copies into the queue, by a certain route if one is given; if the last one is a single copy, it carries
+    /// the submission's event.
+    pub fn enqueue(&self, submission: &mut Submission<'_>, forced: Option<Route>) -> Result<()> {
         for copy in &self.copies {
             match copy.ends() {
                 Some((true, _, host, (_, at, bytes))) => host.await_writes(at, bytes),
@@ -153,11 +154,12 @@ impl Batch {
                 None => {}
             }
         }
+        let (kind, routing) = (submission.core.info.kind, *submission.core.routing.read());
         let mut copies = self.copies.as_slice();
         while !copies.is_empty() {
             let run = Run::new(copies);
             let (now, rest) = copies.split_at(run.as_ref().map_or(1, |run| run.copies.len()));
-            match run.filter(|run| run.suits_a_kernel(submission.core.info.kind)) {
+            match run.filter(|run| run.goes_by_kernel(kind, forced, &routing)) {
                 Some(run) => run.enqueue(submission)?,
                 None => {
                     for (at, copy) in now.iter().enumerate() {
@@ -221,13 +223,25 @@ impl<'a> Run<'a> {
         Some(Self { copies: &copies[..length], buffer, host, to_device, bytes, packed })
     }
 
-    fn suits_a_kernel(&self, kind: DeviceKind) -> bool {
+    /// Whether one kernel carries the run: where it can, and that is asked for, or was measured, or is assumed to be
+    /// better.
+    fn goes_by_kernel(&self, kind: DeviceKind, forced: Option<Route>, routing: &Routing) -> bool {
         let count = self.copies.len();
-        let most = if kind == DeviceKind::Cpu { KERNEL_COPY_BYTES_CPU } else { KERNEL_COPY_BYTES };
-        count >= KERNEL_COPIES
-            && self.bytes / count as u64 <= most
-            && self.buffer.pieces.len() <= KERNEL_PIECES
-            && u32::try_from(count).is_ok()
+        if count < 2 || self.buffer.pieces.len() > KERNEL_PIECES || u32::try_from(count).is_err() {
+            return false;
+        }
+        let measured = || {
+            let table = if self.to_device { Routing::upload } else { Routing::download };
+            table(routing, count, self.bytes)
+        };
+        match forced.or_else(measured) {
+            Some(Route::Kernel) => true,
+            Some(Route::Single) => false,
+            _ => {
+                let most = if kind == DeviceKind::Cpu { KERNEL_COPY_BYTES_CPU } else { KERNEL_COPY_BYTES };
+                count >= KERNEL_COPIES && self.bytes / count as u64 <= most
+            }
+        }
     }
 
     fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {

@@ -4,6 +4,7 @@ mod probe;
 mod store;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
@@ -249,4 +250,27 @@ pub(crate) fn apply_known<D: Device>(devices: &[Arc<D>], otherwise: usize) -> us
         None => otherwise,
     };
     devices.iter().map(suits).max().unwrap_or(otherwise).max(1)
+}
+
+impl fmt::Display for Profile {
+    /// One line for people: bandwidths, page length, and how many classes of batches have a route of their own.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+        let routed = |route: &dyn Fn(usize, u64) -> bool| {
+            let classes = Routing::PIECE_BYTES.iter();
+            classes
+                .map(|bytes| Routing::PIECES.iter().filter(|pieces| route(**pieces, *bytes)).count())
+                .sum::<usize>()
+        };
+        write!(
+            f,
+            "read {:.1}, write {:.1}, both {:.1} GB/s, pages of {} KiB, routes for {} classes of reads and {} of writes",
+            gigabytes(self.read),
+            gigabytes(self.write),
+            gigabytes(self.both),
+            self.page_bytes >> 10,
+            routed(&|pieces, bytes| self.routing.download(pieces, pieces as u64 * bytes).is_some()),
+            routed(&|pieces, bytes| self.routing.upload(pieces, pieces as u64 * bytes).is_some()),
+        )
+    }
 }

@@ -73,6 +73,10 @@ pub struct Args {
     /// Runs only the workloads.
     #[arg(long, conflicts_with = "micro")]
     workloads: bool,
+    /// Runs only a comparison of the defaults with other page lengths, numbers of channels and read-ahead, set by hand,
+    /// and with what the devices' profiles advise; no microbenchmarks.
+    #[arg(long, conflicts_with_all = ["only", "micro", "peer"])]
+    tuning: bool,
     /// Fails where a ratio of the microbenchmarks is not within its bound. For a quiet machine.
     #[arg(long)]
     check: bool,
@@ -83,7 +87,7 @@ pub struct Args {
 
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
-    if !args.workloads && args.only.is_empty() {
+    if !args.workloads && !args.tuning && args.only.is_empty() {
         if has_sources() {
             let mut arguments = args.arguments.clone();
             if args.quick {
@@ -133,6 +137,7 @@ mod tests {
         assert!(parse("bench --host --quick --only find --json f").is_some());
         assert!(parse("bench --host --devices cuda").is_none());
         assert!(parse("bench --micro --workloads").is_none());
+        assert!(parse("bench --tuning --only find").is_none() && parse("bench --tuning --quick").is_some());
         assert_eq!(parse("bench --micro -- hits --quick").unwrap().arguments, ["hits", "--quick"]);
     }
 }

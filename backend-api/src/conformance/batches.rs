@@ -1,7 +1,7 @@
 //! Many copies in one call.
 
-use crate::Device;
 use crate::wrap::random::SplitMix64;
+use crate::{Device, Route, Routing};
 
 use super::Context;
 use super::scene::Scene;
@@ -98,4 +98,41 @@ pub(super) fn batches_of_unequal_pieces<D: Device>(cx: &Context<'_, D>) {
         scene.submit(&batch);
         scene.assert_as_expected("a batch of pieces between 0 bytes and a MiB");
     }
+}
+
+pub(super) fn copies_by_every_route<D: Device>(cx: &Context<'_, D>) {
+    const PIECES: usize = 300;
+    const ROOM: usize = 200;
+    let mut scene = Scene::new(cx, PIECES * ROOM, PIECES * ROOM);
+    let all = [Route::Single, Route::Batch, Route::Kernel];
+    // A wish that the device cannot fulfil is none.
+    assert!(cx.device().routes().iter().all(|route| all.contains(route)), "routes that nobody knows");
+    let before = cx.device().routing();
+    for route in all {
+        cx.device().set_routing(Routing::only(route));
+        for (number, pieces) in [0, 1, 2, 9, PIECES].into_iter().enumerate() {
+            // In reverse, so that no two neighbours can be joined.
+            let place = |k: usize| (PIECES - 1 - k) * ROOM + number;
+            let bytes = |k: usize| (k * 7 + number) % (ROOM - 8);
+            let up: Vec<_> = (0..pieces).map(|k| scene.upload(k * ROOM + 3, place(k), bytes(k))).collect();
+            let down: Vec<_> =
+                (0..pieces).map(|k| scene.download(k * ROOM + 5, place(k), bytes(k))).collect();
+            scene.submit_by(route, &up);
+            scene.submit_by(route, &down);
+            scene.assert_as_expected(&format!("{pieces} copies by the route {route:?}"));
+            scene.submit(&up);
+            scene.submit(&down);
+            scene.assert_as_expected(&format!("{pieces} copies by a table with the route {route:?}"));
+        }
+        // Both ways in one call.
+        let half = PIECES * ROOM / 2;
+        let both: Vec<_> = (0..PIECES / 2)
+            .flat_map(|k| {
+                [scene.upload(k * ROOM, k * ROOM, 50), scene.download(half + k * ROOM, half + k * ROOM, 60)]
+            })
+            .collect();
+        scene.submit_by(route, &both);
+        scene.assert_as_expected(&format!("copies both ways by the route {route:?}"));
+    }
+    cx.device().set_routing(before);
 }

@@ -2,8 +2,8 @@
 
 use crate::expr::{Action, Partial};
 use crate::{
-    Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, Queue, Scatter,
-    Search, Ticket, Transfer,
+    Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, Queue, Route,
+    Scatter, Search, Ticket, Transfer,
 };
 
 use super::context::assert_bytes;
@@ -71,6 +71,20 @@ impl<'a, D: Device> Scene<'a, D> {
     #[track_caller]
     pub fn submit(&mut self, transfers: &[Transfer]) -> Ticket {
         let ticket = self.queue.submit(transfers).expect("copies within their memory");
+        self.expect_copies(ticket, transfers)
+    }
+
+    /// The same by a route.
+    #[track_caller]
+    pub fn submit_by(&mut self, route: Route, transfers: &[Transfer]) -> Ticket {
+        let device = self.queue.device();
+        let ticket = device
+            .submit_by(route, self.queue.id(), transfers)
+            .expect("copies within their memory, by any route");
+        self.expect_copies(ticket, transfers)
+    }
+
+    fn expect_copies(&mut self, ticket: Ticket, transfers: &[Transfer]) -> Ticket {
         for transfer in transfers {
             let range = |from: u64, bytes: u64| from as usize..(from + bytes) as usize;
             match *transfer {

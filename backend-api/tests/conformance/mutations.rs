@@ -20,6 +20,7 @@ const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::UploadsAreAlignedDown, "copies_with_every_kind_of_host_memory"),
     (Flaw::CopiesEndAt64KiB, "copies_of_large_and_odd_sizes"),
     (Flaw::CopiesEndAt64KiB, "batches_of_unequal_pieces"),
+    (Flaw::DownloadsMissTheirLastByte, "copies_by_every_route"),
     (Flaw::CopiesOfNothingAreRefused, "copies_of_nothing"),
     (Flaw::EmptyBatchesAreRefused, "an_empty_batch_gives_a_ticket"),
     (Flaw::UploadsMissTheirLastByte, "batches_that_read_one_place_many_times"),

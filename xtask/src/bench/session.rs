@@ -7,7 +7,7 @@ use super::raw::Raw;
 use super::report::{html, json, table};
 use super::results::Row;
 use super::setup::Setup;
-use super::workloads::{Bench, FAMILIES};
+use super::workloads::{Bench, FAMILIES, Family, TUNING};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ pub fn run(args: Args) -> Result<()> {
         on_row: |row: &Row| println!("{}", table::line(row)),
     };
     let (mut failed, mut times) = (Vec::new(), Vec::new());
-    for family in FAMILIES {
+    for family in families(&args) {
         if !bench.wants_any(family.name) {
             continue;
         }
@@ -82,6 +82,11 @@ pub fn run(args: Args) -> Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
 }
 
+/// What is to be run, where it is asked for.
+fn families(args: &Args) -> &'static [Family] {
+    if args.tuning { TUNING } else { FAMILIES }
+}
+
 fn write_reports(args: &Args, setup: &Setup, rows: &[Row]) -> Result<()> {
     let write = |path: &Path, text: String| {
         std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
@@ -90,7 +95,7 @@ fn write_reports(args: &Args, setup: &Setup, rows: &[Row]) -> Result<()> {
         write(path, json::text(rows)?)?;
     }
     if let Some(path) = &args.html {
-        write(path, html::page(&setup.describe(), FAMILIES, rows))?;
+        write(path, html::page(&setup.describe(), families(args), rows))?;
     }
     Ok(())
 }

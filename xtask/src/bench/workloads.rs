@@ -17,6 +17,7 @@ mod peer;
 mod random;
 mod section;
 mod serial;
+mod tuning;
 
 use super::measure::Unit;
 use super::plain::Plain;
@@ -59,6 +60,13 @@ pub const FAMILIES: &[Family] = &[
     Family { name: "nbody", about: "Gravity between all pairs of bodies, tile by tile", run: nbody::run },
     Family { name: "blur", about: "A Mandelbrot image, blurred tile by tile", run: blur::run },
 ];
+
+/// Takes long, and compares the array with itself: runs only where it is asked for.
+pub const TUNING: &[Family] = &[Family {
+    name: "tuning",
+    about: "Defaults (ours) beside what profiles advise and the best settings by hand",
+    run: tuning::run,
+}];
 
 /// What workloads need, and what they found.
 pub struct Bench {

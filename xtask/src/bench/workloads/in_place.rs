@@ -96,7 +96,8 @@ fn scan(array: &Words) -> Result<()> {
     Ok(())
 }
 
-fn par_scan(array: &Words) -> Result<()> {
+/// Reads all elements, page by page, by the threads of the current pool.
+pub fn par_scan(array: &Words) -> Result<()> {
     black_box(array.par_fold_slices(.., || 0, |all, _, slice| all + sum(slice), |a, b| a + b)?);
     Ok(())
 }
@@ -108,7 +109,8 @@ fn update(array: &Words) -> Result<()> {
     Ok(())
 }
 
-fn par_update(array: &Words) -> Result<()> {
+/// Changes all elements.
+pub fn par_update(array: &Words) -> Result<()> {
     Ok(array.par_for_each_slice_mut(.., |_, slice| {
         slice.iter_mut().for_each(|word| *word = word.wrapping_add(1));
     })?)
@@ -125,7 +127,8 @@ fn overwrite(array: &Words) -> Result<()> {
     Ok(())
 }
 
-fn par_overwrite(array: &Words) -> Result<()> {
+/// Numbers all elements, without what was there.
+pub fn par_overwrite(array: &Words) -> Result<()> {
     array.discard(..)?;
     Ok(array.par_for_each_slice_mut(.., |first, slice| number(slice, first as u32))?)
 }

@@ -1,0 +1,255 @@
+//! Defaults beside settings by hand: page length, channels, read-ahead; and beside what a profile advises.
+//!
+//! First all settings are measured on all workloads, then the best of them, the defaults and the advice once more, in
+//! turns: the best of many noisy numbers is better than it can be trusted to be.
+
+use super::random::at_random;
+use super::{Bench, bulk, in_place, serial, size};
+use crate::bench::elements::{Block, Payload, Record, Zipf};
+use crate::bench::measure::{Effort, Sample, Summary, Unit, on_threads, repeat, timed, until};
+use crate::bench::results::{Entry, Role, Row};
+use crate::bench::setup::{CHUNK_BYTES, Setup};
+use crate::random::Random;
+use anyhow::{Context, Result, ensure};
+use vmarray::device::Routing;
+use vmarray::{Device, Placement, Profile, VirtualArray};
+
+/// The page lengths that are tried, in bytes.
+const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
+/// How many channels a device are tried.
+const CHANNELS: [u32; 2] = [1, 2];
+/// How much smaller than the array the cache is.
+const CACHE_SHARE: usize = 16;
+/// How often the last three take turns.
+const TURNS: usize = 5;
+
+/// How an array is built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Setting {
+    Default,
+    /// With the page length and the routes of the devices' profiles.
+    Advised {
+        page_bytes: usize,
+    },
+    ByHand {
+        page_bytes: usize,
+        channels: u32,
+        read_ahead: bool,
+    },
+}
+
+/// What is done with an array.
+struct Workload<T: Payload> {
+    name: &'static str,
+    unit: Unit,
+    run: fn(&Setup, &VirtualArray<T>, f64) -> Result<Sample>,
+}
+
+fn workload<T: Payload>(
+    name: &'static str,
+    unit: Unit,
+    run: fn(&Setup, &VirtualArray<T>, f64) -> Result<Sample>,
+) -> Workload<T> {
+    Workload { name, unit, run }
+}
+
+/// Profiles of the devices, in their order.
+type Profiles = [Profile];
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    let setup = bench.setup.clone();
+    let mut profiles = Vec::new();
+    for device in &setup.devices {
+        let start = std::time::Instant::now();
+        let profile = Profile::of(device)?;
+        println!("profile of {} in {:.0} ms: {profile}", device.info(), start.elapsed().as_secs_f64() * 1e3);
+        profiles.push(profile);
+    }
+    all(
+        bench,
+        &profiles,
+        &[
+            workload("scan", Unit::GigabytesPerSecond, |setup, array, _| {
+                timed(setup.threads, || in_place::par_scan(array).map(|()| bytes_of(array)))
+            }),
+            workload("bulk-read", Unit::GigabytesPerSecond, |setup, array, _| {
+                bulk::read(array, setup.threads, CHUNK_BYTES / 4)
+            }),
+            workload("gather", Unit::MegaPerSecond, |setup, array, _| gather(setup, array)),
+            workload("random-get", Unit::KiloPerSecond, get),
+            workload("overwrite", Unit::GigabytesPerSecond, |setup, array, _| {
+                timed(setup.threads, || in_place::par_overwrite(array).map(|()| bytes_of(array)))
+            }),
+            workload("bulk-write", Unit::GigabytesPerSecond, |setup, array, _| {
+                bulk::write(array, setup.threads, CHUNK_BYTES / 4)
+            }),
+            workload("update", Unit::GigabytesPerSecond, |setup, array, _| {
+                timed(setup.threads, || in_place::par_update(array).map(|()| bytes_of(array)))
+            }),
+        ],
+    )?;
+    all(
+        bench,
+        &profiles,
+        &[
+            workload("random-get", Unit::KiloPerSecond, get::<Record>),
+            workload("random-set", Unit::KiloPerSecond, |setup, array, seconds| {
+                at_random(setup.threads, seconds, array.len(), 3, |i| Ok(array.set(i, Record::of(i))?))
+            }),
+            workload("zipf", Unit::KiloPerSecond, zipf),
+            workload("serial", Unit::GigabytesPerSecond, |setup, array, _| {
+                serial::per_thread(array, setup.threads)
+            }),
+        ],
+    )?;
+    all(
+        bench,
+        &profiles,
+        &[
+            workload("random-get", Unit::KiloPerSecond, get::<Block>),
+            workload("serial", Unit::GigabytesPerSecond, |setup, array, _| {
+                serial::per_thread(array, setup.threads)
+            }),
+        ],
+    )
+}
+
+/// All workloads of a type of elements.
+fn all<T: Payload>(bench: &mut Bench, profiles: &Profiles, workloads: &[Workload<T>]) -> Result<()> {
+    let setup = bench.setup.clone();
+    let advised = Setting::Advised { page_bytes: profiles.iter().map(|p| p.page_bytes).max().unwrap_or(1) };
+    let by_hand: Vec<Setting> = PAGES
+        .into_iter()
+        .flat_map(|page_bytes| CHANNELS.map(|channels| (page_bytes, channels)))
+        .flat_map(|(page_bytes, channels)| {
+            [true, false].map(|read_ahead| Setting::ByHand { page_bytes, channels, read_ahead })
+        })
+        .collect();
+    let short = Effort { runs: 2, seconds: setup.brief.seconds };
+    let mut best: Vec<(f64, Setting)> = workloads.iter().map(|_| (0.0, by_hand[0])).collect();
+    for &setting in &by_hand {
+        let array = build::<T>(&setup, profiles, setting)?;
+        for (workload, best) in workloads.iter().zip(&mut best) {
+            let series = repeat(&short, || (workload.run)(&setup, &array, short.seconds))?;
+            let median = series.summary(workload.unit).map_or(0.0, |summary| summary.median);
+            if median > best.0 {
+                *best = (median, setting);
+            }
+        }
+    }
+    for (workload, (_, best)) in workloads.iter().zip(best) {
+        let settings = [("ours", Setting::Default), ("advised", advised), ("best", best)];
+        let mut results = [const { Vec::new() }; 3];
+        let arrays = settings
+            .iter()
+            .map(|(_, setting)| build::<T>(&setup, profiles, *setting))
+            .collect::<Result<Vec<_>>>()?;
+        for turn in 0..=TURNS {
+            for (((_, setting), array), results) in settings.iter().zip(&arrays).zip(&mut results) {
+                set_routes(&setup, profiles, *setting);
+                let sample = (workload.run)(&setup, array, setup.brief.seconds)?;
+                if turn > 0 {
+                    results.push(workload.unit.of(&sample));
+                }
+            }
+        }
+        let mut row = Row::new(format!("tuning/{}/{}", workload.name, T::SIZE), workload.unit);
+        for ((name, _), results) in settings.iter().zip(&results) {
+            let role = if *name == "ours" { Role::Ours } else { Role::Alternative };
+            let summary = Summary::of(results).context("nothing was measured")?;
+            row.entries.push(Entry { name, role, summary });
+        }
+        if let Setting::ByHand { page_bytes, channels, read_ahead } = best {
+            println!(
+                "best by hand: {}, {channels} a device, read-ahead {}",
+                size(page_bytes),
+                if read_ahead { "on" } else { "off" }
+            );
+            row.counts.extend([
+                ("best_page_bytes", page_bytes as f64),
+                ("best_channels", f64::from(channels)),
+                ("best_read_ahead", f64::from(u8::from(read_ahead))),
+            ]);
+        }
+        bench.push(row);
+    }
+    set_routes(&setup, profiles, Setting::Default);
+    Ok(())
+}
+
+/// Has the devices copy as a setting says: by their own choice, or by their profiles.
+fn set_routes(setup: &Setup, profiles: &Profiles, setting: Setting) {
+    for (device, profile) in setup.devices.iter().zip(profiles) {
+        let is_advised = matches!(setting, Setting::Advised { .. });
+        device.set_routing(if is_advised { profile.routing } else { Routing::new() });
+    }
+}
+
+fn build<T: Payload>(setup: &Setup, profiles: &Profiles, setting: Setting) -> Result<VirtualArray<T>> {
+    let bytes = setup.medium_bytes.min(1 << 30);
+    let page_len = |page_bytes: usize| 1 << (page_bytes / size_of::<T>()).ilog2();
+    let builder = VirtualArray::<T>::builder(bytes / size_of::<T>())
+        .devices(setup.devices.iter().cloned())
+        .cache_bytes(bytes / CACHE_SHARE);
+    let array = match setting {
+        // What it is without a profile, whatever is known by now.
+        Setting::Default => builder.page_len(page_len(64 << 10)),
+        Setting::Advised { page_bytes } => builder.page_len(page_len(page_bytes)),
+        Setting::ByHand { page_bytes, channels, read_ahead } => builder
+            .page_len(page_len(page_bytes))
+            .placement(Placement::Ratios(vec![channels; setup.devices.len()]))
+            .read_ahead(read_ahead),
+    }
+    .build()?;
+    set_routes(setup, profiles, setting);
+    setup.fill(&array)?;
+    Ok(array)
+}
+
+fn bytes_of<T: Payload>(array: &VirtualArray<T>) -> f64 {
+    (array.len() * size_of::<T>()) as f64
+}
+
+fn get<T: Payload>(setup: &Setup, array: &VirtualArray<T>, seconds: f64) -> Result<Sample> {
+    at_random(setup.threads, seconds, array.len(), 1, |index| {
+        ensure!(array.get(index)?.belongs_to(index), "element {index} is wrong");
+        Ok(())
+    })
+}
+
+fn gather(setup: &Setup, array: &VirtualArray<u32>) -> Result<Sample> {
+    let mut random = Random::new(5);
+    let indices: Vec<usize> = (0..(array.len() / 32)).map(|_| random.index(array.len())).collect();
+    let mut values = vec![0; indices.len()];
+    timed(setup.threads, || {
+        array.gather_into(&indices, &mut values)?;
+        Ok(indices.len() as f64)
+    })
+}
+
+/// One access in ten writes; which elements follows Zipf's law.
+fn zipf(setup: &Setup, array: &VirtualArray<Record>, seconds: f64) -> Result<Sample> {
+    const DRAWN: usize = 1 << 14;
+    let zipf = Zipf::new(array.len(), 0.99);
+    let lists: Vec<Vec<usize>> = (0..setup.threads)
+        .map(|thread| {
+            let mut random = Random::new(thread as u64);
+            let scatter =
+                |rank: usize| (rank as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % array.len() as u64;
+            (0..DRAWN).map(|_| scatter(zipf.next(&mut random)) as usize).collect()
+        })
+        .collect();
+    on_threads(setup.threads, |thread| {
+        let mut at = 0;
+        until(seconds, 64, || {
+            let index = lists[thread][at % DRAWN];
+            at += 1;
+            if at.is_multiple_of(10) {
+                array.set(index, Record::of(index))?;
+            } else {
+                ensure!(array.get(index)?.belongs_to(index), "element {index} is wrong");
+            }
+            Ok(())
+        })
+    })
+}
