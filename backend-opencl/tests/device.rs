@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use backend_api::{
     Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
-    Progress, Queue, Scatter, Search, Transfer,
+    Progress, Queue, Route, Routing, Scatter, Search, Transfer,
 };
 use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options, devices_matching};
 
@@ -96,6 +96,47 @@ fn many_small_pages_go_through_a_kernel() {
         // In place the descriptions alone are copied.
         let wanted = if in_place { (2, 3) } else { (4, 4) };
         assert_eq!((statistics.copies, statistics.launches), wanted, "{}", found.info());
+    }
+}
+
+#[test]
+fn routes_are_taken_where_they_are_named_or_in_a_table() {
+    const PAGE: u64 = 4096;
+    for found in chosen() {
+        let device = open(&found, &Options::new());
+        assert_eq!(device.routes(), [Route::Single, Route::Kernel]);
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, 128 * PAGE, Commit::Proven).unwrap();
+        let frames = HostBuffer::new(&device, 64 * PAGE as usize, HostMemory::Pinned).unwrap();
+        let pages = |count: u64| -> Vec<Transfer> {
+            let (memory, frames) = (&memory, &frames);
+            let page = |i: u64| Transfer::Download {
+                from: memory.at(2 * i * PAGE),
+                to: frames.at(i * PAGE),
+                bytes: PAGE,
+            };
+            (0..count).map(page).collect()
+        };
+        // Whether a call has launched a kernel. The first one of a kind takes scratch memory, which a kernel clears.
+        device.wait(device.submit_by(Route::Kernel, queue.id(), &pages(64)).unwrap()).unwrap();
+        let has_launched = |submit: &dyn Fn() -> backend_api::Result<backend_api::Ticket>| {
+            let before = device.statistics().launches;
+            device.wait(submit().unwrap()).unwrap();
+            device.statistics().launches > before
+        };
+        let by =
+            |route: Route, count: u64| has_launched(&|| device.submit_by(route, queue.id(), &pages(count)));
+        let itself = |count: u64| has_launched(&|| queue.submit(&pages(count)));
+        assert!(by(Route::Kernel, 64) && by(Route::Kernel, 2) && !by(Route::Kernel, 1));
+        assert!(!by(Route::Single, 64) && !by(Route::Single, 2));
+        assert!(itself(64) && !itself(4));
+        let mut routing = Routing::new();
+        routing.set_download(64, PAGE, Some(Route::Single));
+        routing.set_download(4, PAGE, Some(Route::Kernel));
+        device.set_routing(routing);
+        assert!(!itself(64) && itself(4) && itself(16), "16 are left to the device");
+        device.set_routing(Routing::new());
+        assert!(itself(64) && !itself(4));
     }
 }
 
