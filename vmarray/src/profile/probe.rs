@@ -27,10 +27,12 @@ const BATCH_BYTES: usize = 2 << 20;
 /// How many batches are under way in each direction.
 const IN_FLIGHT: usize = 2;
 /// What is streamed for one figure takes about this long.
-const STREAM: Duration = Duration::from_millis(4);
+const STREAM: Duration = Duration::from_millis(3);
+/// And is not less than this.
+const LEAST_BYTES: usize = 2 * BATCH_BYTES;
 /// How many streams are timed; the median counts.
-const ROUNDS: usize = 3;
-/// After this time each stream is timed once.
+const ROUNDS: usize = 5;
+/// After this time streams are timed once.
 const HURRY: Duration = Duration::from_millis(600);
 /// The most memory of each direction, on the device and in RAM.
 const MEMORY_BYTES: usize = 16 << 20;
@@ -45,10 +47,21 @@ const ROUTE_ROUNDS: usize = 5;
 const SECOND_LOOK: usize = 9;
 /// By what part of its time a route has to be faster than what the device chooses.
 const GAIN: f64 = 0.10;
+/// The lengths of pieces for which routes are compared, should there be no time for all. Default pages come first.
+const BY_IMPORTANCE: [u64; Routing::PIECE_BYTES.len()] = {
+    let [shortest, short, typical, long, longest] = Routing::PIECE_BYTES;
+    [typical, short, shortest, long, longest]
+};
+/// A route that took so many times as long as the fastest gets no further turns,
+const HOPELESS: u32 = 2;
+/// after so many.
+const CHANCES: usize = 2;
 /// After this time no further batches are compared.
 const ROUTES_END: Duration = Duration::from_millis(450);
 /// By what part a table of routes may slow down both ways at once: what is noise.
-const NOISE: f64 = 0.02;
+const NOISE: f64 = 0.03;
+/// How often both ways at once are timed with and without the table.
+const BOTH_ROUNDS: usize = 7;
 
 type Clock<'a> = &'a dyn Fn() -> Duration;
 
@@ -93,19 +106,15 @@ pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Pr
     let routing = scene.routing(speed)?;
     device.set_routing(routing);
 
-    let mut speeds = Vec::new();
-    for page_bytes in PAGES {
-        let read = scene.speed(&[Way::Down], page_bytes, speed)?;
-        speeds.push((page_bytes, read, scene.speed(&[Way::Up], page_bytes, speed)?));
-    }
-    let read = speeds.iter().map(|(_, read, _)| *read).max().unwrap_or(0);
-    let write = speeds.iter().map(|(.., write)| *write).max().unwrap_or(0);
+    let speeds = scene.pages(speed)?;
+    let read = speeds.iter().map(|(_, [read, _])| *read).max().unwrap_or(0);
+    let write = speeds.iter().map(|(_, [_, write])| *write).max().unwrap_or(0);
     let nearly = |speed: u64, best: u64| speed as f64 >= NEARLY * best as f64;
-    let suits = |&&(page_bytes, its_read, its_write): &&(usize, u64, u64)| {
-        let slowest = WORK.as_nanos() * u128::from(read.max(write)) / 1_000_000_000;
-        nearly(its_read, read) && nearly(its_write, write) && page_bytes as u128 >= slowest
+    let suits = |&&(page_bytes, [its_read, its_write]): &&(usize, [u64; 2])| {
+        let shortest = WORK.as_nanos() * u128::from(read.max(write)) / 1_000_000_000;
+        nearly(its_read, read) && nearly(its_write, write) && page_bytes as u128 >= shortest
     };
-    let page_bytes = speeds.iter().find(suits).map_or(LONGEST, |(page_bytes, ..)| *page_bytes);
+    let page_bytes = speeds.iter().find(suits).map_or(LONGEST, |(page_bytes, _)| *page_bytes);
     let both = scene.speed(&[Way::Up, Way::Down], page_bytes, speed)?;
     Ok(Profile { routing, ..Profile::new(read, write, both, page_bytes) })
 }
@@ -162,14 +171,16 @@ impl<'a, D: Device> Scene<'a, D> {
             .collect()
     }
 
-    /// Copies `bytes` each of the ways, at the same time, as an array does: a few batches under way.
-    fn stream(&self, ways: &[Way], page_bytes: usize, bytes: usize) -> Result<()> {
+    /// Copies `bytes` and up to a batch more each of the ways, at the same time, as an array does: a few batches under
+    /// way. Returns how many bytes that was, all ways together.
+    fn stream(&self, ways: &[Way], page_bytes: usize, bytes: usize) -> Result<u64> {
         let batch_bytes = BATCH_BYTES.max(page_bytes).min(self.bytes);
         let (pages, batches) = ((batch_bytes / page_bytes).max(1), bytes.div_ceil(batch_bytes));
         let parts = (self.bytes / batch_bytes).clamp(1, batches.max(1));
         let made = |way: &Way| (0..parts).map(|part| self.batch(*way, page_bytes, pages, part)).collect();
         let made: Vec<Vec<Vec<Transfer>>> = ways.iter().map(made).collect();
         let mut under_way: VecDeque<Ticket> = VecDeque::new();
+        let mut copied = 0;
         for number in 0..batches {
             for (way, made) in ways.iter().zip(&made) {
                 if under_way.len() >= IN_FLIGHT * ways.len()
@@ -177,28 +188,56 @@ impl<'a, D: Device> Scene<'a, D> {
                 {
                     self.device.wait(first)?;
                 }
-                under_way.push_back(self.queue(*way).submit(&made[number % parts])?);
+                let batch = &made[number % parts];
+                copied += batch.iter().map(Transfer::bytes).sum::<u64>();
+                under_way.push_back(self.queue(*way).submit(batch)?);
             }
         }
-        under_way.into_iter().try_for_each(|ticket| Ok(self.device.wait(ticket)?))
+        for ticket in under_way {
+            self.device.wait(ticket)?;
+        }
+        Ok(copied)
     }
 
     /// Bytes per second of one such stream, all ways together.
     fn time(&self, ways: &[Way], page_bytes: usize, bytes: usize) -> Result<u64> {
         let start = (self.clock)();
-        self.stream(ways, page_bytes, bytes)?;
+        let copied = self.stream(ways, page_bytes, bytes)?;
         let time = (self.clock)().saturating_sub(start);
-        Ok(((bytes * ways.len()) as u128 * 1_000_000_000 / time.as_nanos().max(1)) as u64)
+        Ok((u128::from(copied) * 1_000_000_000 / time.as_nanos().max(1)) as u64)
     }
 
-    /// The median of some streams on a device that has about this `speed`.
+    /// How much is streamed for a figure on a device that has about this `speed`.
+    fn amount(&self, speed: u64) -> usize {
+        bytes_in(STREAM, speed).max(self.bytes.min(LEAST_BYTES))
+    }
+
+    /// Whether there is time for one more round after so many.
+    fn goes_on(&self, rounds: usize) -> bool {
+        rounds == 0 || rounds < ROUNDS && self.elapsed() < HURRY
+    }
+
+    /// The speed of some streams on a device that has about this `speed`.
     fn speed(&self, ways: &[Way], page_bytes: usize, speed: u64) -> Result<u64> {
-        let bytes = bytes_in(STREAM, speed).max(2 * self.bytes.min(BATCH_BYTES));
-        let rounds = if self.elapsed() < HURRY { ROUNDS } else { 1 };
-        let mut speeds =
-            (0..rounds).map(|_| self.time(ways, page_bytes, bytes)).collect::<Result<Vec<u64>>>()?;
-        speeds.sort_unstable();
-        Ok(speeds[rounds / 2])
+        let mut speeds = Vec::with_capacity(ROUNDS);
+        while self.goes_on(speeds.len()) {
+            speeds.push(self.time(ways, page_bytes, self.amount(speed))?);
+        }
+        Ok(median(speeds))
+    }
+
+    /// Speeds down and up by pages of each length, which take turns, so that all see the same disturbances.
+    fn pages(&self, speed: u64) -> Result<Vec<(usize, [u64; 2])>> {
+        let mut speeds = PAGES.map(|page_bytes| (page_bytes, [const { Vec::new() }; 2]));
+        let mut rounds = 0;
+        while self.goes_on(rounds) {
+            for (page_bytes, [down, up]) in &mut speeds {
+                down.push(self.time(&[Way::Down], *page_bytes, self.amount(speed))?);
+                up.push(self.time(&[Way::Up], *page_bytes, self.amount(speed))?);
+            }
+            rounds += 1;
+        }
+        Ok(speeds.map(|(page_bytes, speeds)| (page_bytes, speeds.map(median))).into())
     }
 
     /// The routes that are better than what the device chooses, which has about this `speed`.
@@ -208,12 +247,15 @@ impl<'a, D: Device> Scene<'a, D> {
             return Ok(routing);
         }
         let most = bytes_in(ROUTE_TIME, speed).min(ROUTE_BYTES).min(self.bytes);
-        for way in [Way::Down, Way::Up] {
+        let ways = [Way::Down, Way::Up];
+        for way in ways {
             for &route in self.device.routes() {
                 // Whatever it needs is loaded then.
                 self.once(Some(route), way, &self.batch(way, 4096, 16, 0))?;
             }
-            for piece_bytes in Routing::PIECE_BYTES {
+        }
+        for piece_bytes in BY_IMPORTANCE {
+            for way in ways {
                 let mut last = None;
                 for pieces in Routing::PIECES {
                     let measurable = pieces * piece_bytes as usize <= most;
@@ -246,7 +288,8 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok(is_gain(again[1], again[0]).then_some(best))
     }
 
-    /// The median time of a batch by each of the routes, which take turns, so that all see the same disturbances.
+    /// The median time of a batch by each of the routes, which take turns, so that all see the same disturbances. Those
+    /// that are hopeless are not timed to the end.
     fn compare(
         &self,
         routes: &[Option<Route>],
@@ -258,17 +301,16 @@ impl<'a, D: Device> Scene<'a, D> {
         let mut times = vec![Vec::with_capacity(rounds); routes.len()];
         for round in 0..rounds {
             let batch = self.batch(way, piece_bytes, pieces, round);
+            let fastest = times.iter().flatten().min().copied();
             for (route, times) in routes.iter().zip(&mut times) {
-                times.push(self.once(*route, way, &batch)?);
+                let is_hopeless = |fastest| times.iter().all(|time| *time > HOPELESS * fastest);
+                // The device's own choice is what others are measured against.
+                if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
+                    times.push(self.once(*route, way, &batch)?);
+                }
             }
         }
-        Ok(times
-            .into_iter()
-            .map(|mut times| {
-                times.sort_unstable();
-                times[rounds / 2]
-            })
-            .collect())
+        Ok(times.into_iter().map(median).collect())
     }
 
     /// The time of one batch and the wait for it.
@@ -288,21 +330,26 @@ impl<'a, D: Device> Scene<'a, D> {
         if routing.is_empty() {
             return Ok(true);
         }
-        let mut speeds = [[0; ROUNDS]; 2];
-        let bytes = bytes_in(STREAM, speed).max(2 * self.bytes.min(BATCH_BYTES));
-        for round in 0..ROUNDS {
-            for (table, speeds) in [Routing::new(), *routing].into_iter().zip(&mut speeds) {
+        let bytes = self.amount(speed);
+        let mut shares = Vec::with_capacity(BOTH_ROUNDS);
+        for _ in 0..BOTH_ROUNDS {
+            let [own, found] = [Routing::new(), *routing].map(|table| {
                 self.device.set_routing(table);
-                speeds[round] = self.time(&[Way::Up, Way::Down], TYPICAL, bytes)?;
-            }
+                self.time(&[Way::Up, Way::Down], TYPICAL, bytes)
+            });
+            // Of two that follow each other, since both see the same disturbances.
+            shares.push(found? as f64 / own? as f64);
         }
         self.device.set_routing(Routing::new());
-        let [own, found] = speeds.map(|mut speeds| {
-            speeds.sort_unstable();
-            speeds[ROUNDS / 2]
-        });
-        Ok(found as f64 >= (1.0 - NOISE) * own as f64)
+        shares.sort_unstable_by(f64::total_cmp);
+        Ok(shares[BOTH_ROUNDS / 2] >= 1.0 - NOISE)
     }
+}
+
+/// The middle one of some values, of which there are some.
+fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
+    values.sort_unstable();
+    values[values.len() / 2]
 }
 
 /// Whether a time is enough better than that of the device's own choice.
