@@ -30,15 +30,15 @@ fn profile(page_bytes: usize) -> Profile {
     profile
 }
 
-fn page_bytes(devices: &[Arc<SimulatedDevice>]) -> usize {
-    let array = VirtualArray::<u32>::builder(16 << 20).devices(devices.iter().cloned()).build().unwrap();
+fn page_bytes<const N: usize>(devices: [&Arc<SimulatedDevice>; N]) -> usize {
+    let array = VirtualArray::<u32>::builder(16 << 20).devices(devices.map(Arc::clone)).build().unwrap();
     array.page_len() * 4
 }
 
 #[test]
 fn without_a_profile_nothing_is_measured_and_nothing_changes() {
     let device = simulated();
-    assert_eq!(page_bytes(&[device.clone()]), 64 << 10);
+    assert_eq!(page_bytes([&device]), 64 << 10);
     assert_eq!((device.submissions(), device.routing()), (0, Routing::new()));
     assert_eq!(Profile::known(device.info()), None);
 }
@@ -47,13 +47,13 @@ fn without_a_profile_nothing_is_measured_and_nothing_changes() {
 fn a_known_profile_gives_page_length_and_routes_until_it_is_forgotten() {
     let device = simulated();
     profile(256 << 10).remember(&device.info().identity);
-    assert_eq!(page_bytes(&[device.clone()]), 256 << 10);
+    assert_eq!(page_bytes([&device]), 256 << 10);
     assert_eq!((device.submissions(), device.routing()), (0, Routing::only(Route::Kernel)));
     let stated = VirtualArray::<u32>::builder(1 << 20).devices([device.clone()]).page_len(100);
     assert_eq!(stated.build().unwrap().page_len(), 100);
     Profile::forget(&*device);
     assert_eq!((Profile::known(device.info()), device.routing()), (None, Routing::new()));
-    assert_eq!(page_bytes(&[device]), 64 << 10);
+    assert_eq!(page_bytes([&device]), 64 << 10);
 }
 
 #[test]
@@ -61,9 +61,9 @@ fn several_devices_have_the_longest_of_their_pages() {
     let (short, long, unknown) = (simulated(), simulated(), simulated());
     profile(16 << 10).remember(&short.info().identity);
     profile(1 << 20).remember(&long.info().identity);
-    assert_eq!(page_bytes(&[short.clone()]), 16 << 10);
-    assert_eq!(page_bytes(&[short.clone(), unknown]), 64 << 10);
-    assert_eq!(page_bytes(&[short, long]), 1 << 20);
+    assert_eq!(page_bytes([&short]), 16 << 10);
+    assert_eq!(page_bytes([&short, &unknown]), 64 << 10);
+    assert_eq!(page_bytes([&short, &long]), 1 << 20);
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn a_table_of_the_program_itself_stays() {
     let device = simulated();
     device.set_routing(Routing::only(Route::Single));
     profile(64 << 10).remember(&device.info().identity);
-    page_bytes(&[device.clone()]);
+    page_bytes([&device]);
     assert_eq!(device.routing(), Routing::only(Route::Single));
 }
 
