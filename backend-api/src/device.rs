@@ -329,8 +329,8 @@ macro_rules! define_device_trait {
                 transfers: &[::backend_api::Transfer],
             ) -> ::backend_api::Result<::backend_api::Ticket>;
 
-            /// The ways in which the device can carry out the copies of one call, for those who want to measure which is
-            /// fastest. Empty, the default, where there is one way only.
+            /// The ways in which the device can carry out the copies of one call, for those who want to measure which
+            /// is fastest. Empty, the default, where there is one way only.
             ///
             /// ```
             /// use backend_api::{Device, Route};
@@ -344,8 +344,8 @@ macro_rules! define_device_trait {
                 &[]
             }
 
-            /// [`submit`](Self::submit) by a given route, for those copies that it can carry; the others, and all copies
-            /// on devices without it, go as `submit` sends them. The default is `submit`.
+            /// [`submit`](Self::submit) by a given route, for those copies that it can carry; the others, and all
+            /// copies on devices without it, go as `submit` sends them. The default is `submit`.
             ///
             /// ```
             /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Route, Transfer};
@@ -378,7 +378,8 @@ macro_rules! define_device_trait {
 
             /// Has the copies of [`submit`](Self::submit) take the routes of a table from now on, in the place of the
             /// device's own choice, which an empty table brings back. Does not block, and changes no effect of any
-            /// call. Devices with one route, and classes of the table that name a route that the device has not, ignore it.
+            /// call. Devices with one route, and classes of the table that name a route that the device has not, ignore
+            /// it.
             ///
             /// ```
             /// use backend_api::{Device, Route, Routing};

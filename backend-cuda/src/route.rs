@@ -5,8 +5,8 @@
 //! than what the driver keeps at hand; a kernel costs one launch, some 3 µs more until it is done, and then moves
 //! pieces of any size at the speed of the bus, in both directions at once.
 //!
-//! A table that somebody [measured](backend_api::Device::set_routing) on the card itself goes first. The bounds for what
-//! it does not say were measured on one H200 (PCIe Gen5, driver 580), one call and the wait for it, GB/s:
+//! A table that somebody [measured](backend_api::Device::set_routing) on the card itself goes first. The bounds for
+//! what it does not say were measured on one H200 (PCIe Gen5, driver 580), one call and the wait for it, GB/s:
 //!
 //! | pieces × bytes | download: single, batch, kernel | upload: single, batch, kernel | half and half: single, batch, kernel |
 //! |---|---|---|---|

@@ -1,5 +1,5 @@
-//! What a measurement finds of each device, how long it takes, and every route of copies beside what the backend chooses
-//! by itself and beside what the profile says.
+//! What a measurement finds of each device, how long it takes, and every route of copies beside what the backend
+//! chooses by itself and beside what the profile says.
 //!
 //!     cargo run --release --example profile [-- DEVICES [SECONDS]]
 //!

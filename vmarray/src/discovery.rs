@@ -282,8 +282,8 @@ impl Discovery {
         DiscoveryReport { rows: infos.into_iter().zip(choices).collect() }
     }
 
-    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in this process
-    /// copy by it.
+    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in this
+    /// process copy by it.
     ///
     /// # Errors
     /// [`NoDevices`](ErrorKind::NoDevices) if nothing is found or chosen; [`Device`](ErrorKind::Device) if a device

@@ -37,27 +37,28 @@ pub enum Direction {
 ///
 /// # What is measured
 /// Batches of scattered pages are copied between page-locked RAM and the device, as an array copies them: 2 MiB a batch
-/// and two under way, from the device, to it, and both at once. Where a backend has several [routes](crate::device::Route) for a
-/// batch, all of them are tried by direction, number and length of pieces, beside what the backend chooses by itself. A
-/// route replaces that choice where it is faster by a tenth, twice; and the table is dropped if with it both directions
-/// at once are slower than without. The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB that is within
-/// 5 % of the fastest both ways, and keeps the bus busy for as long as the array itself takes for a page.
+/// and two under way, from the device, to it, and both at once. Where a backend has several
+/// [routes](crate::device::Route) for a batch, all of them are tried by direction, number and length of pieces, beside
+/// what the backend chooses by itself. A route replaces that choice where it is faster by a tenth, twice; and the table
+/// is dropped if with it both directions at once are slower than without. The page length is the shortest of 16 KiB, 64
+/// KiB, 256 KiB and 1 MiB that is within 5 % of the fastest both ways, and keeps the bus busy for as long as the array
+/// itself takes for a page.
 ///
 /// It takes up to 32 MiB of device memory and 32 MiB of RAM, and less than a second a device. Other work of the card
 /// meanwhile disturbs it.
 ///
 /// # When it is used
-/// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by bandwidth. From
-/// then on the profile is *known* in this process, and arrays over the device have its routes, and its page length where
-/// [none is stated](crate::Builder::page_len). Without a profile, routes are what the backend assumes of all cards, and
-/// pages are 64 KiB long.
+/// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by bandwidth.
+/// From then on the profile is *known* in this process, and arrays over the device have its routes, and its page length
+/// where [none is stated](crate::Builder::page_len). Without a profile, routes are what the backend assumes of all
+/// cards, and pages are 64 KiB long.
 ///
 /// # Where it is kept
 /// In the process, by the device's identity; for cards also in a file in `$XDG_CACHE_HOME/vmarray/profiles` or
-/// `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names (`off`: nowhere),
-/// so that a later process that asks need not measure. It is measured anew for another backend, driver or version of this
-/// crate. [`forget`](Self::forget) clears one, deleting the folder all. [`remember`](Self::remember) declares what was
-/// not measured, and needs no file.
+/// `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names (`off`:
+/// nowhere), so that a later process that asks need not measure. It is measured anew for another backend, driver or
+/// version of this crate. [`forget`](Self::forget) clears one, deleting the folder all. [`remember`](Self::remember)
+/// declares what was not measured, and needs no file.
 ///
 /// ```
 /// use std::sync::Arc;

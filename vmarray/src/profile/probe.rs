@@ -18,8 +18,8 @@ const LONGEST: usize = 1 << 20;
 const TYPICAL: usize = 64 << 10;
 /// A shorter page is preferred to a longer one that is faster by less than this.
 const NEARLY: f64 = 0.95;
-/// What an array does for a page in a scan, all threads together. Pages that take the bus less time than that would have
-/// it wait for the processor.
+/// What an array does for a page in a scan, all threads together. Pages that take the bus less time than that would
+/// have it wait for the processor.
 const WORK: Duration = Duration::from_micros(1);
 
 /// What an array submits at once at most.
