@@ -14,8 +14,12 @@ use crate::error::Result;
 /// The pages that are tried, in bytes.
 const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, LONGEST];
 const LONGEST: usize = 1 << 20;
-/// The pages by which it is decided whether routes are better when both ways are used.
+/// The default, and the pages by which it is decided whether routes are better when both ways are used.
 const TYPICAL: usize = 64 << 10;
+/// A longer page than that is tried only where a lone copy of it takes so many times as long at most.
+const BEARABLE: f64 = 1.25;
+/// How many lone copies are timed at a time.
+const ALONE: usize = 3;
 /// A shorter page is preferred to a longer one that is faster by less than this.
 const NEARLY: f64 = 0.95;
 /// What an array does for a page in a scan, all threads together. Pages that take the bus less time than that would
@@ -44,7 +48,7 @@ const ROUTE_BYTES: usize = 8 << 20;
 /// How often a route is timed at first.
 const ROUTE_ROUNDS: usize = 5;
 /// How often once more if it seems to be better.
-const SECOND_LOOK: usize = 9;
+const SECOND_LOOK: usize = 7;
 /// By what part of its time a route has to be faster than what the device chooses.
 const GAIN: f64 = 0.10;
 /// The lengths of pieces for which routes are compared, should there be no time for all. Default pages come first.
@@ -106,17 +110,39 @@ pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Pr
     let routing = scene.routing(speed)?;
     device.set_routing(routing);
 
-    let speeds = scene.pages(speed)?;
-    let read = speeds.iter().map(|(_, [read, _])| *read).max().unwrap_or(0);
-    let write = speeds.iter().map(|(_, [_, write])| *write).max().unwrap_or(0);
-    let nearly = |speed: u64, best: u64| speed as f64 >= NEARLY * best as f64;
-    let suits = |&&(page_bytes, [its_read, its_write]): &&(usize, [u64; 2])| {
-        let shortest = WORK.as_nanos() * u128::from(read.max(write)) / 1_000_000_000;
-        nearly(its_read, read) && nearly(its_write, write) && page_bytes as u128 >= shortest
-    };
-    let page_bytes = speeds.iter().find(suits).map_or(LONGEST, |(page_bytes, _)| *page_bytes);
+    let pages = scene.pages(speed)?;
+    let page_bytes = suited(&pages);
+    let read = pages.iter().map(|page| page.read).max().unwrap_or(0);
+    let write = pages.iter().map(|page| page.write).max().unwrap_or(0);
     let both = scene.speed(&[Way::Up, Way::Down], page_bytes, speed)?;
     Ok(Profile { routing, ..Profile::new(read, write, both, page_bytes) })
+}
+
+/// What was measured with pages of a length.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    bytes: usize,
+    /// Bytes per second in streams.
+    read: u64,
+    write: u64,
+    /// What a copy of one page and the wait for it take.
+    alone: Duration,
+}
+
+/// The length of pages that is nearly best in streams, and no burden to those who miss a single one.
+fn suited(pages: &[Page]) -> usize {
+    let alone = pages.iter().find(|page| page.bytes == TYPICAL).map_or(Duration::MAX, |page| page.alone);
+    let bearable =
+        |page: &&Page| page.bytes <= TYPICAL || page.alone.as_secs_f64() <= BEARABLE * alone.as_secs_f64();
+    let candidates = || pages.iter().filter(bearable);
+    let read = candidates().map(|page| page.read).max().unwrap_or(0);
+    let write = candidates().map(|page| page.write).max().unwrap_or(0);
+    let nearly = |speed: u64, best: u64| speed as f64 >= NEARLY * best as f64;
+    let shortest = bytes_in(WORK, read.max(write)).min(TYPICAL);
+    candidates()
+        .find(|page| nearly(page.read, read) && nearly(page.write, write) && page.bytes >= shortest)
+        .or(candidates().next_back())
+        .map_or(TYPICAL, |page| page.bytes)
 }
 
 impl<'a, D: Device> Scene<'a, D> {
@@ -226,18 +252,27 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok(median(speeds))
     }
 
-    /// Speeds down and up by pages of each length, which take turns, so that all see the same disturbances.
-    fn pages(&self, speed: u64) -> Result<Vec<(usize, [u64; 2])>> {
-        let mut speeds = PAGES.map(|page_bytes| (page_bytes, [const { Vec::new() }; 2]));
+    /// What pages of each length take. They take turns, so that all see the same disturbances.
+    fn pages(&self, speed: u64) -> Result<Vec<Page>> {
+        let mut figures = PAGES.map(|bytes| (bytes, [const { Vec::new() }; 2], Vec::new()));
         let mut rounds = 0;
         while self.goes_on(rounds) {
-            for (page_bytes, [down, up]) in &mut speeds {
+            for (page_bytes, [down, up], alone) in &mut figures {
                 down.push(self.time(&[Way::Down], *page_bytes, self.amount(speed))?);
                 up.push(self.time(&[Way::Up], *page_bytes, self.amount(speed))?);
+                for number in 0..ALONE {
+                    alone.push(self.once(None, Way::Down, &self.batch(Way::Down, *page_bytes, 1, number))?);
+                }
             }
             rounds += 1;
         }
-        Ok(speeds.map(|(page_bytes, speeds)| (page_bytes, speeds.map(median))).into())
+        let page = |(bytes, [down, up], alone): (usize, [Vec<u64>; 2], Vec<Duration>)| Page {
+            bytes,
+            read: median(down),
+            write: median(up),
+            alone: median(alone),
+        };
+        Ok(figures.map(page).into())
     }
 
     /// The routes that are better than what the device chooses, which has about this `speed`.
@@ -278,13 +313,13 @@ impl<'a, D: Device> Scene<'a, D> {
         let own = std::iter::once(None);
         let all: Vec<Option<Route>> =
             own.chain(self.device.routes().iter().map(|route| Some(*route))).collect();
-        let medians = self.compare(&all, way, pieces, piece_bytes, ROUTE_ROUNDS)?;
+        let medians = self.compare(&all, way, pieces, piece_bytes, false)?;
         let best = all.iter().zip(&medians).min_by_key(|(_, median)| **median);
         let Some((&Some(best), median)) = best else { return Ok(None) };
         if !is_gain(*median, medians[0]) {
             return Ok(None);
         }
-        let again = self.compare(&[None, Some(best)], way, pieces, piece_bytes, SECOND_LOOK)?;
+        let again = self.compare(&[None, Some(best)], way, pieces, piece_bytes, true)?;
         Ok(is_gain(again[1], again[0]).then_some(best))
     }
 
@@ -296,8 +331,9 @@ impl<'a, D: Device> Scene<'a, D> {
         way: Way,
         pieces: usize,
         piece_bytes: usize,
-        rounds: usize,
+        is_careful: bool,
     ) -> Result<Vec<Duration>> {
+        let rounds = if is_careful { SECOND_LOOK } else { ROUTE_ROUNDS };
         let mut times = vec![Vec::with_capacity(rounds); routes.len()];
         for round in 0..rounds {
             let batch = self.batch(way, piece_bytes, pieces, round);
@@ -306,6 +342,10 @@ impl<'a, D: Device> Scene<'a, D> {
                 let is_hopeless = |fastest| times.iter().all(|time| *time > HOPELESS * fastest);
                 // The device's own choice is what others are measured against.
                 if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
+                    if is_careful {
+                        // What the route before has left in caches is no merit or fault of this one.
+                        self.once(*route, way, &batch)?;
+                    }
                     times.push(self.once(*route, way, &batch)?);
                 }
             }

@@ -6,7 +6,7 @@ mod plot;
 pub mod table;
 
 /// A number with three digits that count.
-fn digits(value: f64) -> String {
+pub fn digits(value: f64) -> String {
     match value.abs() {
         value if value == 0.0 || !value.is_finite() => format!("{value}"),
         size if size < 0.01 => format!("{value:.1e}"),

@@ -7,6 +7,7 @@ use super::random::at_random;
 use super::{Bench, bulk, in_place, serial, size};
 use crate::bench::elements::{Block, Payload, Record, Zipf};
 use crate::bench::measure::{Effort, Sample, Summary, Unit, on_threads, repeat, timed, until};
+use crate::bench::report::digits;
 use crate::bench::results::{Entry, Role, Row};
 use crate::bench::setup::{CHUNK_BYTES, Setup};
 use crate::random::Random;
@@ -126,18 +127,18 @@ fn all<T: Payload>(bench: &mut Bench, profiles: &Profiles, workloads: &[Workload
         })
         .collect();
     let short = Effort { runs: 2, seconds: setup.brief.seconds };
-    let mut best: Vec<(f64, Setting)> = workloads.iter().map(|_| (0.0, by_hand[0])).collect();
+    let mut medians: Vec<Vec<f64>> = workloads.iter().map(|_| Vec::new()).collect();
     for &setting in &by_hand {
         let array = build::<T>(&setup, profiles, setting)?;
-        for (workload, best) in workloads.iter().zip(&mut best) {
+        for (workload, medians) in workloads.iter().zip(&mut medians) {
             let series = repeat(&short, || (workload.run)(&setup, &array, short.seconds))?;
-            let median = series.summary(workload.unit).map_or(0.0, |summary| summary.median);
-            if median > best.0 {
-                *best = (median, setting);
-            }
+            medians.push(series.summary(workload.unit).map_or(0.0, |summary| summary.median));
         }
     }
-    for (workload, (_, best)) in workloads.iter().zip(best) {
+    for (workload, medians) in workloads.iter().zip(medians) {
+        let best = (0..by_hand.len()).max_by(|a, b| medians[*a].total_cmp(&medians[*b])).unwrap_or(0);
+        let best = by_hand[best];
+        print_all(workload.name, T::SIZE, workload.unit, &medians);
         let settings = [("ours", Setting::Default), ("advised", advised), ("best", best)];
         let mut results = [const { Vec::new() }; 3];
         let arrays = settings
@@ -177,6 +178,19 @@ fn all<T: Payload>(bench: &mut Bench, profiles: &Profiles, workloads: &[Workload
     Ok(())
 }
 
+/// All settings by hand, which are in order of page length, channels, read-ahead.
+fn print_all(name: &str, element: &str, unit: Unit, medians: &[f64]) {
+    print!("{name}/{element}, {}:", unit.symbol());
+    for (page_bytes, of_page) in PAGES.iter().zip(medians.chunks(2 * CHANNELS.len())) {
+        print!("  {}", size(*page_bytes));
+        for (channels, of_channels) in CHANNELS.iter().zip(of_page.chunks(2)) {
+            let numbers: Vec<String> = of_channels.iter().map(|median| digits(*median)).collect();
+            print!(" x{channels} {}", numbers.join("/"));
+        }
+    }
+    println!("  (read-ahead on/off)");
+}
+
 /// Has the devices copy as a setting says: by their own choice, or by their profiles.
 fn set_routes(setup: &Setup, profiles: &Profiles, setting: Setting) {
     for (device, profile) in setup.devices.iter().zip(profiles) {
@@ -186,7 +200,7 @@ fn set_routes(setup: &Setup, profiles: &Profiles, setting: Setting) {
 }
 
 fn build<T: Payload>(setup: &Setup, profiles: &Profiles, setting: Setting) -> Result<VirtualArray<T>> {
-    let bytes = setup.medium_bytes.min(1 << 30);
+    let bytes = (2 * setup.medium_bytes).min(setup.large_bytes).min(2 << 30);
     let page_len = |page_bytes: usize| 1 << (page_bytes / size_of::<T>()).ilog2();
     let builder = VirtualArray::<T>::builder(bytes / size_of::<T>())
         .devices(setup.devices.iter().cloned())
