@@ -22,7 +22,8 @@
 //! | 2 × 1 MiB | 45.2, **47.3**, 42.5 | 44.1, **46.3**, 41.0 | 41.0, 41.0, **45.5** |
 //! | 256 × 1 MiB | 47.3, **51.7**, 50.3 | 46.6, **51.7**, 48.5 | 39.4, 39.4, **75.7** |
 //!
-//! Batches of few short uploads have two speeds. In another run on a card of the same kind (2026-11-21) 4 × 4 KiB went at
+//! Batches of few short uploads have two speeds. In another run on a card of the same kind (2026-11-21) 4 × 4 KiB went
+//! at
 //! 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB at 1.8 and 2.8, 4 × 16 KiB at 3.7 and 5.3, 8 × 16 KiB at 4.4 and 9.3,
 //! but 8 × 64 KiB at 26.0 and 22.9. So they go by kernel, which loses little at worst.
 
