@@ -330,7 +330,8 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     fn build_on(self, devices: &[Arc<D>]) -> Result<VirtualArray<T, D>> {
         self.placement.measure(devices)?;
-        let page_len = self.page_len_checked(profile::apply_known(devices, PAGE_BYTES))?;
+        profile::apply_known(devices);
+        let page_len = self.page_len_checked(profile::suited_page_bytes(devices, PAGE_BYTES))?;
         let page_bytes = page_len * Layout::<T>::BYTES;
         let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
         let pages = self.len.div_ceil(page_len) as u64;

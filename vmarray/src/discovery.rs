@@ -317,7 +317,7 @@ impl Discovery {
             }
         }
         // Also for those who use a device without an array.
-        crate::profile::apply_known(&devices, 0);
+        crate::profile::apply_known(&devices);
         if devices.is_empty() { Err(ErrorKind::NoDevices.into()) } else { Ok(devices) }
     }
 

@@ -53,8 +53,8 @@ pub enum Direction {
 /// # When it is used
 /// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by bandwidth.
 /// From then on the profile is *known* in this process, and arrays over the device have its routes, and its page length
-/// where [none is stated](crate::Builder::page_len). Without a profile, routes are what the backend assumes of all
-/// cards, and pages are 64 KiB long.
+/// where [none is stated](crate::Builder::page_len). Sources have its routes. Without a profile, routes are what the
+/// backend assumes of all cards, and pages are 64 KiB long.
 ///
 /// # Where it is kept
 /// In the process, by the device's identity; for cards also in a file in `$XDG_CACHE_HOME/vmarray/profiles` or
@@ -243,16 +243,20 @@ impl Profile {
     }
 }
 
-/// Has devices copy by what is known of them, and says which page length suits all of those that will have pages, in
-/// bytes: the longest of those that suit each, where `otherwise` suits the unknown.
-pub(crate) fn apply_known<D: Device>(devices: &[Arc<D>], otherwise: usize) -> usize {
-    let suits = |device: &Arc<D>| match Profile::known(device.info()) {
-        Some(profile) => {
+/// Has devices copy by what is known of them.
+pub(crate) fn apply_known<D: Device>(devices: &[Arc<D>]) {
+    for device in devices {
+        if let Some(profile) = Profile::known(device.info()) {
             profile.apply(&**device);
-            profile.page_bytes
         }
-        None => otherwise,
-    };
+    }
+}
+
+/// The page length that suits all of some devices, in bytes: the longest of those that suit each, where `otherwise`
+/// suits those of which nothing is known.
+pub(crate) fn suited_page_bytes<D: Device>(devices: &[Arc<D>], otherwise: usize) -> usize {
+    let suits =
+        |device: &Arc<D>| Profile::known(device.info()).map_or(otherwise, |profile| profile.page_bytes);
     devices.iter().map(suits).max().unwrap_or(otherwise).max(1)
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use common::devices;
 use vmarray::device::{DeviceKind, Route, Routing};
 use vmarray::host::{SimulatedDevice, SimulatedDeviceBuilder};
-use vmarray::{Device, Direction, EvictionPolicy, Placement, Profile, VirtualArray};
+use vmarray::{Device, Direction, EvictionPolicy, Field, Placement, Profile, Source, VirtualArray};
 
 /// A device that copies one by one at 5 us each, and by kernel at 10 us a call.
 fn builder() -> SimulatedDeviceBuilder {
@@ -88,6 +88,21 @@ fn a_table_of_the_program_itself_stays() {
     profile(64 << 10).remember(&device.info().identity);
     page_bytes([&device]);
     assert_eq!(device.routing(), Routing::only(Route::Single));
+}
+
+#[test]
+fn sources_copy_by_the_profile_and_keep_their_own_page_length() {
+    let device = simulated();
+    let page_len = || {
+        let source = Source::builder(vec![7_u32; 1 << 20]).devices([device.clone()]).build().unwrap();
+        assert_eq!(source.count(.., Field::whole(), &7).unwrap(), 1 << 20);
+        source.page_len()
+    };
+    let own = page_len();
+    assert!(device.routing().is_empty());
+    profile(16 << 10).remember(&device.info().identity);
+    assert_eq!(page_len(), own);
+    assert_eq!(device.routing(), Routing::only(Route::Kernel));
 }
 
 #[test]

@@ -217,6 +217,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             Devices::Named(devices) => devices,
             Devices::Found(find) => find()?,
         };
+        crate::profile::apply_known(&devices);
         let usable = devices
             .iter()
             .map(|d| Ok(d.memory()?.usable_bytes))
