@@ -21,7 +21,8 @@
 //! | comparisons | as expected | IEEE 754: with a NaN only `Ne` holds |
 //! | casts | as Rust's `as`: integers wrap, floats saturate to integers and NaN becomes 0 | rounded to nearest even |
 //!
-//! Subnormal numbers are kept.
+//! Subnormal numbers are kept. The one exception are OpenCL devices whose driver says that it takes subnormal `f32` for
+//! zeroes, or always rounds towards zero; see `vmarray-backend-opencl`.
 
 mod check;
 mod compute;

@@ -56,8 +56,7 @@ impl Core {
         let context = Context::new(sys, handles.platform, handles.device).map_err(refused)?;
         let service = context.queue(handles.device).map_err(refused)?;
         let probe = context.buffer(CL_MEM_READ_WRITE, 4).map_err(refused)?;
-        let kernels =
-            Kernels::new(&context, found, &options.kernel_cache).map_err(|error| error.on(&info))?;
+        let kernels = Kernels::new(&context, found, options).map_err(|error| error.on(&info))?;
         let mut traits = found.traits;
         traits.shares_fine_grained &= options.zero_copy;
         // Kernels reach shared memory anyway.

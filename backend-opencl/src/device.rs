@@ -142,6 +142,22 @@ impl OpenClDevice {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
     }
 
+    /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`), as it does on all devices of the last years;
+    /// with `f64` it always does. Copies, searches, and loads and stores of values keep them in any case.
+    ///
+    /// ```
+    /// use backend_opencl::{OpenClDevice, Options, devices};
+    /// if let Some(found) = devices().first() {
+    ///     let device = OpenClDevice::open(found, &Options::new())?;
+    ///     println!("{}: subnormal numbers are kept: {}", found.info(), device.keeps_subnormals());
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn keeps_subnormals(&self) -> bool {
+        self.core.traits.keeps_subnormals
+    }
+
     /// Whether the kernels came from the disk and were not built anew.
     ///
     /// ```

@@ -7,7 +7,7 @@ use opencl3::device::{
     CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_INTEGRATED_MEMORY_NV, CL_DEVICE_PCI_BUS_ID_NV,
     CL_DEVICE_PCI_BUS_INFO_KHR, CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_SVM_CAPABILITIES,
     CL_DEVICE_SVM_FINE_GRAIN_BUFFER, CL_DEVICE_TOPOLOGY_AMD, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU,
-    CL_DEVICE_TYPE_CUSTOM, Device as ClDevice,
+    CL_DEVICE_TYPE_CUSTOM, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM, Device as ClDevice,
 };
 use opencl3::platform::{Platform, get_platforms};
 use opencl3::types::{cl_device_id, cl_platform_id};
@@ -57,6 +57,10 @@ pub(crate) struct Traits {
     pub shares_fine_grained: bool,
     /// Whether the driver has NVIDIA's `cl_nv_create_buffer`.
     pub has_host_buffers_nv: bool,
+    /// Whether quotients of `f32` are rounded correctly if the compiler is told to.
+    pub rounds_quotients: bool,
+    /// Whether subnormal `f32` are not taken for zeroes.
+    pub keeps_subnormals: bool,
     /// Whether the device says how much memory is free.
     pub tells_free_memory: bool,
 }
@@ -203,6 +207,7 @@ fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Option<Disco
     }
 
     let shared = query::<u64>(id, CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0);
+    let single = device.single_fp_config().unwrap_or(0);
     Some(Discovered {
         info,
         platform: platform.name().unwrap_or_default().trim().to_owned(),
@@ -212,6 +217,8 @@ fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Option<Disco
             max_group: device.max_work_group_size().unwrap_or(1).max(1),
             shares_fine_grained: shares_memory && shared & CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
             has_host_buffers_nv: has("cl_nv_create_buffer"),
+            rounds_quotients: single & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0,
+            keeps_subnormals: single & CL_FP_DENORM != 0,
             tells_free_memory: amd,
         },
     })

@@ -52,6 +52,10 @@ pub struct Options {
     /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory) tells whether
     /// they can.
     pub zero_copy: bool,
+    /// Whether kernels divide `f32` in integers, also where the driver says that it rounds quotients correctly if asked
+    /// to (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`); where it does not say so they always do. Off by default. For
+    /// tests, and for drivers that promise more than they keep; a division then takes some tens of instructions.
+    pub integer_division: bool,
 }
 
 impl Default for Options {
@@ -61,6 +65,7 @@ impl Default for Options {
             largest_allocation_bytes: None,
             kernel_cache: KernelCache::default(),
             zero_copy: true,
+            integer_division: false,
         }
     }
 }
@@ -142,6 +147,21 @@ impl Options {
     #[must_use]
     pub fn with_zero_copy(mut self, zero_copy: bool) -> Self {
         self.zero_copy = zero_copy;
+        self
+    }
+
+    /// The same with or without divisions of `f32` in integers.
+    ///
+    /// ```
+    /// use backend_opencl::{OpenClDevice, Options, devices};
+    /// let options = Options::new().with_integer_division(true);
+    /// assert!(options.integer_division);
+    /// # for found in devices() { OpenClDevice::open(&found, &options)?; }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn with_integer_division(mut self, integers: bool) -> Self {
+        self.integer_division = integers;
         self
     }
 }

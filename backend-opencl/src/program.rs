@@ -7,14 +7,15 @@ use opencl3::types::cl_device_id;
 
 use crate::cache::Entry;
 use crate::core::Core;
-use crate::discovery::Discovered;
+use crate::discovery::{Discovered, Traits};
 use crate::error;
-use crate::options::KernelCache;
+use crate::options::Options;
 use crate::raw::{Argument, Context, Kernel, Program, Status};
 
 const COMMON: &str = include_str!("../kernels/common.cl");
 const CHUNKS: &str = include_str!("../kernels/chunks.cl");
 const COMPUTE: &str = include_str!("../kernels/compute.cl");
+const DIVIDE: &str = include_str!("../kernels/divide.cl");
 const SOURCES: [&str; 6] = [
     COMMON,
     include_str!("../kernels/fill.cl"),
@@ -34,6 +35,7 @@ pub(crate) struct Kernels {
     pub groups: usize,
     /// Whether each launch has so many groups, however little there is to do.
     steady: bool,
+    division: Division,
     /// Whether the kernels came from disk.
     pub cached: bool,
 }
@@ -43,7 +45,7 @@ impl Kernels {
     ///
     /// # Errors
     /// `KernelFailed` with the compiler's words.
-    pub fn new(context: &Context, found: &Discovered, cache: &KernelCache) -> Result<Self> {
+    pub fn new(context: &Context, found: &Discovered, with: &Options) -> Result<Self> {
         let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
         // A processor runs the items of a group one after the other: fewer of them, same work. 8 groups of 256 fill a
         // multiprocessor of 2048 threads; on a processor two for each core even out their load.
@@ -52,6 +54,7 @@ impl Kernels {
         let group = 1_usize << limit.ilog2();
         let groups = found.traits.compute_units as usize * each;
         let options = options(group);
+        let division = if with.integer_division { Division::Integers } else { Division::on(&found.traits) };
 
         let info = found.info();
         let key = format!(
@@ -63,7 +66,7 @@ impl Kernels {
             env!("CARGO_PKG_VERSION"),
             SOURCES.concat()
         );
-        let entry = Entry::new(cache, key);
+        let entry = Entry::new(&with.kernel_cache, key);
         let device = found.handles.device;
         if let Some(entry) = &entry
             && let Some(binary) = entry.load()
@@ -75,7 +78,9 @@ impl Kernels {
                 Ok(program)
             });
             match loaded {
-                Ok(program) => return Ok(Self { program, group, groups, steady: cpu, cached: true }),
+                Ok(program) => {
+                    return Ok(Self { program, group, groups, steady: cpu, division, cached: true });
+                }
                 Err(status) => {
                     tracing::debug!(status, "a driver refused kernels that it built itself");
                     entry.forget();
@@ -94,7 +99,7 @@ impl Kernels {
                 Err(status) => tracing::debug!(status, "a driver does not give built kernels away"),
             }
         }
-        Ok(Self { program, group, groups, steady: cpu, cached: false })
+        Ok(Self { program, group, groups, steady: cpu, division, cached: false })
     }
 
     /// Builds kernels for a program, whose text comes before theirs.
@@ -102,8 +107,8 @@ impl Kernels {
     /// # Errors
     /// `KernelFailed` with the compiler's words.
     pub fn build_more(&self, core: &Core, text: &str) -> Result<Program> {
-        let options = options(self.group);
-        let sources = [COMMON, DIVIDE, CHUNKS, text, COMPUTE];
+        let options = format!("{}{}", options(self.group), self.division.option());
+        let sources = [COMMON, self.division.text(), CHUNKS, text, COMPUTE];
         build(&core.context, core.handles.device, &sources, &options, "compute")
     }
 
@@ -129,6 +134,37 @@ impl Kernels {
     }
 }
 
+/// How `f32` is divided so that the quotient is rounded correctly, which OpenCL leaves to devices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Division {
+    /// The compiler is told to.
+    Exact,
+    /// By kernels of our own.
+    Integers,
+}
+
+impl Division {
+    fn on(traits: &Traits) -> Self {
+        if traits.rounds_quotients { Self::Exact } else { Self::Integers }
+    }
+
+    /// What is said to the compiler. Programs with divisions are not kept on disk; if they were, this would belong to
+    /// the key.
+    fn option(self) -> &'static str {
+        match self {
+            Self::Exact => " -cl-fp32-correctly-rounded-divide-sqrt",
+            Self::Integers => "",
+        }
+    }
+
+    fn text(self) -> &'static str {
+        match self {
+            Self::Exact => "#define quotient(a, b) ((a) / (b))\n",
+            Self::Integers => DIVIDE,
+        }
+    }
+}
+
 fn options(group: usize) -> String {
     format!("-cl-std=CL1.2 -D GROUP={group}")
 }
@@ -144,15 +180,6 @@ fn options_of_its_own(options: &str, entry: &Entry) -> String {
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
     format!("{options} -D KEPT_{:x}_{number}", entry.number())
 }
-
-/// A quotient of `f32` need not be rounded correctly; that of `f64`, rounded once more, is the same as if it were.
-const DIVIDE: &str = "
-#ifdef cl_khr_fp64
-#define DIVIDE(a, b) ((float)((double)(a) / (double)(b)))
-#else
-#define DIVIDE(a, b) ((a) / (b))
-#endif
-";
 
 /// # Errors
 /// `KernelFailed` with the compiler's words.
@@ -200,6 +227,8 @@ impl KernelSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::KernelCache;
+    use crate::raw::Order;
     use crate::sys::sys;
 
     #[test]
@@ -209,13 +238,74 @@ mod tests {
         let other = Entry::new(&KernelCache::Folder("elsewhere".into()), "key".into()).unwrap();
         let all = [&entry, &entry, &other].map(|entry| options_of_its_own("-D GROUP=64", entry));
         assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
+        let off = Options::new().with_kernel_cache(KernelCache::Off);
         for found in crate::devices() {
             let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
-            let kernels = Kernels::new(&context, &found, &KernelCache::Off).unwrap();
+            let kernels = Kernels::new(&context, &found, &off).unwrap();
             let widths = [1, 1000, u64::MAX].map(|items| kernels.groups_for(items));
             let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
             assert_eq!(widths, [if cpu { kernels.groups } else { 1 }, widths[1], kernels.groups]);
             assert!(!cpu || widths[1] == kernels.groups, "{widths:?}");
+        }
+    }
+
+    /// Numbers at which division turns, and others.
+    fn numbers() -> Vec<f32> {
+        let edges = [0, 1, 2, 3, 0x7F_FFFF, 0x80_0000, 0x80_0001, 0x3F80_0000, 0x3F80_0001, 0x3F7F_FFFF];
+        let more =
+            [0x4040_0000, 0x7F7F_FFFF, 0x7F00_0000, 0x7F80_0000, 0x7FC0_0001, 0x0040_0000, 0x34FF_FFFF];
+        let mut state = 1_u64;
+        let random = std::iter::repeat_with(|| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) as u32
+        });
+        let all = edges.into_iter().chain(more).chain(random.take(1007));
+        all.flat_map(|bits| [f32::from_bits(bits), f32::from_bits(bits | 1 << 31)]).collect()
+    }
+
+    #[test]
+    fn quotients_are_rounded_correctly_either_way() {
+        let numbers = numbers();
+        let bits: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+        let text = "__kernel void divide(__global const float *x, __global float *all, uint row) {
+            uint i = get_global_id(0); all[i] = quotient(x[row], x[i]); }";
+        for found in crate::devices() {
+            let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
+            let device = found.handles.device;
+            let queue = context.queue(device).unwrap();
+            let flags = opencl3::memory::CL_MEM_READ_WRITE;
+            let [x, all] = [(); 2].map(|()| context.buffer(flags, bits.len()).unwrap());
+            for division in [Division::Exact, Division::Integers] {
+                if division == Division::Exact && !found.traits.rounds_quotients {
+                    continue;
+                }
+                let options = format!("{}{}", options(1), division.option());
+                let program = build(&context, device, &[division.text(), text], &options, "open").unwrap();
+                let mut kernel = program.kernel("divide").unwrap();
+                // SAFETY: both buffers are as long as the list, and it outlives the copy.
+                unsafe { queue.write(bits.as_ptr(), &x, 0, bits.len(), Order::default()).unwrap() };
+                for (row, dividend) in numbers.iter().enumerate() {
+                    let mut answer = vec![0_f32; numbers.len()];
+                    let arguments = [Argument::Buffer(&x), Argument::Buffer(&all), Argument::U32(row as u32)];
+                    kernel.set(&arguments).unwrap();
+                    // SAFETY: one item for each number; `answer` outlives the copy to it.
+                    unsafe {
+                        queue.launch(&kernel, numbers.len(), 1, Order::default()).unwrap();
+                        queue
+                            .read(&all, 0, answer.as_mut_ptr().cast(), bits.len(), Order::default())
+                            .unwrap();
+                    }
+                    queue.finish().unwrap();
+                    for (divisor, got) in numbers.iter().zip(answer) {
+                        let expected = dividend / divisor;
+                        assert!(
+                            got.to_bits() == expected.to_bits() || (got.is_nan() && expected.is_nan()),
+                            "{division:?} on {}: {dividend:e} / {divisor:e} is {expected:e}, not {got:e}",
+                            found.info()
+                        );
+                    }
+                }
+            }
         }
     }
 

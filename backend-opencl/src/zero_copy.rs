@@ -102,7 +102,7 @@ mod tests {
     use opencl3::memory::CL_MEM_ALLOC_HOST_PTR;
 
     use super::*;
-    use crate::options::KernelCache;
+    use crate::options::{KernelCache, Options};
     use crate::sys::sys;
 
     #[test]
@@ -111,7 +111,8 @@ mod tests {
             let handles = found.handles;
             let context = Context::new(sys().unwrap(), handles.platform, handles.device).unwrap();
             let queue = context.queue(handles.device).unwrap();
-            let kernels = Kernels::new(&context, &found, &KernelCache::Off).unwrap();
+            let kernels =
+                Kernels::new(&context, &found, &Options::new().with_kernel_cache(KernelCache::Off)).unwrap();
             let flags = CL_MEM_READ_WRITE | CL_MEM_ALLOC_HOST_PTR;
             let [one, other] = [(); 2].map(|()| context.buffer(flags, BYTES).unwrap());
             let address = queue.map(&one, BYTES).unwrap();

@@ -72,3 +72,21 @@ fn every_device_passes_with_other_options() {
         }
     }
 }
+
+/// As on devices whose own division is not rounded correctly.
+#[test]
+fn computations_pass_with_division_in_integers() {
+    for found in chosen() {
+        let options = Options::new().with_integer_division(true);
+        let device = Arc::new(OpenClDevice::open(&found, &options).expect("a device that is listed opens"));
+        let of_arithmetic = ["computations_with_every_operation", "random_computations"];
+        let checks = checks::<OpenClDevice>();
+        let checks: Vec<_> = checks.iter().filter(|check| of_arithmetic.contains(&check.name)).collect();
+        assert_eq!(checks.len(), 2);
+        for check in checks {
+            if let Outcome::Failed(why) = check.run(&device, &limits()) {
+                panic!("{}: {}: {why}", device.info(), check.name);
+            }
+        }
+    }
+}

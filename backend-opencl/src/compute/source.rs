@@ -1,8 +1,13 @@
 //! Programs as OpenCL C.
 //!
-//! Arithmetic is written out so that nothing of it is left to a compiler: integers are computed without a sign,
-//! division is guarded, multiplication and addition are never fused, and 32-bit division is rounded correctly, by way
-//! of 64 bits where the device has them.
+//! Arithmetic is written out so that nothing of it is left to a compiler. Integers are computed without a sign, and take
+//! one on by their bits, since what a conversion to a signed type makes of numbers that it has not is up to the
+//! implementation (C99, 6.3.1.3). Division is guarded. Multiplication and addition are never fused. Conversions name
+//! their rounding, and those of floats to integers saturate. Minimum and maximum are comparisons, as what `fmin` makes
+//! of zeros and signalling NaNs is left open. Quotients of `f32` are rounded correctly: see `program::Division`.
+//!
+//! What cannot be written out is what a device does with subnormal `f32` (`CL_FP_DENORM`) and how it rounds in the
+//! embedded profile (`CL_FP_ROUND_TO_NEAREST`): the documentation of the crate says so.
 
 use std::fmt::Write;
 
@@ -58,6 +63,12 @@ fn name(of: Type) -> &'static str {
 /// The unsigned type in which integers of a type are computed.
 fn unsigned(of: Type) -> &'static str {
     if of.bytes() == 8 { "ulong" } else { "uint" }
+}
+
+/// A number without a sign, as one of an integer type: its low bits.
+fn whole(of: Type, unsigned: &str) -> String {
+    let name = name(of);
+    if of.is_signed() { format!("as_{name}((u{name})({unsigned}))") } else { format!("({name})({unsigned})") }
 }
 
 impl Shape {
@@ -194,7 +205,7 @@ impl Shape {
                 match of {
                     Type::F32 => format!("as_float((uint){bits})"),
                     Type::F64 => format!("as_double({bits})"),
-                    of => format!("({}){bits}", name(of)),
+                    of => whole(of, &bits),
                 }
             }
             Instruction::Index => {
@@ -247,9 +258,11 @@ fn unary(op: Unary, of: Type, a: &str) -> String {
         Unary::Not if of == Type::Bool => format!("!{a}"),
         Unary::Not => format!("({name})~{a}"),
         Unary::Neg if of.is_float() => format!("-{a}"),
-        Unary::Neg => format!("({name})(0 - ({unsigned}){a})"),
+        Unary::Neg => whole(of, &format!("0 - ({unsigned}){a}")),
         Unary::Abs if of.is_float() => format!("fabs({a})"),
-        Unary::Abs if of.is_signed() => format!("{a} < 0 ? ({name})(0 - ({unsigned}){a}) : {a}"),
+        Unary::Abs if of.is_signed() => {
+            format!("{a} < 0 ? {} : {a}", whole(of, &format!("0 - ({unsigned}){a}")))
+        }
         Unary::Abs => a.into(),
     }
 }
@@ -257,18 +270,19 @@ fn unary(op: Unary, of: Type, a: &str) -> String {
 fn binary(op: Binary, of: Type, a: &str, b: &str) -> String {
     let (name, unsigned) = (name(of), unsigned(of));
     let bits = 8 * of.bytes() - 1;
-    let integers = |operator: &str| format!("({name})(({unsigned}){a} {operator} ({unsigned}){b})");
+    let integers = |operator: &str| whole(of, &format!("({unsigned}){a} {operator} ({unsigned}){b}"));
     match op {
         Binary::Add if of.is_float() => format!("{a} + {b}"),
         Binary::Sub if of.is_float() => format!("{a} - {b}"),
         Binary::Mul if of.is_float() => format!("{a} * {b}"),
-        Binary::Div if of == Type::F32 => format!("DIVIDE({a}, {b})"),
+        Binary::Div if of == Type::F32 => format!("quotient({a}, {b})"),
         Binary::Div if of == Type::F64 => format!("{a} / {b}"),
         Binary::Add => integers("+"),
         Binary::Sub => integers("-"),
         Binary::Mul => integers("*"),
         Binary::Div if of.is_signed() => {
-            format!("{b} == 0 ? ({name})0 : {b} == -1 ? ({name})(0 - ({unsigned}){a}) : ({name})({a} / {b})")
+            let negative = whole(of, &format!("0 - ({unsigned}){a}"));
+            format!("{b} == 0 ? ({name})0 : {b} == -1 ? {negative} : ({name})({a} / {b})")
         }
         Binary::Div => format!("{b} == 0 ? ({name})0 : ({name})({a} / {b})"),
         Binary::Rem if of.is_signed() => {
@@ -282,7 +296,7 @@ fn binary(op: Binary, of: Type, a: &str, b: &str) -> String {
         Binary::And => format!("({name})({a} & {b})"),
         Binary::Or => format!("({name})({a} | {b})"),
         Binary::Xor => format!("({name})({a} ^ {b})"),
-        Binary::Shl => format!("({name})(({unsigned}){a} << (({unsigned}){b} & {bits}))"),
+        Binary::Shl => whole(of, &format!("({unsigned}){a} << (({unsigned}){b} & {bits})")),
         Binary::Shr => format!("({name})({a} >> (({unsigned}){b} & {bits}))"),
         Binary::Eq => format!("{a} == {b}"),
         Binary::Ne => format!("{a} != {b}"),
@@ -300,7 +314,7 @@ fn cast(from: Type, to: Type, a: &str) -> String {
     } else if from.is_float() {
         format!("{a} != {a} ? ({name})0 : convert_{name}_sat({a})")
     } else {
-        format!("({name}){a}")
+        whole(to, a)
     }
 }
 
