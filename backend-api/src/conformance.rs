@@ -521,6 +521,7 @@ macro_rules! __conformance_list {
                 computations_of_many_elements
                 malformed_computations_are_refused
                 computations_in_flight_at_once_do_not_mix
+                preparing_changes_nothing
             }
             tickets {
                 tickets_rise_by_one

@@ -559,6 +559,43 @@ macro_rules! define_device_trait {
                 compute: &::backend_api::Compute<'_>,
             ) -> ::backend_api::Result<::backend_api::Ticket>;
 
+            /// Does now what [`compute`](Self::compute) would have to do first for a request like this one: has its
+            /// program translated for the device. Blocks for as long as that takes, which may be some milliseconds,
+            /// or more; a request that is known costs a look into a table.
+            ///
+            /// For those who hold something while they call `compute`: no queue is concerned, and no ticket is given.
+            /// Nothing is evaluated, read or written. *Like this one* are requests with the same program, up to its
+            /// literals, the same sort of action on the same values, the same page length and number of channels if
+            /// the index is used, sources of the same strides, and starts that are as well aligned; their number of
+            /// elements does not matter, and may be 0 here. A device may forget a translation; `compute` makes it again.
+            ///
+            /// By default there is nothing to be done.
+            ///
+            /// ```
+            /// use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue};
+            /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+            /// # use std::sync::Arc;
+            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+            /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
+            /// let sources = [Elements { start: memory.at(0), count: 9, stride: 1 }];
+            /// let host = HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable)?;
+            /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
+            /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+            /// device.prepare(&compute)?;
+            /// // From here on nothing waits for a compiler.
+            /// let submitting = std::sync::Mutex::new(queue);
+            /// device.wait(submitting.lock().unwrap().compute(&compute)?)?;
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            ///
+            /// # Errors
+            /// Any that `compute` would give for the request; it gives them all the same.
+            fn prepare(&self, compute: &::backend_api::Compute<'_>) -> ::backend_api::Result<()> {
+                let _ = compute;
+                Ok(())
+            }
+
             /// Whether the work up to a ticket is done. Never blocks.
             ///
             /// ```

@@ -434,6 +434,22 @@ impl Device for CudaDevice {
         self.shared.enqueue("compute", queue, |work| kernel::compute::run(work, compute, &starts, answer))
     }
 
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        const OPERATION: &str = "prepare";
+        let starts: Vec<u64> = {
+            let names = self.shared.memory.lookup();
+            names.check_compute(compute).map_err(|error| self.shared.here(error))?;
+            compute.sources.iter().map(|source| names.device_address(source.start)).collect()
+        };
+        let _current = self.shared.enter(OPERATION)?;
+        let shared = &self.shared;
+        shared
+            .kernels
+            .programs
+            .prepare(&shared.context, compute, &starts)
+            .map_err(|code| shared.error(OPERATION, code))
+    }
+
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
         const OPERATION: &str = "poll";
         let Some(queue) = self.shared.queue_of(OPERATION, ticket)? else { return Ok(Progress::Done) };

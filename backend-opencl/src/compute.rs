@@ -39,6 +39,11 @@ const ALIGNMENT: u64 = 64;
 pub(crate) struct Programs(Mutex<HashMap<Shape, Arc<Program>>>);
 
 impl Programs {
+    /// Sees to it that the kernels for a request are built.
+    pub(crate) fn prepare(&self, core: &Core, request: &Compute<'_>) -> Result<()> {
+        self.get(core, Shape::new(request).0).map(drop)
+    }
+
     /// The kernels for a shape, built now if they are not known.
     fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Program>> {
         if let Some(found) = self.0.lock().get(&shape) {

@@ -458,6 +458,12 @@ impl Device for OpenClDevice {
         submission.finish()
     }
 
+    fn prepare(&self, request: &Compute<'_>) -> Result<()> {
+        self.core.alive("prepare")?;
+        self.memory.read().check_compute(request).map_err(|error| self.named(error))?;
+        self.core.programs.prepare(&self.core, request)
+    }
+
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
         match self.history(ticket, "poll")? {
             Some(queue) => queue.poll(ticket.value),

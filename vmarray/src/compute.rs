@@ -332,6 +332,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             };
             let (program, action) = (reduction.program(), reduction.action(answer.at(0)));
             let compute = Compute { program, sources: &sources, geometry, action };
+            // Before anything is locked. What goes wrong is told by the computation itself.
+            let _ = channel.device().prepare(&compute);
             let ticket = channel.between_writes(|queue| queue.compute(&compute))?;
             asked.push((channel, geometry, ticket, answer));
         }

@@ -230,6 +230,22 @@ impl<'a> What<'a> {
         Self::Value { offset: field.offset() as u64, value: bytemuck::bytes_of(value) }
     }
 
+    /// Has the device translate what a search for this needs, if it does not know it yet. Called with nothing held;
+    /// what goes wrong here is told by the search itself.
+    pub(crate) fn prepare<D: Device>(
+        &self,
+        device: &D,
+        elements: Elements,
+        geometry: Geometry,
+        (limit, count_all): (u64, bool),
+        answer: HostSpan,
+    ) {
+        if let Self::Holds { program, predicate } = *self {
+            let action = Action::Find { predicate, limit, count_all, answer };
+            let _ = device.prepare(&Compute { program, sources: &[elements], geometry, action });
+        }
+    }
+
     /// Starts the search of some elements.
     pub(crate) fn ask<D: Device>(
         &self,
@@ -287,8 +303,10 @@ impl<'a, D: Device> Question<'a, D> {
         let slots = channel.slot_memory();
         let start = DeviceSpan::new(slots.buffer, slots.offset + within.start * stride as u64);
         let elements = Elements { start, count: within.end - within.start, stride: stride as u64 };
-        let ticket = channel
-            .between_writes(|queue| what.ask(queue, elements, geometry, (limit, count_all), answer.at(0)))?;
+        let wanted = (limit, count_all);
+        what.prepare(&**channel.device(), elements, geometry, wanted, answer.at(0));
+        let ticket =
+            channel.between_writes(|queue| what.ask(queue, elements, geometry, wanted, answer.at(0)))?;
         Ok(Self { channel, geometry, ticket, answer })
     }
 

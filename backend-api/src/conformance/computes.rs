@@ -475,6 +475,49 @@ pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<
     }
 }
 
+pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
+    const COUNT: usize = 3000;
+    let mut scene = Scene::new(cx, COUNT * 8, Compute::partials_bytes() as usize);
+    let mut sketch = Sketch(Vec::new());
+    let (value, seven) = (sketch.field(0, 0, Type::U32), sketch.literal(Type::U32, 7));
+    let sum = sketch.binary(Binary::Add, value, seven);
+    let predicate = sketch.binary(Binary::Lt, value, sum);
+    let program = sketch.program();
+    let answer = scene.host.at(0);
+    let filter = Some(predicate);
+    let stores = [Store { value: sum, source: 1, offset: 0 }];
+    let actions = [
+        Action::Find { predicate, limit: 3, count_all: true, answer },
+        Action::Sum { value: sum, filter, answer },
+        Action::Extremes { value, filter, least: true, greatest: true, answer },
+        Action::Histogram { value, filter, bins: 3, answer },
+        Action::Store { stores: &stores, filter },
+    ];
+    let device = cx.device();
+    for (at, action) in actions.into_iter().enumerate() {
+        let sources = |count| [scene.elements(0, count, 4), scene.elements(COUNT * 4, count, 4)];
+        let (all, none) = (sources(COUNT), sources(0));
+        let geometry = Geometry::plain(9);
+        let prepare = |sources: &[Elements]| {
+            let compute = Compute { program: &program, sources, geometry, action };
+            device.prepare(&compute).expect("a preparation");
+        };
+        let before = scene.submit(&[]);
+        // Two threads at a time, once more, and for no elements.
+        std::thread::scope(|scope| {
+            scope.spawn(|| prepare(&all));
+            prepare(&all);
+        });
+        prepare(&all);
+        prepare(&none);
+        assert_eq!(scene.submit(&[]).value, before.value + 1, "preparations take no tickets");
+        scene.assert_as_expected(&format!("preparation {at}"));
+        let compute = Compute { program: &program, sources: &all, geometry, action };
+        scene.compute(&compute, &format!("computation {at}, prepared"));
+    }
+    scene.assert_as_expected("prepared computations");
+}
+
 pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 1024, Compute::partials_bytes() as usize + 8);
     let mut sketch = Sketch(Vec::new());

@@ -108,6 +108,8 @@ pub struct Counts {
     pub host_allocations: u64,
     /// Their bytes.
     pub host_allocated_bytes: u64,
+    /// Calls of [`prepare`](Device::prepare).
+    pub preparations: u64,
     /// Pieces of host memory imported.
     pub imports: u64,
     /// Calls for memory or queues that were refused.
@@ -402,6 +404,10 @@ impl<D: Device> Device for Counting<D> {
             work.computes += 1;
             work.compute_bytes += compute.bytes();
         })
+    }
+
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        self.granted(self.inner.prepare(compute), |state, ()| state.counts.preparations += 1)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -498,7 +498,7 @@ impl<D: Device> Delayed<D> {
 }
 
 impl<D: Device> Device for Delayed<D> {
-    forward! { info memory allocate allocate_host import_host routes routing set_routing }
+    forward! { info memory allocate allocate_host import_host prepare routes routing set_routing }
 
     fn create_queue(&self) -> Result<QueueId> {
         self.inner.create_queue()

@@ -50,6 +50,8 @@ pub enum Operation {
     Scatter,
     /// [`Device::compute`]
     Compute,
+    /// [`Device::prepare`]
+    Prepare,
     /// [`Device::order_after`]
     OrderAfter,
 }
@@ -75,6 +77,7 @@ impl Operation {
             Self::Gather => "gather",
             Self::Scatter => "scatter",
             Self::Compute => "compute",
+            Self::Prepare => "prepare",
             Self::OrderAfter => "order_after",
         }
     }
@@ -644,6 +647,10 @@ impl<D: Device> Device for Faulty<D> {
 
     fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
         self.start(Operation::Compute, queue, |inner| inner.compute(queue, compute), &[])
+    }
+
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        self.grant(Operation::Prepare, None, |inner| inner.prepare(compute))
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

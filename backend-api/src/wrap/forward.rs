@@ -53,6 +53,11 @@ macro_rules! forward {
             unsafe { self.inner.import_host(address, bytes, kind) }
         }
     };
+    (@prepare) => {
+        fn prepare(&self, compute: &$crate::Compute<'_>) -> $crate::Result<()> {
+            self.inner.prepare(compute)
+        }
+    };
     (@release) => {
         fn release(&self, buffer: $crate::BufferId) {
             self.inner.release(buffer);

@@ -53,6 +53,7 @@ pub enum Flaw {
     ComputationsShareTheirAnswer,
     ComputationsCountFromZero,
     AnyComputationIsAccepted,
+    PreparationsCompute,
     GathersMissTheLast,
     GathersCutIndices,
     GathersClampIndices,
@@ -447,6 +448,15 @@ impl Device for Flawed {
             return self.inner.submit(queue, &[]);
         }
         self.refusal(queue, result)
+    }
+
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        if self.is(Flaw::PreparationsCompute) {
+            let queue = self.inner.create_queue()?;
+            self.inner.wait(self.inner.compute(queue, compute)?)?;
+            self.inner.release_queue(queue);
+        }
+        self.inner.prepare(compute)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {

@@ -90,6 +90,12 @@ impl Programs {
         Ok(made)
     }
 
+    /// Sees to it that the kernels for a request whose sources begin at these addresses are translated. The context is
+    /// current.
+    pub(crate) fn prepare(&self, context: &Arc<Context>, compute: &Compute<'_>, starts: &[u64]) -> Outcome {
+        self.get(context, Shape::new(compute, starts).0).map(drop)
+    }
+
     fn find(&self, shape: &Shape) -> Option<Arc<Computing>> {
         let mut known = self.0.lock();
         known.clock += 1;

@@ -174,6 +174,16 @@ struct Writer<'a, T: Element, D: Device> {
     staged: bool,
 }
 
+/// What a device is asked to work on for one run.
+struct Asked<'a, D: Device> {
+    /// Elements, counted in the channel.
+    elements: Range<u64>,
+    sources: Vec<Elements>,
+    geometry: Geometry,
+    /// The other channels in whose slots some of them lie.
+    neighbours: Vec<&'a Channel<D>>,
+}
+
 /// A channel's part of the work.
 struct Lane<D: Device> {
     /// Elements, counted in the channel.
@@ -238,6 +248,12 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             staging = self.stage(channel, lane.next..lane.next + most, &lane.within)?;
         }
         let first = lanes[channel].next;
+        let within = lanes[channel].within.clone();
+        // While nothing of it is held yet. What goes wrong is told by the computation itself.
+        let asked = self.asked(channel, &(first..first + most), &within, &staging, first);
+        let (sources, geometry) = (&asked.sources, asked.geometry);
+        let compute = Compute { program: plan.program(), sources, geometry, action: plan.action() };
+        let _ = self.target.pager().channels()[channel].device().prepare(&compute);
         let mut end = self.claim(channel, first..first + most)?;
         if end == first || (self.staged && end < first + most) {
             self.let_go(channel, first..end);
@@ -252,7 +268,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         lanes[channel].next = end;
         let slots = first..end;
         let mut begun = false;
-        match self.submit(channel, &slots, &lanes[channel].within, plan, &staging, first, &mut begun) {
+        match self.submit(channel, &slots, &within, plan, &staging, first, &mut begun) {
             Ok((elements, tickets)) => {
                 lanes[channel].runs.push_back(Run { slots, elements, tickets, _staging: staging });
                 Ok(())
@@ -260,7 +276,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             Err(error) => {
                 if begun && !changes_nothing(&error) {
                     // A part of it may have been carried out.
-                    self.let_go_written(channel, slots, &lanes[channel].within, &mut outcome.unspecified);
+                    self.let_go_written(channel, slots, &within, &mut outcome.unspecified);
                 } else {
                     self.let_go(channel, slots);
                 }
@@ -326,18 +342,15 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         within.start.max(slots.start * page_len)..within.end.min(slots.end * page_len)
     }
 
-    /// Starts the work on slots whose pages are held. Says whether the device was asked to write, also if that failed.
-    #[allow(clippy::too_many_arguments, reason = "all of them are about this one run")]
-    fn submit(
+    /// What the device is asked to work on.
+    fn asked(
         &self,
         channel: usize,
         slots: &Range<u64>,
         within: &Range<u64>,
-        plan: &Plan,
         staging: &[Staging<D>],
         staged_from: u64,
-        begun: &mut bool,
-    ) -> Result<(Range<u64>, Vec<Ticket>)> {
+    ) -> Asked<'_, D> {
         let elements = self.elements_of(slots, within);
         let count = elements.end - elements.start;
         let pager = self.target.pager();
@@ -368,6 +381,25 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             channel: channel as u64,
             channels: pager.channels().len() as u64,
         };
+        Asked { elements, sources, geometry, neighbours }
+    }
+
+    /// Starts the work on slots whose pages are held. Says whether the device was asked to write, also if that failed.
+    #[allow(clippy::too_many_arguments, reason = "all of them are about this one run")]
+    fn submit(
+        &self,
+        channel: usize,
+        slots: &Range<u64>,
+        within: &Range<u64>,
+        plan: &Plan,
+        staging: &[Staging<D>],
+        staged_from: u64,
+        begun: &mut bool,
+    ) -> Result<(Range<u64>, Vec<Ticket>)> {
+        let Asked { elements, sources, geometry, neighbours } =
+            self.asked(channel, slots, within, staging, staged_from);
+        let count = elements.end - elements.start;
+        let home = &self.target.pager().channels()[channel];
         let compute = Compute { program: plan.program(), sources: &sources, geometry, action: plan.action() };
         let mut tickets = Vec::with_capacity(staging.len() + 1);
         let ticket = home.between_all_writes(&neighbours, |queue| {

@@ -29,6 +29,16 @@ impl<T: Element, D: Device, R: Reduction> Operation<T, D> for Reduce<'_, R> {
         self.reduction.is_rounded()
     }
 
+    fn prepare(&self, channel: &Channel<D>, like: &Run) {
+        let Ok(answer) = channel.buffer(self.reduction.answer_bytes() as usize) else { return };
+        let (program, action) = (self.reduction.program(), self.reduction.action(answer.at(0)));
+        let sources = [like.elements(self.element_bytes)];
+        let compute = Compute { program, sources: &sources, geometry: like.geometry, action };
+        // What goes wrong is told by the computation itself.
+        let _ = channel.device().prepare(&compute);
+        channel.keep(answer);
+    }
+
     fn start(&self, channel: &Channel<D>, run: &Run) -> Started<HostBuffer<D>> {
         let answer = channel.buffer(self.reduction.answer_bytes() as usize)?;
         let (program, action) = (self.reduction.program(), self.reduction.action(answer.at(0)));

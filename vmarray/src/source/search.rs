@@ -42,6 +42,13 @@ impl<T: Element, D: Device> Operation<T, D> for Seek<'_> {
         Access::Read
     }
 
+    fn prepare(&self, channel: &Channel<D>, like: &Run) {
+        let Ok(answer) = channel.buffer(Search::answer_bytes(0) as usize) else { return };
+        let (elements, wanted) = (like.elements(self.element_bytes), (0, self.count_all));
+        self.what.prepare(&**channel.device(), elements, like.geometry, wanted, answer.at(0));
+        channel.keep(answer);
+    }
+
     fn start(&self, channel: &Channel<D>, run: &Run) -> Started<HostBuffer<D>> {
         let (ticket, answer) = self.ask(channel, run, first_limit(self.limit as u64, self.count_all))?;
         Ok(Some((vec![ticket], answer)))

@@ -66,6 +66,20 @@ impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
         self.access
     }
 
+    fn prepare(&self, channel: &Channel<D>, like: &Run) {
+        // Others do not begin where the target does, but are as well aligned.
+        let other = |(number, other): (u64, &Read)| {
+            let start = DeviceSpan { offset: like.start.offset + 8 * (number + 1), ..like.start };
+            Elements { start, count: 0, stride: other.stride as u64 }
+        };
+        let mut sources = vec![like.elements(self.element_bytes)];
+        sources.extend((0..).zip(self.others).map(other));
+        let (program, action) = (self.plan.program(), self.plan.action());
+        let compute = Compute { program, sources: &sources, geometry: like.geometry, action };
+        // What goes wrong is told by the computation itself.
+        let _ = channel.device().prepare(&compute);
+    }
+
     fn start(&self, channel: &Channel<D>, run: &Run) -> Started<Vec<Staged<D>>> {
         let staged = self.others.iter().map(|other| other.stage(channel, run)).collect::<Result<Vec<_>>>()?;
         let mut sources = vec![run.elements(self.element_bytes)];

@@ -115,6 +115,12 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
         false
     }
 
+    /// Has the device translate what the work on runs like this one needs, if it does not know it yet. The run has no
+    /// elements, and nothing is held.
+    fn prepare(&self, channel: &Channel<D>, like: &Run) {
+        let _ = (channel, like);
+    }
+
     /// Starts the work on a run, which is done when all of its tickets are.
     fn start(&self, channel: &Channel<D>, run: &Run) -> Started<Self::Work>;
 
@@ -251,6 +257,7 @@ impl<T: Element, D: Device> Core<T, D> {
         operation: &O,
     ) -> (O::Outcome, Result<()>) {
         let channel = &self.channels[index];
+        operation.prepare(channel, &self.run_of(channel, 0, index, 0));
         let mut pool = channel.pool.lock();
         let mut pages = self.pages_of_channel(index, range).peekable();
         // Two waves at a time have to fit.
@@ -416,11 +423,27 @@ impl<T: Element, D: Device> Core<T, D> {
         Ok(())
     }
 
+    /// A run of no elements that begins at an element of a page, which has a slot.
+    fn run_of(&self, channel: &Channel<D>, slot: u32, page: usize, at: usize) -> Run {
+        let (page_len, channels) = (self.cuts.page_len, self.channels.len());
+        Run {
+            start: channel.place(slot, at),
+            count: 0,
+            geometry: Geometry {
+                first: (page / channels * page_len + at) as u64,
+                page_len: page_len as u64,
+                channel: (page % channels) as u64,
+                channels: channels as u64,
+            },
+            members: 0..0,
+        }
+    }
+
     /// Members whose slots follow one another.
     fn runs<W>(&self, wave: &Wave<'_, D, W>) -> Vec<Run> {
         let mut runs: Vec<Run> = Vec::new();
         let mut next = None;
-        let (page_len, channels) = (self.cuts.page_len, self.channels.len());
+        let channels = self.channels.len();
         for (number, member) in wave.members.iter().enumerate() {
             let is_cut = wave.group.is_some() && self.begins(member.page, wave.group);
             match runs.last_mut() {
@@ -429,15 +452,9 @@ impl<T: Element, D: Device> Core<T, D> {
                     run.members.end = number + 1;
                 }
                 _ => runs.push(Run {
-                    start: wave.channel.place(member.slot, member.within.start),
                     count: member.within.len(),
-                    geometry: Geometry {
-                        first: (member.page / channels * page_len + member.within.start) as u64,
-                        page_len: page_len as u64,
-                        channel: (member.page % channels) as u64,
-                        channels: channels as u64,
-                    },
                     members: number..number + 1,
+                    ..self.run_of(wave.channel, member.slot, member.page, member.within.start)
                 }),
             }
             next = Some((member.page + channels, member.slot + 1));

@@ -1,0 +1,146 @@
+//! Expressions are translated while nothing is held: threads that have to do with the same pages go on meanwhile.
+#![cfg(feature = "host")]
+
+use std::ptr::NonNull;
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::Waker;
+
+use vmarray::device::{
+    BufferId, Commit, Compute, Device, DeviceInfo, Fill, Gather, HostAllocation, HostId, HostMemory,
+    MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+};
+use vmarray::host::HostDevice;
+use vmarray::{Field, Source, VirtualArray};
+
+/// A device whose compiler works as long as the test wants.
+#[derive(Debug)]
+struct Slow {
+    inner: HostDevice,
+    /// How many are translating, and whether they have to wait.
+    state: Mutex<(usize, bool)>,
+    changed: Condvar,
+}
+
+impl Slow {
+    fn new() -> Arc<Self> {
+        let inner = HostDevice::new(16 << 20).unwrap();
+        Arc::new(Self { inner, state: Mutex::new((0, true)), changed: Condvar::new() })
+    }
+
+    /// Returns when somebody is translating.
+    fn await_compiler(&self) {
+        let state = self.state.lock().unwrap();
+        drop(self.changed.wait_while(state, |(inside, _)| *inside == 0).unwrap());
+    }
+
+    fn let_compilers_finish(&self) {
+        self.state.lock().unwrap().1 = false;
+        self.changed.notify_all();
+    }
+}
+
+macro_rules! forward {
+    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
+        $(fn $name(&self, $($argument: $type),*) $(-> $result)? { self.inner.$name($($argument),*) })*
+    };
+}
+
+impl Device for Slow {
+    forward! {
+        fn info() -> &DeviceInfo;
+        fn memory() -> Result<MemoryStatus>;
+        fn create_queue() -> Result<QueueId>;
+        fn release_queue(queue: QueueId);
+        fn allocate(bytes: u64, commit: Commit) -> Result<BufferId>;
+        fn release(buffer: BufferId);
+        fn allocate_host(bytes: usize, kind: HostMemory) -> Result<HostAllocation>;
+        fn release_host(host: HostId);
+        fn submit(queue: QueueId, transfers: &[Transfer]) -> Result<Ticket>;
+        fn fill(queue: QueueId, fill: &Fill<'_>) -> Result<Ticket>;
+        fn search(queue: QueueId, search: &Search<'_>) -> Result<Ticket>;
+        fn gather(queue: QueueId, gather: &Gather) -> Result<Ticket>;
+        fn scatter(queue: QueueId, scatter: &Scatter) -> Result<Ticket>;
+        fn poll(ticket: Ticket) -> Result<Progress>;
+        fn wait(ticket: Ticket) -> Result<()>;
+        fn wake(ticket: Ticket, waker: Waker);
+        fn order_after(queue: QueueId, ticket: Ticket) -> Result<()>;
+    }
+
+    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { self.inner.import_host(address, bytes, kind) }
+    }
+
+    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+        let (_, closed) = *self.state.lock().unwrap();
+        assert!(!closed, "nothing is computed that was not translated first");
+        self.inner.compute(queue, compute)
+    }
+
+    fn prepare(&self, _: &Compute<'_>) -> Result<()> {
+        let mut state = self.state.lock().unwrap();
+        state.0 += 1;
+        self.changed.notify_all();
+        drop(self.changed.wait_while(state, |(_, closed)| *closed).unwrap());
+        Ok(())
+    }
+}
+
+/// Runs `slow` in a thread of its own, and `meanwhile` while it waits for the compiler.
+fn beside(device: &Slow, slow: impl FnOnce() + Send, meanwhile: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(slow);
+        device.await_compiler();
+        meanwhile();
+        device.let_compilers_finish();
+        thread.join().unwrap();
+    });
+}
+
+#[test]
+fn misses_of_an_array_go_on_while_an_expression_is_translated() {
+    type Operation = fn(&VirtualArray<u32, Slow>);
+    let operations: [Operation; 6] = [
+        |array| assert_eq!(array.sum(.., Field::whole()).unwrap(), 9000),
+        |array| assert_eq!(array.count_where(.., Field::whole().eq(9)).unwrap(), 1000),
+        |array| assert_eq!(array.max(.., Field::whole()).unwrap(), Some(9)),
+        |array| assert_eq!(array.histogram(.., Field::whole(), 10).unwrap()[9], 1000),
+        |array| array.transform(.., Field::whole().set(Field::whole() + 1)).unwrap(),
+        |array| array.assign_where(.., Field::whole().gt(3), Field::whole().set(4)).unwrap(),
+    ];
+    for operation in operations {
+        let device = Slow::new();
+        let builder = VirtualArray::<u32>::builder(1000).devices([Arc::clone(&device)]).page_len(10);
+        let array = builder.frames_per_channel(4).build().unwrap();
+        array.fill(.., 9).unwrap();
+        array.evict(..).unwrap();
+        let missed = || {
+            for index in (0..1000).step_by(50) {
+                assert_eq!(array.get(index).unwrap(), 9);
+            }
+            array.set(500, 9).unwrap();
+            array.flush(..).unwrap();
+        };
+        beside(&device, || operation(&array), missed);
+    }
+}
+
+#[test]
+fn other_operations_on_a_source_go_on_while_an_expression_is_translated() {
+    type Operation = fn(&Source<u32, Vec<u32>, Slow>);
+    let operations: [Operation; 3] = [
+        |source| assert_eq!(source.sum(.., Field::whole()).unwrap(), 9000),
+        |source| assert_eq!(source.count_where(.., Field::whole().eq(9)).unwrap(), 1000),
+        |source| source.transform(.., Field::whole().set(Field::whole() + 1)).unwrap(),
+    ];
+    for operation in operations {
+        let device = Slow::new();
+        let source = Source::builder(vec![9_u32; 1000]).devices([Arc::clone(&device)]).build().unwrap();
+        let others = || {
+            assert_eq!(source.count(.., Field::whole(), &9).unwrap(), 1000);
+            source.fill(.., 9).unwrap();
+            assert_eq!(source.get(77).unwrap(), 9);
+        };
+        beside(&device, || operation(&source), others);
+    }
+}
