@@ -5,6 +5,7 @@ mod claims;
 mod fill;
 mod flush;
 mod prefetch;
+mod settled;
 #[cfg(test)]
 mod tests;
 mod uncached;
@@ -84,6 +85,7 @@ pub(crate) struct Pager<D: Device> {
     buses: usize,
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
+    settled: settled::Settled,
 }
 
 impl<D: Device> Pager<D> {
@@ -112,6 +114,7 @@ impl<D: Device> Pager<D> {
             identity: Identity::new(),
             buses,
             bulk_copies: AtomicU64::new(0),
+            settled: settled::Settled::default(),
         };
         pager.reset_stats();
         pager

@@ -192,6 +192,8 @@ struct Lane<D: Device> {
     next: u64,
     end: u64,
     runs: VecDeque<Run<D>>,
+    /// Slots and elements of the runs that are done. They are listed only if others fail.
+    written: Vec<(Range<u64>, Range<u64>)>,
 }
 
 impl<T: Element, D: Device> Writer<'_, T, D> {
@@ -212,7 +214,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             .map(|channel| {
                 let within = self.target.elements_in_channel(channel, range);
                 let (next, end) = (within.start / page_len, within.end.div_ceil(page_len));
-                Lane { next, end: if within.is_empty() { next } else { end }, within, runs: VecDeque::new() }
+                let end = if within.is_empty() { next } else { end };
+                Lane { next, end, within, runs: VecDeque::new(), written: Vec::new() }
             })
             .collect();
         let mut outcome = Outcome::default();
@@ -227,6 +230,13 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             }
         }
         self.finish_all(&mut lanes, &mut outcome);
+        if outcome.failure.is_some() {
+            for (channel, lane) in lanes.iter().enumerate() {
+                for (slots, elements) in &lane.written {
+                    self.list(channel, slots, elements, &mut outcome.written);
+                }
+            }
+        }
         outcome.into_result()
     }
 
@@ -276,7 +286,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             Err(error) => {
                 if begun && !changes_nothing(&error) {
                     // A part of it may have been carried out.
-                    self.let_go_written(channel, slots, &within, &mut outcome.unspecified);
+                    self.let_go_written(channel, &slots);
+                    self.list(channel, &slots, &within, &mut outcome.unspecified);
                 } else {
                     self.let_go(channel, slots);
                 }
@@ -321,16 +332,14 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         slots.for_each(|slot| self.target.pager().release_unchanged(self.page(channel, slot)));
     }
 
-    /// Lets the pages of slots go whose device has written to them, and lists their elements.
-    fn let_go_written(
-        &self,
-        channel: usize,
-        slots: Range<u64>,
-        within: &Range<u64>,
-        list: &mut Vec<Range<usize>>,
-    ) {
-        for slot in slots {
-            self.target.pager().release_written(self.page(channel, slot));
+    /// Lets the pages of slots go whose device has written to them.
+    fn let_go_written(&self, channel: usize, slots: &Range<u64>) {
+        slots.clone().for_each(|slot| self.target.pager().release_written(self.page(channel, slot)));
+    }
+
+    /// Lists the elements of slots.
+    fn list(&self, channel: usize, slots: &Range<u64>, within: &Range<u64>, list: &mut Vec<Range<usize>>) {
+        for slot in slots.clone() {
             let part = self.elements_of(&(slot..slot + 1), within);
             let first = self.target.index_in_channel(channel, part.start);
             list.push(first..first + (part.end - part.start) as usize);
@@ -446,15 +455,16 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let device = self.target.pager().channels()[channel].device();
         // All of them, so that nothing is under way any more.
         let waits = run.tickets.iter().map(|ticket| device.wait(*ticket));
+        let done = waits.reduce(Result::and).unwrap_or(Ok(()));
         // On an error, too, the slots have contents: whichever.
-        let list = match waits.reduce(Result::and).unwrap_or(Ok(())) {
-            Ok(()) => &mut outcome.written,
+        self.let_go_written(channel, &run.slots);
+        match done {
+            Ok(()) => lane.written.push((run.slots, run.elements)),
             Err(error) => {
                 outcome.failure.get_or_insert_with(|| error.into());
-                &mut outcome.unspecified
+                self.list(channel, &run.slots, &run.elements, &mut outcome.unspecified);
             }
-        };
-        self.let_go_written(channel, run.slots, &run.elements, list);
+        }
     }
 
     fn finish_all(&self, lanes: &mut [Lane<D>], outcome: &mut Outcome) {

@@ -284,6 +284,17 @@ impl Entry {
         .any(WAITED)
     }
 
+    /// Ends an exclusive hold of an absent page whose home slot was written to. Tells whether sleepers are to be woken.
+    #[must_use]
+    #[inline]
+    pub(crate) fn release_written(&self) -> bool {
+        self.change(|s| {
+            debug_assert!(s.has(EXCLUSIVE) && !s.any(RESIDENT), "{s:?}");
+            (s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT | ZEROED) | HOME).wrapping_add(VERSION)
+        })
+        .any(WAITED)
+    }
+
     /// Turns an exclusive hold into a shared one. Tells whether sleepers are to be woken.
     #[must_use]
     pub(crate) fn downgrade(&self, holder: Holder) -> bool {

@@ -430,8 +430,9 @@ impl<D: Device> Pager<D> {
                 },
             };
             match entry.try_claim_absent(false) {
-                Ok(_) => {
+                Ok(before) => {
                     entry.home_is_unknown();
+                    self.settled.lose_if(before);
                     // SAFETY: inside of the stage's page; the stage is this thread's, and nothing is in flight on it.
                     unsafe {
                         let to = stage.page(held.len(), self.page_bytes).add(offset);

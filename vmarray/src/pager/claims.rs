@@ -83,7 +83,9 @@ impl<D: Device> Pager<D> {
 
     /// Lets a page go whose slot now has contents.
     pub(crate) fn release_written(&self, page: u64) {
-        self.entry(page).home_is_unknown();
-        self.release(page, Holder::Pin, HOME);
+        let entry = self.entry(page);
+        if entry.release_written() {
+            unpark(entry);
+        }
     }
 }

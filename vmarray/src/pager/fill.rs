@@ -71,6 +71,9 @@ impl<D: Device> Pager<D> {
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
         pages.iter().for_each(|page| self.table.entry(*page).home_is_unknown());
         let filled = channel.fill_slots(self.slots_of(*first, *last), pattern).is_ok();
+        if !filled {
+            self.settled.lose();
+        }
         pages.iter().for_each(|page| self.release(*page, Holder::Pin, if filled { HOME } else { 0 }));
         if filled { Ok(()) } else { pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern)) }
     }
@@ -89,6 +92,14 @@ impl<D: Device> Pager<D> {
     /// later.
     pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
+        let (since, unknown) = self.settled.begin(pages);
+        self.settle_homes(&unknown)?;
+        self.settled.end(since, pages);
+        Ok(())
+    }
+
+    /// Writes zeroes to the home slots of pages without contents.
+    fn settle_homes(&self, pages: &Range<u64>) -> Result<()> {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
             // Held, in neighbouring slots.

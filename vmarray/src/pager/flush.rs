@@ -115,6 +115,9 @@ impl<D: Device> Pager<D> {
                     if entry.vacate(forget) {
                         unpark(entry);
                     }
+                    if forget {
+                        self.settled.lose();
+                    }
                     channel.put_back(frame);
                     return Ok(());
                 }
@@ -124,6 +127,7 @@ impl<D: Device> Pager<D> {
                         if entry.vacate(true) {
                             unpark(entry);
                         }
+                        self.settled.lose();
                         return Ok(());
                     }
                     let state = entry.state(Ordering::Acquire);

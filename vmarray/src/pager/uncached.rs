@@ -68,6 +68,7 @@ impl<D: Device> Pager<D> {
                         let channel = self.channel(page);
                         let slot = page / self.channels.len() as u64;
                         entry.home_is_unknown();
+                        self.settled.lose_if(before);
                         let is_ready = before.any(HOME | ZEROED);
                         let prepared =
                             if is_ready { Ok(()) } else { channel.fill_slots(slot..slot + 1, &[0]) };
