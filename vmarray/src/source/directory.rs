@@ -22,7 +22,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-const NO_SLOT: u32 = u32::MAX;
+/// Stands for no slot.
+pub(super) const NO_SLOT: u32 = u32::MAX;
 const BLOCKS: usize = 64;
 
 /// What the directory knows of a page.
@@ -129,11 +130,14 @@ pub(super) struct Cuts {
     pub(super) len: usize,
     pub(super) page_len: usize,
     pub(super) block_len: usize,
+    /// All blocks of a page that is whole.
+    all: u64,
 }
 
 impl Cuts {
     pub(super) fn new(len: usize, page_len: usize) -> Self {
-        Self { len, page_len, block_len: page_len.div_ceil(BLOCKS) }
+        let block_len = page_len.div_ceil(BLOCKS);
+        Self { len, page_len, block_len, all: bits(0, page_len.div_ceil(block_len)) }
     }
 
     pub(super) fn pages(&self) -> usize {
@@ -158,6 +162,9 @@ impl Cuts {
 
     /// The blocks that have elements in a part of a page.
     pub(super) fn touched(&self, within: &Range<usize>) -> u64 {
+        if within.start == 0 && within.end == self.page_len {
+            return self.all;
+        }
         bits(within.start / self.block_len, within.end.div_ceil(self.block_len))
     }
 

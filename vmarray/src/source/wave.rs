@@ -17,6 +17,7 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
 use super::channel::{Channel, PageBlocks, Pool};
 use super::core::Core;
+use super::directory::{Entry, NO_SLOT};
 use crate::element::Element;
 use crate::error::{Error, Result};
 
@@ -26,8 +27,8 @@ const WAVE_BYTES: usize = 256 << 20;
 const COPIED_BYTES: u64 = 32 << 20;
 /// Below this, one thread serves all channels in turn.
 const SMALL_BYTES: usize = 1 << 20;
-/// Work whose results are rounded is cut at multiples of so many bytes of a channel.
-const GROUP_BYTES: usize = 64 << 20;
+/// Work whose results are rounded is cut at multiples of so many bytes of a channel: each cut is a launch and an answer.
+const GROUP_BYTES: usize = WAVE_BYTES;
 /// The work on so many runs of a wave is under way at once: each may need memory of its own.
 const WORKS: usize = 8;
 
@@ -265,18 +266,21 @@ impl<T: Element, D: Device> Core<T, D> {
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Outcome::default();
         let mut former: Option<Wave<'_, D, O::Work>> = None;
+        // Lists of members that are not needed any more: memory for the next ones.
+        let mut lists = Vec::new();
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
-            let wave = self.start(channel, &mut pool, &mut pages, most, range, operation);
+            let members = lists.pop().unwrap_or_default();
+            let wave = self.start(channel, &mut pool, &mut pages, most, range, operation, members);
             // What is not done is done at home, or is the end.
             failed = wave.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(wave) } else { Some(wave) };
             if let Some(due) = due {
-                result = self.finish(due, operation, &mut outcome);
+                result = self.finish(due, operation, &mut outcome, &mut lists);
             }
         }
         if let Some(last) = former {
-            let last = self.finish(last, operation, &mut outcome);
+            let last = self.finish(last, operation, &mut outcome, &mut lists);
             result = result.and(last);
         }
         (outcome, result.map(drop))
@@ -298,6 +302,7 @@ impl<T: Element, D: Device> Core<T, D> {
         group.is_none_or(|group| (page / self.channels.len()).is_multiple_of(group))
     }
 
+    #[allow(clippy::too_many_arguments, reason = "all of them are about this one wave")]
     fn start<'a, O: Operation<T, D>>(
         &'a self,
         channel: &'a Channel<D>,
@@ -306,11 +311,12 @@ impl<T: Element, D: Device> Core<T, D> {
         most: usize,
         range: &Range<usize>,
         operation: &O,
+        members: Vec<Member<'a>>,
     ) -> Wave<'a, D, O::Work> {
         let group = operation.is_rounded().then(|| (GROUP_BYTES / self.page_bytes()).clamp(1, most));
         let mut wave = Wave {
             channel,
-            members: Vec::new(),
+            members,
             uploads: Vec::new(),
             is_fetched: false,
             group,
@@ -319,7 +325,8 @@ impl<T: Element, D: Device> Core<T, D> {
             refused: None,
             error: None,
         };
-        let mut copied = 0;
+        wave.members.reserve(pages.size_hint().0.min(most));
+        let (mut copied, mut hits) = (0, 0);
         while let Some(&page) = pages.peek() {
             let is_full = wave.members.len() + group.unwrap_or(1) > most || copied >= COPIED_BYTES;
             if is_full && !wave.members.is_empty() && self.begins(page, group) {
@@ -327,18 +334,19 @@ impl<T: Element, D: Device> Core<T, D> {
             }
             pages.next();
             let entry = &self.entries[page];
-            let hold = entry.take();
             let within = self.cuts.within(page, range);
             let touched = self.cuts.touched(&within);
             let needed = match operation.access() {
                 Access::Read | Access::Change => touched,
                 Access::Overwrite => touched & !self.cuts.covered(page, &within),
             };
+            let hold = self.hold(entry, operation.access(), needed);
             let fetched = needed & !entry.valid();
-            copied += self.cuts.ranges(page, fetched).map(|r| r.len() * size_of::<T>()).sum::<usize>() as u64;
             if fetched == 0 {
-                self.hits.add(1);
+                hits += 1;
             } else {
+                let bytes = |r: Range<usize>| r.len() * size_of::<T>();
+                copied += self.cuts.ranges(page, fetched).map(bytes).sum::<usize>() as u64;
                 channel.counters.misses.add(1);
             }
             // Slots are given to all at once, so that they follow one another.
@@ -346,18 +354,24 @@ impl<T: Element, D: Device> Core<T, D> {
             if let Some(slot) = slot {
                 pool.touched(slot);
             }
-            let slot = slot.unwrap_or(u32::MAX);
-            wave.members.push(Member {
-                page,
-                slot,
-                within,
-                touched,
-                fetched,
-                hold: Some(Hold::Exclusive(hold)),
-            });
+            let slot = slot.unwrap_or(NO_SLOT);
+            wave.members.push(Member { page, slot, within, touched, fetched, hold: Some(hold) });
         }
+        self.hits.add(hits);
         wave.error = self.prepare(&mut wave, pool, operation).err();
         wave
+    }
+
+    /// Keeps others from a page: from writing to it, if it is read and nothing of it has to be fetched; else from it
+    /// altogether. The caller holds the channel, so that what is there stays.
+    fn hold<'a>(&self, entry: &'a Entry, access: Access, needed: u64) -> Hold<'a> {
+        if access == Access::Read {
+            let shared = entry.share();
+            if needed & !entry.valid() == 0 {
+                return Hold::Shared(shared);
+            }
+        }
+        Hold::Exclusive(entry.take())
     }
 
     /// Gives the members slots, starts to fetch what is missing there, and starts the work.
@@ -367,14 +381,12 @@ impl<T: Element, D: Device> Core<T, D> {
         pool: &mut Pool<D>,
         operation: &O,
     ) -> Result<()> {
-        let absent = wave.members.iter().filter(|member| self.entries[member.page].slot().is_none()).count();
-        let mut slots = wave.channel.allocate(pool, &self.entries, absent)?.into_iter();
-        for member in &mut wave.members {
-            let entry = &self.entries[member.page];
-            if entry.slot().is_none()
-                && let Some(slot) = slots.next()
-            {
-                entry.place(Some(slot));
+        let absent = wave.members.iter().filter(|member| member.slot == NO_SLOT).count();
+        if absent > 0 {
+            let slots = wave.channel.allocate(pool, &self.entries, absent)?;
+            let without = wave.members.iter_mut().filter(|member| member.slot == NO_SLOT);
+            for (member, slot) in without.zip(slots) {
+                self.entries[member.page].place(Some(slot));
                 pool.adopt(slot, member.page);
                 member.slot = slot;
             }

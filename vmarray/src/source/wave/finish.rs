@@ -4,18 +4,19 @@ use std::ops::{ControlFlow, Range};
 
 use backend_api::Device;
 
-use super::{Access, Core, Operation, Run, Wave};
+use super::{Access, Core, Member, Operation, Run, Wave};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::source::channel::PageBlocks;
 
 impl<T: Element, D: Device> Core<T, D> {
     /// Waits for a wave, notes what its pages are now, and takes in what was found.
-    pub(super) fn finish<O: Operation<T, D>>(
+    pub(super) fn finish<'a, O: Operation<T, D>>(
         &self,
-        mut wave: Wave<'_, D, O::Work>,
+        mut wave: Wave<'a, D, O::Work>,
         operation: &O,
         outcome: &mut O::Outcome,
+        lists: &mut Vec<Vec<Member<'a>>>,
     ) -> Result<ControlFlow<()>> {
         let mut result = wave.error.take().map_or(Ok(()), Err);
         // If the fetches were not all started, who knows which; what came is fetched again.
@@ -27,7 +28,8 @@ impl<T: Element, D: Device> Core<T, D> {
             }
         }
         if arrived {
-            wave.members.iter().for_each(|member| self.entries[member.page].fetched(member.fetched));
+            let fetched = wave.members.iter().filter(|member| member.fetched != 0);
+            fetched.for_each(|member| self.entries[member.page].fetched(member.fetched));
         }
         let by_run = operation.access() != Access::Read && operation.value().is_none();
         let mut flow = ControlFlow::Continue(());
@@ -59,6 +61,11 @@ impl<T: Element, D: Device> Core<T, D> {
         }
         if let Some(value) = operation.value() {
             result = self.note_overwritten(&wave, value, result);
+        }
+        if wave.works.is_empty() {
+            // Nothing is under way: the pages can go.
+            wave.members.clear();
+            lists.push(std::mem::take(&mut wave.members));
         }
         result.map(|()| flow)
     }

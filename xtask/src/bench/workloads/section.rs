@@ -52,7 +52,13 @@ fn percent(bench: &mut Bench, setup: &Setup) -> Result<()> {
     Ok(())
 }
 
-fn words(setup: &Setup, bytes: usize, device_bytes: usize, import: Option<HostMemory>) -> Result<Words> {
+/// A source of numbers from 0 on.
+pub fn source_of(
+    setup: &Setup,
+    bytes: usize,
+    device_bytes: usize,
+    import: Option<HostMemory>,
+) -> Result<Words> {
     let elements = (0..bytes as u32 / 4).collect();
     let mut builder =
         Source::builder(elements).devices(setup.devices.iter().cloned()).device_bytes(device_bytes as u64);
@@ -85,7 +91,7 @@ fn ours(row: &mut Row, effort: &Effort, source: &Words, mut work: impl FnMut() -
 /// All of it is on the devices already.
 fn resident(bench: &mut Bench, setup: &Setup) -> Result<()> {
     let Some(mut row) = bench.row("section/source/resident", Unit::GigabytesPerSecond) else { return Ok(()) };
-    let source = words(setup, setup.medium_bytes, 2 * setup.medium_bytes, None)?;
+    let source = source_of(setup, setup.medium_bytes, 2 * setup.medium_bytes, None)?;
     count(&source)?;
     ours(&mut row, &setup.effort, &source, || count(&source))?;
     // A copy reads and writes each byte.
@@ -110,7 +116,7 @@ fn streamed(bench: &mut Bench, setup: &Setup, import: Option<HostMemory>, how: &
     if !["search", "change"].iter().any(|what| bench.wants_any(&name(what))) {
         return Ok(());
     }
-    let source = words(setup, setup.medium_bytes, setup.medium_bytes / 4, import)?;
+    let source = source_of(setup, setup.medium_bytes, setup.medium_bytes / 4, import)?;
     if let Some(mut row) = bench.row(name("search"), Unit::GigabytesPerSecond) {
         ours(&mut row, &setup.effort, &source, || count(&source))?;
         row.limit("bus", bench.raw.bus(Way::Up)?);
