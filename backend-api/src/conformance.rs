@@ -519,6 +519,7 @@ macro_rules! __conformance_list {
                 random_computations
                 computations_that_store_in_several_fields
                 computations_of_many_elements
+                computations_of_short_elements
                 malformed_computations_are_refused
                 computations_in_flight_at_once_do_not_mix
                 preparing_changes_nothing

@@ -414,6 +414,62 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
+/// For kernels that take several neighbours at once: short elements without gaps, to the last one.
+pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
+    const MOST: usize = 70_001;
+    // Room for both, each at a multiple of 16, and a wider target.
+    const SECOND: usize = (2 * MOST).next_multiple_of(16) + 16;
+    const THIRD: usize = 2 * SECOND;
+    let mut scene = Scene::new(cx, THIRD + 4 * MOST, Compute::partials_bytes() as usize + 8 * MOST);
+    let answer = scene.host.at(0);
+    for (of, other) in
+        [(Type::U8, Type::I16), (Type::I8, Type::U8), (Type::U16, Type::U32), (Type::I16, Type::I8)]
+    {
+        let mut sketch = Sketch(Vec::new());
+        let (a, b) = (sketch.field(0, 0, of), sketch.field(1, 0, other));
+        let wide = sketch.push(Instruction::Cast { of: a, to: other });
+        let mixed = sketch.binary(Binary::Xor, wide, b);
+        let back = sketch.push(Instruction::Cast { of: mixed, to: of });
+        let bin = sketch.push(Instruction::Cast { of: a, to: Type::U32 });
+        let index = sketch.push(Instruction::Index);
+        let whole = sketch.push(Instruction::Cast { of: index, to: Type::U32 });
+        let predicate = sketch.binary(Binary::Lt, wide, b);
+        let program = sketch.program();
+        let (first, second) = (of.bytes() as usize, other.bytes() as usize);
+        // From a multiple of 16 on, and not.
+        for (start, counts) in [(0, &[1, 7, 8, 9, 2047, 2048, 2050, MOST][..]), (first, &[3000])] {
+            for &count in counts {
+                let sources = [
+                    scene.elements(start, count, first),
+                    scene.elements(SECOND, count.min(MOST * 2 / second), second),
+                    scene.elements(THIRD, count, 4),
+                ];
+                if sources[1].count != sources[0].count {
+                    continue;
+                }
+                let geometry = Geometry { first: 3, page_len: 1000, channel: 1, channels: 2 };
+                let mut run = |action: Action<'_>, what: &str| {
+                    let compute = Compute { program: &program, sources: &sources, geometry, action };
+                    scene.compute(&compute, &format!("{what} of {count} {of} from {start} on"));
+                };
+                run(Action::Sum { value: mixed, filter: Some(predicate), answer }, "sum");
+                run(Action::Histogram { value: bin, filter: None, bins: 256, answer }, "histogram");
+                run(Action::Find { predicate, limit: 0, count_all: true, answer }, "count");
+                run(Action::Find { predicate, limit: count as u64, count_all: true, answer }, "find");
+                run(
+                    Action::Extremes { value: a, filter: None, least: true, greatest: true, answer },
+                    "extremes",
+                );
+                let store = |value, source| Store { value, source, offset: 0 };
+                let stores = [store(back, 0), store(mixed, 1), store(whole, 2)];
+                run(Action::Store { stores: &stores, filter: None }, "stores");
+                run(Action::Store { stores: &stores[..1], filter: Some(predicate) }, "store to some");
+            }
+        }
+        scene.assert_as_expected(&format!("computations of short {of}"));
+    }
+}
+
 pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 5000;
     let mut scene = Scene::new(cx, COUNT * 30, 64);

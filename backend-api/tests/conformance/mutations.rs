@@ -63,6 +63,7 @@ const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::ComputationsMissTheLast, "computations_of_many_elements"),
     (Flaw::AnyComputationIsAccepted, "malformed_computations_are_refused"),
     (Flaw::ComputationsShareTheirAnswer, "computations_in_flight_at_once_do_not_mix"),
+    (Flaw::ComputationsMissTheLast, "computations_of_short_elements"),
     (Flaw::PreparationsCompute, "preparing_changes_nothing"),
     (Flaw::GathersMissTheLast, "gathers_of_every_stride"),
     (Flaw::GathersMissTheLast, "gathers_and_scatters_of_large_elements"),

@@ -1,8 +1,12 @@
 //! Programs as PTX: instructions for several elements at once, put where the kernels have left a comment.
 //!
+//! Columns of bytes and of 16-bit numbers are loaded and stored by several elements at a time: see [`vectors`].
+//!
 //! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in predicates. Loads
 //! of all elements come first, so that many are in flight; then each element is computed. Nothing is fused: `.rn` says
 //! so.
+
+mod vectors;
 
 use std::fmt::Write;
 
@@ -151,14 +155,22 @@ impl<'a> Code<'a> {
         let inputs = if kind == "extremes" { 3 } else { 2 };
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };
+        let (first, left) = (first.to_owned(), left.to_owned());
+        let packed = self.is_packed(kind);
+        let (first, left) = if packed { self.neighbours(first, left) } else { (first, left) };
         self.literals();
         for k in 0..EACH {
             self.declare("pred", &format!("valid{k}"));
             emit!(self, "setp.gt.u32 valid{k}, {left}, {}", k * self.step);
         }
-        self.loads(first);
+        self.addresses(&first);
+        if packed {
+            self.load_packed(&left);
+        } else {
+            self.loads();
+        }
         for k in 0..EACH {
-            self.compute(first, k);
+            self.compute(&first, k);
         }
         match (kind, &self.shape.task, outputs) {
             ("find", Task::Find { predicate }, [mask]) => self.find(*predicate, mask),
@@ -189,6 +201,7 @@ impl<'a> Code<'a> {
                     emit!(self, "selp.b32 {bin}, {name}, -1, {kept}");
                 }
             }
+            ("store", Task::Store { stores, .. }, []) if packed => self.store_packed(stores, &left),
             ("store", Task::Store { stores, filter }, []) => {
                 for k in 0..EACH {
                     let kept = self.kept(*filter, k);
@@ -244,14 +257,18 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Addresses of the first element in all sources, and the fields of all elements.
-    fn loads(&mut self, first: &str) {
+    /// Addresses of the first element in all sources.
+    fn addresses(&mut self, first: &str) {
         for (source, layout) in self.shape.layouts.iter().enumerate() {
             let (base, at) = (self.temporary("b64"), format!("a{source}"));
             self.declare("b64", &at);
             emit!(self, "ld.param.u64 {base}, [{}_param_0+{}]", self.entry, 8 * source);
             emit!(self, "mad.lo.u64 {at}, {first}, {}, {base}", layout.stride);
         }
+    }
+
+    /// The fields of all elements.
+    fn loads(&mut self) {
         for k in 0..EACH {
             for (at, instruction) in self.shape.instructions.iter().enumerate() {
                 if let Instruction::Field { source, offset, of } = *instruction

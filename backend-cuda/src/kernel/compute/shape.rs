@@ -6,6 +6,9 @@ use backend_api::expr::{Action, Instruction, Store, Type, Value};
 /// So many literals are parameters: programs that differ in them alone share their code.
 pub(super) const LITERALS_MAX: usize = 32;
 
+/// The longest load of a thread.
+pub(super) const VECTOR_BYTES: u64 = 16;
+
 /// What a kernel is made for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Task {
@@ -24,6 +27,8 @@ pub(super) struct Layout {
     pub align: u64,
     /// Whether nobody writes to it meanwhile.
     pub read_only: bool,
+    /// Whether the first element lies at a multiple of [`VECTOR_BYTES`], and elements are short.
+    pub in_vectors: bool,
 }
 
 /// One program, made for one task and one layout.
@@ -80,6 +85,7 @@ impl Shape {
                 stride: source.stride,
                 align: 1 << (start | source.stride | 8).trailing_zeros(),
                 read_only: !(0..compute.sources.len()).any(written),
+                in_vectors: source.stride <= 4 && start.is_multiple_of(VECTOR_BYTES),
             }
         };
         let needs_index = compute.needs_index();

@@ -136,6 +136,52 @@ fn fields_are_read_in_pieces_that_are_aligned() {
 }
 
 #[test]
+fn short_elements_without_gaps_are_loaded_and_stored_together() {
+    let answer = HostSpan::new(HostId::unique(), 0);
+    let count = |of: Type, stride: u64, start: u64, action: &dyn Fn(Value) -> Action<'static>| {
+        let program = Program::new(vec![
+            Instruction::Field { source: 0, offset: 0, of },
+            Instruction::Binary { op: Binary::Add, left: Value(0), right: Value(0) },
+        ]);
+        let text = text_of(&program.unwrap(), action(Value(1)), [stride, 4], [start, 0], 64);
+        let short = memory_width(of);
+        ["ld.global.nc.v2.b32", "ld.global.nc.v4.b32", short].map(|load| text.matches(load).count())
+    };
+    let sum = |value| Action::Sum { value, filter: None, answer };
+    let extremes = |value| Action::Extremes { value, filter: None, least: true, greatest: true, answer };
+    assert_eq!(count(Type::U8, 1, 32, &sum), [1, 0, 8], "eight at once, or one by one at the end");
+    assert_eq!(count(Type::I16, 2, 16, &sum), [0, 1, 8]);
+    assert_eq!(count(Type::U8, 1, 8, &sum), [0, 0, 8], "no multiple of 16");
+    assert_eq!(count(Type::U8, 3, 16, &sum), [0, 0, 8], "gaps");
+    assert_eq!(count(Type::U32, 4, 16, &sum), [0, 0, 8], "long enough");
+    assert_eq!(count(Type::U8, 1, 32, &extremes), [0, 0, 8], "the kernel knows better");
+
+    let program = Program::new(vec![
+        Instruction::Field { source: 0, offset: 0, of: Type::U8 },
+        Instruction::Cast { of: Value(0), to: Type::F32 },
+        Instruction::Binary { op: Binary::Lt, left: Value(0), right: Value(0) },
+    ])
+    .unwrap();
+    let stores =
+        [Store { value: Value(0), source: 0, offset: 0 }, Store { value: Value(1), source: 1, offset: 0 }];
+    for (filter, together) in [(None, 3), (Some(Value(2)), 0)] {
+        let text = text_of(&program, Action::Store { stores: &stores, filter }, [1, 4], [16, 0], 64);
+        let vectors = ["st.global.v2.b32", "st.global.v4.b32"].map(|store| text.matches(store).count());
+        assert_eq!(vectors.iter().sum::<usize>(), together, "{vectors:?}");
+        assert_eq!(text.matches("st.global.u8").count(), 8);
+    }
+}
+
+/// How one element is loaded.
+fn memory_width(of: Type) -> &'static str {
+    match of {
+        Type::U8 => "ld.global.nc.u8",
+        Type::I16 => "ld.global.nc.s16",
+        _ => "ld.global.nc.u32",
+    }
+}
+
+#[test]
 fn fields_far_away_are_not_reached_within_an_instruction() {
     let program = Program::new(vec![
         Instruction::Field { source: 0, offset: 3, of: Type::U32 },
