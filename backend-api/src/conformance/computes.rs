@@ -422,9 +422,14 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
     const THIRD: usize = 2 * SECOND;
     let mut scene = Scene::new(cx, THIRD + 4 * MOST, Compute::partials_bytes() as usize + 8 * MOST);
     let answer = scene.host.at(0);
-    for (of, other) in
-        [(Type::U8, Type::I16), (Type::I8, Type::U8), (Type::U16, Type::U32), (Type::I16, Type::I8)]
-    {
+    let types = [
+        (Type::U8, Type::I16),
+        (Type::I8, Type::U8),
+        (Type::U16, Type::U32),
+        (Type::I16, Type::I8),
+        (Type::I32, Type::U32),
+    ];
+    for (of, other) in types {
         let mut sketch = Sketch(Vec::new());
         let (a, b) = (sketch.field(0, 0, of), sketch.field(1, 0, other));
         let wide = sketch.push(Instruction::Cast { of: a, to: other });
@@ -437,16 +442,15 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
         // From a multiple of 16 on, and not.
-        for (start, counts) in [(0, &[1, 7, 8, 9, 2047, 2048, 2050, MOST][..]), (first, &[3000])] {
-            for &count in counts {
+        for (start, counts) in
+            [(0, &[1, 7, 8, 9, 1029, 2047, 2048, 2050, 33_333, MOST][..]), (first, &[3000])]
+        {
+            for &count in counts.iter().filter(|count| **count * first.max(second) <= 2 * MOST) {
                 let sources = [
                     scene.elements(start, count, first),
-                    scene.elements(SECOND, count.min(MOST * 2 / second), second),
+                    scene.elements(SECOND, count, second),
                     scene.elements(THIRD, count, 4),
                 ];
-                if sources[1].count != sources[0].count {
-                    continue;
-                }
                 let geometry = Geometry { first: 3, page_len: 1000, channel: 1, channels: 2 };
                 let mut run = |action: Action<'_>, what: &str| {
                     let compute = Compute { program: &program, sources: &sources, geometry, action };

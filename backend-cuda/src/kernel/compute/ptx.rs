@@ -1,6 +1,6 @@
 //! Programs as PTX: instructions for several elements at once, put where the kernels have left a comment.
 //!
-//! Columns of bytes and of 16-bit numbers are loaded and stored by several elements at a time: see [`vectors`].
+//! Short elements without gaps are loaded and stored several at a time: see [`vectors`].
 //!
 //! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in predicates. Loads
 //! of all elements come first, so that many are in flight; then each element is computed. Nothing is fused: `.rn` says
@@ -12,6 +12,7 @@ use std::fmt::Write;
 
 use backend_api::expr::{Binary, Instruction, Type, Unary, Value};
 
+use self::vectors::Rows;
 use super::shape::{Shape, Task};
 
 /// Elements of one splice; `EACH` in `kernels/splice.h`.
@@ -106,7 +107,10 @@ fn is_wide(of: Type) -> bool {
 struct Code<'a> {
     shape: &'a Shape,
     entry: &'a str,
+    /// From each element to the next.
     step: u64,
+    /// How elements are taken together, if they are.
+    rows: Option<Rows>,
     declarations: String,
     body: String,
     temporaries: usize,
@@ -124,11 +128,24 @@ macro_rules! emit {
 
 impl<'a> Code<'a> {
     fn new(shape: &'a Shape, entry: &'a str, step: u64) -> Self {
-        Self { shape, entry, step, declarations: String::new(), body: String::new(), temporaries: 0 }
+        Self {
+            shape,
+            entry,
+            step,
+            rows: None,
+            declarations: String::new(),
+            body: String::new(),
+            temporaries: 0,
+        }
     }
 
     fn finish(self) -> String {
         format!("\t{{\n{}{}\t}}\n", self.declarations, self.body)
+    }
+
+    /// How many elements lie between the first one and element `k`.
+    fn offset(&self, k: u64) -> u64 {
+        self.rows.map_or(k * self.step, |rows| rows.offset(k))
     }
 
     fn declare(&mut self, kind: &str, name: &str) {
@@ -156,18 +173,17 @@ impl<'a> Code<'a> {
         let (outputs, inputs) = operands.split_at(operands.len().saturating_sub(inputs));
         let &[first, left, ref rest @ ..] = inputs else { return };
         let (first, left) = (first.to_owned(), left.to_owned());
-        let packed = self.is_packed(kind);
-        let (first, left) = if packed { self.neighbours(first, left) } else { (first, left) };
+        self.rows = self.rows_of(kind);
+        let (first, left) = self.neighbours(first, left);
         self.literals();
         for k in 0..EACH {
             self.declare("pred", &format!("valid{k}"));
-            emit!(self, "setp.gt.u32 valid{k}, {left}, {}", k * self.step);
+            emit!(self, "setp.gt.u32 valid{k}, {left}, {}", self.offset(k));
         }
         self.addresses(&first);
-        if packed {
-            self.load_packed(&left);
-        } else {
-            self.loads();
+        match self.rows {
+            Some(rows) => self.load_rows(rows, &left),
+            None => self.loads(),
         }
         for k in 0..EACH {
             self.compute(&first, k);
@@ -201,8 +217,10 @@ impl<'a> Code<'a> {
                     emit!(self, "selp.b32 {bin}, {name}, -1, {kept}");
                 }
             }
-            ("store", Task::Store { stores, .. }, []) if packed => self.store_packed(stores, &left),
             ("store", Task::Store { stores, filter }, []) => {
+                if let Some(rows) = self.rows {
+                    return self.store_rows(rows, stores, &left);
+                }
                 for k in 0..EACH {
                     let kept = self.kept(*filter, k);
                     for store in stores {
@@ -287,7 +305,7 @@ impl<'a> Code<'a> {
     fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
         let first = format!("a{source}");
         // Of no elements the stride may be any number; nothing is read then.
-        let distance = (k * self.step).wrapping_mul(self.shape.layouts[source].stride);
+        let distance = self.offset(k).wrapping_mul(self.shape.layouts[source].stride);
         match distance.checked_add(u64::from(offset)) {
             Some(near) if near <= OFFSET_MAX => (first, near),
             _ => {
@@ -387,7 +405,7 @@ impl<'a> Code<'a> {
         emit!(self, "ld.param.u64 {at}, [{}_param_0+{FIRST}]", self.entry);
         emit!(self, "ld.param.u64 {channel}, [{}_param_0+{CHANNEL}]", self.entry);
         emit!(self, "add.u64 {at}, {at}, {first}");
-        emit!(self, "add.u64 {at}, {at}, {}", k * self.step);
+        emit!(self, "add.u64 {at}, {at}, {}", self.offset(k));
         if page_len.is_power_of_two() {
             emit!(self, "shr.u64 {page}, {at}, {}", page_len.trailing_zeros());
             emit!(self, "and.b64 {within}, {at}, 0x{:X}", page_len - 1);

@@ -164,12 +164,28 @@ fn short_elements_without_gaps_are_loaded_and_stored_together() {
     .unwrap();
     let stores =
         [Store { value: Value(0), source: 0, offset: 0 }, Store { value: Value(1), source: 1, offset: 0 }];
-    for (filter, together) in [(None, 3), (Some(Value(2)), 0)] {
+    // Rows of four, for the longer one.
+    for (filter, together) in [(None, [2, 0, 2]), (Some(Value(2)), [0; 3])] {
         let text = text_of(&program, Action::Store { stores: &stores, filter }, [1, 4], [16, 0], 64);
-        let vectors = ["st.global.v2.b32", "st.global.v4.b32"].map(|store| text.matches(store).count());
-        assert_eq!(vectors.iter().sum::<usize>(), together, "{vectors:?}");
+        let vectors = ["st.global.b32", "st.global.v2.b32", "st.global.v4.b32"];
+        assert_eq!(vectors.map(|store| text.matches(store).count()), together);
         assert_eq!(text.matches("st.global.u8").count(), 8);
     }
+    let change = |of: Type, stride: u64| {
+        let program = Program::new(vec![
+            Instruction::Field { source: 0, offset: 0, of },
+            Instruction::Binary { op: Binary::Add, left: Value(0), right: Value(0) },
+        ]);
+        let stores = [Store { value: Value(1), source: 0, offset: 0 }];
+        let action = Action::Store { stores: &stores, filter: None };
+        let text = text_of(&program.unwrap(), action, [stride, 4], [16, 0], 64);
+        ["ld.global.v2.b32", "ld.global.v4.b32", "st.global.v2.b32", "st.global.v4.b32"]
+            .map(|one| text.matches(one).count())
+    };
+    assert_eq!(change(Type::U8, 1), [1, 0, 1, 0]);
+    assert_eq!(change(Type::I16, 2), [0, 1, 0, 1]);
+    assert_eq!(change(Type::F32, 4), [0, 2, 0, 2]);
+    assert_eq!(change(Type::F64, 8), [0; 4], "long enough");
 }
 
 /// How one element is loaded.
