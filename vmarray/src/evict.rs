@@ -143,6 +143,7 @@ impl Evictor {
     /// The frame's page was accessed. Only exact LRU cares.
     ///
     /// Reports may be collected and delivered late, in order: a frame no longer tracked is ignored.
+    #[inline]
     pub(crate) fn touched(&mut self, frame: u32) {
         match self {
             Self::FewLru(lru) => lru.touched(frame),

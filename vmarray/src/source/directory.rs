@@ -48,10 +48,12 @@ impl Entry {
         }
     }
 
+    #[inline]
     pub(super) fn share(&self) -> RwLockReadGuard<'_, ()> {
         self.lock.read()
     }
 
+    #[inline]
     pub(super) fn take(&self) -> RwLockWriteGuard<'_, ()> {
         self.lock.write()
     }
@@ -61,15 +63,18 @@ impl Entry {
     }
 
     /// The blocks that the device has.
+    #[inline]
     pub(super) fn valid(&self) -> u64 {
         self.valid.load(Relaxed)
     }
 
     /// The blocks that only the device has.
+    #[inline]
     pub(super) fn dirty(&self) -> u64 {
         self.dirty.load(Relaxed)
     }
 
+    #[inline]
     pub(super) fn slot(&self) -> Option<u32> {
         Some(self.slot.load(Relaxed)).filter(|&slot| slot != NO_SLOT)
     }
@@ -79,6 +84,7 @@ impl Entry {
     }
 
     /// Blocks have been copied to the device.
+    #[inline]
     pub(super) fn fetched(&self, blocks: u64) {
         self.valid.fetch_or(blocks, Relaxed);
         self.check();
@@ -118,6 +124,7 @@ impl Entry {
         self.check();
     }
 
+    #[inline]
     fn check(&self) {
         debug_assert!(self.dirty() & !self.valid() == 0, "a block that the device has not is newer there");
         debug_assert!(self.valid() == 0 || self.slot().is_some(), "a copy is nowhere");
@@ -150,17 +157,20 @@ impl Cuts {
     }
 
     /// How many elements a page has.
+    #[inline]
     pub(super) fn elements(&self, page: usize) -> usize {
         (self.len - page * self.page_len).min(self.page_len)
     }
 
     /// Which elements of a page are in a range that touches it.
+    #[inline]
     pub(super) fn within(&self, page: usize, range: &Range<usize>) -> Range<usize> {
         let first = page * self.page_len;
         range.start.max(first) - first..(range.end - first).min(self.page_len)
     }
 
     /// The blocks that have elements in a part of a page.
+    #[inline]
     pub(super) fn touched(&self, within: &Range<usize>) -> u64 {
         if within.start == 0 && within.end == self.page_len {
             return self.all;
@@ -169,6 +179,7 @@ impl Cuts {
     }
 
     /// The blocks all of whose elements are in a part of a page.
+    #[inline]
     pub(super) fn covered(&self, page: usize, within: &Range<usize>) -> u64 {
         let elements = self.elements(page);
         let end = if within.end == elements {
@@ -196,6 +207,7 @@ impl Cuts {
 }
 
 /// The bits from one up to, but not with, another.
+#[inline]
 fn bits(start: usize, end: usize) -> u64 {
     if end <= start { 0 } else { (u64::MAX >> (BLOCKS - (end - start))) << start }
 }

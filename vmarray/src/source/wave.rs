@@ -23,6 +23,8 @@ use crate::error::{Error, Result};
 
 /// A wave has at most this many bytes.
 const WAVE_BYTES: usize = 256 << 20;
+/// And this many pages: what is known of them stays in a core's second-level cache.
+const WAVE_PAGES: usize = 4096;
 /// A wave for which this much had to be copied is started without waiting for more, so that copies and work overlap.
 const COPIED_BYTES: u64 = 32 << 20;
 /// Below this, one thread serves all channels in turn.
@@ -262,7 +264,7 @@ impl<T: Element, D: Device> Core<T, D> {
         let mut pool = channel.pool.lock();
         let mut pages = self.pages_of_channel(index, range).peekable();
         // Two waves at a time have to fit.
-        let most = (pool.slots() / 2).min(WAVE_BYTES / self.page_bytes()).max(1);
+        let most = (pool.slots() / 2).min(WAVE_BYTES / self.page_bytes()).min(WAVE_PAGES).max(1);
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Outcome::default();
         let mut former: Option<Wave<'_, D, O::Work>> = None;
