@@ -567,7 +567,8 @@ macro_rules! define_device_trait {
             /// Nothing is evaluated, read or written. *Like this one* are requests with the same program, up to its
             /// literals, the same sort of action on the same values, the same page length and number of channels if
             /// the index is used, sources of the same strides, and starts that are as well aligned; their number of
-            /// elements does not matter, and may be 0 here. A device may forget a translation; `compute` makes it again.
+            /// elements does not matter, and may be 0 here. A device may forget a translation; `compute` makes it
+            /// again.
             ///
             /// By default there is nothing to be done.
             ///

@@ -142,8 +142,8 @@ impl OpenClDevice {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
     }
 
-    /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`), as it does on all devices of the last years;
-    /// with `f64` it always does. Copies, searches, and loads and stores of values keep them in any case.
+    /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); with `f64` it always does. Copies,
+    /// searches, and loads and stores of values keep them in any case.
     ///
     /// ```
     /// use backend_opencl::{OpenClDevice, Options, devices};

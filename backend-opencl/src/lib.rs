@@ -37,10 +37,11 @@
 //! them in order. No match costs that one pass. A limit above 512 Ki indices makes the call wait for the counting,
 //! so as to fetch no more than there is.
 //!
-//! **Arithmetic** is that of [`backend_api::expr`], whatever OpenCL leaves open: see there. Quotients of `f32`, which may be
-//! 2.5 units in the last place off in OpenCL, are rounded correctly: by the compiler where it can be told to, else by
-//! integers. Two things are up to the device. Where [`OpenClDevice::keeps_subnormals`] says no, `f32` that are
-//! subnormal may count as zero and results that would be become zero. Devices of the embedded profile may round towards zero.
+//! **Arithmetic** is that of [`backend_api::expr`], whatever OpenCL leaves open: see there. Quotients of `f32`, which
+//! may be 2.5 units in the last place off in OpenCL, are rounded correctly: by the compiler where it can be told to,
+//! else in integers. Two things are up to the device. Where [`OpenClDevice::keeps_subnormals`] says no, subnormal `f32`
+//! may count as zero, and results that would be subnormal become zero. Devices of the embedded profile may round
+//! towards zero.
 //!
 //! **Many small copies** in one call go through a kernel where that helps: in place where kernels reach the host
 //! memory, else, where the host side is one range, by way of scratch memory on the device and one long copy. All

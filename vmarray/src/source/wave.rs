@@ -29,7 +29,8 @@ const WAVE_PAGES: usize = 4096;
 const COPIED_BYTES: u64 = 32 << 20;
 /// Below this, one thread serves all channels in turn.
 const SMALL_BYTES: usize = 1 << 20;
-/// Work whose results are rounded is cut at multiples of so many bytes of a channel: each cut is a launch and an answer.
+/// Work whose results are rounded is cut at multiples of so many bytes of a channel. Each cut is a launch and an
+/// answer.
 const GROUP_BYTES: usize = WAVE_BYTES;
 /// The work on so many runs of a wave is under way at once: each may need memory of its own.
 const WORKS: usize = 8;
@@ -264,7 +265,7 @@ impl<T: Element, D: Device> Core<T, D> {
         let mut pool = channel.pool.lock();
         let mut pages = self.pages_of_channel(index, range).peekable();
         // Two waves at a time have to fit.
-        let most = (pool.slots() / 2).min(WAVE_BYTES / self.page_bytes()).min(WAVE_PAGES).max(1);
+        let most = (pool.slots() / 2).min(WAVE_BYTES / self.page_bytes()).clamp(1, WAVE_PAGES);
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Outcome::default();
         let mut former: Option<Wave<'_, D, O::Work>> = None;

@@ -3,9 +3,9 @@
 //! One load for each byte or 16-bit number keeps too little in flight: half of the bandwidth; and so do stores of 32
 //! bits beside loads. So where all fields are whole elements of at most 4 bytes, and all sources begin at multiples of
 //! 16, a thread's elements are not every so many-th of the tile but rows of neighbours, up to 16 bytes to an
-//! instruction, and neighbouring threads have neighbouring rows. Questions about elements of 4 bytes alone reach the bandwidth without that. Kernels whose own code
-//! knows which elements a thread has (those of extremes) keep theirs. At the end of the elements, where there are less
-//! than a thread takes, they are loaded one by one.
+//! instruction, and neighbouring threads have neighbouring rows. Questions about elements of 4 bytes alone reach the
+//! bandwidth without that. Kernels whose own code knows which elements a thread has (those of extremes) keep theirs. At
+//! the end of the elements, where there are less than a thread takes, they are loaded one by one.
 
 use std::fmt::Write;
 
