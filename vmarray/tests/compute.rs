@@ -475,3 +475,28 @@ fn what_cannot_be_asked_is_refused() {
     assert_eq!(array.min(0..0, value).unwrap(), None);
     array.transform(5..5, value.set(1)).unwrap();
 }
+
+/// Zeroes are written to slots of pages without contents once, and again when pages have lost their contents.
+#[test]
+fn pages_that_lose_their_contents_are_zeroed_again() {
+    let device = Arc::new(Counting::new(HostDevice::new(1 << 20).unwrap()));
+    let builder = VirtualArray::<u32>::builder(1000).devices([Arc::clone(&device)]);
+    let array = builder.page_len(10).frames_per_channel(4).build().unwrap();
+    let sum = || array.sum(.., Field::whole()).unwrap();
+    let fills = || device.counts().work.fills;
+    assert_eq!(sum(), 0);
+    let once = fills();
+    assert!(once > 0, "pages without contents");
+    assert_eq!((sum(), fills()), (0, once), "known");
+    array.fill(.., 3).unwrap();
+    assert_eq!(sum(), 3000);
+    let filled = fills();
+    array.discard(100..300).unwrap();
+    assert_eq!(sum(), 2400);
+    assert!(fills() > filled, "discarded pages");
+    array.set_uncached(100, 7).unwrap();
+    array.set(205, 5).unwrap();
+    assert_eq!(sum(), 2412);
+    array.discard(200..210).unwrap();
+    assert_eq!((sum(), array.sum(200..210, Field::whole()).unwrap()), (2407, 0));
+}
