@@ -19,9 +19,9 @@ use crate::error::{Error, Result};
 
 /// # For tasks
 ///
-/// Futures as the [array's](crate::VirtualArray#for-tasks), with indices and errors that count from the section's start.
-/// They borrow the array, not the section, which may go before them; tasks that outlive the scope of the array take
-/// a [`SharedSection`](crate::SharedSection) with them.
+/// Futures as the [array's](crate::VirtualArray#for-tasks), with indices and errors that count from the section's
+/// start. They borrow the array, not the section, which may go before them; tasks that outlive the scope of the array
+/// take a [`SharedSection`](crate::SharedSection) with them.
 impl<'a, T: Element, D: Device> Section<'a, T, D> {
     /// [`get`](Self::get) for tasks: [`VirtualArray::get_async`](crate::VirtualArray::get_async).
     ///
