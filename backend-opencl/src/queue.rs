@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
+use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Ticket, contended};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -125,7 +125,7 @@ impl Queue {
     /// # Errors
     /// `UnknownHandle` for a queue that was closed, `Lost`.
     pub fn begin(self: &Arc<Self>, operation: &'static str, kind: ErrorKind) -> Result<Submission<'_>> {
-        let state = self.submit.lock();
+        let state = contended::lock(&self.submit);
         if state.closed {
             return Err(unknown_queue(operation).on(&self.core.info));
         }
