@@ -5,7 +5,8 @@ use std::sync::atomic::Ordering;
 
 use backend_api::{Device, HostBuffer, HostMemory, HostSpan, contended};
 
-use super::victims::USED_PATIENCE;
+use super::transfers::Wakes;
+use super::victims::{USED_PATIENCE, Victims};
 use super::write_back::Purpose;
 use super::{Channel, NO_PAGE, Shard};
 use crate::error::{ErrorKind, Result};
@@ -111,14 +112,21 @@ impl<D: Device> Channel<D> {
                 self.grow()?;
                 continue;
             }
-            self.reap(&mut shard, table);
-            if !self.free.is_empty() {
+            let mut wakes = Wakes::default();
+            self.reap(&mut shard, table, &mut wakes);
+            let is_needed = self.free.is_empty();
+            let victims = if is_needed { self.choose_victims(&mut shard, table) } else { Victims::default() };
+            drop(shard);
+            let frame = self.free_clean(table, &victims.clean, &mut wakes);
+            // Wakers are the program's code, and may need a frame themselves.
+            drop(search);
+            self.wake(table, wakes);
+            if victims.clean.len() > 1 {
+                self.announce();
+            }
+            if !is_needed {
                 continue;
             }
-            let victims = self.choose_victims(&mut shard, table);
-            drop(shard);
-            let frame = self.free_clean(table, &victims.clean);
-            drop(search);
             let started = self.write_back(table, &victims.dirty, Purpose::Evict);
             if frame.is_some() {
                 // The next flush tells of a failure.

@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use backend_api::{Device, Progress, Ticket};
-use parking_lot::MutexGuard;
 
 use super::combine::{Load, Read, Then};
 use super::waiting::spin_while;
@@ -108,18 +107,14 @@ impl<D: Device> Channel<D> {
     }
 
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait.
-    pub(super) fn reap(&self, shard: &mut MutexGuard<'_, Shard<D>>, table: &PageTable) {
-        let mut wakes = Wakes::default();
+    pub(super) fn reap(&self, shard: &mut Shard<D>, table: &PageTable, wakes: &mut Wakes) {
         // The queue is in order: behind one that is pending nothing is done.
         while let Some(work) = shard.write_backs.iter().min_by_key(|work| work.ticket.value) {
             let ticket = work.ticket;
             match self.device.poll(ticket) {
                 Ok(Progress::Pending) => break,
-                outcome => self.complete(shard, table, ticket, outcome.as_ref().err(), &mut wakes),
+                outcome => self.complete(shard, table, ticket, outcome.as_ref().err(), wakes),
             }
-        }
-        if !wakes.0.is_empty() {
-            MutexGuard::unlocked(shard, || self.wake(table, wakes));
         }
     }
 

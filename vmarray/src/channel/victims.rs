@@ -7,10 +7,11 @@ use std::sync::atomic::Ordering;
 use backend_api::Device;
 
 use super::frames::Frame;
+use super::transfers::Wakes;
 use super::{Channel, NO_PAGE, Shard};
 use crate::evict::Verdict;
 use crate::page::state::{AHEAD, DIRTY};
-use crate::page::{Access, PageTable, State, Sweep, unpark};
+use crate::page::{Access, PageTable, State, Sweep};
 
 /// How many frames one round of eviction frees at most, and how many pages one write-back carries: as many as take this
 /// many bytes, within limits. Enough to make the barrier (some microseconds) and the cost of a call cheap a page.
@@ -186,14 +187,11 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Frees the frames of claimed pages; keeps one for the caller.
-    pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim]) -> Option<Frame> {
+    /// Frees the frames of claimed pages, to be announced; keeps one for the caller.
+    pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim], wakes: &mut Wakes) -> Option<Frame> {
         self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), Access::All);
         for victim in clean {
-            let entry = table.entry(victim.page);
-            if entry.vacate(false) {
-                unpark(entry);
-            }
+            wakes.add(victim.page, table.entry(victim.page).vacate(false));
         }
         let (first, rest) = clean.split_first()?;
         self.counters.evictions.add(clean.len() as u64);
@@ -204,7 +202,8 @@ impl<D: Device> Channel<D> {
         }
         let mut rest: Vec<Frame> = rest.iter().map(|victim| victim.frame).collect();
         rest.sort_unstable_by_key(|frame| frame.index);
-        self.put_back_all(&rest);
+        self.free_all(&rest);
+        self.note_news();
         Some(first.frame)
     }
 }
