@@ -22,6 +22,11 @@ const THREADS_A_BUS: usize = 12;
 static BUSY: AtomicUsize = AtomicUsize::new(0);
 static CORES: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
 
+/// Whether a copy of so many bytes that begins now is one of several threads, of its own or of other calls.
+pub(crate) fn is_shared(bytes: u64) -> bool {
+    bytes >= 2 * SHARE_BYTES || BUSY.load(Ordering::Relaxed) > 0
+}
+
 /// Threads that a copy has taken from those that may run.
 struct Taken {
     count: usize,

@@ -42,7 +42,7 @@ pub enum Direction {
 /// what the backend chooses by itself. A route replaces that choice where it is faster by a tenth, twice; and the table
 /// is dropped if with it both directions at once are slower than without.
 ///
-/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB whose streams are within 5 % of the fastest
+/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB whose streams are within 10 % of the fastest
 /// both ways, and that keeps the bus busy for as long as the array itself takes for a page. Pages longer than 64 KiB
 /// count only where a lone copy of one, which is what a random miss costs, takes at most a quarter longer than that of
 /// 64 KiB.

@@ -5,8 +5,8 @@
 //! a home slot that is being read, or reads one that is being written.
 //!
 //! A range is cut by channel: a [unit](Units) is as many pages of one channel as a stage has room for, which lie one
-//! behind the other at home. Threads take units, one after the other and from all channels in turn; each has two under
-//! way: one is copied by the device while it copies the other.
+//! behind the other at home; fewer if no other thread copies. Threads take units, one after the other and from all
+//! channels in turn; each has two under way: one is copied by the device while it copies the other.
 //!
 //! Nothing is waited for while pages are held, but copies; so nobody can wait for a thread that waits for them.
 
@@ -32,9 +32,8 @@ use crate::page::{Access, Holder, Refusal, State};
 const BULK_PAGES_MIN: u64 = 4;
 const BULK_SHARE: u64 = 16;
 
-/// In how many units a range is cut, at least, of each channel, unless they would be shorter than this, in bytes.
-const UNITS_MIN: u64 = 4;
-const UNIT_BYTES_MIN: u64 = 1 << 20;
+/// How long a unit is, in bytes, if one thread has all of them; else it fills a stage.
+const LONE_UNIT_BYTES: usize = 1 << 20;
 
 /// Pages of one channel, in ascending order.
 type Pages = StepBy<Range<u64>>;
@@ -154,12 +153,12 @@ impl<D: Device> Pager<D> {
         pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
     }
 
-    fn units(&self, pages: Range<u64>) -> Units {
+    fn units(&self, span: &Span) -> Units {
+        let (pages, bytes) = (span.pages(), span.bytes);
         let channels = self.channels.len() as u64;
-        // Short ranges are cut finer: one unit is copied by the device while the thread copies another.
-        let share =
-            ((pages.end - pages.start) / channels / UNITS_MIN).max(UNIT_BYTES_MIN / self.page_bytes as u64);
-        let most = share.clamp(1, stage_pages(self.page_bytes) as u64);
+        // A thread on its own copies one unit while the device copies another; among several, others do.
+        let unit_bytes = if copiers::is_shared(bytes) { usize::MAX } else { LONE_UNIT_BYTES };
+        let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
         Units {
             pages,
             channels,
@@ -175,7 +174,7 @@ impl<D: Device> Pager<D> {
     /// What a device reports; the slice then holds what it held, or what was read, page by page.
     pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
         let span = Span { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
-        let units = self.units(span.pages());
+        let units = self.units(&span);
         let target = Target::new(span, into);
         copiers::run(span.bytes, self.buses, || {
             let mut under_way = None;
@@ -324,7 +323,7 @@ impl<D: Device> Pager<D> {
     /// whose copy failed the contents are unspecified.
     pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
         let span = Span { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
-        let units = self.units(span.pages());
+        let units = self.units(&span);
         copiers::run(span.bytes, self.buses, || {
             let mut under_way = None;
             let outcome = self.write_units(&units, span, from, &mut under_way);

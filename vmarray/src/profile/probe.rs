@@ -21,7 +21,7 @@ const BEARABLE: f64 = 1.25;
 /// How many lone copies are timed at a time.
 const ALONE: usize = 3;
 /// A shorter page is preferred to a longer one that is faster by less than this.
-const NEARLY: f64 = 0.95;
+const NEARLY: f64 = 0.9;
 /// What an array does for a page in a scan, all threads together. Pages that take the bus less time than that would
 /// have it wait for the processor.
 const WORK: Duration = Duration::from_micros(1);

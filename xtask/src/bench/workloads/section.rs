@@ -59,7 +59,7 @@ pub fn source_of(
     device_bytes: usize,
     import: Option<HostMemory>,
 ) -> Result<Words> {
-    let elements = (0..bytes as u32 / 4).collect();
+    let elements = (0..(bytes / 4) as u32).collect();
     let mut builder =
         Source::builder(elements).devices(setup.devices.iter().cloned()).device_bytes(device_bytes as u64);
     if let Some(kind) = import {
