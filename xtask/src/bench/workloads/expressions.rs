@@ -19,10 +19,12 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 /// What is measured.
 const QUESTIONS: [&str; 5] = ["count", "two-terms", "find-none", "sum", "min"];
+/// And how much is read and written for each byte of the array; of records whole sectors are.
+const WRITES: [(&str, f64); 3] = [("transform", 2.0), ("assign-half", 1.5), ("assign-none", 1.0)];
 
 fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Result<()> {
     let name = |what: &str| format!("expressions/{what}/{}", T::SIZE);
-    if !QUESTIONS.iter().chain(&["transform", "assign-none"]).any(|what| bench.wants_any(&name(what))) {
+    if !QUESTIONS.iter().chain(&WRITES.map(|(what, _)| what)).any(|what| bench.wants_any(&name(what))) {
         return Ok(());
     }
     let effort = &setup.effort;
@@ -37,6 +39,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
             "sum" => ensure!(array.sum(.., field)? > 0),
             "min" => ensure!(array.min(.., field)?.is_some()),
             "transform" => array.transform(.., field.set(field ^ 1))?,
+            "assign-half" => array.assign_where(.., field.ge((len / 2) as u32), field.set(field ^ 1))?,
             _ => array.assign_where(.., field.ge(len as u32), field.set(1))?,
         }
         Ok(())
@@ -65,13 +68,12 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         }
         bench.push(row);
     }
-    // Bytes read and written; of records whole sectors are.
-    for what in ["transform", "assign-none"] {
+    for (what, bytes_each) in WRITES {
         let Some(mut row) = bench.row(name(what), Unit::GigabytesPerSecond) else { continue };
         row.ours(effort, &array, || {
             timed(1, || {
                 (0..calls).try_for_each(|_| ask(what))?;
-                Ok(2.0 * bytes * f64::from(calls))
+                Ok(bytes_each * bytes * f64::from(calls))
             })
         })?;
         row.limit("internal-copy", bench.raw.internal()?.scaled(2.0));
