@@ -1,7 +1,8 @@
 //! The coherence of sources: random programs of accesses by the program and by devices, on overlapping sections,
 //! against a `Vec` and a naive directory that predicts every byte copied.
 //!
-//! `VMARRAY_TEST_PROGRAMS` says how many programs are run, `VMARRAY_TEST_FIRST_PROGRAM` from which on, `VMARRAY_TEST_DEVICES` on what devices.
+//! `VMARRAY_TEST_PROGRAMS` says how many programs are run, `VMARRAY_TEST_FIRST_PROGRAM` from which on,
+//! `VMARRAY_TEST_DEVICES` on what devices.
 
 mod common;
 

@@ -114,8 +114,9 @@ impl StagedCopies {
         Some(copies)
     }
 
-    /// What a thread that waits for a copy is to wait for in the driver: the submission with that copy, or, as long as it
-    /// is queued, one that nobody waits for. `None` if others see to it: they [call](StagedCopy::call) if that changes.
+    /// What a thread that waits for a copy is to wait for in the driver: the submission with that copy, or, as long as
+    /// it is queued, one that nobody waits for. `None` if others see to it: they [call](StagedCopy::call) if that
+    /// changes.
     fn watch(&mut self, copy: &Arc<StagedCopy>) -> Option<Ticket> {
         let own = self.under_way.iter().position(|group| group.copies.iter().any(|c| Arc::ptr_eq(c, copy)));
         let group = match own {

@@ -8,8 +8,8 @@ use parking_lot::{Condvar, Mutex};
 use super::Channel;
 use super::waiting::spin_while;
 
-/// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds between one copy
-/// and the next.
+/// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds between one
+/// copy and the next.
 const STAGE_BYTES: usize = 4 << 20;
 /// How many stages a channel may have: enough to keep a bus of 64 GB/s busy while threads copy from others, and few
 /// enough to stay in the processor's caches.

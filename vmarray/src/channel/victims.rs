@@ -23,8 +23,8 @@ const ROUND_SHARE: usize = 8;
 const DIRTY_PATIENCE: usize = 64;
 /// How many pages used lately a sweep passes over before it lets others have the lock, at least.
 pub(super) const USED_PATIENCE: usize = 256;
-/// As long as less than this share of the frames, and less than this many bytes, is clean again or on its way home, more
-/// dirty pages are sent there.
+/// As long as less than this share of the frames, and less than this many bytes, is clean again or on its way home,
+/// more dirty pages are sent there.
 const WRITE_AHEAD_SHARE: usize = 4;
 const WRITE_AHEAD_BYTES: usize = 64 << 20;
 
