@@ -125,6 +125,8 @@ pub(crate) struct Channel<D: Device> {
     drops_behind: bool,
     /// Held by the one thread that looks for frames to be freed.
     search: Mutex<()>,
+    /// Held by a thread that asks the device which write-backs are done; nobody waits for it.
+    asking: Mutex<()>,
     freed: Condvar,
     /// Changes when there may be frames, memory, or work that is done.
     news: AtomicU64,
@@ -235,6 +237,7 @@ impl<D: Device> Channel<D> {
             passed: ArrayQueue::new((PASSED_BYTES / plan.page_bytes).clamp(1, passed_max)),
             drops_behind: plan.policy == EvictionPolicy::Clock,
             search: Mutex::new(()),
+            asking: Mutex::new(()),
             freed: Condvar::new(),
             news: AtomicU64::new(0),
             sleepers: AtomicU32::new(0),

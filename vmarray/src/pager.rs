@@ -421,7 +421,7 @@ impl<D: Device> Pager<D> {
         self.table.entry(page).state(Ordering::Relaxed).any(HOME)
     }
 
-    /// Notes that a scan longer than the cache has left a page behind that nobody else used.
+    /// Notes that a scan longer than the cache has left a new page behind.
     pub(crate) fn pass(&self, page: u64) {
         self.channel(page).pass(&self.table, page);
     }

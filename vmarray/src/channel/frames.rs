@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use backend_api::{Device, HostBuffer, HostMemory, HostSpan, contended};
 
 use super::transfers::Wakes;
-use super::victims::{USED_PATIENCE, Victims};
+use super::victims::USED_PATIENCE;
 use super::write_back::Purpose;
 use super::{Channel, NO_PAGE, Shard};
 use crate::error::{ErrorKind, Result};
@@ -15,6 +15,9 @@ use crate::page::PageTable;
 
 /// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
+
+/// How many pages the policy may not know of before somebody tells it.
+const NEWCOMERS: usize = 256;
 
 /// A page-sized place in host memory. Whoever has one that is not in the free list owns it.
 #[derive(Clone, Copy, Debug)]
@@ -100,6 +103,10 @@ impl<D: Device> Channel<D> {
             if let Some(frame) = self.free.pop() {
                 return Ok(Some(frame));
             }
+            // Nothing is held: a device may run wakers when it is asked. It need not be asked by all at once.
+            if let Some(_asking) = self.asking.try_lock() {
+                self.reap(table);
+            }
             // One thread searches, for all: each would find the same pages in the way.
             let search = contended::lock(&self.search);
             if !self.free.is_empty() {
@@ -112,20 +119,15 @@ impl<D: Device> Channel<D> {
                 self.grow()?;
                 continue;
             }
-            let mut wakes = Wakes::default();
-            self.reap(&mut shard, table, &mut wakes);
-            let is_needed = self.free.is_empty();
-            let victims = if is_needed { self.choose_victims(&mut shard, table) } else { Victims::default() };
+            let victims = self.choose_victims(&mut shard, table, patience);
             drop(shard);
+            let mut wakes = Wakes::default();
             let frame = self.free_clean(table, &victims.clean, &mut wakes);
             // Wakers are the program's code, and may need a frame themselves.
             drop(search);
             self.wake(table, wakes);
             if victims.clean.len() > 1 {
                 self.announce();
-            }
-            if !is_needed {
-                continue;
             }
             let started = self.write_back(table, &victims.dirty, Purpose::Evict);
             if frame.is_some() {
@@ -254,6 +256,12 @@ impl<D: Device> Channel<D> {
     pub(crate) fn adopt(&self, page: u64, frame: Frame) {
         let told = self.newcomers.push((page, frame.index));
         debug_assert!(told.is_ok(), "a frame has one page");
+        // So that nobody has to tell of all at once.
+        if self.newcomers.len() > NEWCOMERS
+            && let Some(mut shard) = self.shard.try_lock()
+        {
+            self.welcome(&mut shard);
+        }
     }
 
     /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the

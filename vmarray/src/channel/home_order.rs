@@ -8,7 +8,6 @@ use backend_api::{Device, Queue, Result, Scatter, Ticket, contended};
 use parking_lot::MutexGuard;
 
 use super::Channel;
-use super::transfers::Wakes;
 use crate::page::PageTable;
 
 /// What the next submission to either queue has to come after.
@@ -130,9 +129,7 @@ impl<D: Device> Channel<D> {
     /// How many pages could not be written back so far, of all writes that are done by now. A failed one leaves a home
     /// slot with anything in it, while its page stays resident.
     pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
-        let mut wakes = Wakes::default();
-        self.reap(&mut self.lock(), table, &mut wakes);
-        self.wake(table, wakes);
+        self.reap(table);
         self.counters.failed_write_backs.get()
     }
 }

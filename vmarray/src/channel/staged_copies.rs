@@ -1,12 +1,13 @@
 //! Copies between stages and home slots, of several threads in one submission.
 //!
 //! A submission costs a driver some microseconds, more of them if each comes from another core, and the bus stands
-//! still for a moment between one and the next. So few are under way at a time; what threads ask for meanwhile goes as
-//! one when the next is done. A thread on its own waits for nobody: each of its copies is a submission of its own at
+//! still for a moment between one and the next. So few are under way at a time; of what threads ask for meanwhile, copies
+//! that are shorter than a stage go as one when the next is done. A thread on its own waits for nobody: each of its copies is a submission of its own at
 //! once.
 //!
-//! One thread waits in the driver for a submission, the others sleep until theirs is done. No thread is needed to go
-//! on: whoever waits for a copy sees to it that what comes before it gets done.
+//! One thread waits in the driver for a submission, the others sleep until theirs is done. Threads wait for their copies
+//! in the order in which they asked for them, and copies are submitted in the order in which they were asked for: so
+//! the oldest copy that a thread waits for is never behind one whose owner waits for another.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -114,6 +115,21 @@ impl StagedCopies {
         Some(copies)
     }
 
+    /// Takes submissions that are done off the list, unless somebody waits for them.
+    fn take(
+        &mut self,
+        done: Vec<(Ticket, backend_api::Result<()>)>,
+    ) -> Vec<(Group, backend_api::Result<()>)> {
+        let mut taken = Vec::new();
+        for (ticket, outcome) in done {
+            let is_it = |group: &Group| group.ticket == ticket && !group.is_watched;
+            if let Some(at) = self.under_way.iter().position(is_it) {
+                taken.push((self.under_way.swap_remove(at), outcome));
+            }
+        }
+        taken
+    }
+
     /// What a thread that waits for a copy is to wait for in the driver: the submission with that copy, or, as long as
     /// it is queued, one that nobody waits for. `None` if others see to it: they [call](StagedCopy::call) if that
     /// changes.
@@ -168,9 +184,10 @@ impl<D: Device> Channel<D> {
             is_left: AtomicBool::new(false),
             outcome: OnceLock::new(),
         });
+        let done = self.staged_done(way);
         let mut list = contended::lock(self.staged_copies(way));
         list.queued.push_back(Arc::clone(&copy));
-        let done = self.reap_staged(&mut list);
+        let done = list.take(done);
         self.lead_staged(way, list);
         done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
         copy
@@ -201,31 +218,27 @@ impl<D: Device> Channel<D> {
     /// Waits for a submission, and tells whose it was.
     fn end_staged(&self, way: Way, ticket: Ticket) {
         let outcome = self.device.wait(ticket);
+        let done = self.staged_done(way);
         let mut list = contended::lock(self.staged_copies(way));
         let at = list.under_way.iter().position(|group| group.ticket == ticket);
         let group = at.map(|at| list.under_way.swap_remove(at));
-        let done = self.reap_staged(&mut list);
+        let done = list.take(done);
         // First what keeps the device busy.
         self.lead_staged(way, list);
         group.into_iter().for_each(|group| group.end(&outcome));
         done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
     }
 
-    /// Takes submissions off the list that are done and that nobody waits for at the moment.
-    fn reap_staged(&self, list: &mut StagedCopies) -> Vec<(Group, backend_api::Result<()>)> {
-        let mut done = Vec::new();
-        let mut at = 0;
-        while let Some(group) = list.under_way.get(at) {
-            if group.is_watched {
-                at += 1;
-                continue;
-            }
-            match self.device.poll(group.ticket) {
-                Ok(Progress::Pending) => at += 1,
-                outcome => done.push((list.under_way.swap_remove(at), outcome.map(drop))),
-            }
-        }
-        done
+    /// Submissions that are done and that nobody waits for at the moment. The lock is not held, since a device may run
+    /// wakers when it is asked.
+    fn staged_done(&self, way: Way) -> Vec<(Ticket, backend_api::Result<()>)> {
+        let tickets: Vec<Ticket> = {
+            let list = contended::lock(self.staged_copies(way));
+            list.under_way.iter().filter(|group| !group.is_watched).map(|group| group.ticket).collect()
+        };
+        let asked = tickets.into_iter().map(|ticket| (ticket, self.device.poll(ticket)));
+        let done = asked.filter(|(_, outcome)| !matches!(outcome, Ok(Progress::Pending)));
+        done.map(|(ticket, outcome)| (ticket, outcome.map(drop))).collect()
     }
 
     /// Submits what is queued, as far as there is room.
@@ -239,8 +252,11 @@ impl<D: Device> Channel<D> {
             list.is_led = false;
             match submitted {
                 Ok(ticket) => {
-                    // If its threads sleep, one is to wait for it. Others will come by themselves.
-                    let _ = copies.iter().any(|copy| copy.call());
+                    // If its threads sleep, one is to wait for it. Others will come by themselves, but later; whoever
+                    // is next in the line and sleeps can do so meanwhile.
+                    if !copies.iter().any(|copy| copy.call()) {
+                        let _ = list.queued.front().is_some_and(|next| next.call());
+                    }
                     list.under_way.push(Group { ticket, copies, is_watched: false });
                 }
                 Err(error) => tell(&copies, &Err(error)),

@@ -80,10 +80,13 @@ impl<D: Device> Channel<D> {
     /// The ticket's.
     pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
         let outcome = self.device.wait(ticket);
+        let earlier = self.done_before(ticket);
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
         self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
-        self.complete_before(&mut shard, table, ticket, &mut wakes);
+        for (earlier, outcome) in earlier {
+            self.complete(&mut shard, table, earlier, outcome.err().as_ref(), &mut wakes);
+        }
         // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may take
         // notice.
         self.lead_now(table, shard);
@@ -92,29 +95,32 @@ impl<D: Device> Channel<D> {
         outcome.map_err(Into::into)
     }
 
-    /// Finishes fetches that nobody waits for and that were submitted before one that is done: so they are done, too.
-    fn complete_before(&self, shard: &mut Shard<D>, table: &PageTable, ticket: Ticket, wakes: &mut Wakes) {
-        let is_before = |fetch: &Fetch| {
+    /// Fetches that nobody waits for and that were submitted before one that is done: so they are done, too. The lock is
+    /// not held, since a device may run wakers when it is asked.
+    fn done_before(&self, ticket: Ticket) -> Vec<(Ticket, backend_api::Result<Progress>)> {
+        let is_before = |fetch: &&Fetch| {
             !fetch.is_watched && fetch.ticket.queue == ticket.queue && fetch.ticket.value < ticket.value
         };
-        while let Some(fetch) = shard.fetches.iter().find(|fetch| is_before(fetch)) {
-            let earlier = fetch.ticket;
-            match self.device.poll(earlier) {
-                Ok(Progress::Pending) => break,
-                outcome => self.complete(shard, table, earlier, outcome.as_ref().err(), wakes),
-            }
-        }
+        let tickets: Vec<Ticket> =
+            self.lock().fetches.iter().filter(is_before).map(|fetch| fetch.ticket).collect();
+        let asked = tickets.into_iter().map(|earlier| (earlier, self.device.poll(earlier)));
+        asked.filter(|(_, outcome)| !matches!(outcome, Ok(Progress::Pending))).collect()
     }
 
-    /// Finishes what is done already of what may bring frames: write-backs. Does not wait.
-    pub(super) fn reap(&self, shard: &mut Shard<D>, table: &PageTable, wakes: &mut Wakes) {
-        // The queue is in order: behind one that is pending nothing is done.
-        while let Some(work) = shard.write_backs.iter().min_by_key(|work| work.ticket.value) {
-            let ticket = work.ticket;
-            match self.device.poll(ticket) {
-                Ok(Progress::Pending) => break,
-                outcome => self.complete(shard, table, ticket, outcome.as_ref().err(), wakes),
-            }
+    /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not held.
+    pub(super) fn reap(&self, table: &PageTable) {
+        loop {
+            let oldest =
+                self.lock().write_backs.iter().map(|work| work.ticket).min_by_key(|ticket| ticket.value);
+            // The queue is in order: behind one that is pending nothing is done.
+            let Some(ticket) = oldest else { return };
+            let outcome = match self.device.poll(ticket) {
+                Ok(Progress::Pending) => return,
+                outcome => outcome,
+            };
+            let mut wakes = Wakes::default();
+            self.complete(&mut self.lock(), table, ticket, outcome.err().as_ref(), &mut wakes);
+            self.wake(table, wakes);
         }
     }
 

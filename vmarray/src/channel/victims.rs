@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use backend_api::Device;
 
-use super::frames::Frame;
+use super::frames::{Frame, Patience};
 use super::transfers::Wakes;
 use super::{Channel, NO_PAGE, Shard};
 use crate::evict::Verdict;
@@ -56,7 +56,13 @@ impl<D: Device> Channel<D> {
         (self.frames_max as usize / ROUND_SHARE).clamp(1, most)
     }
 
-    pub(super) fn choose_victims(&self, shard: &mut Shard<D>, table: &PageTable) -> Victims {
+    /// Whoever is patient is content with pages on their way home.
+    pub(super) fn choose_victims(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        patience: Patience,
+    ) -> Victims {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
@@ -78,7 +84,8 @@ impl<D: Device> Channel<D> {
         };
         self.claim_passed(shard, table, (want, if is_behind { dirty_want } else { 0 }), &mut victims);
         let wanted = want.saturating_sub(victims.clean.len());
-        let is_supplied = victims.clean.len() + victims.dirty.len() >= want;
+        let is_supplied = victims.clean.len() + victims.dirty.len() >= want
+            && (patience == Patience::Wait || !victims.clean.is_empty());
         if is_supplied && !(is_behind && victims.dirty.is_empty()) {
             return victims;
         }
@@ -146,7 +153,7 @@ impl<D: Device> Channel<D> {
         (want, ahead): (usize, usize),
         victims: &mut Victims,
     ) {
-        for _ in 0..self.passed.capacity() {
+        for _ in 0..USED_PATIENCE.max(8 * want) {
             let (clean, dirty) = (victims.clean.len(), victims.dirty.len());
             if clean + dirty >= want && dirty >= ahead {
                 break;
@@ -154,8 +161,12 @@ impl<D: Device> Channel<D> {
             let Some(page) = self.passed.pop() else { break };
             let entry = table.entry(page);
             // Used since: not only by the scan.
-            if entry.is_used() || (clean >= want && !entry.state(Ordering::Relaxed).any(DIRTY)) {
+            if entry.is_used() {
                 continue;
+            }
+            if clean >= want && !entry.state(Ordering::Relaxed).any(DIRTY) {
+                self.passed.force_push(page);
+                break;
             }
             match entry.sweep(true, true) {
                 Sweep::Claimed(before) => {
@@ -172,13 +183,16 @@ impl<D: Device> Channel<D> {
 
     /// Takes a page that was claimed out of the policy.
     fn claimed(&self, shard: &mut Shard<D>, table: &PageTable, page: u64, before: State) -> Victim {
+        // The policy may not have been told of it since the lock was taken: told later, it would take a frame that is
+        // free by then for the page's.
+        self.welcome(shard);
         let frame = shard.frame_at(table.entry(page).address(), self.frame_stride);
         shard.evictor.removed(frame.index);
         shard.pages[frame.index as usize] = NO_PAGE;
         Victim { page, frame, before }
     }
 
-    /// Notes that a long scan has left a page behind, which nobody else used: its frame is the next to go.
+    /// Notes that a long scan has left a new page behind: its frame is the next to go, unless somebody uses it.
     pub(crate) fn pass(&self, table: &PageTable, page: u64) {
         if self.drops_behind {
             table.entry(page).forget_use();

@@ -44,10 +44,15 @@ impl<D: Device> Channel<D> {
     /// Locks the shard, and tells the policy of pages that were put in frames meanwhile.
     pub(super) fn lock(&self) -> MutexGuard<'_, Shard<D>> {
         let mut shard = contended::lock(&self.shard);
+        self.welcome(&mut shard);
+        shard
+    }
+
+    /// Tells the policy of pages that were put in frames.
+    pub(super) fn welcome(&self, shard: &mut Shard<D>) {
         while let Some((page, frame)) = self.newcomers.pop() {
             shard.adopt(page, frame, self.recency);
         }
-        shard
     }
 
     /// What [`await_news`](Self::await_news) is to be told, before the look that finds nothing.

@@ -157,7 +157,8 @@ impl<D: Device> Pager<D> {
         let (pages, bytes) = (span.pages(), span.bytes);
         let channels = self.channels.len() as u64;
         // A thread on its own copies one unit while the device copies another; among several, others do.
-        let unit_bytes = if copiers::is_shared(bytes) { usize::MAX } else { LONE_UNIT_BYTES };
+        let unit_bytes =
+            if copiers::is_shared(bytes) && !guards::held() { usize::MAX } else { LONE_UNIT_BYTES };
         let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
         Units {
             pages,
