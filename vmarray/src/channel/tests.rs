@@ -9,10 +9,12 @@ use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
+use super::transfers::Wakes;
 use super::waiting::spin_while;
-use super::{Purpose, Victim};
+use super::{NO_PAGE, Patience, Purpose, Victim};
 use crate::array::VirtualArray;
 use crate::page::state::{IN_FLIGHT, WANTED};
+use crate::page_guard::Visit;
 use crate::placement::Placement;
 
 type Array<D> = VirtualArray<u32, D>;
@@ -349,4 +351,34 @@ fn what_was_read_beside_a_failed_write_back_is_read_again() {
         });
         assert_eq!(read.unwrap(), expected);
     }
+}
+
+/// Put in a frame and left behind by a scan while somebody else searches: the policy is not to hear of it when it is
+/// gone.
+#[test]
+fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
+    let array = VirtualArray::<u32>::builder(64 * PAGE_LEN)
+        .devices([Arc::new(host())])
+        .placement(Placement::Ratios(vec![1]))
+        .page_len(PAGE_LEN)
+        .frames_per_channel(32)
+        .build()
+        .unwrap();
+    let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+    let victims = {
+        let mut shard = channel.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(array.visit_mut(5, Visit::Pass).unwrap())).join().unwrap();
+        });
+        channel.choose_victims(&mut shard, table, Patience::Try)
+    };
+    let [victim] = victims.clean.as_slice() else { panic!("one page is resident: {:?}", victims.clean) };
+    assert_eq!(victim.page, 5);
+    assert_eq!(channel.lock().pages[victim.frame.index as usize], NO_PAGE);
+    let mut wakes = Wakes::default();
+    let frame = channel.free_clean(table, &victims.clean, &mut wakes).unwrap();
+    channel.wake(table, wakes);
+    channel.put_back(frame);
+    assert_eq!(array.get(5 * PAGE_LEN).unwrap(), 0);
+    assert_eq!(channel.lock().pages.iter().filter(|page| **page == 5).count(), 1);
 }
