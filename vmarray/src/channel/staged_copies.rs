@@ -1,13 +1,13 @@
 //! Copies between stages and home slots, of several threads in one submission.
 //!
 //! A submission costs a driver some microseconds, more of them if each comes from another core, and the bus stands
-//! still for a moment between one and the next. So few are under way at a time; of what threads ask for meanwhile, copies
-//! that are shorter than a stage go as one when the next is done. A thread on its own waits for nobody: each of its copies is a submission of its own at
-//! once.
+//! still for a moment between one and the next. So few are under way at a time; of what threads ask for meanwhile,
+//! copies that are shorter than a stage go as one when the next is done. A thread on its own waits for nobody: each of
+//! its copies is a submission of its own at once.
 //!
-//! One thread waits in the driver for a submission, the others sleep until theirs is done. Threads wait for their copies
-//! in the order in which they asked for them, and copies are submitted in the order in which they were asked for: so
-//! the oldest copy that a thread waits for is never behind one whose owner waits for another.
+//! One thread waits in the driver for a submission, the others sleep until theirs is done. Threads wait for their
+//! copies in the order in which they asked for them, and copies are submitted in the order in which they were asked
+//! for: so the oldest copy that a thread waits for is never behind one whose owner waits for another.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -80,12 +80,21 @@ impl<D: Device> Channel<D> {
     /// The ticket's.
     pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
         let outcome = self.device.wait(ticket);
-        let earlier = self.done_before(ticket);
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
         self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
-        for (earlier, outcome) in earlier {
-            self.complete(&mut shard, table, earlier, outcome.err().as_ref(), &mut wakes);
+        let earlier = shard.fetches_before(ticket);
+        if !earlier.is_empty() {
+            // Without the lock: a device may run wakers when it is asked.
+            drop(shard);
+            self.wake(table, std::mem::take(&mut wakes));
+            let asked = earlier.into_iter().map(|earlier| (earlier, self.device.poll(earlier)));
+            let done: Vec<_> =
+                asked.filter(|(_, outcome)| !matches!(outcome, Ok(Progress::Pending))).collect();
+            shard = self.lock();
+            for (earlier, outcome) in done {
+                self.complete(&mut shard, table, earlier, outcome.err().as_ref(), &mut wakes);
+            }
         }
         // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may take
         // notice.
@@ -93,18 +102,6 @@ impl<D: Device> Channel<D> {
         self.wake(table, wakes);
         self.announce();
         outcome.map_err(Into::into)
-    }
-
-    /// Fetches that nobody waits for and that were submitted before one that is done: so they are done, too. The lock is
-    /// not held, since a device may run wakers when it is asked.
-    fn done_before(&self, ticket: Ticket) -> Vec<(Ticket, backend_api::Result<Progress>)> {
-        let is_before = |fetch: &&Fetch| {
-            !fetch.is_watched && fetch.ticket.queue == ticket.queue && fetch.ticket.value < ticket.value
-        };
-        let tickets: Vec<Ticket> =
-            self.lock().fetches.iter().filter(is_before).map(|fetch| fetch.ticket).collect();
-        let asked = tickets.into_iter().map(|earlier| (earlier, self.device.poll(earlier)));
-        asked.filter(|(_, outcome)| !matches!(outcome, Ok(Progress::Pending))).collect()
     }
 
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not held.
@@ -284,6 +281,14 @@ impl<D: Device> Channel<D> {
 }
 
 impl<D: Device> Shard<D> {
+    /// Fetches that nobody waits for and that were submitted before another one.
+    fn fetches_before(&self, ticket: Ticket) -> Vec<Ticket> {
+        let is_before = |fetch: &&Fetch| {
+            !fetch.is_watched && fetch.ticket.queue == ticket.queue && fetch.ticket.value < ticket.value
+        };
+        self.fetches.iter().filter(is_before).map(|fetch| fetch.ticket).collect()
+    }
+
     pub(super) fn transfer_of(&mut self, page: u64) -> Option<(Ticket, &mut bool)> {
         if let Some(work) = self.fetches.iter_mut().find(|work| work.concerns(page)) {
             return Some((work.ticket, &mut work.is_watched));
