@@ -35,7 +35,7 @@ const PAUSES_MAX: u32 = 16;
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut guard = mutex.try_lock();
     if guard.is_none() {
-        look_while(|| {
+        spin_while(SPIN, PATIENCE, || {
             guard = mutex.try_lock();
             guard.is_none()
         });
@@ -43,25 +43,39 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     guard.unwrap_or_else(|| mutex.lock())
 }
 
-/// Looks, less and less often, while something holds that will end within microseconds; gives up after a while.
-fn look_while(mut holds: impl FnMut() -> bool) {
+/// Looks, less and less often, while something holds: for `spin` without giving the time slice away, and for `patience`
+/// in all. Whether it has ended.
+///
+/// ```
+/// use std::time::Duration;
+/// use backend_api::contended::spin_while;
+///
+/// let mut looks = 0;
+/// let (spin, patience) = (Duration::from_micros(20), Duration::from_secs(60));
+/// assert!(spin_while(spin, patience, || {
+///     looks += 1;
+///     looks < 10
+/// }));
+/// assert!(!spin_while(Duration::ZERO, Duration::ZERO, || true));
+/// ```
+pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let mut pauses = 1;
     loop {
         for _ in 0..LOOKS {
+            if !holds() {
+                return true;
+            }
             for _ in 0..pauses {
                 hint::spin_loop();
-            }
-            if !holds() {
-                return;
             }
             pauses = (2 * pauses).min(PAUSES_MAX);
         }
         let waited = start.elapsed();
-        if waited > PATIENCE {
-            return;
+        if waited > patience {
+            return false;
         }
-        if waited > SPIN {
+        if waited > spin {
             thread::yield_now();
         }
     }
@@ -97,7 +111,7 @@ mod tests {
         let owner = mutex.lock();
         thread::scope(|scope| {
             let waiter = scope.spawn(|| drop(lock(&mutex)));
-            look_while(|| true);
+            assert!(!spin_while(SPIN, PATIENCE, || true));
             drop(owner);
             waiter.join().unwrap();
         });

@@ -13,6 +13,7 @@ use super::transfers::Wakes;
 use super::waiting::spin_while;
 use super::{NO_PAGE, Patience, Purpose, Victim};
 use crate::array::VirtualArray;
+use crate::builder::Builder;
 use crate::page::state::{IN_FLIGHT, WANTED};
 use crate::page_guard::Visit;
 use crate::placement::Placement;
@@ -21,16 +22,18 @@ type Array<D> = VirtualArray<u32, D>;
 
 const PAGE_LEN: usize = 16;
 
-/// 64 pages, written and evicted, in one channel of 32 frames.
-fn array<D: Device>(device: &Arc<D>) -> Array<D> {
-    let array = VirtualArray::<u32>::builder(64 * PAGE_LEN)
+/// New pages in one channel.
+fn new<D: Device>(device: &Arc<D>, pages: usize, frames: usize) -> Builder<u32, D> {
+    VirtualArray::<u32>::builder(pages * PAGE_LEN)
         .devices([device.clone()])
         .placement(Placement::Ratios(vec![1]))
         .page_len(PAGE_LEN)
-        .frames_per_channel(32)
-        .read_ahead(false)
-        .build()
-        .unwrap();
+        .frames_per_channel(frames)
+}
+
+/// 64 pages, written and evicted, in one channel of 32 frames.
+fn array<D: Device>(device: &Arc<D>) -> Array<D> {
+    let array = new(device, 64, 32).read_ahead(false).build().unwrap();
     let contents: Vec<u32> = (0..array.len() as u32).collect();
     array.write(0, &contents).unwrap();
     array.evict(..).unwrap();
@@ -273,13 +276,7 @@ fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
 /// Those who queue up behind the mark may have the frame.
 #[test]
 fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
-    let array = VirtualArray::<u32>::builder(4 * PAGE_LEN)
-        .devices([Arc::new(host())])
-        .placement(Placement::Ratios(vec![1]))
-        .page_len(PAGE_LEN)
-        .frames_per_channel(1)
-        .build()
-        .unwrap();
+    let array = new(&Arc::new(host()), 4, 1).build().unwrap();
     let (entry, channel) = (array.pager().entry(0), &array.pager().channels()[0]);
     let guard = array.page(3).unwrap();
     assert!(array.pager().try_claim_home(0).unwrap());
@@ -357,13 +354,7 @@ fn what_was_read_beside_a_failed_write_back_is_read_again() {
 /// gone.
 #[test]
 fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
-    let array = VirtualArray::<u32>::builder(64 * PAGE_LEN)
-        .devices([Arc::new(host())])
-        .placement(Placement::Ratios(vec![1]))
-        .page_len(PAGE_LEN)
-        .frames_per_channel(32)
-        .build()
-        .unwrap();
+    let array = new(&Arc::new(host()), 64, 32).build().unwrap();
     let (channel, table) = (&array.pager().channels()[0], array.pager().table());
     let victims = {
         let mut shard = channel.lock();

@@ -90,7 +90,7 @@ impl<D: Device> Channel<D> {
             return victims;
         }
         // Clean pages are looked for behind dirty ones, but not through all of a large cache.
-        let mut patience = DIRTY_PATIENCE.max(4 * want);
+        let mut spare_dirty = DIRTY_PATIENCE.max(4 * want);
         let mut spare = USED_PATIENCE.max(8 * want);
         let Victims { clean, dirty, unfinished } = &mut victims;
         let Shard { evictor, pages, frames, frame_of, .. } = shard;
@@ -103,8 +103,8 @@ impl<D: Device> Channel<D> {
                     if spare == 0 { Verdict::Stop } else { Verdict::Referenced }
                 }
                 Sweep::Busy => {
-                    patience -= usize::from(dirty.len() >= dirty_want);
-                    if patience == 0 { Verdict::Stop } else { Verdict::Skip }
+                    spare_dirty -= usize::from(dirty.len() >= dirty_want);
+                    if spare_dirty == 0 { Verdict::Stop } else { Verdict::Skip }
                 }
                 Sweep::Claimed(before) => {
                     clean.push(Victim { page, frame: frames[frame as usize], before });

@@ -3,10 +3,8 @@
 //! To be woken by the system takes tens of microseconds, several times what a copy of a page takes. So a thread that
 //! waits for a copy looks for about as long as a queue of copies takes, and burns a core no longer than that.
 
-use std::hint;
 use std::sync::atomic::{Ordering, fence};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use backend_api::{Device, contended};
 use parking_lot::MutexGuard;
@@ -14,30 +12,13 @@ use parking_lot::MutexGuard;
 use super::{Channel, Shard};
 use crate::page::wake_tasks;
 
-/// Looks before the clock is read again.
-const LOOKS: u32 = 16;
 /// How long a thread looks without giving its time slice away, and in all before it sleeps.
 const SPIN: Duration = Duration::from_micros(20);
 const PATIENCE: Duration = Duration::from_micros(100);
 
 /// Spins, then yields, while something holds; gives up after a while. Whether it has ended.
 pub(super) fn spin_while(holds: impl Fn() -> bool) -> bool {
-    let start = Instant::now();
-    loop {
-        for _ in 0..LOOKS {
-            if !holds() {
-                return true;
-            }
-            hint::spin_loop();
-        }
-        let waited = start.elapsed();
-        if waited > PATIENCE {
-            return false;
-        }
-        if waited > SPIN {
-            thread::yield_now();
-        }
-    }
+    contended::spin_while(SPIN, PATIENCE, holds)
 }
 
 impl<D: Device> Channel<D> {

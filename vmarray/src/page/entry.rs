@@ -331,7 +331,12 @@ impl Entry {
 
     /// Whether it was used since the last sweep, or use of it was [forgotten](Self::forget_use).
     pub(crate) fn is_used(&self) -> bool {
-        self.state(Ordering::Relaxed).any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
+        self.seems_used(self.state(Ordering::Relaxed))
+    }
+
+    /// The same, by a state of it.
+    fn seems_used(&self, state: State) -> bool {
+        state.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null()
     }
 
     /// Has the next sweep take it for unused, unless there are lock-free accesses.
@@ -372,14 +377,13 @@ impl Entry {
     /// One step of the search for victims. `recency` says whether use counts (not so for an exact order), `write_back`
     /// whether dirty pages are wanted, too.
     pub(crate) fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
-        let used = |s: State| s.any(USED) || !self.read_gate.load(Ordering::Relaxed).is_null();
         let mut found = Sweep::Busy;
         let _ = self.transition(|s| {
             found = Sweep::Busy;
             if !s.has(RESIDENT) || s.any(EXCLUSIVE | IN_FLIGHT) || s.shared() {
                 return Err(());
             }
-            if recency && used(s) {
+            if recency && self.seems_used(s) {
                 found = Sweep::SecondChance;
                 return Ok(s.0 & !USED);
             }

@@ -54,6 +54,10 @@ fn workload<T: Payload>(
     Workload { name, unit, run }
 }
 
+fn in_order<T: Payload>(setup: &Setup, array: &VirtualArray<T>, _: f64) -> Result<Sample> {
+    serial::per_thread(array, setup.threads)
+}
+
 /// Profiles of the devices, in their order.
 type Profiles = [Profile];
 
@@ -98,9 +102,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
                 at_random(setup.threads, seconds, array.len(), 3, |i| Ok(array.set(i, Record::of(i))?))
             }),
             workload("zipf", Unit::KiloPerSecond, zipf),
-            workload("serial", Unit::GigabytesPerSecond, |setup, array, _| {
-                serial::per_thread(array, setup.threads)
-            }),
+            workload("serial", Unit::GigabytesPerSecond, in_order),
         ],
     )?;
     all(
@@ -108,9 +110,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         &profiles,
         &[
             workload("random-get", Unit::KiloPerSecond, get::<Block>),
-            workload("serial", Unit::GigabytesPerSecond, |setup, array, _| {
-                serial::per_thread(array, setup.threads)
-            }),
+            workload("serial", Unit::GigabytesPerSecond, in_order),
         ],
     )
 }
