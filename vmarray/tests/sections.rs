@@ -3,6 +3,7 @@
 mod common;
 
 use common::Shape;
+use common::parts::{outside, programs, within};
 use proptest::prelude::*;
 use vmarray::device::Device;
 use vmarray::{ErrorKind, Field, MapMode, Section, SectionMut, SharedSection, VirtualArray};
@@ -60,16 +61,6 @@ fn ops() -> impl Strategy<Value = Op> {
         (i(), i(), v(), 0_usize..9).prop_map(|(a, b, c, d)| Op::Find(a, b, c, d)),
         Just(Op::Iter),
     ]
-}
-
-/// A range within `0..len` from two numbers.
-fn within(a: usize, b: usize, len: usize) -> std::ops::Range<usize> {
-    let (a, b) = (a % (len + 1), b % (len + 1));
-    a.min(b)..a.max(b)
-}
-
-fn outside<T: std::fmt::Debug>(result: Result<T, vmarray::Error>, at: usize, len: usize) {
-    assert_eq!(*result.unwrap_err().kind(), ErrorKind::IndexOutside { index: at, len });
 }
 
 fn run<D: Device>(section: SectionMut<'_, u32, D>, model: &mut [u32], op: Op) {
@@ -228,27 +219,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn sections_behave_as_slices_of_a_vec(
-        len in 0_usize..150,
-        page_len in 1_usize..20,
-        channels in 1_u32..4,
-        frames in 1_usize..4,
-        program in prop::collection::vec((ops(), prop::collection::vec((0_usize..1000, 0_usize..1000), 0..3)), 1..40),
-    ) {
-        let shape = Shape { page_len, channels: vec![channels], frames, ..Shape::default() };
-        let array: VirtualArray<u32> = shape.build(len);
-        let mut model = vec![0; len];
-        for (op, cuts) in program {
-            let mut section = SectionMut::from(&array);
-            let mut part = 0..len;
-            for (a, b) in cuts {
-                let range = within(a, b, part.len());
-                section = section.section_mut(range.clone()).unwrap();
-                part = part.start + range.start..part.start + range.end;
-            }
-            run(section, &mut model[part], op);
-        }
-        assert_eq!(array.to_vec(..).unwrap(), model);
+    fn sections_behave_as_slices_of_a_vec(program in programs(ops())) {
+        program.run(run);
     }
 }
 

@@ -6,6 +6,7 @@ pub mod asked;
 pub mod boxes;
 pub mod counted;
 pub mod executor;
+pub mod parts;
 
 use std::sync::{Arc, OnceLock};
 
