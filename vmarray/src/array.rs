@@ -11,12 +11,16 @@ use crate::any::AnyDevice;
 use crate::builder::Builder;
 use crate::element::{self, Element, Layout};
 use crate::error::{Result, index_outside};
+use crate::memory::prefetch_write;
 use crate::page::state::{AHEAD, DIRTY, RESIDENT};
 use crate::page::{
     Counter, Entry, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
 };
 use crate::pager::{Fetch, Held, Pager};
 use crate::stats::Stats;
+
+/// Elements of more bytes are built where the caller wants them, since to move one takes as long as to read it.
+const LONG_BYTES: usize = 256;
 
 /// An array of plain data, far larger than RAM if need be, used by index from any number of threads.
 ///
@@ -260,6 +264,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         {
             return Ok(value);
         }
+        if size_of::<T>() > LONG_BYTES {
+            return self.get_long(index);
+        }
         // Not returned as it is: a result that is built in memory there would have to be built in memory here, too.
         let mut value = T::zeroed();
         match self.get_slowly(index, &mut value) {
@@ -288,13 +295,25 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[cold]
     #[inline(never)]
     fn get_slowly(&self, index: usize, value: &mut T) -> Result<()> {
+        *value = self.get_shared(index)?;
+        Ok(())
+    }
+
+    /// As [`get_slowly`](Self::get_slowly), for what is built in memory anyway, and takes long to be moved.
+    #[cold]
+    #[inline(never)]
+    fn get_long(&self, index: usize) -> Result<T> {
+        self.get_shared(index)
+    }
+
+    #[inline(always)]
+    fn get_shared(&self, index: usize) -> Result<T> {
         let (page, at) = self.checked(index)?;
         let entry = self.pager.entry(page as u64);
         if self.quick_len == 0
             && let Some(found) = self.read_at(entry, at)
         {
-            *value = found;
-            return Ok(());
+            return Ok(found);
         }
         // SAFETY: as in `read_at`.
         let found = read_fenced(entry, self.counter, |frame| unsafe {
@@ -306,21 +325,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
         });
         if let Some(found) = found {
-            *value = found;
-            return Ok(());
+            return Ok(found);
         }
         let held = self.pager.share(page as u64, Holder::Pin)?;
+        // The share ends when the value is where it is wanted.
+        let _share = Share { array: self, page: page as u64, opens: self.recency && held.is_used_again() };
         // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only, and those
         // are read atomically.
-        *value = unsafe {
-            let element = held.address.cast::<T>().add(at);
-            if Layout::<T>::SINGLE_WORD { element::load(element) } else { element::read_racy(element) }
-        };
-        if self.recency && held.is_used_again() {
-            entry.open_reads();
-        }
-        self.pager.unshare(page as u64, Holder::Pin);
-        Ok(())
+        Ok(unsafe { element::read_shared(held.address.cast::<T>().add(at)) })
     }
 
     /// Writes an element.
@@ -343,7 +355,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             if Layout::<T>::SINGLE_WORD {
                 // The stores that announce the write stand in line before it, and some processors ask for the lines of
                 // only a few stores ahead. A wrong guess of the address does no harm.
-                element::prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
+                prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
                 // SAFETY: as in `read_at`; the write gate is open to atomic writes.
                 let done = write_lock_free(entry, self.counter, at, |frame| unsafe {
                     element::store(frame.cast::<T>().add(at), value);
@@ -657,6 +669,23 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn reset_stats(&self) {
         self.pager.reset_stats();
+    }
+}
+
+/// A pin of a page, from which an element is read.
+struct Share<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    page: u64,
+    /// Whether the page is opened to lock-free reads.
+    opens: bool,
+}
+
+impl<T: Element, D: Device> Drop for Share<'_, T, D> {
+    fn drop(&mut self) {
+        if self.opens {
+            self.array.pager.entry(self.page).open_reads();
+        }
+        self.array.pager.unshare(self.page, Holder::Pin);
     }
 }
 

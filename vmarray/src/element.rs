@@ -97,36 +97,6 @@ pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
     by_word!(T, store);
 }
 
-/// Tells the processor that this place will be written to. Any address will do.
-#[inline(always)]
-pub(crate) fn prefetch_write<T>(at: *const T) {
-    #[cfg(target_arch = "x86_64")]
-    // SAFETY: a hint; it never faults.
-    unsafe {
-        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = at;
-}
-
-/// Tells the processor that these bytes will be read, soon but not next. Any address will do.
-#[inline(always)]
-pub(crate) fn prefetch(address: usize, bytes: usize) {
-    /// What comes after that it finds out by itself.
-    const BYTES_MAX: usize = 4096;
-    #[cfg(target_arch = "x86_64")]
-    for offset in (0..bytes.min(BYTES_MAX)).step_by(64) {
-        // SAFETY: a hint; it never faults.
-        unsafe {
-            // To the second level: the first one is as long as a few such elements, and others are in use.
-            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            _mm_prefetch::<_MM_HINT_T1>(std::ptr::without_provenance(address.wrapping_add(offset)));
-        }
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (address, bytes, BYTES_MAX);
-}
-
 /// Copies an element of any size out of a page that the caller shares. In one piece, so that it goes where its owner
 /// wants it at once.
 ///

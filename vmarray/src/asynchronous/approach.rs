@@ -6,9 +6,9 @@ use std::task::{Context, Poll};
 use backend_api::{Device, racy};
 
 use crate::channel::{Batch, FrameWait, Patience, Reached};
-use crate::element::prefetch;
 use crate::error::{ErrorKind, Result};
 use crate::guards;
+use crate::memory::prefetch;
 use crate::page::state::{EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, USED, WAITED, WANTED};
 use crate::page::{Asleep, Holder, Refusal, State, park_task, unpark, wake};
 use crate::pager::Pager;

@@ -15,6 +15,9 @@ use crate::error::Result;
 use crate::page::state::{AHEAD, IN_FLIGHT, USED, WAITED};
 use crate::page::{PageTable, State, sleep, unpark};
 
+/// So many loads ahead of the one that is ended, the entry of its page is asked for.
+const LOOK_AHEAD: usize = 8;
+
 /// Pages on their way to frames.
 #[derive(Debug)]
 pub(super) struct Fetch {
@@ -148,7 +151,10 @@ impl<D: Device> Channel<D> {
     }
 
     fn end_loads(&self, shard: &mut Shard<D>, table: &PageTable, loads: &[Load], wakes: &mut Wakes) {
-        for load in loads {
+        for (at, load) in loads.iter().enumerate() {
+            if let Some(later) = loads.get(at + LOOK_AHEAD) {
+                table.prefetch(later.page);
+            }
             let entry = table.entry(load.page);
             // First, since whoever has the page exclusively goes on the moment that it is resident.
             shard.adopt(load.page, load.frame.index, self.recency);

@@ -19,6 +19,9 @@ const ROUND_BYTES: usize = 8 << 20;
 const ROUND_FRAMES: RangeInclusive<usize> = 32..=128;
 /// A round takes at most this share of the frames, so that small caches keep what they hold.
 const ROUND_SHARE: usize = 8;
+/// So many frames ahead of the one that is looked at, the entry of the page in it is asked for: entries of an array far
+/// larger than its cache lie in memory, each in a cache line of its own.
+const LOOK_AHEAD: usize = 8;
 /// How many dirty pages beyond a full batch a sweep passes over, at least, in search of clean ones.
 const DIRTY_PATIENCE: usize = 64;
 /// How many pages used lately a sweep passes over before it lets others have the lock, at least.
@@ -96,6 +99,9 @@ impl<D: Device> Channel<D> {
         let Shard { evictor, pages, frames, frame_of, .. } = shard;
         evictor.victims(wanted.max(1), &mut |frame| {
             let page = pages[frame as usize];
+            if let Some(&later) = pages.get(frame as usize + LOOK_AHEAD) {
+                table.prefetch(later);
+            }
             match table.entry(page).sweep(self.recency, dirty.len() < dirty_want) {
                 Sweep::SecondChance => {
                     spare -= 1;
@@ -109,7 +115,9 @@ impl<D: Device> Channel<D> {
                 Sweep::Claimed(before) => {
                     clean.push(Victim { page, frame: frames[frame as usize], before });
                     pages[frame as usize] = NO_PAGE;
-                    frame_of.remove(&page);
+                    if !self.recency {
+                        frame_of.remove(&page);
+                    }
                     Verdict::Take
                 }
                 Sweep::WriteBack(before) => {

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use super::entry::Entry;
-use crate::memory::ask_for_large_pages;
+use crate::memory::{ask_for_large_pages, prefetch_write};
 
 /// A flat table: page number to entry, 32 bytes a page.
 #[derive(Debug)]
@@ -34,6 +34,12 @@ impl PageTable {
     #[inline]
     pub(crate) fn entry(&self, page: u64) -> &Entry {
         &self.entries[page as usize]
+    }
+
+    /// Tells the processor that the entry of a page will change soon. Any number will do.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, page: u64) {
+        prefetch_write(self.entries.as_ptr().wrapping_add(page as usize));
     }
 
     pub(crate) fn bytes(&self) -> usize {

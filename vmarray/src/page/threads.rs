@@ -162,13 +162,16 @@ pub(crate) fn count_hit(counter: Counter) {
     let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
-/// The slow form of [`read_lock_free`]: registers the thread, and issues a full fence.
+/// The slow form of [`read_lock_free`], after that: registers the thread, and issues a full fence.
 #[cold]
 pub(crate) fn read_fenced<R>(
     entry: &Entry,
     counter: Counter,
     access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
+    if is_registered() {
+        return None;
+    }
     fenced(|local| {
         local.slot.enter_read(entry);
         fence(Ordering::SeqCst);
@@ -186,6 +189,9 @@ pub(crate) fn write_fenced<R>(
     counter: Counter,
     access: impl FnOnce(*mut u8) -> R,
 ) -> Option<R> {
+    if is_registered() {
+        return None;
+    }
     fenced(|local| {
         local.slot.enter_write(entry);
         fence(Ordering::SeqCst);
@@ -194,6 +200,11 @@ pub(crate) fn write_fenced<R>(
         local.slot.leave_write();
         result.inspect(|_| local.count_hit(counter, 0))
     })
+}
+
+/// Whether the quick forms see all that the slow ones would.
+fn is_registered() -> bool {
+    LOCAL.with(|local| local.threshold.get() == REGISTERED)
 }
 
 fn fenced<R>(run: impl FnOnce(&Local) -> R) -> R {
