@@ -22,7 +22,8 @@
 //! | `staging` | pinned memory for ranges that pass by the cache |
 //! | `staged_copies` | copies of such ranges by several threads in one submission |
 //! | `pieces` | copies of neighbouring pages as one |
-//! | `home_order` | the order between the two queues where kernels are concerned |
+//! | `queues` | the queues of one direction, and which one is next |
+//! | `home_order` | the order between queues where kernels are concerned |
 //! | `lists` | pinned memory for lists of indices and values |
 
 mod admission;
@@ -36,6 +37,7 @@ mod guards;
 mod home_order;
 mod lists;
 mod pieces;
+mod queues;
 mod reminder;
 mod staged_copies;
 mod staging;
@@ -51,7 +53,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory, Queue};
+use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::{Condvar, Mutex};
 
@@ -69,7 +71,8 @@ use combine::Read;
 pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
 pub(crate) use frames::{Frame, Patience};
-use home_order::HomeOrder;
+use home_order::{HomeOrder, LoadOrder};
+use queues::Queues;
 use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
 use staging::Stages;
@@ -110,8 +113,8 @@ pub(crate) struct ChannelPlan<D> {
 #[derive(Debug)]
 pub(crate) struct Channel<D: Device> {
     // Declared first, dropped first: ending a queue waits for its work.
-    fetches: Queue<D>,
-    writes: Queue<D>,
+    fetches: Queues<D>,
+    writes: Queues<D>,
     slots: DeviceBuffer<D>,
     shard: Mutex<Shard<D>>,
     /// Frames that no page has, in ascending order as far as possible: pages that come in order get neighbours, which
@@ -149,8 +152,9 @@ pub(crate) struct Channel<D: Device> {
     /// Loads of futures that wait to be submitted, and how many may be under way.
     awaited: Arc<Open>,
     admission: Arc<Admission>,
-    /// Counts submissions of loads and of fills; held during each of them. Taken after `home_order`.
-    loads_begun: Mutex<u64>,
+    /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the submission. Taken
+    /// after `home_order`.
+    load_order: Mutex<LoadOrder>,
     lists: Mutex<Vec<HostBuffer<D>>>,
     bounce: Mutex<Bounce<D>>,
     stages: Stages<D>,
@@ -211,8 +215,9 @@ impl<D: Device> Channel<D> {
         let passed_max = (plan.frames_max as usize / 2).max(1);
         let admission = Admission::new(plan.frames_max);
         let channel = Self {
-            fetches: Queue::new(&plan.device)?,
-            writes: Queue::new(&plan.device)?,
+            // Writes run after kernels of other channels that were ordered before the first queue.
+            fetches: Queues::new(&plan.device, false)?,
+            writes: Queues::new(&plan.device, true)?,
             slots,
             shard: Mutex::new(Shard {
                 chunks: Vec::new(),
@@ -251,7 +256,7 @@ impl<D: Device> Channel<D> {
             home_order: Mutex::default(),
             awaited: Arc::new(Mutex::new(Awaited::new(&admission))),
             admission,
-            loads_begun: Mutex::new(0),
+            load_order: Mutex::default(),
             lists: Mutex::new(Vec::new()),
             bounce: Mutex::new(Bounce::new()),
             stages: Stages::new(),

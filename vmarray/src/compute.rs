@@ -339,7 +339,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
         let mut parts = Vec::with_capacity(asked.len());
         for (channel, geometry, ticket, memory) in asked {
-            channel.device().wait(ticket)?;
+            channel.wait(ticket)?;
             let answer = Answer { memory: &memory, copied: &channel.counters.bytes_from_device };
             let mut part = R::Part::default();
             reduction.take(&mut part, &answer, &|number| geometry.index(number) as usize);

@@ -311,7 +311,7 @@ impl<'a, D: Device> Question<'a, D> {
     }
 
     fn answer(self) -> Result<Listed> {
-        self.channel.device().wait(self.ticket)?;
+        self.channel.wait(self.ticket)?;
         let listed = Listed::read(&self.answer, &self.channel.counters.bytes_from_device)?;
         self.channel.put_answer(self.answer);
         Ok(listed)

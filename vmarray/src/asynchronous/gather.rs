@@ -207,6 +207,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             self.asked.wake(&**of.device(), work.ticket, context.waker());
             return Poll::Pending;
         }
+        of.note_done(work.ticket);
         let Some(UnderWay { stage, failures, .. }) = self.under_way.pop_front() else {
             return Poll::Ready(Ok(()));
         };

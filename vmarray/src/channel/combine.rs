@@ -162,8 +162,8 @@ impl<D: Device> Channel<D> {
         match outcome {
             Err(_) if !was_alone => {
                 // One of the others may be to blame.
-                self.counters.submissions.add(1);
-                self.fetches.submit(&[copy]).and_then(|ticket| self.device.wait(ticket))
+                let again = self.read(&mut self.begin_loads(), |queue| queue.submit(&[copy]));
+                again.and_then(|ticket| self.wait(ticket))
             }
             outcome => outcome,
         }
@@ -256,14 +256,11 @@ impl<D: Device> Channel<D> {
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = pieces(pages, bytes, Way::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
-        let begun = self.begin_loads();
-        let submitted = self.fetches.submit(&copies);
-        drop(begun);
+        let submitted = self.read(&mut self.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
         match &submitted {
             &Ok(ticket) => {
-                self.counters.submissions.add(1);
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
                 // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
                 // to help now.

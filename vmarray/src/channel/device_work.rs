@@ -65,11 +65,10 @@ impl<D: Device> Channel<D> {
         };
         let mut order = contended::lock(&self.home_order);
         let loads = self.begin_loads();
-        let ticket = order.write(&self.writes, |writes| writes.fill(&fill));
+        let ticket = self.write(&mut order, |queue| queue.fill(&fill));
         drop(loads);
         drop(order);
-        self.counters.submissions.add(1);
-        Ok(self.device.wait(ticket?)?)
+        Ok(self.wait(ticket?)?)
     }
 
     /// Reads `into.len()` bytes at an offset of a page's home slot, which the caller keeps from changing.
@@ -100,9 +99,8 @@ impl<D: Device> Channel<D> {
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(address, bytes.len()) };
         let to = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
         let copy = Copy::Upload { from: host, to, bytes: bytes.len() as u64 };
-        let ticket = contended::lock(&self.home_order).write(&self.writes, |writes| writes.submit(&[copy]));
-        self.counters.submissions.add(1);
-        let result = ticket.and_then(|ticket| self.device.wait(ticket));
+        let ticket = self.write(&mut contended::lock(&self.home_order), |queue| queue.submit(&[copy]));
+        let result = ticket.and_then(|ticket| self.wait(ticket));
         if result.is_ok() {
             self.counters.bytes_to_device.add(bytes.len() as u64);
         }

@@ -210,14 +210,14 @@ impl<D: Device> Channel<D> {
         };
         match outcome {
             // One of the others may be to blame.
-            Err(_) if !alone => self.submit_staged(copy.way, &copy.copies).and_then(|t| self.device.wait(t)),
+            Err(_) if !alone => self.submit_staged(copy.way, &copy.copies).and_then(|t| self.wait(t)),
             outcome => outcome.clone(),
         }
     }
 
     /// Waits for a submission, and tells whose it was.
     fn end_staged(&self, way: Way, ticket: Ticket) {
-        let outcome = self.device.wait(ticket);
+        let outcome = self.wait(ticket);
         let done = self.staged_done(way);
         let mut list = contended::lock(self.staged_copies(way));
         let at = list.under_way.iter().position(|group| group.ticket == ticket);
@@ -238,7 +238,9 @@ impl<D: Device> Channel<D> {
         };
         let asked = tickets.into_iter().map(|ticket| (ticket, self.device.poll(ticket)));
         let done = asked.filter(|(_, outcome)| !matches!(outcome, Ok(Progress::Pending)));
-        done.map(|(ticket, outcome)| (ticket, outcome.map(drop))).collect()
+        done.inspect(|(ticket, _)| self.note_done(*ticket))
+            .map(|(ticket, outcome)| (ticket, outcome.map(drop)))
+            .collect()
     }
 
     /// Submits what is queued, as far as there is room.
@@ -265,13 +267,11 @@ impl<D: Device> Channel<D> {
     }
 
     fn submit_staged(&self, way: Way, copies: &[Transfer]) -> backend_api::Result<Ticket> {
-        let ticket = match way {
-            Way::Fetch => self.fetches.submit(copies)?,
+        match way {
+            Way::Fetch => self.read(&mut contended::lock(&self.load_order), |queue| queue.submit(copies)),
             Way::WriteBack => {
-                contended::lock(&self.home_order).write(&self.writes, |writes| writes.submit(copies))?
+                self.write(&mut contended::lock(&self.home_order), |queue| queue.submit(copies))
             }
-        };
-        self.counters.submissions.add(1);
-        Ok(ticket)
+        }
     }
 }

@@ -230,7 +230,7 @@ fn whoever_makes_room_leads_though_others_want_the_lock() {
             if page == 0 {
                 array.evict(..).unwrap();
             }
-            let done = channel.fetches.submit(&[]).unwrap();
+            let done = channel.fetches.first().submit(&[]).unwrap();
             channel.shard.lock().is_led = true;
             array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
             // As the end of a transfer finds it that had kept others back.

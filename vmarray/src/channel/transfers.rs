@@ -82,21 +82,21 @@ impl<D: Device> Channel<D> {
     /// # Errors
     /// The ticket's.
     pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
-        let outcome = self.device.wait(ticket);
+        let outcome = self.wait(ticket);
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
         self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
-        let earlier = shard.fetches_before(ticket);
-        if !earlier.is_empty() {
+        let others = shard.fetches_beside(ticket);
+        if !others.is_empty() {
             // Without the lock: a device may run wakers when it is asked.
             drop(shard);
             self.wake(table, std::mem::take(&mut wakes));
-            let asked = earlier.into_iter().map(|earlier| (earlier, self.device.poll(earlier)));
+            let asked = others.into_iter().map(|other| (other, self.device.poll(other)));
             let done: Vec<_> =
                 asked.filter(|(_, outcome)| !matches!(outcome, Ok(Progress::Pending))).collect();
             shard = self.lock();
-            for (earlier, outcome) in done {
-                self.complete(&mut shard, table, earlier, outcome.err().as_ref(), &mut wakes);
+            for (other, outcome) in done {
+                self.complete(&mut shard, table, other, outcome.err().as_ref(), &mut wakes);
             }
         }
         // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may take
@@ -109,13 +109,18 @@ impl<D: Device> Channel<D> {
 
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not held.
     pub(super) fn reap(&self, table: &PageTable) {
-        loop {
-            let oldest =
-                self.lock().write_backs.iter().map(|work| work.ticket).min_by_key(|ticket| ticket.value);
-            // The queue is in order: behind one that is pending nothing is done.
-            let Some(ticket) = oldest else { return };
+        let tickets: Vec<Ticket> = self.lock().write_backs.iter().map(|work| work.ticket).collect();
+        let mut pending = Vec::new();
+        for ticket in tickets {
+            // A queue is in order: behind what is pending nothing is done.
+            if pending.contains(&ticket.queue) {
+                continue;
+            }
             let outcome = match self.device.poll(ticket) {
-                Ok(Progress::Pending) => return,
+                Ok(Progress::Pending) => {
+                    pending.push(ticket.queue);
+                    continue;
+                }
                 outcome => outcome,
             };
             let mut wakes = Wakes::default();
@@ -132,9 +137,10 @@ impl<D: Device> Channel<D> {
         error: Option<&backend_api::Error>,
         wakes: &mut Wakes,
     ) {
+        self.note_done(ticket);
         self.note_news();
         if let Some(at) = shard.fetches.iter().position(|work| work.ticket == ticket) {
-            let Fetch { loads, reads, .. } = shard.fetches.swap_remove(at);
+            let Fetch { loads, reads, .. } = shard.fetches.remove(at);
             match error {
                 Some(error) => self.fail_fetch(shard, table, loads, reads, error, wakes),
                 None => {
@@ -145,7 +151,7 @@ impl<D: Device> Channel<D> {
                 }
             }
         } else if let Some(at) = shard.write_backs.iter().position(|work| work.ticket == ticket) {
-            let work = shard.write_backs.swap_remove(at);
+            let work = shard.write_backs.remove(at);
             self.end_write_back(shard, table, work, error, wakes);
         }
     }
@@ -287,12 +293,12 @@ impl<D: Device> Channel<D> {
 }
 
 impl<D: Device> Shard<D> {
-    /// Fetches that nobody waits for and that were submitted before another one.
-    fn fetches_before(&self, ticket: Ticket) -> Vec<Ticket> {
-        let is_before = |fetch: &&Fetch| {
-            !fetch.is_watched && fetch.ticket.queue == ticket.queue && fetch.ticket.value < ticket.value
+    /// Fetches that nobody waits for and that may be done, now that another one is.
+    fn fetches_beside(&self, ticket: Ticket) -> Vec<Ticket> {
+        let may_be_done = |fetch: &&Fetch| {
+            !fetch.is_watched && (fetch.ticket.queue != ticket.queue || fetch.ticket.value < ticket.value)
         };
-        self.fetches.iter().filter(is_before).map(|fetch| fetch.ticket).collect()
+        self.fetches.iter().filter(may_be_done).map(|fetch| fetch.ticket).collect()
     }
 
     pub(super) fn transfer_of(&mut self, page: u64) -> Option<(Ticket, &mut bool)> {
@@ -305,9 +311,8 @@ impl<D: Device> Shard<D> {
 
     /// The transfer that may bring a frame first, and whether it is a write-back.
     pub(super) fn oldest_transfer(&self) -> Option<(Ticket, bool)> {
-        let writes = self.write_backs.iter().map(|work| work.ticket).min_by_key(|ticket| ticket.value);
-        let fetches = || self.fetches.iter().map(|work| work.ticket).min_by_key(|ticket| ticket.value);
-        writes.map(|ticket| (ticket, true)).or_else(|| fetches().map(|ticket| (ticket, false)))
+        let write = self.write_backs.first().map(|work| (work.ticket, true));
+        write.or_else(|| self.fetches.first().map(|work| (work.ticket, false)))
     }
 
     /// Makes the calling thread the one that waits for a ticket; false if there is one, who then

@@ -38,12 +38,11 @@ impl<D: Device> Channel<D> {
         let copies = pieces(places.into_iter(), bytes, Way::WriteBack);
         // Until it is on record: whoever runs a kernel after it finds it there.
         let mut order = contended::lock(&self.home_order);
-        let submitted = order.write(&self.writes, |writes| writes.submit(&copies));
+        let submitted = self.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
         let result = match submitted {
             Ok(ticket) => {
-                self.counters.submissions.add(1);
                 self.counters.bytes_to_device.add(bytes * dirty.len() as u64);
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let evicting = purpose == Purpose::Evict;

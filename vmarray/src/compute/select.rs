@@ -110,7 +110,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             under_way.push((channel, ticket, memory, list_bytes, places));
         }
         for (channel, ticket, memory, list_bytes, places) in under_way {
-            channel.device().wait(ticket)?;
+            channel.wait(ticket)?;
             let mut part = vec![T::zeroed(); places.len()];
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut part);
             memory.read(list_bytes, bytes);

@@ -452,9 +452,9 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     /// Waits for the oldest run of a channel and lets its pages go.
     fn finish_one(&self, lane: &mut Lane<D>, channel: usize, outcome: &mut Outcome) {
         let Some(run) = lane.runs.pop_front() else { return };
-        let device = self.target.pager().channels()[channel].device();
+        let channel_of = &self.target.pager().channels()[channel];
         // All of them, so that nothing is under way any more.
-        let waits = run.tickets.iter().map(|ticket| device.wait(*ticket));
+        let waits = run.tickets.iter().map(|ticket| channel_of.wait(*ticket));
         let done = waits.reduce(Result::and).unwrap_or(Ok(()));
         // On an error, too, the slots have contents: whichever.
         self.let_go_written(channel, &run.slots);

@@ -275,7 +275,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
 
     fn finish_oldest(&mut self) {
         let Some((segment, channel, stage, ticket)) = self.under_way.pop_front() else { return };
-        if let Err(error) = self.call.array.pager().channels()[channel].device().wait(ticket) {
+        if let Err(error) = self.call.array.pager().channels()[channel].wait(ticket) {
             self.call.fail(segment, error.into());
         }
         self.spare[channel].push(stage);

@@ -207,7 +207,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         let UnderWay { channel, stage, ticket, failures } = work;
         let pager = self.call.array.pager();
         let of = &pager.channels()[channel];
-        of.device().wait(ticket)?;
+        of.wait(ticket)?;
         of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
         if of.failed_write_backs(pager.table()) == failures {
             // SAFETY: the kernel is done; the places of the list are this thread's.
