@@ -1,26 +1,22 @@
 //! Host threads for long copies: one copies RAM at a fraction of what the memory, or a bus, can do.
 //!
-//! The threads are scoped to the call. A pool would have to be one that nobody else blocks: a program may call from all
-//! threads of its own pool at once, each of them waiting for the others' turn. Calls share the cores: together they
-//! start no more threads than there are.
+//! Calls share the cores: together they use no more threads than there are.
 
-use std::num::NonZero;
-use std::panic::resume_unwind;
-use std::sync::LazyLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 
+use parking_lot::Mutex;
+
+use crate::crew::{self, CORES};
 use crate::error::Result;
 use crate::guards;
 
-/// What is worth a thread of its own, in bytes: starting it takes as long as copying a hundredth of that.
+/// What is worth a thread of its own, in bytes: starting a new one takes as long as copying a hundredth of that.
 const SHARE_BYTES: u64 = 8 << 20;
 /// More threads than this gain nothing on a bus: each copies some 8 GB/s.
 const THREADS_A_BUS: usize = 12;
 
 /// Threads in long copies at the moment, callers included.
 static BUSY: AtomicUsize = AtomicUsize::new(0);
-static CORES: LazyLock<usize> = LazyLock::new(|| thread::available_parallelism().map_or(1, NonZero::get));
 
 /// Whether a copy of so many bytes that begins now is one of several threads, of its own or of other calls.
 pub(crate) fn is_shared(bytes: u64) -> bool {
@@ -62,21 +58,19 @@ fn on_threads(count: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> 
     if count == 1 {
         return copy();
     }
-    thread::scope(|scope| {
-        let copy = &copy;
-        let start = |_| thread::Builder::new().name("vmarray-copy".into()).spawn_scoped(scope, copy);
-        // Where a thread cannot be started, the others do its share.
-        let threads: Vec<_> = (1..count).map_while(|thread| start(thread).ok()).collect();
-        let mut outcome = copy();
-        for thread in threads {
-            outcome = outcome.and(thread.join().unwrap_or_else(|panic| resume_unwind(panic)));
+    let error = Mutex::new(None);
+    crew::together(count, || {
+        if let Err(failed) = copy() {
+            error.lock().get_or_insert(failed);
         }
-        outcome
-    })
+    });
+    error.into_inner().map_or(Ok(()), Err)
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
     use crate::error::ErrorKind;
 

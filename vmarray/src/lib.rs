@@ -56,6 +56,7 @@ mod channel;
 pub mod compute;
 #[cfg(not(loom))]
 mod copiers;
+mod crew;
 #[cfg(not(loom))]
 mod cursor;
 #[cfg(not(loom))]
