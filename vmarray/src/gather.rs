@@ -1,31 +1,36 @@
 //! Many elements at once, by lists of indices.
 
-mod crew;
 mod deliver;
 mod duplicates;
 mod fetch;
 mod homes;
+mod in_turn;
 mod iter;
+mod looks;
+mod past_caches;
 mod places;
+mod segments;
 mod stage;
 
 use std::ops::Range;
 
-use backend_api::Device;
-use parking_lot::Mutex;
-
 use crate::array::VirtualArray;
+use crate::crew::CORES;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
+use crate::guards;
 use crate::memory::zeroed_vec;
+use backend_api::Device;
 
 pub(crate) use fetch::DEPTH;
 pub use iter::Gathered;
 pub(crate) use places::{Place, Places};
 pub(crate) use stage::{Stage, room_to_gather};
 
-/// Lists from this length on are checked by several threads.
-const CHECK_LEN: usize = 1 << 20;
+/// Less work than this, in bytes, is not worth a thread.
+const BYTES_PER_WORKER: usize = 2 << 20;
+/// How many indices a thread checks at once.
+const CHECKED_AT_ONCE: usize = 1 << 16;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Reads the elements of a list of indices, in the order of the list.
@@ -40,8 +45,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// into RAM there is [`gather_iter`](Self::gather_iter).
     ///
     /// # Errors
-    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside), before anything is read;
-    /// [`NoMemory`](ErrorKind::NoMemory); [`WouldDeadlock`](ErrorKind::WouldDeadlock) as for [`get`](Self::get);
+    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside); [`NoMemory`](ErrorKind::NoMemory); [`WouldDeadlock`](ErrorKind::WouldDeadlock) as for [`get`](Self::get);
     /// [`Device`](ErrorKind::Device).
     ///
     /// ```
@@ -58,8 +62,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`gather`](Self::gather), into memory of the caller.
     ///
     /// # Errors
-    /// As there, and [`LengthMismatch`](ErrorKind::LengthMismatch). After an error of a device some of the values are
-    /// there, and others what they were.
+    /// As there, and [`LengthMismatch`](ErrorKind::LengthMismatch), before anything is read. After other errors some of
+    /// the values are there, and others what they were.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
@@ -102,9 +106,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// [`gather`](Self::gather) with indices that count from the start of a range and are to lie within it.
     pub(crate) fn gather_within(&self, range: Range<usize>, indices: &[usize]) -> Result<Vec<T>> {
-        check_list(indices, range.len())?;
         let mut values = zeroed_vec(indices.len())?;
-        fetch::gather(self, range.start, indices, &mut values)?;
+        fetch::gather(self, range, indices, &mut values)?;
         Ok(values)
     }
 
@@ -116,55 +119,67 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         into: &mut [T],
     ) -> Result<()> {
         equal_lengths(indices.len(), into.len())?;
-        check_list(indices, range.len())?;
-        fetch::gather(self, range.start, indices, into)
+        fetch::gather(self, range, indices, into)
     }
 
     /// [`scatter`](Self::scatter) with indices that count from the start of a range and are to lie within it.
     pub(crate) fn scatter_within(&self, range: Range<usize>, indices: &[usize], values: &[T]) -> Result<()> {
         equal_lengths(indices.len(), values.len())?;
-        check_list(indices, range.len())?;
-        deliver::scatter(self, range.start, indices, values)
+        deliver::scatter(self, range, indices, values)
     }
+}
+
+/// Whether all indices of a piece of a list are below a length.
+fn all_inside(indices: &[usize], len: usize) -> bool {
+    // The greatest one, which needs no branches.
+    indices.iter().fold(0, |max, &index| max.max(index)) < len || indices.is_empty()
 }
 
 /// Sees to it that all indices are below a length.
 pub(crate) fn check_list(indices: &[usize], len: usize) -> Result<()> {
-    // The greatest one of a block, which needs no branches, and only then where it is.
-    const BLOCK: usize = 4096;
-    let outside = |indices: &[usize]| {
-        let first = indices.chunks(BLOCK).position(|block| block.iter().fold(0, |max, &i| max.max(i)) >= len);
-        first.and_then(|block| {
-            let start = block * BLOCK;
-            indices[start..].iter().position(|&index| index >= len).map(|at| start + at)
-        })
-    };
-    let first = if indices.len() < CHECK_LEN {
-        outside(indices)
-    } else {
-        let parts = Mutex::new(indices.chunks(CHECK_LEN).enumerate());
-        let first = Mutex::new(None::<usize>);
-        crew::together(crew::workers(size_of_val(indices), usize::MAX), || {
-            loop {
-                let Some((part, indices)) = parts.lock().next() else { break };
-                if let Some(at) = outside(indices) {
-                    let mut first = first.lock();
-                    let position = part * CHECK_LEN + at;
-                    *first = Some(first.map_or(position, |known| known.min(position)));
-                    break;
-                }
-            }
-        });
-        first.into_inner()
-    };
-    match first {
-        Some(position) => {
-            Err(ErrorKind::ListedIndexOutside { position, index: indices[position], len }.into())
-        }
+    let pieces = indices.chunks(CHECKED_AT_ONCE).enumerate();
+    let outside = pieces.filter(|(_, piece)| !all_inside(piece, len)).find_map(|(number, piece)| {
+        let at = piece.iter().position(|&index| index >= len)?;
+        Some((number * CHECKED_AT_ONCE + at, piece[at]))
+    });
+    match outside {
+        Some((position, index)) => Err(ErrorKind::ListedIndexOutside { position, index, len }.into()),
         None => Ok(()),
     }
 }
 
+/// How many threads share work of so many bytes, and at most `most`.
+///
+/// A thread that holds guards works alone: others could not know that they must not wait for those.
+fn workers(bytes: usize, most: usize) -> usize {
+    if guards::held() {
+        return 1;
+    }
+    (bytes / BYTES_PER_WORKER).min(*CORES).min(most).max(1)
+}
+
 fn equal_lengths(expected: usize, got: usize) -> Result<()> {
     if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { expected, got }.into()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn little_work_is_done_alone() {
+        assert_eq!(workers(BYTES_PER_WORKER, 100), 1);
+        assert_eq!(workers(usize::MAX, 1), 1);
+    }
+
+    #[test]
+    fn the_first_index_outside_is_named() {
+        let mut list = vec![6; 3 * CHECKED_AT_ONCE];
+        check_list(&list, 7).unwrap();
+        check_list(&[], 0).unwrap();
+        list[CHECKED_AT_ONCE + 5] = 7;
+        list[2 * CHECKED_AT_ONCE] = 9;
+        let outside = ErrorKind::ListedIndexOutside { position: CHECKED_AT_ONCE + 5, index: 7, len: 7 };
+        assert_eq!(*check_list(&list, 7).unwrap_err().kind(), outside);
+    }
 }

@@ -213,13 +213,41 @@ fn long_lists_are_cut_into_stages_of_bounded_length() {
     let array = shape.describe::<[u64; 512], _>(400, vec![device.clone()]).build().unwrap();
     array.fill(.., [7; 512]).unwrap();
     array.reset_stats();
-    let indices: Vec<usize> = (0..2000).map(|k| k * 7 % 400).collect();
+    let indices: Vec<usize> = (0..4000).map(|k| k * 7 % 400).collect();
     assert!(array.gather(&indices).unwrap().iter().all(|element| *element == [7; 512]));
-    // 8 MB of values, of which a stage takes 1.
+    // 16 MB of values, of which a stage takes 2.
     let submissions = array.stats().total().submissions;
     assert!((8..=16).contains(&submissions), "{submissions}");
     array.scatter(&indices[..400], &vec![[9; 512]; 400]).unwrap();
     assert_eq!(array.count(.., Field::whole(), &[9; 512]).unwrap(), 400);
+}
+
+#[test]
+fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
+    for channels in [vec![1], vec![2, 1]] {
+        let shape = Shape { page_len: 16, channels, frames: 8, read_ahead: false, ..Shape::default() };
+        let array = shape.build::<[u64; 5]>(30_000);
+        // 12 MB of values; every element comes again in each later segment.
+        let len = 300_000;
+        let indices: Vec<usize> = (0..len).map(|k| k * 7919 % 29_989).collect();
+        let values: Vec<[u64; 5]> = (0..len as u64).map(|k| [k; 5]).collect();
+        let mut model = vec![[0; 5]; array.len()];
+        indices.iter().zip(&values).for_each(|(&index, &value)| model[index] = value);
+        for _ in 0..2 {
+            array.scatter(&indices, &values).unwrap();
+            assert_eq!(array.to_vec(..).unwrap(), model);
+            let gathered = array.gather(&indices).unwrap();
+            assert!(indices.iter().zip(gathered).all(|(&index, value)| value == model[index]));
+        }
+        // With an index outside nothing is written.
+        let mut outside = indices.clone();
+        outside[200_000] = 30_000;
+        let error = array.scatter(&outside, &vec![[9; 5]; len]).unwrap_err();
+        let expected = ErrorKind::ListedIndexOutside { position: 200_000, index: 30_000, len: 30_000 };
+        assert_eq!(*error.kind(), expected);
+        assert_eq!(*array.gather(&outside).unwrap_err().kind(), expected);
+        assert_eq!(array.to_vec(..).unwrap(), model);
+    }
 }
 
 #[test]

@@ -155,9 +155,8 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             } else if !state.has(HOME) {
                 return Poll::Ready(Ok(()));
             } else if let Some((stage, _)) = &mut self.open[place.channel]
-                && stage.takes(self.next)
+                && stage.try_push(place.element, self.next)
             {
-                stage.push(place.element, self.next);
                 return Poll::Ready(Ok(()));
             } else {
                 match self.poll_room(place.channel, context) {
@@ -180,7 +179,8 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         }
         let pager = self.array.pager();
         let of = &pager.channels()[channel];
-        let stage = Stage::new(of, room_to_gather::<T>(self.indices.len()))?;
+        let room = room_to_gather::<T>(self.indices.len(), pager.channels().len());
+        let stage = Stage::new(of, room)?;
         self.open[channel] = Some((stage, of.failed_write_backs(pager.table())));
         Poll::Ready(Ok(()))
     }
@@ -214,9 +214,9 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
         if of.failed_write_backs(pager.table()) == failures {
             // SAFETY: the kernel is done; the vector has a value for each place of the list.
-            unsafe { stage.copy_out(self.values.as_mut_ptr()) };
+            unsafe { stage.copy_out(self.values.as_mut_ptr(), false) };
         } else {
-            self.doubtful.extend((0..stage.count()).map(|number| stage.position(number)));
+            self.doubtful.extend(stage.positions());
         }
         stage.give_back(of);
         Poll::Ready(Ok(()))

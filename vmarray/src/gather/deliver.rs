@@ -1,8 +1,9 @@
 //! Scattering: pages in RAM are written there, others where they live, without a frame.
 //!
-//! The list is cut into segments. Threads prepare them at the same time, and commit them one after the other: start
-//! their kernels, and write what is in RAM. So of several values for one element the last one wins, since kernels run
-//! in the order in which they were started; within a segment only the last one is looked at.
+//! The list is cut into segments. Threads prepare them at the same time, and they are committed one after the other, by
+//! whoever has the next one: their kernels are started, and what is in RAM is written. So of several values for one
+//! element the last one wins, since kernels run in the order in which they were started; within a segment only the last
+//! one is looked at.
 //!
 //! No page is held while its home slot is written, as that would cost two atomic steps an element, and have threads
 //! stand in each other's way. Instead [`Channel::scatter_home`] makes sure, at the moment at which it starts the
@@ -11,37 +12,59 @@
 //! [`Channel::scatter_home`]: crate::channel::Channel::scatter_home
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
-use backend_api::{Device, Ticket};
+use backend_api::{Device, Ticket, contended};
 use parking_lot::Mutex;
 
-use super::crew::{self, Turnstile};
 use super::duplicates::Duplicates;
 use super::fetch::{DEPTH, workers};
 use super::homes::give_homes;
+use super::in_turn::InTurn;
+use super::looks;
 use super::places::{Place, Places};
-use super::stage::{Stage, room_to_scatter};
+use super::segments::Segments;
+use super::stage::{Stage, bytes_for, room_to_scatter};
+use super::{CHECKED_AT_ONCE, all_inside, check_list};
 use crate::array::VirtualArray;
+use crate::crew;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::page::Refusal;
 use crate::page::state::{EXCLUSIVE, HOME, RESIDENT};
 
+/// Segments in work at once, for each thread: one that it prepares, and one that waits for its turn.
+const SEGMENTS_A_WORKER: usize = 2;
+/// The memory of all stages of a call at most, as long as each thread has two: what channels keep for the next call.
+const STAGES_MAX_BYTES: usize = 128 << 20;
+/// How long a thread looks without giving its time away while others check the last indices, and in all.
+const SPIN: Duration = Duration::from_micros(30);
+const PATIENCE: Duration = Duration::from_secs(1);
+
 /// One call, shared by its threads.
 struct Call<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     places: Places,
-    /// The element that index 0 means.
-    start: usize,
+    /// The elements that indices count from, and are to be within.
+    range: Range<usize>,
     indices: &'a [usize],
     values: &'a [T],
+    /// How many pieces of the list were taken to be checked, and how many were.
+    to_check: AtomicUsize,
+    checked: AtomicUsize,
+    is_outside: AtomicBool,
+    segments: Segments,
     /// The first segment that no thread has taken.
     next: AtomicUsize,
-    /// Elements of a segment, which are as many as a stage takes.
-    segment: usize,
-    turnstile: Turnstile,
-    is_over: AtomicBool,
+    /// How many elements a stage takes: those of the longest segment.
+    room: usize,
+    order: InTurn<Result<Prepared<T, D>>>,
+    /// For each channel.
+    stages: Vec<Mutex<Stages<T, D>>>,
+    /// How many stages of a channel there are at most.
+    stages_max: usize,
     failure: Mutex<Failure>,
 }
 
@@ -50,54 +73,77 @@ struct Call<'a, T: Element, D: Device> {
 struct Failure {
     /// Something that a device did not do.
     error: Option<Error>,
-    /// The first segment that a device may not have worked off.
-    segment: Option<usize>,
+    /// The first place in the list that a device may not have worked off.
+    from: Option<usize>,
+}
+
+/// The stages of a channel that no thread fills.
+struct Stages<T, D: Device> {
+    made: usize,
+    spare: Vec<Stage<T, D>>,
+    /// Those that kernels work off, with their segments, in order.
+    under_way: VecDeque<(usize, Stage<T, D>, Ticket)>,
+}
+
+/// A segment that was looked at.
+struct Prepared<T, D: Device> {
+    /// For each channel what its kernel is to write, and what the channel had loaded before pages were looked at.
+    stages: Vec<(Option<Stage<T, D>>, u64)>,
+    /// Places in the list whose pages are in RAM, or on their way.
+    in_ram: Vec<usize>,
 }
 
 /// What one thread has.
 struct Worker<'a, 'b, T: Element, D: Device> {
     call: &'a Call<'b, T, D>,
     duplicates: Duplicates,
-    /// For each channel the stages of the segment, and what the channel had loaded before its pages were looked at.
-    open: Vec<(Vec<Stage<T, D>>, u64)>,
-    /// Places in the list whose pages are in RAM, or on their way.
-    in_ram: Vec<usize>,
-    /// Pages without contents.
-    homeless: Vec<u64>,
-    under_way: VecDeque<(usize, usize, Stage<T, D>, Ticket)>,
-    spare: Vec<Vec<Stage<T, D>>>,
 }
 
-/// Writes elements, whose indices count from `start` and are inside.
+/// Writes elements, whose indices count from the start of a range and are to be inside.
 pub(super) fn scatter<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
-    start: usize,
+    range: Range<usize>,
     indices: &[usize],
     values: &[T],
 ) -> Result<()> {
     assert_eq!(indices.len(), values.len());
-    let room = room_to_scatter::<T>(indices.len());
+    let channels = array.pager().channels();
+    let room = room_to_scatter::<T>(indices.len(), channels.len());
     let workers = workers(array, indices.len(), room);
+    let stages = || Mutex::new(Stages { made: 0, spare: Vec::new(), under_way: VecDeque::new() });
+    let affordable = STAGES_MAX_BYTES / (bytes_for::<T>(room) * channels.len()).max(1);
+    let stages_max = ((DEPTH + 1) * workers).min(affordable).max(2 * workers);
     let call = Call {
         array,
-        places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
-        start,
+        places: Places::new(array.len(), array.page_len(), channels.len()),
+        range: range.clone(),
         indices,
         values,
+        to_check: AtomicUsize::new(0),
+        checked: AtomicUsize::new(0),
+        is_outside: AtomicBool::new(false),
+        segments: Segments::new(indices.len(), room, workers),
         next: AtomicUsize::new(0),
-        segment: room,
-        turnstile: Turnstile::default(),
-        is_over: AtomicBool::new(false),
+        room,
+        order: InTurn::new(SEGMENTS_A_WORKER * workers),
+        stages: channels.iter().map(|_| stages()).collect(),
+        stages_max,
         failure: Mutex::new(Failure::default()),
     };
-    crew::together(workers, || Worker::new(&call).run());
-    let Failure { error, segment } = call.failure.into_inner();
-    if let Some(segment) = segment {
+    crew::together(workers, || {
+        if call.check() {
+            Worker { call: &call, duplicates: Duplicates::default() }.run();
+        }
+    });
+    if call.is_outside.load(Ordering::Relaxed) {
+        return check_list(indices, range.len());
+    }
+    let Failure { error, from } = call.end();
+    if let Some(first) = from {
         // What a device failed to write, which leaves it unspecified, is written in frames after all, and what came
         // after it once more.
-        let first = segment * room;
         let again = || indices[first..].iter().zip(&values[first..]);
-        return again().try_for_each(|(&index, &value)| array.set(start + index, value));
+        return again().try_for_each(|(&index, &value)| array.set(range.start + index, value));
     }
     error.map_or(Ok(()), Err)
 }
@@ -106,132 +152,141 @@ impl<T: Element, D: Device> Call<'_, T, D> {
     /// Where the element at a place of the list lives.
     #[inline]
     fn place(&self, position: usize) -> Place {
-        self.places.of(self.start + self.indices[position])
+        self.places.of(self.range.start + self.indices[position])
+    }
+
+    /// Checks pieces of the list, and waits until all are checked: nothing is written before. Whether all indices are
+    /// inside.
+    fn check(&self) -> bool {
+        let pieces = self.indices.len().div_ceil(CHECKED_AT_ONCE);
+        loop {
+            let piece = self.to_check.fetch_add(1, Ordering::Relaxed);
+            let Some(rest) = self.indices.get(piece * CHECKED_AT_ONCE..).filter(|_| piece < pieces) else {
+                break;
+            };
+            if !all_inside(&rest[..rest.len().min(CHECKED_AT_ONCE)], self.range.len()) {
+                self.is_outside.store(true, Ordering::Relaxed);
+            }
+            self.checked.fetch_add(1, Ordering::Release);
+        }
+        // Whoever has a piece is checking it.
+        while !contended::spin_while(SPIN, PATIENCE, || self.checked.load(Ordering::Acquire) < pieces) {}
+        !self.is_outside.load(Ordering::Relaxed)
     }
 
     fn fail(&self, segment: usize, error: Error) {
-        self.is_over.store(true, Ordering::Relaxed);
+        self.order.end();
         let mut failure = self.failure.lock();
         if error.device_error().is_some() {
-            failure.segment = Some(failure.segment.map_or(segment, |known| known.min(segment)));
+            let first = self.segments.get(segment).map_or(0, |places| places.start);
+            failure.from = Some(failure.from.map_or(first, |known| known.min(first)));
         } else {
             failure.error.get_or_insert(error);
         }
     }
-}
 
-impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
-    fn new(call: &'a Call<'b, T, D>) -> Self {
-        let channels = call.array.pager().channels().len();
-        Self {
-            call,
-            duplicates: Duplicates::default(),
-            open: (0..channels).map(|_| (Vec::new(), 0)).collect(),
-            in_ram: Vec::new(),
-            homeless: Vec::new(),
-            under_way: VecDeque::new(),
-            spare: (0..channels).map(|_| Vec::new()).collect(),
+    /// An empty stage. Waits for a kernel if there are enough of them.
+    fn take_stage(&self, channel: usize) -> Result<Stage<T, D>> {
+        let of = &self.array.pager().channels()[channel];
+        let mut stages = self.stages[channel].lock();
+        if let Some(stage) = stages.spare.pop() {
+            return Ok(stage);
         }
-    }
-
-    fn run(mut self) {
-        let call = self.call;
-        while !call.is_over.load(Ordering::Relaxed) {
-            let segment = call.next.fetch_add(1, Ordering::Relaxed);
-            let first = segment * call.segment;
-            if first >= call.indices.len() {
-                break;
-            }
-            let end = (first + call.segment).min(call.indices.len());
-            let listed = &call.indices[first..end];
-            let positions: Vec<usize> = if self.duplicates.find(listed) {
-                (first..end).filter(|position| !self.duplicates.is_superseded(position - first)).collect()
-            } else {
-                Vec::new()
-            };
-            let prepared = if positions.is_empty() {
-                self.prepare(first..end)
-            } else {
-                self.prepare(positions.iter().copied())
-            };
-            let turn = call.turnstile.wait(segment);
-            let committed = prepared.and_then(|()| {
-                // After a failure nothing more is written, so that what is written again comes last.
-                if call.is_over.load(Ordering::Relaxed) { Ok(()) } else { self.commit(segment) }
-            });
-            drop(turn);
-            if let Err(error) = committed {
-                call.fail(segment, error);
-            }
-            while self.under_way.len() > DEPTH * self.open.len() {
-                self.finish_oldest();
-            }
-        }
-        while !self.under_way.is_empty() {
-            self.finish_oldest();
-        }
-        for ((channel, spare), (open, _)) in
-            call.array.pager().channels().iter().zip(self.spare).zip(self.open)
+        if stages.made >= self.stages_max
+            && let Some((segment, mut stage, ticket)) = stages.under_way.pop_front()
         {
-            spare.into_iter().chain(open).for_each(|stage| stage.give_back(channel));
+            drop(stages);
+            if let Err(error) = of.wait(ticket) {
+                self.fail(segment, error.into());
+            }
+            stage.clear();
+            return Ok(stage);
         }
+        stages.made += 1;
+        drop(stages);
+        Stage::new(of, self.room)
     }
 
-    /// Looks where the elements at these places of the list are, and copies to stages what is to be written by kernels.
-    fn prepare(&mut self, positions: impl Iterator<Item = usize> + Clone) -> Result<()> {
-        let call = self.call;
-        let pager = call.array.pager();
-        self.in_ram.clear();
+    /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of the list, in
+    /// ascending order, with a bit for each place that is left out.
+    fn prepare(&self, pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone) -> Result<Prepared<T, D>> {
+        let pager = self.array.pager();
+        let channels = pager.channels();
+        let mut stages: Vec<_> = channels.iter().map(|_| (None, 0)).collect();
+        let (mut in_ram, mut homeless) = (Vec::new(), Vec::new());
         loop {
-            for (channel, (open, begun)) in self.open.iter_mut().enumerate() {
-                *begun = pager.channels()[channel].loads_begun();
-                self.spare[channel].append(open);
-            }
-            self.homeless.clear();
-            for position in positions.clone() {
-                let place = call.place(position);
-                let state = pager.entry(place.page).state(Ordering::Acquire);
-                if state.any(RESIDENT | EXCLUSIVE) {
-                    self.in_ram.push(position);
-                } else if !state.has(HOME) {
-                    self.homeless.push(place.page);
-                } else {
-                    let open = &mut self.open[place.channel].0;
-                    if open.last().is_none_or(|stage| !stage.takes(position)) {
-                        let stage = match self.spare[place.channel].pop() {
-                            Some(mut stage) => {
-                                stage.clear();
-                                stage
-                            }
-                            None => Stage::new(&pager.channels()[place.channel], call.segment)?,
-                        };
-                        open.push(stage);
-                    }
-                    let stage = open.last_mut().expect("there is one, or one was added");
-                    stage.push_value(place.element, position, &call.values[position]);
+            for ((stage, begun), channel) in stages.iter_mut().zip(channels) {
+                *begun = channel.loads_begun();
+                if let Some(stage) = stage {
+                    Stage::clear(stage);
                 }
             }
-            if self.homeless.is_empty() {
-                return Ok(());
+            in_ram.clear();
+            homeless.clear();
+            for (positions, left_out) in pieces.clone() {
+                let (first, start) = (positions.start, self.range.start);
+                let indices = &self.indices[positions];
+                let at_home = looks::at_home(pager, self.places, start, indices) & !left_out;
+                let mut at = 0;
+                while at < indices.len() {
+                    if left_out >> at & 1 != 0 {
+                        at += 1;
+                        continue;
+                    }
+                    let run = (at_home >> at).trailing_ones() as usize;
+                    let place = self.places.of(start + indices[at]);
+                    if run == 0 {
+                        let state = pager.entry(place.page).state(Ordering::Acquire);
+                        if state.any(RESIDENT | EXCLUSIVE) {
+                            in_ram.push(first + at);
+                            at += 1;
+                            continue;
+                        } else if !state.has(HOME) {
+                            homeless.push(place.page);
+                            at += 1;
+                            continue;
+                        }
+                    }
+                    let stage = match &mut stages[place.channel].0 {
+                        Some(stage) => stage,
+                        none => none.insert(self.take_stage(place.channel)?),
+                    };
+                    let added = if run > 0 && self.places.is_one_channel() {
+                        stage.push_run(start, &indices[at..at + run], first + at)
+                    } else {
+                        usize::from(stage.try_push(place.element, first + at))
+                    };
+                    assert!(added > 0, "a stage has room for a segment");
+                    at += added;
+                }
             }
-            self.in_ram.clear();
-            self.homeless.sort_unstable();
-            self.homeless.dedup();
-            give_homes(pager, &self.homeless)?;
+            if homeless.is_empty() {
+                break;
+            }
+            homeless.sort_unstable();
+            homeless.dedup();
+            give_homes(pager, &homeless)?;
         }
+        stages
+            .iter_mut()
+            .filter_map(|(stage, _)| stage.as_mut())
+            .for_each(|stage| stage.copy_in(self.values));
+        Ok(Prepared { stages, in_ram })
     }
 
     /// Starts the kernels of what was prepared, and writes what is in RAM.
-    fn commit(&mut self, segment: usize) -> Result<()> {
-        let call = self.call;
+    fn commit(&self, segment: usize, mut prepared: Prepared<T, D>) -> Result<()> {
         loop {
-            for channel in 0..self.open.len() {
-                self.start(segment, channel)?;
+            let Prepared { stages, mut in_ram } = prepared;
+            for (channel, (stage, begun)) in stages.into_iter().enumerate() {
+                if let Some(stage) = stage {
+                    self.start(segment, channel, stage, begun, &mut in_ram)?;
+                }
             }
             let mut absent = Vec::new();
-            for position in std::mem::take(&mut self.in_ram) {
-                let place = call.place(position);
-                if !call.array.write_resident(place.page, place.at, &call.values[position])? {
+            for position in in_ram {
+                let place = self.place(position);
+                if !self.array.write_resident(place.page, place.at, &self.values[position])? {
                     absent.push(position);
                 }
             }
@@ -240,45 +295,92 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
             }
             // In ascending order, as stages want them.
             absent.sort_unstable();
-            self.prepare(absent.iter().copied())?;
+            prepared = self.prepare(absent.iter().map(|&position| (position..position + 1, 0)))?;
         }
     }
 
-    /// Starts the kernels of a channel. What is in RAM by now is noted down.
-    fn start(&mut self, segment: usize, channel: usize) -> Result<()> {
-        let call = self.call;
-        let pager = call.array.pager();
+    /// Starts the kernel of a channel. What is in RAM by now is noted down.
+    fn start(
+        &self,
+        segment: usize,
+        channel: usize,
+        mut stage: Stage<T, D>,
+        begun: u64,
+        in_ram: &mut Vec<usize>,
+    ) -> Result<()> {
+        let pager = self.array.pager();
         let of = &pager.channels()[channel];
-        let (open, begun) = &mut self.open[channel];
-        let begun = *begun;
-        while let Some(mut stage) = open.pop() {
-            let is_absent = |element: u64| {
-                let state = pager.entry(call.places.page_of(channel, element)).state(Ordering::Acquire);
-                state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE)
-            };
-            let in_ram = &mut self.in_ram;
-            let started = of.scatter_home(begun, |has_changed| {
-                if has_changed {
-                    stage.retain(is_absent, |position| in_ram.push(position));
-                }
-                (stage.count() > 0).then(|| stage.scatter(of.slot_memory(), of.slot_bytes()))
-            })?;
-            let Some(ticket) = started else {
-                self.spare[channel].push(stage);
-                continue;
-            };
-            of.counters.bytes_to_device.add((stage.count() * (8 + size_of::<T>())) as u64);
-            self.under_way.push_back((segment, channel, stage, ticket));
+        let is_absent = |element: u64| {
+            let state = pager.entry(self.places.page_of(channel, element)).state(Ordering::Acquire);
+            state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE)
+        };
+        let started = of.scatter_home(begun, |has_changed| {
+            if has_changed {
+                stage.retain(is_absent, |position| in_ram.push(position));
+            }
+            (stage.count() > 0).then(|| stage.scatter(of.slot_memory(), of.slot_bytes()))
+        })?;
+        let mut stages = self.stages[channel].lock();
+        match started {
+            Some(ticket) => {
+                of.counters.bytes_to_device.add((stage.count() * (8 + size_of::<T>())) as u64);
+                stages.under_way.push_back((segment, stage, ticket));
+            }
+            None => {
+                stage.clear();
+                stages.spare.push(stage);
+            }
         }
         Ok(())
     }
 
-    fn finish_oldest(&mut self) {
-        let Some((segment, channel, stage, ticket)) = self.under_way.pop_front() else { return };
-        if let Err(error) = self.call.array.pager().channels()[channel].wait(ticket) {
-            self.call.fail(segment, error.into());
+    /// Waits for all kernels.
+    fn end(self) -> Failure {
+        for (channel, of) in self.array.pager().channels().iter().enumerate() {
+            let under_way = std::mem::take(&mut self.stages[channel].lock().under_way);
+            for (segment, stage, ticket) in under_way {
+                if let Err(error) = of.wait(ticket) {
+                    self.fail(segment, error.into());
+                }
+                stage.give_back(of);
+            }
         }
-        self.spare[channel].push(stage);
+        let channels = self.array.pager().channels();
+        for (of, stages) in channels.iter().zip(self.stages) {
+            stages.into_inner().spare.into_iter().for_each(|stage| stage.give_back(of));
+        }
+        for prepared in self.order.into_left().flatten() {
+            let stages = channels.iter().zip(prepared.stages);
+            stages.for_each(|(of, (stage, _))| stage.into_iter().for_each(|stage| stage.give_back(of)));
+        }
+        self.failure.into_inner()
+    }
+}
+
+impl<T: Element, D: Device> Worker<'_, '_, T, D> {
+    fn run(mut self) {
+        let call = self.call;
+        loop {
+            let segment = call.next.fetch_add(1, Ordering::Relaxed);
+            let Some(Range { start: first, end }) = call.segments.get(segment) else { break };
+            if !call.order.wait_for_room(segment) {
+                break;
+            }
+            let duplicates = &mut self.duplicates;
+            duplicates.find(&call.indices[first..end]);
+            let pieces = (first..end).step_by(looks::AT_ONCE).enumerate();
+            let prepared = call.prepare(pieces.map(|(word, piece)| {
+                (piece..end.min(piece + looks::AT_ONCE), duplicates.superseded_in(word))
+            }));
+            call.order.leave(segment, prepared, |segment, prepared| {
+                // After a failure nothing more is written, so that what is written again comes last.
+                if !call.order.is_over()
+                    && let Err(error) = prepared.and_then(|prepared| call.commit(segment, prepared))
+                {
+                    call.fail(segment, error);
+                }
+            });
+        }
     }
 }
 

@@ -1,9 +1,14 @@
 //! Which elements of a list come again further on.
 
-/// A table that is used for one list after another.
+/// Memory that is used for one list after another.
 #[derive(Debug, Default)]
 pub(super) struct Duplicates {
-    /// Places in the list, plus one; 0 is empty. Open addressing, at most half full.
+    /// Which hashes occurred, and which hashes repeated indices have.
+    seen: Filter,
+    repeated: Filter,
+    /// Places in the list of indices that may come twice.
+    suspects: Vec<u32>,
+    /// Places in the list of suspects, plus one; 0 is empty. Open addressing, at most half full.
     table: Vec<u32>,
     /// A bit for each place in the list.
     superseded: Vec<u64>,
@@ -11,42 +16,110 @@ pub(super) struct Duplicates {
 
 impl Duplicates {
     /// Looks at a list of fewer than 2^31 indices. Tells whether any comes twice.
+    ///
+    /// Most indices of a long list come once, and have a hash of their own. A bit for each hash finds the others, a few
+    /// in a hundred; then a bit for each of theirs finds all that may be equal to one of them; and only those are
+    /// compared.
     pub(super) fn find(&mut self, indices: &[usize]) -> bool {
+        self.superseded.clear();
         // An ascending list has none, and that is found out in no time.
         if indices.is_sorted_by(|a, b| a < b) {
             return false;
         }
-        let slots = (2 * indices.len()).next_power_of_two();
+        self.suspects.clear();
+        self.seen.clear(indices.len());
+        for (place, &index) in indices.iter().enumerate() {
+            if self.seen.insert(index) {
+                self.suspects.push(place as u32);
+            }
+        }
+        if self.suspects.is_empty() {
+            return false;
+        }
+        self.repeated.clear(self.suspects.len());
+        for &place in &self.suspects {
+            self.repeated.insert(indices[place as usize]);
+        }
+        self.suspects.clear();
+        for (place, &index) in indices.iter().enumerate() {
+            if self.repeated.has(index) {
+                self.suspects.push(place as u32);
+            }
+        }
+        self.compare(indices)
+    }
+
+    fn compare(&mut self, indices: &[usize]) -> bool {
+        let slots = (2 * self.suspects.len()).next_power_of_two();
         self.table.clear();
         self.table.resize(slots, 0);
-        self.superseded.clear();
         self.superseded.resize(indices.len().div_ceil(64), 0);
         let mut found = false;
-        for (place, &index) in indices.iter().enumerate() {
-            // Fibonacci hashing: the upper bits of the product.
-            let hash = (index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-            let mut slot = (hash >> (64 - slots.trailing_zeros())) as usize;
+        for (number, &place) in self.suspects.iter().enumerate() {
+            let index = indices[place as usize];
+            let mut slot = hash(index, slots.trailing_zeros());
             loop {
                 let known = self.table[slot] as usize;
                 if known == 0 {
                     break;
                 }
-                if indices[known - 1] == index {
-                    self.superseded[(known - 1) / 64] |= 1 << ((known - 1) % 64);
+                let known = self.suspects[known - 1] as usize;
+                if indices[known] == index {
+                    self.superseded[known / 64] |= 1 << (known % 64);
                     found = true;
                     break;
                 }
                 slot = (slot + 1) & (slots - 1);
             }
-            self.table[slot] = place as u32 + 1;
+            self.table[slot] = number as u32 + 1;
         }
         found
     }
 
-    /// Whether the index at a place of the last list that had [duplicates](Self::find) comes again further on.
+    /// Which of the 64 places from `64 * word` on in the last list have an index that comes again further on, as bits.
     #[inline]
-    pub(super) fn is_superseded(&self, place: usize) -> bool {
-        self.superseded[place / 64] >> (place % 64) & 1 != 0
+    pub(super) fn superseded_in(&self, word: usize) -> u64 {
+        self.superseded.get(word).copied().unwrap_or(0)
+    }
+}
+
+/// So many bits of an index's hash, 1 to 63. Fibonacci hashing: the upper bits of the product.
+#[inline]
+fn hash(index: usize, bits: u32) -> usize {
+    ((index as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> (64 - bits)) as usize
+}
+
+/// A set of hashes.
+#[derive(Debug, Default)]
+struct Filter {
+    bits: u32,
+    words: Vec<u64>,
+}
+
+impl Filter {
+    /// Empties it, for so many indices.
+    fn clear(&mut self, indices: usize) {
+        let words = indices.div_ceil(4).next_power_of_two();
+        self.bits = words.trailing_zeros() + 6;
+        self.words.clear();
+        self.words.resize(words, 0);
+    }
+
+    /// Adds the hash of an index. Whether it was there.
+    #[inline]
+    fn insert(&mut self, index: usize) -> bool {
+        let hash = hash(index, self.bits);
+        let word = &mut self.words[hash / 64];
+        let bit = 1 << (hash % 64);
+        let was_there = *word & bit != 0;
+        *word |= bit;
+        was_there
+    }
+
+    #[inline]
+    fn has(&self, index: usize) -> bool {
+        let hash = hash(index, self.bits);
+        self.words[hash / 64] >> (hash % 64) & 1 != 0
     }
 }
 
@@ -67,7 +140,7 @@ mod tests {
                 let again = |place: usize| list[place + 1..].contains(&list[place]);
                 prop_assert_eq!(found, (0..list.len()).any(again));
                 for place in 0..list.len() {
-                    prop_assert_eq!(found && duplicates.is_superseded(place), again(place));
+                    prop_assert_eq!(duplicates.superseded_in(place / 64) >> (place % 64) & 1 != 0, again(place));
                 }
             }
         }

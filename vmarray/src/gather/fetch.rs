@@ -1,15 +1,18 @@
 //! Gathering: what is in RAM is read there, the rest comes by one kernel after another, several at once.
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use backend_api::{Device, Ticket};
 use parking_lot::Mutex;
 
-use super::crew;
+use super::check_list;
+use super::looks;
 use super::places::{Place, Places};
 use super::stage::{Stage, bytes_for, room_to_gather};
 use crate::array::VirtualArray;
+use crate::crew;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::page::Refusal;
@@ -17,6 +20,8 @@ use crate::page::state::{HOME, RESIDENT};
 
 /// How many stages of each channel a thread has under way, beside the one that it fills.
 pub(crate) const DEPTH: usize = 2;
+/// Results from this length on are written past the processor's caches, in bytes.
+const PAST_CACHES_FROM: usize = 64 << 20;
 /// The pinned memory that one call takes at most, as long as each thread gets its stages.
 const STAGES_MAX_BYTES: usize = 256 << 20;
 
@@ -26,9 +31,12 @@ struct Call<'a, T: Element, D: Device> {
     places: Places,
     /// The element that index 0 means.
     start: usize,
+    /// How many there are from there on.
+    len: usize,
     indices: &'a [usize],
     /// As many elements as there are indices, each written by the thread that has its place.
     into: *mut T,
+    passes_caches: bool,
     /// The first place that no thread has taken.
     next: AtomicUsize,
     /// How many places a thread takes at once.
@@ -55,6 +63,8 @@ struct Worker<'a, 'b, T: Element, D: Device> {
     call: &'a Call<'b, T, D>,
     /// For each channel the stage that is being filled, and the failures before.
     open: Vec<Option<(Stage<T, D>, u64)>>,
+    /// How many stages were opened so far.
+    opened: usize,
     under_way: VecDeque<UnderWay<T, D>>,
     /// For each channel stages that were emptied.
     spare: Vec<Vec<Stage<T, D>>>,
@@ -64,25 +74,27 @@ struct Worker<'a, 'b, T: Element, D: Device> {
 pub(super) fn workers<T: Element, D: Device>(array: &VirtualArray<T, D>, len: usize, room: usize) -> usize {
     let stages = array.pager().channels().len() * (DEPTH + 1);
     let most = STAGES_MAX_BYTES / (stages * bytes_for::<T>(room)).max(1);
-    crew::workers(len.saturating_mul(size_of::<T>() + size_of::<usize>()), most)
+    super::workers(len.saturating_mul(size_of::<T>() + size_of::<usize>()), most)
 }
 
-/// Reads elements, whose indices count from `start` and are inside, into memory for as many.
+/// Reads elements, whose indices count from the start of a range and are to be inside, into memory for as many.
 pub(super) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
-    start: usize,
+    range: Range<usize>,
     indices: &[usize],
     into: &mut [T],
 ) -> Result<()> {
     assert_eq!(indices.len(), into.len());
-    let room = room_to_gather::<T>(indices.len());
+    let room = room_to_gather::<T>(indices.len(), array.pager().channels().len());
     let workers = workers(array, indices.len(), room);
     let call = Call {
         array,
         places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
-        start,
+        start: range.start,
+        len: range.len(),
         indices,
         into: into.as_mut_ptr(),
+        passes_caches: size_of_val(into) >= PAST_CACHES_FROM,
         next: AtomicUsize::new(0),
         piece: room.min(indices.len().div_ceil(workers)).max(1),
         room,
@@ -95,7 +107,11 @@ pub(super) fn gather<T: Element, D: Device>(
             call.error.lock().get_or_insert(error);
         }
     });
-    call.error.into_inner().map_or(Ok(()), Err)
+    match call.error.into_inner() {
+        None => Ok(()),
+        // Of indices outside, the first one is named.
+        Some(error) => check_list(indices, range.len()).and(Err(error)),
+    }
 }
 
 impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
@@ -104,6 +120,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         Self {
             call,
             open: (0..channels).map(|_| None).collect(),
+            opened: 0,
             under_way: VecDeque::new(),
             spare: (0..channels).map(|_| Vec::new()).collect(),
         }
@@ -117,8 +134,11 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
                 break;
             }
             let end = (first + call.piece).min(call.indices.len());
-            for (index, position) in call.indices[first..end].iter().zip(first..) {
-                self.one(call.places.of(call.start + index), position)?;
+            // Here, where they come to the processor's cache anyway.
+            check_list(&call.indices[first..end], call.len)?;
+            let mut next = first;
+            while next < end {
+                next = self.some(next, end)?;
             }
         }
         for channel in 0..self.open.len() {
@@ -131,6 +151,40 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
             spare.into_iter().for_each(|stage| stage.give_back(channel));
         }
         Ok(())
+    }
+
+    /// Reads the elements from a place of the list on, or has them fetched: as many as are looked for at once, or those
+    /// until a stage was opened. The first one that was not looked for.
+    fn some(&mut self, first: usize, end: usize) -> Result<usize> {
+        let call = self.call;
+        let indices = &call.indices[first..end.min(first + looks::AT_ONCE)];
+        let at_home = looks::at_home(call.array.pager(), call.places, call.start, indices);
+        let mut at = 0;
+        while at < indices.len() {
+            let run = (at_home >> at).trailing_ones() as usize;
+            let place = call.places.of(call.start + indices[at]);
+            if run > 0
+                && let Some((stage, _)) = &mut self.open[place.channel]
+            {
+                let added = if call.places.is_one_channel() {
+                    stage.push_run(call.start, &indices[at..at + run], first + at)
+                } else {
+                    usize::from(stage.try_push(place.element, first + at))
+                };
+                if added > 0 {
+                    at += added;
+                    continue;
+                }
+            }
+            let opened = self.opened;
+            self.one(place, first + at)?;
+            at += 1;
+            if self.opened != opened {
+                // What pages were before that does not count.
+                break;
+            }
+        }
+        Ok(first + at)
     }
 
     /// Reads an element, or has it fetched.
@@ -160,9 +214,8 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
     #[inline]
     fn push(&mut self, place: Place, position: usize) -> Result<()> {
         if let Some((stage, _)) = &mut self.open[place.channel]
-            && stage.takes(position)
+            && stage.try_push(place.element, position)
         {
-            stage.push(place.element, position);
             return Ok(());
         }
         self.open_stage(place, position)
@@ -183,6 +236,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         let failures = channel.failed_write_backs(self.call.array.pager().table());
         stage.clear();
         self.open[place.channel] = Some((stage, failures));
+        self.opened += 1;
         // Its page is looked at again: what it was when there was no stage yet does not count.
         self.one(place, position)
     }
@@ -211,11 +265,10 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
         if of.failed_write_backs(pager.table()) == failures {
             // SAFETY: the kernel is done; the places of the list are this thread's.
-            unsafe { stage.copy_out(self.call.into) };
+            unsafe { stage.copy_out(self.call.into, self.call.passes_caches) };
         } else {
             // A page that was loaded meanwhile may have got garbage for a home. Each is looked at for itself.
-            for number in 0..stage.count() {
-                let position = stage.position(number);
+            for position in stage.positions() {
                 let index = self.call.start + self.call.indices[position];
                 let value = self.call.array.get_uncached(index)?;
                 // SAFETY: as above.

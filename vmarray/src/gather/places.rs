@@ -65,6 +65,18 @@ impl Places {
         }
     }
 
+    /// Whether there is one channel only: then an element's index is its place within the channel.
+    #[inline]
+    pub(crate) fn is_one_channel(&self) -> bool {
+        self.channels == 1
+    }
+
+    /// The page of an element inside of the array.
+    #[inline(always)]
+    pub(crate) fn page(&self, index: usize) -> u64 {
+        self.by_page_len.divide(index as u64)
+    }
+
     /// The place of an element inside of the array.
     #[inline(always)]
     pub(crate) fn of(&self, index: usize) -> Place {
@@ -96,6 +108,7 @@ mod tests {
         let (page, at) = (index / page_len, index % page_len);
         let element = (page / channels * page_len + at) as u64;
         let place = Place { page: page as u64, at, channel: page % channels, element };
+        assert_eq!(places.page(index), place.page);
         assert_eq!(places.of(index), place, "{index} {page_len} {channels} {len}");
         assert_eq!(places.page_of(place.channel, element), page as u64);
     }

@@ -4,20 +4,22 @@ use std::marker::PhantomData;
 
 use backend_api::{Device, DeviceSpan, Elements, Gather, HostBuffer, HostSpan, Scatter};
 
+use super::past_caches;
 use crate::channel::Channel;
 use crate::element::Element;
 use crate::error::Result;
 
-/// How much one stage holds: what a card moves in some tens of microseconds, so that starting a kernel costs little,
-/// and not more than stays in the processor's cache until it is copied on. On an H200 with 16 threads gathers of all
-/// sizes and scatters of small elements are fastest with the first (9.7 against 7.3 million gathered elements of
-/// 4 KiB a second), scatters of long elements with the second (8.1 against 3.4).
-const STAGE_BYTES: usize = 1 << 20;
-const LONG_SCATTER_STAGE_BYTES: usize = 2 << 20;
-/// From this size on elements are long.
-const LONG_ELEMENT_BYTES: usize = 1024;
+/// How much one stage holds: starting a kernel costs a card some microseconds, so longer ones are faster, but what a
+/// thread fills and empties is to stay in the processor's caches, and nothing is under way before the first is full.
+/// Scatters run one after the other, and so like them longer than gathers, which overlap.
+const GATHER_STAGE_BYTES: usize = 2 << 20;
+const SCATTER_STAGE_BYTES: usize = 4 << 20;
+/// With several channels, each of which has its own.
+const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;
 /// The values begin at a multiple of this.
 const VALUES_ALIGN: usize = 256;
+/// The shortest run that is copied past the caches.
+const PAST_CACHES_FROM: usize = 512;
 /// Bytes of an index.
 const INDEX_BYTES: usize = 8;
 
@@ -30,20 +32,28 @@ pub(crate) struct Stage<T, D: Device> {
     count: usize,
     /// The place of the first element in the program's list.
     first: usize,
-    /// By how much the places of all elements come after it; empty as long as each follows the one before.
-    after: Vec<u32>,
+    /// The place after that of the last element; no place if there is none.
+    next: usize,
+    /// Elements that stand one after the other in the program's list, too: copied at once.
+    runs: Vec<Run>,
     marker: PhantomData<fn(T)>,
 }
 
-/// How many elements a stage of a gather takes, if there is work for so many.
-pub(crate) fn room_to_gather<T>(elements: usize) -> usize {
-    room::<T>(STAGE_BYTES, elements)
+/// Where neighbours begin: at which element of the stage, and how far behind the first one's place in the list.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    number: u32,
+    after: u32,
+}
+
+/// How many elements a stage of a gather takes, if there is work for so many, on so many channels.
+pub(crate) fn room_to_gather<T>(elements: usize, channels: usize) -> usize {
+    room::<T>(if channels == 1 { GATHER_STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES }, elements)
 }
 
 /// The same for a scatter.
-pub(crate) fn room_to_scatter<T>(elements: usize) -> usize {
-    let long = size_of::<T>() >= LONG_ELEMENT_BYTES;
-    room::<T>(if long { LONG_SCATTER_STAGE_BYTES } else { STAGE_BYTES }, elements)
+pub(super) fn room_to_scatter<T>(elements: usize, channels: usize) -> usize {
+    room::<T>(if channels == 1 { SCATTER_STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES }, elements)
 }
 
 fn room<T>(stage_bytes: usize, elements: usize) -> usize {
@@ -59,7 +69,7 @@ impl<T: Element, D: Device> Stage<T, D> {
     /// An empty one with memory of the channel.
     pub(crate) fn new(channel: &Channel<D>, room: usize) -> Result<Self> {
         let memory = channel.take_list(bytes_for::<T>(room))?;
-        Ok(Self { memory, room, count: 0, first: 0, after: Vec::new(), marker: PhantomData })
+        Ok(Self { memory, room, count: 0, first: 0, next: usize::MAX, runs: Vec::new(), marker: PhantomData })
     }
 
     /// Gives the memory back to the channel. No kernel may use it any more.
@@ -69,44 +79,80 @@ impl<T: Element, D: Device> Stage<T, D> {
 
     pub(crate) fn clear(&mut self) {
         self.count = 0;
-        self.after.clear();
+        self.next = usize::MAX;
+        self.runs.clear();
     }
 
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// Whether it can take the element at a place of the list.
+    /// Adds an element of the channel that stands at a place of the list, after all others. False if it is full. The
+    /// value follows by [`copy_in`](Self::copy_in).
     #[inline]
-    pub(crate) fn takes(&self, position: usize) -> bool {
-        self.count < self.room && (self.count == 0 || position - self.first <= u32::MAX as usize)
-    }
-
-    /// Adds an element of the channel that stands at a place of the list, after all others. It must be
-    /// [taken](Self::takes).
-    #[inline]
-    pub(crate) fn push(&mut self, element: u64, position: usize) {
-        assert!(self.count < self.room);
+    pub(crate) fn try_push(&mut self, element: u64, position: usize) -> bool {
+        if self.count >= self.room {
+            return false;
+        }
+        if position != self.next && !self.begin_run(position) {
+            return false;
+        }
         // SAFETY: the stage has room for this index, which is this thread's alone: no kernel was started yet.
         unsafe { self.indices().add(self.count).write(element) };
-        if self.count == 0 {
-            self.first = position;
-        } else if !self.after.is_empty() {
-            self.after.push((position - self.first) as u32);
-        } else if position != self.first + self.count {
-            self.after.extend(0..self.count as u32);
-            self.after.push((position - self.first) as u32);
-        }
+        self.next = position + 1;
         self.count += 1;
+        true
     }
 
-    /// As [`push`](Self::push), with its value.
+    /// Adds neighbours in the list, from a place on, whose indices count from `start` and are those in the channel: as
+    /// many as it has room for.
     #[inline]
-    pub(crate) fn push_value(&mut self, element: u64, position: usize, value: &T) {
-        self.push(element, position);
-        let bytes = std::ptr::from_ref(value).cast::<u8>();
-        // SAFETY: as in `push`, for the value.
-        unsafe { bytes.copy_to_nonoverlapping(self.value(self.count - 1), size_of::<T>()) };
+    pub(crate) fn push_run(&mut self, start: usize, indices: &[usize], position: usize) -> usize {
+        let added = indices.len().min(self.room - self.count);
+        if added == 0 || (position != self.next && !self.begin_run(position)) {
+            return 0;
+        }
+        for (number, index) in indices[..added].iter().enumerate() {
+            // SAFETY: as in `try_push`, for each.
+            unsafe { self.indices().add(self.count + number).write((start + index) as u64) };
+        }
+        self.next = position + added;
+        self.count += added;
+        added
+    }
+
+    #[inline(never)]
+    fn begin_run(&mut self, position: usize) -> bool {
+        if self.count == 0 {
+            self.first = position;
+        }
+        let Ok(after) = u32::try_from(position - self.first) else { return false };
+        self.runs.push(Run { number: self.count as u32, after });
+        true
+    }
+
+    /// The runs: number of the first element, its place in the list, and how many they are.
+    fn runs(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let ends = self.runs.iter().skip(1).map(|run| run.number as usize).chain([self.count]);
+        self.runs.iter().zip(ends).map(|(run, end)| {
+            let number = run.number as usize;
+            (number, self.first + run.after as usize, end - number)
+        })
+    }
+
+    /// The places of all elements in the program's list.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = usize> {
+        self.runs().flat_map(|(_, position, len)| position..position + len)
+    }
+
+    /// Copies the elements' values from the program's list.
+    pub(crate) fn copy_in(&mut self, values: &[T]) {
+        for (number, position, len) in self.runs() {
+            let from = values[position..position + len].as_ptr();
+            // SAFETY: the stage has room for the values of all its elements, which are this thread's alone: no kernel
+            // was started yet.
+            unsafe { copy_run::<T>(from.cast(), self.value(number), len) };
+        }
     }
 
     fn indices(&self) -> *mut u64 {
@@ -125,11 +171,6 @@ impl<T: Element, D: Device> Stage<T, D> {
 
     fn values_span(&self) -> HostSpan {
         self.memory.at(self.values_offset() as u64)
-    }
-
-    /// The place of an element in the program's list.
-    pub(crate) fn position(&self, number: usize) -> usize {
-        self.first + self.after.get(number).map_or(number, |&after| after as usize)
     }
 
     /// The gather of the listed elements.
@@ -152,23 +193,22 @@ impl<T: Element, D: Device> Stage<T, D> {
         }
     }
 
-    /// Copies the values to their places in the program's memory.
+    /// Copies the values to their places in the program's memory, past the processor's caches if the
+    /// caller thinks that nobody will find them there.
     ///
     /// # Safety
     /// The gather is done. `into` is writable at all places of the stage, and nobody else touches those.
-    pub(crate) unsafe fn copy_out(&self, into: *mut T) {
-        let from = self.value(0);
-        if self.after.is_empty() {
-            // SAFETY: vouched for by the caller; the stage has `count` values.
-            unsafe { from.copy_to_nonoverlapping(into.add(self.first).cast(), self.count * size_of::<T>()) };
-            return;
-        }
-        // SAFETY: as above, element by element.
-        unsafe {
-            let into = into.add(self.first);
-            for (number, &after) in self.after.iter().enumerate() {
-                let from = from.add(number * size_of::<T>());
-                from.copy_to_nonoverlapping(into.add(after as usize).cast(), size_of::<T>());
+    pub(crate) unsafe fn copy_out(&self, into: *mut T, passes_caches: bool) {
+        for (number, position, len) in self.runs() {
+            let bytes = len * size_of::<T>();
+            // SAFETY: vouched for by the caller; the stage has the values of all its elements.
+            unsafe {
+                let (from, to) = (self.value(number), into.add(position).cast());
+                if passes_caches && bytes >= PAST_CACHES_FROM {
+                    past_caches::copy(from, to, bytes);
+                } else {
+                    copy_run::<T>(from, to, len);
+                }
             }
         }
     }
@@ -176,32 +216,37 @@ impl<T: Element, D: Device> Stage<T, D> {
     /// Takes elements out that `keep` does not hold of, and tells `dropped` the places they had in the list. Before
     /// any kernel was started.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {
-        let mut kept = 0;
-        for number in 0..self.count {
+        let positions: Vec<usize> = self.positions().collect();
+        self.clear();
+        for (number, position) in positions.into_iter().enumerate() {
             // SAFETY: so many indices were written, and no kernel was started.
             let element = unsafe { self.indices().add(number).read() };
-            let position = self.position(number);
             if !keep(element) {
-                if self.after.is_empty() {
-                    self.after.extend(0..self.count as u32);
-                }
                 dropped(position);
                 continue;
             }
-            if kept != number {
-                // SAFETY: both are inside; neither index nor value overlap with their own new place.
-                unsafe {
-                    self.indices().add(kept).write(element);
-                    self.value(number).copy_to_nonoverlapping(self.value(kept), size_of::<T>());
-                }
-                self.after[kept] = self.after[number];
+            if self.count != number {
+                // SAFETY: both are inside; a value does not overlap with its own new place.
+                unsafe { self.value(number).copy_to_nonoverlapping(self.value(self.count), size_of::<T>()) };
             }
-            kept += 1;
+            self.try_push(element, position);
         }
-        self.count = kept;
-        if !self.after.is_empty() {
-            self.after.truncate(kept);
-        }
+    }
+}
+
+/// Copies neighbouring values.
+///
+/// # Safety
+/// There are so many at both places, which do not overlap.
+#[inline]
+unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
+    // Of random elements on several channels most stand alone: known lengths are copied in place.
+    if len == 1 {
+        // SAFETY: vouched for by the caller.
+        unsafe { from.copy_to_nonoverlapping(to, size_of::<T>()) };
+    } else {
+        // SAFETY: as above.
+        unsafe { from.copy_to_nonoverlapping(to, len * size_of::<T>()) };
     }
 }
 
