@@ -45,8 +45,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// into RAM there is [`gather_iter`](Self::gather_iter).
     ///
     /// # Errors
-    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside); [`NoMemory`](ErrorKind::NoMemory); [`WouldDeadlock`](ErrorKind::WouldDeadlock) as for [`get`](Self::get);
-    /// [`Device`](ErrorKind::Device).
+    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside); [`NoMemory`](ErrorKind::NoMemory);
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) as for [`get`](Self::get); [`Device`](ErrorKind::Device).
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::new(1_000_000)?;

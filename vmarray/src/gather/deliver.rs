@@ -207,8 +207,8 @@ impl<T: Element, D: Device> Call<'_, T, D> {
         Stage::new(of, self.room)
     }
 
-    /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of the list, in
-    /// ascending order, with a bit for each place that is left out.
+    /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of the list,
+    /// in ascending order, with a bit for each place that is left out.
     fn prepare(&self, pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone) -> Result<Prepared<T, D>> {
         let pager = self.array.pager();
         let channels = pager.channels();

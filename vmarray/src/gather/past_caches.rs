@@ -15,8 +15,8 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
         let head = to.align_offset(LINE).min(bytes);
         let lines = (bytes - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one; every x86-64
-        // has these instructions. The fence has all stores be seen before any that follow, as stores elsewhere are.
+        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one; every
+        // x86-64 has these instructions. The fence has all stores be seen before any that follow, as others are.
         unsafe {
             from.copy_to_nonoverlapping(to, head);
             let (mut source, mut target) = (from.add(head).cast::<__m128i>(), to.add(head).cast::<__m128i>());
