@@ -7,7 +7,6 @@ mod homes;
 mod in_turn;
 mod iter;
 mod looks;
-mod past_caches;
 mod places;
 mod segments;
 mod stage;

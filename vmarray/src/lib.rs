@@ -95,6 +95,7 @@ mod page_guard;
 mod pager;
 #[cfg(all(feature = "rayon", not(loom)))]
 mod parallel;
+mod past_caches;
 #[cfg(not(loom))]
 mod placement;
 #[cfg(not(loom))]

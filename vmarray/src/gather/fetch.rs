@@ -17,11 +17,10 @@ use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::page::Refusal;
 use crate::page::state::{HOME, RESIDENT};
+use crate::past_caches;
 
 /// How many stages of each channel a thread has under way, beside the one that it fills.
 pub(crate) const DEPTH: usize = 2;
-/// Results from this length on are written past the processor's caches, in bytes.
-const PAST_CACHES_FROM: usize = 64 << 20;
 /// The pinned memory that one call takes at most, as long as each thread gets its stages.
 const STAGES_MAX_BYTES: usize = 256 << 20;
 
@@ -94,7 +93,7 @@ pub(super) fn gather<T: Element, D: Device>(
         len: range.len(),
         indices,
         into: into.as_mut_ptr(),
-        passes_caches: size_of_val(into) >= PAST_CACHES_FROM,
+        passes_caches: past_caches::is_worth_it(size_of_val(into)),
         next: AtomicUsize::new(0),
         piece: room.min(indices.len().div_ceil(workers)).max(1),
         room,

@@ -4,10 +4,10 @@ use std::marker::PhantomData;
 
 use backend_api::{Device, DeviceSpan, Elements, Gather, HostBuffer, HostSpan, Scatter};
 
-use super::past_caches;
 use crate::channel::Channel;
 use crate::element::Element;
 use crate::error::Result;
+use crate::past_caches;
 
 /// How much one stage holds: starting a kernel costs a card some microseconds, so longer ones are faster, but what a
 /// thread fills and empties is to stay in the processor's caches, and nothing is under way before the first is full.
@@ -205,7 +205,7 @@ impl<T: Element, D: Device> Stage<T, D> {
             unsafe {
                 let (from, to) = (self.value(number), into.add(position).cast());
                 if passes_caches && bytes >= PAST_CACHES_FROM {
-                    past_caches::copy(from, to, bytes);
+                    past_caches::copy_raw(from, to, bytes);
                 } else {
                     copy_run::<T>(from, to, len);
                 }

@@ -26,6 +26,7 @@ use crate::error::Result;
 use crate::guards;
 use crate::page::state::{AHEAD, DIRTY, HOME, RESIDENT};
 use crate::page::{Access, Holder, Refusal, State};
+use crate::past_caches;
 
 /// A range passes by the cache if it takes at least so many pages, and at least this share of all frames: short ones
 /// are likely to be wanted again, and cost others little of the cache. Nor does it if the cache has room for all.
@@ -108,6 +109,8 @@ impl Span {
 struct Target<'a> {
     span: Span,
     address: *mut u8,
+    /// Whether it is better copied to past the processor's caches.
+    passes_caches: bool,
     slice: PhantomData<&'a mut [u8]>,
 }
 
@@ -117,7 +120,8 @@ unsafe impl Sync for Target<'_> {}
 impl<'a> Target<'a> {
     fn new(span: Span, into: &'a mut [u8]) -> Self {
         debug_assert_eq!(span.bytes, into.len() as u64);
-        Self { span, address: into.as_mut_ptr(), slice: PhantomData }
+        let passes_caches = past_caches::is_worth_it(into.len());
+        Self { span, address: into.as_mut_ptr(), passes_caches, slice: PhantomData }
     }
 
     /// Where in the page the part that is in the range begins, and its place.
@@ -309,7 +313,11 @@ impl<D: Device> Pager<D> {
                 let from = unsafe {
                     std::slice::from_raw_parts(stage.page(at, self.page_bytes).add(offset), into.len())
                 };
-                into.copy_from_slice(from);
+                if target.passes_caches {
+                    past_caches::copy(from, into);
+                } else {
+                    into.copy_from_slice(from);
+                }
             }
             self.unshare(page, Holder::Pin);
         }

@@ -1,8 +1,8 @@
-//! Ranges into and out of the caller's buffers, by one thread and by all.
+//! Ranges into and out of the caller's buffers, by one thread and by all; and a long one in a single call.
 
 use super::{Bench, size};
 use crate::bench::elements::{Payload, Record};
-use crate::bench::measure::{Sample, Unit, on_threads};
+use crate::bench::measure::{Sample, Unit, on_threads, timed};
 use crate::bench::raw::Way;
 use crate::bench::setup::{CHUNK_BYTES, part, pieces};
 use anyhow::{Result, ensure};
@@ -23,7 +23,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn one<T: Payload>(bench: &mut Bench, bytes: usize, page_bytes: Option<usize>) -> Result<()> {
-    if !["read", "write"].iter().any(|way| bench.wants_any(&format!("bulk/{way}/{}/", T::SIZE))) {
+    if !["read", "read-at-once", "write"].iter().any(|way| bench.wants_any(&format!("bulk/{way}/{}/", T::SIZE))) {
         return Ok(());
     }
     let setup = bench.setup.clone();
@@ -41,6 +41,18 @@ fn one<T: Payload>(bench: &mut Bench, bytes: usize, page_bytes: Option<usize>) -
             row.limit("memcpy", bench.plain.memcpy(&setup, threads)?);
             bench.push(row);
         }
+    }
+    if let Some(mut row) = bench.row(name("read-at-once", 1), Unit::GigabytesPerSecond) {
+        let mut buffer: Vec<T> = (0..array.len().min((1 << 30) / size_of::<T>())).map(T::of).collect();
+        row.ours(effort, &array, || {
+            timed(1, || {
+                array.read(0, &mut buffer)?;
+                Ok(size_of_val(buffer.as_slice()) as f64)
+            })
+        })?;
+        row.limit("bus", bench.raw.bus(Way::Down)?);
+        row.limit("copy", bench.plain.copy(&setup, setup.threads)?);
+        bench.push(row);
     }
     for threads in setup.thread_counts(false) {
         if let Some(mut row) = bench.row(name("write", threads), Unit::GigabytesPerSecond) {
