@@ -24,7 +24,7 @@ use backend_api::Device;
 pub(crate) use fetch::DEPTH;
 pub use iter::Gathered;
 pub(crate) use places::{Place, Places};
-pub(crate) use stage::{Stage, room_to_gather};
+pub(crate) use stage::{Stage, room};
 
 /// Less work than this, in bytes, is not worth a thread.
 const BYTES_PER_WORKER: usize = 2 << 20;

@@ -215,9 +215,9 @@ fn long_lists_are_cut_into_stages_of_bounded_length() {
     array.reset_stats();
     let indices: Vec<usize> = (0..4000).map(|k| k * 7 % 400).collect();
     assert!(array.gather(&indices).unwrap().iter().all(|element| *element == [7; 512]));
-    // 16 MB of values, of which a stage takes 2.
+    // 16 MB of values, of which a stage takes 2.5, or less if there are several threads.
     let submissions = array.stats().total().submissions;
-    assert!((8..=16).contains(&submissions), "{submissions}");
+    assert!((7..=28).contains(&submissions), "{submissions}");
     array.scatter(&indices[..400], &vec![[9; 512]; 400]).unwrap();
     assert_eq!(array.count(.., Field::whole(), &[9; 512]).unwrap(), 400);
 }

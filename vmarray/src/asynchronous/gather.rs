@@ -16,7 +16,7 @@ use crate::any::AnyDevice;
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{Error, Result};
-use crate::gather::{DEPTH, Place, Places, Stage, check_list, room_to_gather};
+use crate::gather::{DEPTH, Place, Places, Stage, check_list, room};
 use crate::memory::zeroed_vec;
 use crate::page::Refusal;
 use crate::page::state::{HOME, RESIDENT};
@@ -179,7 +179,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         }
         let pager = self.array.pager();
         let of = &pager.channels()[channel];
-        let room = room_to_gather::<T>(self.indices.len(), pager.channels().len());
+        let room = room::<T>(self.indices.len(), pager.channels().len());
         let stage = Stage::new(of, room)?;
         self.open[channel] = Some((stage, of.failed_write_backs(pager.table())));
         Poll::Ready(Ok(()))

@@ -26,7 +26,7 @@ use super::in_turn::InTurn;
 use super::looks;
 use super::places::{Place, Places};
 use super::segments::Segments;
-use super::stage::{Stage, bytes_for, room_to_scatter};
+use super::stage::{Stage, bytes_for, room};
 use super::{CHECKED_AT_ONCE, all_inside, check_list};
 use crate::array::VirtualArray;
 use crate::crew;
@@ -108,7 +108,7 @@ pub(super) fn scatter<T: Element, D: Device>(
 ) -> Result<()> {
     assert_eq!(indices.len(), values.len());
     let channels = array.pager().channels();
-    let room = room_to_scatter::<T>(indices.len(), channels.len());
+    let room = room::<T>(indices.len(), channels.len());
     let workers = workers(array, indices.len(), room);
     let stages = || Mutex::new(Stages { made: 0, spare: Vec::new(), under_way: VecDeque::new() });
     let affordable = STAGES_MAX_BYTES / (bytes_for::<T>(room) * channels.len()).max(1);

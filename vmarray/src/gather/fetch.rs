@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use super::check_list;
 use super::looks;
 use super::places::{Place, Places};
-use super::stage::{Stage, bytes_for, room_to_gather};
+use super::segments::Segments;
+use super::stage::{Stage, bytes_for, room};
 use crate::array::VirtualArray;
 use crate::crew;
 use crate::element::Element;
@@ -36,11 +37,13 @@ struct Call<'a, T: Element, D: Device> {
     /// As many elements as there are indices, each written by the thread that has its place.
     into: *mut T,
     passes_caches: bool,
-    /// The first place that no thread has taken.
+    /// The pieces that threads take.
+    pieces: Segments,
+    /// The first one that no thread has taken.
     next: AtomicUsize,
-    /// How many places a thread takes at once.
-    piece: usize,
     room: usize,
+    /// Whether one thread works on it.
+    is_alone: bool,
     is_over: AtomicBool,
     error: Mutex<Option<Error>>,
 }
@@ -84,7 +87,7 @@ pub(super) fn gather<T: Element, D: Device>(
     into: &mut [T],
 ) -> Result<()> {
     assert_eq!(indices.len(), into.len());
-    let room = room_to_gather::<T>(indices.len(), array.pager().channels().len());
+    let room = room::<T>(indices.len(), array.pager().channels().len());
     let workers = workers(array, indices.len(), room);
     let call = Call {
         array,
@@ -94,9 +97,10 @@ pub(super) fn gather<T: Element, D: Device>(
         indices,
         into: into.as_mut_ptr(),
         passes_caches: past_caches::is_worth_it(size_of_val(into)),
+        pieces: Segments::new(indices.len(), room, workers),
         next: AtomicUsize::new(0),
-        piece: room.min(indices.len().div_ceil(workers)).max(1),
         room,
+        is_alone: workers == 1,
         is_over: AtomicBool::new(false),
         error: Mutex::new(None),
     };
@@ -128,16 +132,17 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
     fn run(mut self) -> Result<()> {
         let call = self.call;
         while !call.is_over.load(Ordering::Relaxed) {
-            let first = call.next.fetch_add(call.piece, Ordering::Relaxed);
-            if first >= call.indices.len() {
-                break;
-            }
-            let end = (first + call.piece).min(call.indices.len());
+            let piece = call.next.fetch_add(1, Ordering::Relaxed);
+            let Some(Range { start: first, end }) = call.pieces.get(piece) else { break };
             // Here, where they come to the processor's cache anyway.
             check_list(&call.indices[first..end], call.len)?;
             let mut next = first;
             while next < end {
                 next = self.some(next, end)?;
+            }
+            // A short piece is short so that its kernel begins, or its values come, early.
+            if call.places.is_one_channel() && !call.is_alone {
+                self.start(0)?;
             }
         }
         for channel in 0..self.open.len() {

@@ -10,10 +10,9 @@ use crate::error::Result;
 use crate::past_caches;
 
 /// How much one stage holds: starting a kernel costs a card some microseconds, so longer ones are faster, but what a
-/// thread fills and empties is to stay in the processor's caches, and nothing is under way before the first is full.
-/// Scatters run one after the other, and so like them longer than gathers, which overlap.
-const GATHER_STAGE_BYTES: usize = 2 << 20;
-const SCATTER_STAGE_BYTES: usize = 4 << 20;
+/// thread fills and empties is to stay in the processor's caches. Gathers and scatters use the same memory, one call
+/// after the other, and a channel keeps as much as 16 threads have of it.
+const STAGE_BYTES: usize = 5 << 19;
 /// With several channels, each of which has its own.
 const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;
 /// The values begin at a multiple of this.
@@ -46,18 +45,10 @@ struct Run {
     after: u32,
 }
 
-/// How many elements a stage of a gather takes, if there is work for so many, on so many channels.
-pub(crate) fn room_to_gather<T>(elements: usize, channels: usize) -> usize {
-    room::<T>(if channels == 1 { GATHER_STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES }, elements)
-}
-
-/// The same for a scatter.
-pub(super) fn room_to_scatter<T>(elements: usize, channels: usize) -> usize {
-    room::<T>(if channels == 1 { SCATTER_STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES }, elements)
-}
-
-fn room<T>(stage_bytes: usize, elements: usize) -> usize {
-    ((stage_bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1)
+/// How many elements a stage takes, if there is work for so many, on so many channels.
+pub(crate) fn room<T>(elements: usize, channels: usize) -> usize {
+    let bytes = if channels == 1 { STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES };
+    ((bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1)
 }
 
 /// The bytes of a stage for so many elements.
