@@ -5,6 +5,7 @@
 
 mod approach;
 mod element;
+mod forecast;
 mod gather;
 mod guard;
 mod range;
@@ -54,7 +55,9 @@ pub use range::{FlushAsync, PrefetchAsync, ReadAsync};
 /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) where the blocking form would. Also when the thread takes a guard
 /// while the future waits.
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// [`get`](Self::get) for tasks. A hit is there at the first poll, and allocates nothing.
+    /// [`get`](Self::get) for tasks. A hit is there at the first poll, and allocates nothing; except where nearly all
+    /// that the thread's tasks got of the array lately were misses. Then pages are looked at for many tasks together,
+    /// and a hit is there when the task is polled next.
     ///
     /// # Errors
     /// As [`get`](Self::get).

@@ -12,6 +12,7 @@
 //! | `waiting` | how threads wait for each other |
 //! | `awaited` | loads of futures in one submission |
 //! | `batch` | how far such a submission has come |
+//! | `looks` | looks at the pages of many futures together |
 //! | `admission` | how many loads of futures may be under way |
 //! | `reminder` | second looks at what may have gone wrong |
 //! | `combine` | loads of many threads in one submission |
@@ -36,6 +37,7 @@ mod frames;
 mod guards;
 mod home_order;
 mod lists;
+mod looks;
 mod pieces;
 mod queues;
 mod reminder;
@@ -66,7 +68,7 @@ use crate::stats::Counters;
 pub(crate) use admission::Admission;
 pub(crate) use awaited::FrameWait;
 use awaited::{Awaited, Open};
-pub(crate) use batch::{Batch, Reached};
+pub(crate) use batch::{Batch, Fate, Reached};
 use combine::Read;
 pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;

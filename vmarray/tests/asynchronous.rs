@@ -105,6 +105,62 @@ fn thousands_of_loads_from_one_thread_share_few_submissions() {
     assert_eq!(total.submissions, 1, "all were queued before the first came round again");
 }
 
+/// Has the calling thread expect that elements of an array, which has contents, are not in its cache.
+fn expect_misses<D: vmarray::Device>(array: &VirtualArray<u32, D>, mut run: impl FnMut()) {
+    for _ in 0..64 {
+        let _ = array.evict(..);
+        let mut executor = Executor::default();
+        executor.spawn(array.get_async(array.len() - 1));
+        executor.run(&mut run);
+    }
+    let _ = array.evict(..);
+    array.reset_stats();
+}
+
+#[test]
+fn pages_that_are_expected_to_be_absent_are_looked_at_together() {
+    let (device, array) = simulated(10_000, 8000);
+    expect_misses(&array, || device.run());
+    array.discard(16 * 3000..16 * 3001).unwrap();
+    array.get(16 * 5).unwrap();
+    array.reset_stats();
+    let mut executor = Executor::default();
+    let mut spawn = |i: usize| {
+        executor.spawn(array.get_async(i));
+    };
+    (1000..2000).for_each(|page| spawn(16 * page));
+    // On their way already when they are looked at; there; without contents.
+    (1000..1050).for_each(|page| spawn(16 * page + 7));
+    spawn(16 * 5 + 1);
+    spawn(16 * 3000);
+    executor.settle();
+    assert_eq!(executor.unfinished(), 1050);
+    // Each once, those two once more, and 0, 1, 2, 4, … 1024.
+    assert_eq!(executor.polls, 1052 + 2 + 12);
+    let values: Vec<u32> = executor.run(|| device.run()).into_iter().map(Result::unwrap).collect();
+    let expected = (1000..2000).map(|page| 16 * page).chain((1000..1050).map(|page| 16 * page + 7));
+    assert!(values.into_iter().eq(expected.chain([16 * 5 + 1, 0])));
+    let total = array.stats().total();
+    assert_eq!((total.misses, array.stats().hits), (1001, 51));
+    assert_eq!((total.submissions, total.bytes_from_device), (1, 1000 * 64));
+}
+
+#[test]
+fn looks_together_take_no_more_frames_than_there_are() {
+    for frames in [1, 2, 9, 64] {
+        let (device, array) = simulated(1000, frames);
+        expect_misses(&array, || device.run());
+        let mut executor = Executor::default();
+        let order = |k: usize| k * 911 % 1000;
+        for k in 0..1000 {
+            executor.spawn(array.get_async(16 * order(k)));
+        }
+        let values = executor.run(|| device.run());
+        assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == 16 * order(k) as u32), "{frames}");
+        assert_eq!(array.stats().hits, 0);
+    }
+}
+
 #[test]
 fn a_small_cache_serves_thousands_in_turn() {
     for (policy, frames) in POLICIES.into_iter().flat_map(|policy| [(policy, 1), (policy, 2), (policy, 9)]) {
@@ -525,12 +581,15 @@ fn errors_are_told_by_the_future() {
 
 #[test]
 fn a_failure_is_told_to_those_whose_page_it_concerns() {
-    for later in [false, true] {
+    for (later, expected) in [(false, false), (true, false), (false, true), (true, true)] {
         let device = Arc::new(Faulty::new(common::host()));
         let shape =
             Shape { page_len: 16, channels: vec![1], frames: 40, read_ahead: false, ..Shape::default() };
         let array = shape.describe::<u32, _>(16 * 20, vec![device.clone()]).build().unwrap();
         fill(&array);
+        if expected {
+            expect_misses(&array, || ());
+        }
         // The whole batch fails once; each page is then loaded by itself.
         let fault = Fault::anywhere(DeviceErrorKind::CopyFailed).on_call(1);
         device.inject(if later { fault.reported_later() } else { fault });
@@ -651,7 +710,7 @@ async fn work(array: &VirtualArray<u32, SimulatedDevice>, possible: &Possible, p
     }
 }
 
-fn dropped_anywhere(seed: u64, failures: f64, shape: &Shape, steps: Vec<Step>) {
+fn dropped_anywhere(seed: u64, failures: f64, expects_misses: bool, shape: &Shape, steps: Vec<Step>) {
     let device = SimulatedDevice::builder(seed)
         .bytes(1 << 20)
         .latency(Duration::from_micros(5))
@@ -662,6 +721,9 @@ fn dropped_anywhere(seed: u64, failures: f64, shape: &Shape, steps: Vec<Step>) {
     let Ok(array) = shape.describe::<u32, _>(LEN, vec![device.clone(); shape.channels.len()]).build() else {
         return;
     };
+    if expects_misses && array.write(0, &[0; LEN]).is_ok() {
+        expect_misses(&array, || device.run());
+    }
     let possible = Possible::new(vec![vec![0]; LEN]);
     let mut executor = Executor::default();
     for step in steps {
@@ -728,13 +790,14 @@ proptest! {
     #[test]
     fn futures_dropped_anywhere_leave_nothing_behind(
         seed in any::<u64>(),
-        failing in any::<bool>(),
+        (failing, expects_misses) in any::<(bool, bool)>(),
         (page_len, channels, frames, policy, read_ahead) in
             (1_usize..6, prop_oneof![Just(vec![1]), Just(vec![2]), Just(vec![1, 2])], 1_usize..5, 0_usize..3, any::<bool>()),
         steps in steps(),
     ) {
         let shape = Shape { page_len, channels, frames, policy: POLICIES[policy], read_ahead };
-        dropped_anywhere(seed % 100_000, if failing { 0.1 } else { 0.0 }, &shape, steps);
+        let failures = if failing { 0.1 } else { 0.0 };
+        dropped_anywhere(seed % 100_000, failures, expects_misses, &shape, steps);
     }
 }
 

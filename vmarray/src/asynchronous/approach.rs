@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use backend_api::{Device, racy};
 
-use crate::channel::{Batch, FrameWait, Patience, Reached};
+use crate::channel::{Batch, Fate, FrameWait, Patience, Reached};
 use crate::error::{ErrorKind, Result};
 use crate::guards;
 use crate::memory::prefetch;
@@ -59,6 +59,8 @@ pub(super) struct Approach<'a, D: Device> {
     alone: bool,
     /// Whether this task has got the page its frame.
     has_missed: bool,
+    /// Whether that was filled by a load.
+    has_loaded: bool,
     /// What is going to be read, as offset and length in bytes within the page; a hint.
     element: (usize, usize),
 }
@@ -73,6 +75,7 @@ impl<'a, D: Device> Approach<'a, D> {
             admitted: Admitted::No,
             alone: false,
             has_missed: false,
+            has_loaded: false,
             element: (0, 0),
         }
     }
@@ -84,6 +87,17 @@ impl<'a, D: Device> Approach<'a, D> {
         self
     }
 
+    /// Has the page looked at when other tasks' are, and loaded if it is absent. Whether the task will be woken.
+    pub(super) fn look_with_others(&mut self, context: &mut Context<'_>) -> bool {
+        let channel = self.pager.channel(self.page);
+        let looked = channel.look_for_task(self.pager.table(), self.page, self.element, context.waker());
+        let is_woken = looked.is_some();
+        if let Some((batch, place)) = looked {
+            self.wait = Wait::Load(batch, place);
+        }
+        is_woken
+    }
+
     pub(super) fn page(&self) -> u64 {
         self.page
     }
@@ -91,6 +105,11 @@ impl<'a, D: Device> Approach<'a, D> {
     /// Whether this task has got the page its frame, so that to find it there is no hit.
     pub(super) fn has_missed(&self) -> bool {
         self.has_missed
+    }
+
+    /// Whether the page had contents, too, for which the task had to wait.
+    pub(super) fn has_loaded(&self) -> bool {
+        self.has_loaded
     }
 
     /// Goes on to another page.
@@ -275,12 +294,22 @@ impl<'a, D: Device> Approach<'a, D> {
             channel.submit_awaited(table);
             reached = batch.poll(*place, context.waker());
         }
-        if reached != Reached::Done {
-            return Poll::Pending;
+        match reached {
+            Reached::Queued | Reached::Submitted => return Poll::Pending,
+            Reached::Without => {
+                let failure = batch.take_failure();
+                self.wait = Wait::Nothing;
+                return Poll::Ready(failure.map_or(Ok(()), Err));
+            }
+            Reached::Done => {
+                self.has_loaded = batch.fate(*place) == Some(Fate::Loads);
+                self.has_missed |= self.has_loaded;
+            }
         }
         // That of one who comes soon, most likely.
-        if let Some(bytes) = batch.element(place + NEXT) {
-            prefetch(bytes.address, bytes.len);
+        if let Some(next) = batch.place(place + NEXT) {
+            table.prefetch(next.page);
+            prefetch(next.element.address, next.element.len);
         }
         let outcome = channel.finish_batch(table, batch);
         let loads = batch.loads();

@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use backend_api::Device;
 
 use super::approach::{Approach, Refused, Want};
+use super::forecast;
 use crate::any::AnyDevice;
 use crate::array::VirtualArray;
 use crate::element::{self, Element};
@@ -110,19 +111,27 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
         let this = &mut *self;
         let array = this.array;
         if let Step::First { page, at } = this.step {
+            let pager = array.pager();
+            let looks_alone = !forecast::is_absent(pager);
             // What is long is copied but once, which takes a share; what is absent needs no closer look.
             let is_short = size_of::<T>() <= SHORT_BYTES;
-            let is_there = || array.pager().entry(page).state(Ordering::Relaxed).any(RESIDENT);
-            if is_short
+            let is_there = || pager.entry(page).state(Ordering::Relaxed).any(RESIDENT);
+            if looks_alone
+                && is_short
                 && is_there()
                 && let Ok(value) = array.try_read(page, at)
             {
+                forecast::note(pager, false);
                 this.step = Step::Over;
                 return Poll::Ready(Ok(value));
             }
-            let approach =
-                Approach::new(array.pager(), page, Want::Share).reading(at * size_of::<T>(), size_of::<T>());
+            let mut approach =
+                Approach::new(pager, page, Want::Share).reading(at * size_of::<T>(), size_of::<T>());
+            let is_looked_at = !looks_alone && approach.look_with_others(context);
             this.step = Step::Approach { approach, at };
+            if is_looked_at {
+                return Poll::Pending;
+            }
         }
         if let Some(error) = this.step.take_error() {
             return Poll::Ready(Err(error));
@@ -137,6 +146,7 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
             Poll::Pending => return Poll::Pending,
         };
         let (page, at, has_missed) = (approach.page(), *at, approach.has_missed());
+        forecast::note(array.pager(), approach.has_loaded());
         this.step = Step::Over;
         // A page that is read once is not opened to lock-free reads, which cost a barrier to end.
         let then = match has_missed {

@@ -78,6 +78,26 @@ impl Admission {
         (number, is_in)
     }
 
+    /// How many may be inside.
+    pub(super) fn places(&self) -> usize {
+        self.places
+    }
+
+    /// Whether some stand in the line; a guess.
+    pub(super) fn has_line(&self) -> bool {
+        self.waiting.load(Ordering::Relaxed) > 0
+    }
+
+    /// Lets in as many as there are places for, of so many, unless others stand in the line. Somebody has to
+    /// [leave](Self::leave) for each of them.
+    pub(super) fn enter_together(&self, count: usize) -> usize {
+        let mut line = self.line.lock();
+        let count = if line.waiting.is_empty() { count.min(line.free) } else { 0 };
+        line.free -= count;
+        line.entries += count as u64;
+        count
+    }
+
     /// Ends the stay of some, and calls others.
     pub(crate) fn leave(self: &Arc<Self>, count: usize) {
         let mut line = self.line.lock();

@@ -5,6 +5,9 @@
 //! theirs: then all are submitted in one call, or as soon as a batch is full. One waker for the whole batch is left
 //! with the device.
 //!
+//! Where a thread's futures found nearly all of their pages absent lately, also the [looks](super::looks) at pages wait
+//! until then.
+//!
 //! The first may be one that is not polled any more. So have others themselves polled, ever fewer, and there is a
 //! [second look](super::reminder::remind) a moment later.
 //!
@@ -21,7 +24,7 @@ use backend_api::{Device, Progress};
 use parking_lot::Mutex;
 
 use super::admission::{Admission, FrameNews};
-use super::batch::{Batch, Bytes};
+use super::batch::{Batch, Bytes, Fate, Place};
 use super::combine::{BATCH_BYTES, Load, Then};
 use super::frames::Frame;
 use super::{Channel, NO_PAGE};
@@ -37,9 +40,20 @@ pub(super) struct Awaited {
     admission: Arc<Admission>,
     batch: Arc<Batch>,
     loads: Vec<Load>,
+    /// The places of those whose pages are to be looked at; only where there are no loads yet.
+    unseen: Vec<usize>,
     /// Of those who wait, by place.
     wakers: Vec<Option<Waker>>,
-    elements: Vec<Bytes>,
+    places: Vec<Place>,
+}
+
+/// A batch that nothing is added to any more: of loads, or of looks.
+pub(super) struct Closed {
+    pub(super) batch: Arc<Batch>,
+    pub(super) loads: Vec<Load>,
+    /// Places whose pages are to be looked at; there, the offset of the element stands for its address.
+    pub(super) unseen: Vec<usize>,
+    pub(super) places: Vec<Place>,
 }
 
 impl Awaited {
@@ -48,31 +62,38 @@ impl Awaited {
             admission: Arc::clone(admission),
             batch: Batch::new(admission),
             loads: Vec::new(),
+            unseen: Vec::new(),
             wakers: Vec::new(),
-            elements: Vec::new(),
+            places: Vec::new(),
         }
     }
 
     /// One more who waits for the batch. Its place.
-    fn add(&mut self, element: Bytes, waker: &Waker) -> usize {
+    fn add(&mut self, place: Place, waker: &Waker) -> usize {
         self.wakers.push(Some(waker.clone()));
-        self.elements.push(element);
+        self.places.push(place);
         self.wakers.len() - 1
     }
 
+    /// How many pages it is about.
+    fn len(&self) -> usize {
+        self.loads.len() + self.unseen.len()
+    }
+
     /// Takes the batch out.
-    fn close(&mut self) -> Option<(Arc<Batch>, Vec<Load>)> {
-        if self.loads.is_empty() {
+    fn close(&mut self) -> Option<Closed> {
+        if self.len() == 0 {
             return None;
         }
-        let (most, waiting) = (self.loads.len(), self.wakers.len());
+        let (most, unseen, waiting) = (self.loads.len(), self.unseen.len(), self.wakers.len());
         let batch = mem::replace(&mut self.batch, Batch::new(&self.admission));
         let loads = mem::replace(&mut self.loads, Vec::with_capacity(most));
+        let unseen = mem::replace(&mut self.unseen, Vec::with_capacity(unseen));
         let wakers = mem::replace(&mut self.wakers, Vec::with_capacity(waiting));
-        let elements = mem::replace(&mut self.elements, Vec::with_capacity(waiting));
+        let places = mem::replace(&mut self.places, Vec::with_capacity(waiting));
         self.admission.submitted(loads.len());
-        batch.close(loads.len(), elements, wakers);
-        Some((batch, loads))
+        batch.close(wakers);
+        Some(Closed { batch, loads, unseen, places })
     }
 
     /// Those who wait for a batch, if it is the one that is being put together.
@@ -117,40 +138,103 @@ impl<D: Device> Channel<D> {
     ) -> (Arc<Batch>, usize) {
         let load = Load { page, frame, then: Then::Leave, id: 0 };
         let element = Bytes { address: frame.address.addr() + offset, len };
-        let most = (BATCH_BYTES / self.page_bytes).max(1);
         let mut awaited = self.awaited.lock();
         let mut own = if alone { Some(Awaited::new(&self.admission)) } else { None };
         let to = own.as_mut().unwrap_or(&mut awaited);
+        // Looks run code of others, which must not meet a load that is claimed and that nobody can submit.
+        let looks = if to.unseen.is_empty() { None } else { to.close() };
         to.loads.push(load);
-        let (batch, place) = (Arc::clone(&to.batch), to.add(element, waker));
+        let (batch, place) =
+            (Arc::clone(&to.batch), to.add(Place { page, element, fate: Fate::Loads }, waker));
         let is_urgent = self.admission.queued();
-        let full = if alone || is_urgent || to.loads.len() >= most { to.close() } else { None };
+        let full = if alone || is_urgent || to.len() >= self.batch_pages() { to.close() } else { None };
         drop(awaited);
+        self.submit_or_look_after(table, full, &batch, place, waker);
+        if let Some(looks) = looks {
+            self.submit_for_tasks(table, looks);
+        }
+        (batch, place)
+    }
+
+    /// Queues a look at a page, and its load if it is absent, for a task that knows nothing of it. `None` if loads are
+    /// queued, or other tasks stand in a line for them.
+    ///
+    /// The entries of an array far larger than its cache lie in memory. One after the other they are waited for; when
+    /// the looks of many tasks come together, they arrive meanwhile (as in S. Chen, A. Ailamaki, P. Gibbons, T. Mowry,
+    /// "Improving hash join performance through prefetching", 2004).
+    pub(crate) fn look_for_task(
+        &self,
+        table: &PageTable,
+        page: u64,
+        (offset, len): (usize, usize),
+        waker: &Waker,
+    ) -> Option<(Arc<Batch>, usize)> {
+        if self.admission.has_line() {
+            return None;
+        }
+        let mut awaited = self.awaited.lock();
+        if !awaited.loads.is_empty() {
+            return None;
+        }
+        let element = Bytes { address: offset, len };
+        let place = awaited.add(Place { page, element, fate: Fate::Nothing }, waker);
+        awaited.unseen.push(place);
+        let batch = Arc::clone(&awaited.batch);
+        let most = self.batch_pages().min(self.admission.places());
+        let full = if awaited.len() >= most { awaited.close() } else { None };
+        drop(awaited);
+        self.submit_or_look_after(table, full, &batch, place, waker);
+        Some((batch, place))
+    }
+
+    /// How many pages a batch has at most.
+    fn batch_pages(&self) -> usize {
+        (BATCH_BYTES / self.page_bytes).max(1)
+    }
+
+    /// Submits a batch that is full; else sees to it that some of those who wait for it are polled again.
+    fn submit_or_look_after(
+        &self,
+        table: &PageTable,
+        full: Option<Closed>,
+        batch: &Arc<Batch>,
+        place: usize,
+        waker: &Waker,
+    ) {
         match full {
-            Some((batch, loads)) => self.submit_for_tasks(table, &batch, loads),
+            Some(closed) => self.submit_for_tasks(table, closed),
             // Until it is polled again, others may add to the batch.
             None if looks_after(place) => wake(waker.clone()),
             None => batch.remind(&self.awaited),
         }
-        (batch, place)
     }
 
     /// Submits what futures have queued; false if that is nothing.
     pub(crate) fn submit_awaited(&self, table: &PageTable) -> bool {
         let closed = self.awaited.lock().close();
-        let Some((batch, loads)) = closed else { return false };
-        self.submit_for_tasks(table, &batch, loads);
+        let Some(closed) = closed else { return false };
+        self.submit_for_tasks(table, closed);
         true
     }
 
-    fn submit_for_tasks(&self, table: &PageTable, batch: &Arc<Batch>, loads: Vec<Load>) {
-        self.counters.misses.add(loads.len() as u64);
-        match self.submit_loads(table, loads) {
-            Ok(ticket) => {
-                batch.accepted(ticket);
-                self.device.wake(ticket, Arc::clone(batch).into());
+    fn submit_for_tasks(&self, table: &PageTable, mut closed: Closed) {
+        // From here on no code of others runs until the loads are on record: it might wait for one of them.
+        let looks = self.look_together(table, &mut closed);
+        let Closed { batch, loads, places, .. } = closed;
+        batch.plan(loads.len(), places);
+        if !loads.is_empty() {
+            self.counters.misses.add(loads.len() as u64);
+            match self.submit_loads(table, loads) {
+                Ok(ticket) => {
+                    batch.accepted(ticket);
+                    self.device.wake(ticket, Arc::clone(&batch).into());
+                }
+                Err(error) => batch.refused(error),
             }
-            Err(error) => batch.refused(error),
+        }
+        if let Some(looks) = looks {
+            self.end_looks(table, looks);
+            batch.wake_others();
         }
     }
 
@@ -191,7 +275,8 @@ impl<D: Device> Channel<D> {
             let mut awaited = self.awaited.lock();
             if let Some(load) = awaited.loads.iter().find(|load| load.page == page) {
                 let element = Bytes { address: load.frame.address.addr(), len: 0 };
-                let (batch, place) = (Arc::clone(&awaited.batch), awaited.add(element, waker));
+                let place = awaited.add(Place { page, element, fate: Fate::Shares }, waker);
+                let batch = Arc::clone(&awaited.batch);
                 drop(awaited);
                 if looks_after(place) {
                     wake(waker.clone());

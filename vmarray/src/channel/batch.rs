@@ -18,7 +18,7 @@ use crate::page::wake;
 
 /// It is being put together.
 const QUEUED: u8 = 0;
-/// It belongs to the device, or is about to.
+/// It belongs to the device, or is about to; or its pages are looked at.
 const SUBMITTED: u8 = 1;
 /// The device is done with it.
 const DONE: u8 = 2;
@@ -34,6 +34,8 @@ pub(crate) struct Batch {
     ticket: OnceLock<Ticket>,
     /// Set when its pages were handed over to the cache, or will not come.
     outcome: OnceLock<Result<()>>,
+    /// Why there were not frames for all.
+    failure: Mutex<Option<crate::Error>>,
     admission: Arc<Admission>,
     /// Whether it will be looked at again.
     is_reminded: AtomicBool,
@@ -42,8 +44,26 @@ pub(crate) struct Batch {
 #[derive(Debug)]
 struct Plan {
     loads: usize,
-    /// Where the elements will be, by place.
-    elements: Vec<Bytes>,
+    places: Vec<Place>,
+}
+
+/// One who waits for a batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) page: u64,
+    pub(crate) element: Bytes,
+    pub(crate) fate: Fate,
+}
+
+/// What a batch does for one who waits for it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fate {
+    /// It loads the page on their behalf.
+    Loads,
+    /// It loads the page on behalf of somebody else.
+    Shares,
+    /// Nothing: they have to look for themselves.
+    Nothing,
 }
 
 /// The bytes that a future is going to read; none if it does not tell. A hint to the processor, and to nobody else.
@@ -59,6 +79,8 @@ pub(crate) enum Reached {
     Queued,
     Submitted,
     Done,
+    /// It does [nothing](Fate::Nothing) for this place.
+    Without,
 }
 
 impl Batch {
@@ -69,21 +91,26 @@ impl Batch {
             plan: OnceLock::new(),
             ticket: OnceLock::new(),
             outcome: OnceLock::new(),
+            failure: Mutex::default(),
             admission: Arc::clone(admission),
             is_reminded: AtomicBool::new(false),
         })
     }
 
-    /// How far it has come. If it is submitted and not done, the waker of a place will be woken when it is.
+    /// How far it has come. If it is submitted and not done, the waker of a place will be woken when it is, or when it
+    /// turns out to do nothing for the place.
     pub(crate) fn poll(&self, place: usize, waker: &Waker) -> Reached {
         match self.stage.load(Ordering::Acquire) {
             QUEUED => return Reached::Queued,
-            DONE => return Reached::Done,
+            DONE => return self.done_for(place),
             _ => {}
         }
         let mut wakers = self.wakers.lock();
         if self.stage.load(Ordering::Relaxed) == DONE {
-            return Reached::Done;
+            return self.done_for(place);
+        }
+        if self.fate(place) == Some(Fate::Nothing) {
+            return Reached::Without;
         }
         let known = &mut wakers[place];
         let is_known = known.as_ref().is_some_and(|known| known.will_wake(waker));
@@ -91,6 +118,15 @@ impl Batch {
         drop(wakers);
         drop(old);
         Reached::Submitted
+    }
+
+    fn done_for(&self, place: usize) -> Reached {
+        if self.fate(place) == Some(Fate::Nothing) { Reached::Without } else { Reached::Done }
+    }
+
+    /// What it does for a place, once that is known.
+    pub(crate) fn fate(&self, place: usize) -> Option<Fate> {
+        Some(self.plan.get()?.places.get(place)?.fate)
     }
 
     /// What came of it, if somebody has handed its pages over.
@@ -103,9 +139,9 @@ impl Batch {
         self.plan.get().map_or(0, |plan| plan.loads)
     }
 
-    /// Where a future of this place will find its element.
-    pub(crate) fn element(&self, place: usize) -> Option<Bytes> {
-        self.plan.get()?.elements.get(place).copied()
+    /// What a future of this place is going to look at, if the batch is for it.
+    pub(crate) fn place(&self, place: usize) -> Option<&Place> {
+        self.plan.get()?.places.get(place).filter(|place| place.fate != Fate::Nothing)
     }
 
     /// The device's number for it, once it has got it.
@@ -113,11 +149,42 @@ impl Batch {
         self.ticket.get().copied()
     }
 
-    /// Nothing is added any more. The caller has the lock under which it was put together.
-    pub(super) fn close(&self, loads: usize, elements: Vec<Bytes>, wakers: Vec<Option<Waker>>) {
-        let _ = self.plan.set(Plan { loads, elements });
+    /// Nothing is added any more. The caller has the lock under which it was put together, and [plans](Self::plan) it
+    /// next.
+    pub(super) fn close(&self, wakers: Vec<Option<Waker>>) {
         *self.wakers.lock() = wakers;
         self.stage.store(SUBMITTED, Ordering::Release);
+    }
+
+    /// What is going to be submitted, so that it is known for whom that does nothing. They are still to be
+    /// [woken](Self::wake_others).
+    pub(super) fn plan(&self, loads: usize, places: Vec<Place>) {
+        let _ = self.plan.set(Plan { loads, places });
+    }
+
+    /// Wakes those for whom it does nothing.
+    pub(super) fn wake_others(&self) {
+        let Some(plan) = self.plan.get() else { return };
+        let is_nothing = |place: &Place| place.fate == Fate::Nothing;
+        if !plan.places.iter().any(is_nothing) {
+            return;
+        }
+        let mut wakers = self.wakers.lock();
+        // If it is done, there are none left.
+        let others = plan.places.iter().zip(wakers.iter_mut()).filter(|(place, _)| is_nothing(place));
+        let others: Vec<Waker> = others.filter_map(|(_, waker)| waker.take()).collect();
+        drop(wakers);
+        others.into_iter().for_each(wake);
+    }
+
+    /// Keeps the reason why there were not frames for all, to be told to one of those for whom nothing is done.
+    pub(super) fn fail(&self, error: crate::Error) {
+        let _ = self.failure.lock().insert(error);
+    }
+
+    /// That reason, once.
+    pub(crate) fn take_failure(&self) -> Option<crate::Error> {
+        self.failure.lock().take()
     }
 
     /// The device has it, and will [wake](Wake) it.

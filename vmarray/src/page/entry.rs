@@ -209,6 +209,15 @@ impl Entry {
         })
     }
 
+    /// As [`claim_to_load`](Self::claim_to_load), but refuses pages without contents.
+    pub(crate) fn claim_to_load_home(&self) -> Result<State, Refusal> {
+        self.transition(|s| match s {
+            s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s if s.has(HOME) => Ok((s.0 | EXCLUSIVE | IN_FLIGHT) & !WAITED),
+            _ => Err(Refusal::Absent),
+        })
+    }
+
     /// Marks a page that the caller holds as subject of a transfer that others can find and finish. Tells whether
     /// sleepers are to be woken, to help.
     #[must_use]
