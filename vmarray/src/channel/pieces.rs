@@ -19,9 +19,14 @@ pub(super) fn pieces(
     bytes: u64,
     way: Way,
 ) -> Vec<Transfer> {
-    let mut pieces: Vec<(DeviceSpan, HostSpan, u64)> = Vec::new();
+    let transfer = |(slot, frame, bytes)| match way {
+        Way::Fetch => Transfer::Download { from: slot, to: frame, bytes },
+        Way::WriteBack => Transfer::Upload { from: frame, to: slot, bytes },
+    };
+    let mut pieces = Vec::with_capacity(pages.size_hint().0);
+    let mut last: Option<(DeviceSpan, HostSpan, u64)> = None;
     for (slot, frame) in pages {
-        if let Some((first_slot, first_frame, length)) = pieces.last_mut()
+        if let Some((first_slot, first_frame, length)) = &mut last
             && first_slot.offset + *length == slot.offset
             && first_frame.host == frame.host
             && first_frame.offset + *length == frame.offset
@@ -29,13 +34,10 @@ pub(super) fn pieces(
             *length += bytes;
             continue;
         }
-        pieces.push((slot, frame, bytes));
+        pieces.extend(last.replace((slot, frame, bytes)).map(transfer));
     }
-    let transfer = |(slot, frame, bytes)| match way {
-        Way::Fetch => Transfer::Download { from: slot, to: frame, bytes },
-        Way::WriteBack => Transfer::Upload { from: frame, to: slot, bytes },
-    };
-    pieces.into_iter().map(transfer).collect()
+    pieces.extend(last.map(transfer));
+    pieces
 }
 
 #[cfg(test)]
