@@ -344,6 +344,7 @@ impl<D: Device> Pager<D> {
             if stream == Stream::Follow {
                 self.follow(page, Use::Missed);
             }
+            channel.make_room(&self.table);
             channel.counters.waits.add(1);
             if channel.await_load(&self.table, &load, home)? == Loaded::NotWithOthers {
                 return self.load(page, then, fetch, Stream::Ignore, true, wants);

@@ -305,7 +305,7 @@ impl<D: Device> Channel<D> {
                 break;
             }
             if state.any(IN_FLIGHT) {
-                self.help_while(table, load.page, is_pending);
+                self.help_while(table, load.page, Some(load.frame), is_pending);
             } else {
                 self.lead_or_look_on(table, &mut turns);
             }

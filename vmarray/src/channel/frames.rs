@@ -4,6 +4,7 @@ use std::iter;
 use std::sync::atomic::Ordering;
 
 use backend_api::{Device, HostBuffer, HostMemory, HostSpan, contended};
+use parking_lot::MutexGuard;
 
 use super::transfers::Wakes;
 use super::victims::USED_PATIENCE;
@@ -18,6 +19,19 @@ const CHUNK_BYTES: usize = 16 << 20;
 
 /// How many pages the policy may not know of before somebody tells it.
 const NEWCOMERS: usize = 256;
+
+/// Caches of so many frames and more are searched ahead of need.
+const AHEAD_FRAMES: u32 = 256;
+
+/// What a search has brought.
+struct Found {
+    /// One of the frames, for the caller.
+    frame: Option<Frame>,
+    /// Whether write-backs could be begun.
+    started: Result<()>,
+    /// Whether the search was broken off and is worth going on with.
+    unfinished: bool,
+}
 
 /// A page-sized place in host memory. Whoever has one that is not in the free list owns it.
 #[derive(Clone, Copy, Debug)]
@@ -112,24 +126,14 @@ impl<D: Device> Channel<D> {
             if !self.free.is_empty() {
                 continue;
             }
-            let mut shard = self.lock();
+            let shard = self.lock();
             if !shard.full && !shard.growing && (shard.frames.len() as u32) < self.frames_max {
                 drop(shard);
                 drop(search);
                 self.grow()?;
                 continue;
             }
-            let victims = self.choose_victims(&mut shard, table, patience);
-            drop(shard);
-            let mut wakes = Wakes::default();
-            let frame = self.free_clean(table, &victims.clean, &mut wakes);
-            // Wakers are the program's code, and may need a frame themselves.
-            drop(search);
-            self.wake(table, wakes);
-            if victims.clean.len() > 1 {
-                self.announce();
-            }
-            let started = self.write_back(table, &victims.dirty, Purpose::Evict);
+            let Found { frame, started, unfinished } = self.free_some(table, search, shard, patience);
             if frame.is_some() {
                 // The next flush tells of a failure.
                 return Ok(frame);
@@ -138,7 +142,7 @@ impl<D: Device> Channel<D> {
                 self.lock().write_error = None;
                 return Err(error);
             }
-            if victims.unfinished && goes_on > 0 {
+            if unfinished && goes_on > 0 {
                 goes_on -= 1;
                 continue;
             }
@@ -147,6 +151,42 @@ impl<D: Device> Channel<D> {
             }
             turns += 1;
             self.await_frame(table, turns)?;
+        }
+    }
+
+    /// One search for pages that give up their frames, or go home for that.
+    fn free_some(
+        &self,
+        table: &PageTable,
+        search: MutexGuard<'_, ()>,
+        mut shard: MutexGuard<'_, Shard<D>>,
+        patience: Patience,
+    ) -> Found {
+        let victims = self.choose_victims(&mut shard, table, patience);
+        drop(shard);
+        let mut wakes = Wakes::default();
+        let frame = self.free_clean(table, &victims.clean, &mut wakes);
+        // Wakers are the program's code, and may need a frame themselves.
+        drop(search);
+        self.wake(table, wakes);
+        if victims.clean.len() > 1 {
+            self.announce();
+        }
+        let started = self.write_back(table, &victims.dirty, Purpose::Evict).map(drop);
+        Found { frame, started, unfinished: victims.unfinished }
+    }
+
+    /// Frees frames for whoever comes next if there are none, while the calling thread has to wait for a transfer
+    /// anyway. Only where a search is done for many frames, and pages had to go before: what fits into the cache stays.
+    pub(crate) fn make_room(&self, table: &PageTable) {
+        if !self.free.is_empty() || self.frames_max < AHEAD_FRAMES || self.counters.evictions.get() == 0 {
+            return;
+        }
+        let Some(search) = self.search.try_lock() else { return };
+        let shard = self.lock();
+        // The next flush tells of a failure.
+        if let Some(frame) = self.free_some(table, search, shard, Patience::Try).frame {
+            self.put_back(frame);
         }
     }
 

@@ -9,14 +9,19 @@ use std::sync::atomic::Ordering;
 use backend_api::{Device, Progress, Ticket};
 
 use super::combine::{Load, Read, Then};
+use super::frames::Frame;
 use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
 use crate::error::Result;
+use crate::memory::prefetch;
 use crate::page::state::{AHEAD, IN_FLIGHT, USED, WAITED};
 use crate::page::{PageTable, State, sleep, unpark};
 
 /// So many loads ahead of the one that is ended, the entry of its page is asked for.
 const LOOK_AHEAD: usize = 8;
+
+/// Pages of so many bytes at most are read whole, or nearly so, by whoever waits for one.
+const READ_BYTES: usize = 4096;
 
 /// Pages on their way to frames.
 #[derive(Debug)]
@@ -82,7 +87,18 @@ impl<D: Device> Channel<D> {
     /// # Errors
     /// The ticket's.
     pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
+        self.finish_and_read(table, ticket, None)
+    }
+
+    /// As [`finish`](Self::finish), for a thread that reads a frame next: what is short of it is on its way to the
+    /// processor while the transfers are finished.
+    fn finish_and_read(&self, table: &PageTable, ticket: Ticket, next: Option<Frame>) -> Result<()> {
         let outcome = self.wait(ticket);
+        if let Some(frame) = next
+            && self.page_bytes <= READ_BYTES
+        {
+            prefetch(frame.address.addr(), self.page_bytes);
+        }
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
         self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
@@ -242,11 +258,17 @@ impl<D: Device> Channel<D> {
     /// Waits for the transfer of a page that is in flight. Its outcome is told to whoever asked for it.
     pub(crate) fn help(&self, table: &PageTable, page: u64) {
         self.counters.waits.add(1);
-        self.help_while(table, page, |_| true);
+        self.help_while(table, page, None, |_| true);
     }
 
-    /// As [`help`](Self::help), as long as something holds of the page's state.
-    pub(super) fn help_while(&self, table: &PageTable, page: u64, holds: impl Fn(State) -> bool) {
+    /// As [`help`](Self::help), as long as something holds of the page's state. The thread reads a frame `next`.
+    pub(super) fn help_while(
+        &self,
+        table: &PageTable,
+        page: u64,
+        next: Option<Frame>,
+        holds: impl Fn(State) -> bool,
+    ) {
         let mut shard = self.lock();
         let found = shard.transfer_of(page);
         match found {
@@ -255,7 +277,7 @@ impl<D: Device> Channel<D> {
                 self.note_lead(&shard);
                 drop(shard);
                 // Kept for whoever asked for it.
-                let _ = self.finish(table, ticket);
+                let _ = self.finish_and_read(table, ticket, next);
             }
             Some(_) => {
                 drop(shard);
