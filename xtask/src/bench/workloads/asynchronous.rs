@@ -7,6 +7,7 @@ use crate::random::Random;
 use anyhow::{Result, bail, ensure};
 use std::collections::VecDeque;
 use std::future::Future;
+use std::hint::black_box;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -66,7 +67,7 @@ fn gets<T: Payload>(array: &VirtualArray<T>, count: usize, end: usize, seed: u64
             let index = random.index(end);
             // Looked at where it is: to move a long element on takes as long as to read it.
             match &array.get_async(index).await {
-                Ok(element) => ensure!(element.belongs_to(index), "element {index} is wrong"),
+                Ok(element) => ensure!(black_box(element).belongs_to(index), "element {index} is wrong"),
                 Err(error) => return Err(error.clone().into()),
             }
         }
