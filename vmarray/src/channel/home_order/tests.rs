@@ -24,8 +24,12 @@ const ROOM: u64 = 128;
 type Array = VirtualArray<u32, SimulatedDevice>;
 
 fn array(device: SimulatedDevice) -> Array {
+    array_on(&Arc::new(device))
+}
+
+fn array_on(device: &Arc<SimulatedDevice>) -> Array {
     let array = VirtualArray::<u32>::builder(PAGES * PAGE_LEN)
-        .devices([Arc::new(device)])
+        .devices([Arc::clone(device)])
         .placement(Placement::Ratios(vec![1]))
         .page_len(PAGE_LEN)
         .frames_per_channel(2)
@@ -41,8 +45,9 @@ struct Scene<'a> {
     channel: &'a Channel<SimulatedDevice>,
     memory: HostBuffer<SimulatedDevice>,
     used: u64,
-    /// What the slot holds when all is done.
+    /// What the slot holds when all is done, and above what its values are.
     value: u32,
+    above: u32,
     /// What was read where, and what it is to be.
     read: Vec<(Ticket, u64, u32)>,
     copies_out: Vec<Ticket>,
@@ -61,6 +66,7 @@ impl<'a> Scene<'a> {
             memory,
             used: 0,
             value: 0,
+            above: 0,
             read: Vec::new(),
             copies_out: Vec::new(),
             copies_in: Vec::new(),
@@ -74,8 +80,8 @@ impl<'a> Scene<'a> {
     }
 
     fn next_value(&mut self) -> u64 {
-        self.value += 1;
         let place = self.place();
+        self.value = self.above + self.used as u32;
         self.memory.write(place as usize, bytemuck::bytes_of(&[self.value; PAGE_LEN]));
         place
     }
@@ -132,6 +138,15 @@ impl<'a> Scene<'a> {
         self.copies_in.push(ticket);
     }
 
+    /// A write-back of another page, and what was fetched before is there: so that the next write-back goes beside it.
+    fn copy_elsewhere(&mut self) {
+        self.read.iter().for_each(|(ticket, ..)| self.channel.wait(*ticket).unwrap());
+        let (from, to) = (self.memory.at(0), self.channel.home(SLOT + 1));
+        let copy = Transfer::Upload { from, to, bytes: PAGE_BYTES };
+        let mut order = self.channel.home_order.lock();
+        self.channel.write_beside(&mut order, |queue| queue.submit(&[copy])).unwrap();
+    }
+
     fn wait_for_copies_in(&mut self) {
         self.copies_in.drain(..).for_each(|ticket| self.channel.wait(ticket).unwrap());
     }
@@ -152,6 +167,31 @@ impl<'a> Scene<'a> {
         self.channel.between_all_writes(&[], |queue| queue.scatter(&scatter)).unwrap();
     }
 
+    /// A kernel that writes what it reads of the other's slot.
+    fn copy_of(&mut self, other: &Self) {
+        let copy = Transfer::Internal {
+            from: other.channel.home(SLOT),
+            to: self.channel.home(SLOT),
+            bytes: PAGE_BYTES,
+        };
+        self.channel.between_all_writes(&[other.channel], |queue| queue.submit(&[copy])).unwrap();
+        self.value = other.value;
+    }
+
+    /// One of all that can be done, by a number.
+    fn step(&mut self, number: u64) {
+        match number % 15 {
+            0..4 => self.gather(),
+            4..7 => self.copy_out(),
+            7 | 8 => self.copy_in(true),
+            9 => self.copy_in(false),
+            10 => self.scatter(),
+            11 => self.store(),
+            12 | 13 => self.copy_elsewhere(),
+            _ => self.wait(number / 15),
+        }
+    }
+
     /// Waits for one of what was read; others may be done before.
     fn wait(&self, at: u64) {
         if !self.read.is_empty() {
@@ -169,6 +209,12 @@ impl<'a> Scene<'a> {
     }
 }
 
+/// A step of SplitMix64.
+fn next(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    (*state ^ *state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32
+}
+
 #[test]
 fn what_is_read_is_what_was_written_before_in_whichever_queue() {
     let mut queues = 0;
@@ -177,23 +223,34 @@ fn what_is_read_is_what_was_written_before_in_whichever_queue() {
         let mut scene = Scene::new(&array);
         let mut state = seed;
         while scene.used < ROOM {
-            // SplitMix64.
-            state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let number = (state ^ state >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 32;
-            match number % 13 {
-                0..4 => scene.gather(),
-                4..7 => scene.copy_out(),
-                7 | 8 => scene.copy_in(true),
-                9 => scene.copy_in(false),
-                10 => scene.scatter(),
-                11 => scene.store(),
-                _ => scene.wait(number / 13),
-            }
+            scene.step(next(&mut state));
         }
         scene.check();
         queues = queues.max(scene.queues.len());
     }
-    assert!(queues > 4, "only {queues} queues were used");
+    assert!(queues > 6, "only {queues} queues were used");
+}
+
+#[test]
+fn kernels_that_read_slots_of_other_channels_have_their_place_among_what_writes_to_them() {
+    for seed in 0..300 {
+        let device = Arc::new(SimulatedDevice::builder(seed).build());
+        let (one, two) = (array_on(&device), array_on(&device));
+        let mut scenes = [Scene::new(&one), Scene::new(&two)];
+        scenes[1].above = 1000;
+        let mut state = seed;
+        while scenes.iter().all(|scene| scene.used < ROOM) {
+            let number = next(&mut state);
+            let [left, right] = &mut scenes;
+            match number % 8 {
+                0 => left.copy_of(right),
+                1 => right.copy_of(left),
+                2..5 => left.step(number / 8),
+                _ => right.step(number / 8),
+            }
+        }
+        scenes.iter().for_each(Scene::check);
+    }
 }
 
 #[test]
