@@ -72,6 +72,21 @@ fn a_batch_costs_one_latency_and_single_copies_one_each() {
 }
 
 #[test]
+fn what_is_done_keeps_nobody_waiting_for_what_comes_behind_it() {
+    let rig = Rig::new(exact(), 2);
+    let submit = |queue: usize| rig.queues[queue].submit(&[]).unwrap();
+    let first = submit(0);
+    rig.device.wait(first).unwrap();
+    submit(0);
+    rig.device.wait(first).unwrap();
+    assert_eq!(rig.device.now(), MICROSECOND);
+    rig.device.advance(MICROSECOND / 2);
+    rig.queues[1].order_after(first).unwrap();
+    rig.device.wait(submit(1)).unwrap();
+    assert_eq!(rig.device.now(), 5 * MICROSECOND / 2);
+}
+
+#[test]
 fn queues_share_a_link_and_spend_their_latencies_together() {
     let rig = Rig::new(exact(), 4);
     let up: Vec<_> = (0..3).map(|i| rig.queues[i as usize].submit(&[rig.upload(i)]).unwrap()).collect();

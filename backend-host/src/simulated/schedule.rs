@@ -180,7 +180,8 @@ impl Schedule {
     fn finish_ns(&self, ticket: Ticket) -> Option<u64> {
         let pending = &self.queues.get(&ticket.queue)?.pending;
         let position = pending.partition_point(|&(value, _)| value < ticket.value);
-        pending.get(position).map(|&(_, finish_ns)| finish_ns)
+        let &(value, finish_ns) = pending.get(position)?;
+        (value == ticket.value).then_some(finish_ns)
     }
 
     fn draw_fault(&mut self) -> Option<Fault> {
