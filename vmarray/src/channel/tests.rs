@@ -1,13 +1,15 @@
 //! Loads of several threads in one submission, by counts: what waits while another thread submits goes together.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
 use backend_api::{Device, ErrorKind};
-use backend_host::HostDevice;
+use backend_host::{HostDevice, SimulatedDevice};
 
 use super::transfers::Wakes;
 use super::waiting::spin_while;
@@ -243,6 +245,29 @@ fn whoever_makes_room_leads_though_others_want_the_lock() {
         left
     });
     assert_eq!(left, 0);
+}
+
+/// Of many fetches that nobody waits for, the end of one asks the device of one a queue that is not done.
+#[test]
+fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
+    let device = SimulatedDevice::builder(7).latency(Duration::from_millis(1)).jitter(0.0);
+    let device = Arc::new(device.poll_step(Duration::from_micros(1)).build());
+    let array = array(&device);
+    let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
+    for page in 0..16 {
+        array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
+    }
+    let fetches = || channel.shard.lock().fetches.iter().map(|fetch| fetch.ticket).collect::<Vec<_>>();
+    let under_way = fetches();
+    let queues: HashSet<_> = under_way.iter().map(|ticket| ticket.queue).collect();
+    assert_eq!((under_way.len(), queues.len()), (16, 4));
+    let last_done = under_way[queues.len() - 1];
+    device.wait(last_done).unwrap();
+    let before = device.now();
+    channel.finish(table, under_way[0]).unwrap();
+    // All that were submitted at the same time to empty queues are done. To ask of one that is not lets time pass.
+    assert_eq!(fetches().len(), 12);
+    assert!(device.now() - before < Duration::from_micros(queues.len() as u64));
 }
 
 /// Whoever is woken for a stage may do without it; the others are not to miss it then.

@@ -107,12 +107,10 @@ impl<D: Device> Channel<D> {
             // Without the lock: a device may run wakers when it is asked.
             drop(shard);
             self.wake(table, std::mem::take(&mut wakes));
-            let asked = others.into_iter().map(|other| (other, self.device.poll(other)));
-            let done: Vec<_> =
-                asked.filter(|(_, outcome)| !matches!(outcome, Ok(Progress::Pending))).collect();
+            let done = self.ask_which_are_done(others);
             shard = self.lock();
             for (other, outcome) in done {
-                self.complete(&mut shard, table, other, outcome.err().as_ref(), &mut wakes);
+                self.complete(&mut shard, table, other, outcome.as_ref().err(), &mut wakes);
             }
         }
         // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may take
@@ -125,24 +123,30 @@ impl<D: Device> Channel<D> {
 
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not held.
     pub(super) fn reap(&self, table: &PageTable) {
-        let tickets: Vec<Ticket> = self.lock().write_backs.iter().map(|work| work.ticket).collect();
+        let tickets = self.lock().write_backs.iter().map(|work| work.ticket).collect();
+        for (ticket, outcome) in self.ask_which_are_done(tickets) {
+            let mut wakes = Wakes::default();
+            self.complete(&mut self.lock(), table, ticket, outcome.as_ref().err(), &mut wakes);
+            self.wake(table, wakes);
+        }
+    }
+
+    /// Those of some tickets, in the order of their submission, that are done, and what came of them. The lock is not
+    /// held.
+    fn ask_which_are_done(&self, tickets: Vec<Ticket>) -> Vec<(Ticket, backend_api::Result<()>)> {
+        let mut done = Vec::new();
         let mut pending = Vec::new();
         for ticket in tickets {
             // A queue is in order: behind what is pending nothing is done.
             if pending.contains(&ticket.queue) {
                 continue;
             }
-            let outcome = match self.device.poll(ticket) {
-                Ok(Progress::Pending) => {
-                    pending.push(ticket.queue);
-                    continue;
-                }
-                outcome => outcome,
-            };
-            let mut wakes = Wakes::default();
-            self.complete(&mut self.lock(), table, ticket, outcome.err().as_ref(), &mut wakes);
-            self.wake(table, wakes);
+            match self.device.poll(ticket) {
+                Ok(Progress::Pending) => pending.push(ticket.queue),
+                outcome => done.push((ticket, outcome.map(drop))),
+            }
         }
+        done
     }
 
     fn complete(
