@@ -281,6 +281,16 @@ impl<T: Element, D: Device> Future for GatherAsync<'_, T, D> {
     }
 }
 
+impl<T: Element, D: Device> Drop for GatherAsync<'_, T, D> {
+    fn drop(&mut self) {
+        for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
+            // Until its kernel is done.
+            drop(stage);
+            self.array.pager().channels()[channel].note_done(ticket);
+        }
+    }
+}
+
 impl<T: Element, D: Device> fmt::Debug for GatherAsync<'_, T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("GatherAsync").field("len", &self.indices.len()).finish_non_exhaustive()

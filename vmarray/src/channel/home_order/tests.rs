@@ -1,7 +1,9 @@
 //! Copies and kernels in several queues, on devices whose queues overtake each other.
 
 use std::collections::HashSet;
+use std::future::Future;
 use std::sync::Arc;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use backend_api::{
@@ -301,4 +303,15 @@ fn who_waits_for_each_submission_needs_one_queue() {
         scene.wait(turn);
     }
     assert_eq!(scene.queues.len(), 1);
+}
+
+#[test]
+fn a_gather_that_is_dropped_leaves_no_queue_busy() {
+    let array = array(SimulatedDevice::builder(7).build());
+    let fetches = &array.pager().channels()[0].fetches;
+    let mut future = Box::pin(array.gather_async(&[3]));
+    assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    assert!(fetches.are_busy());
+    drop(future);
+    assert!(!fetches.are_busy());
 }
