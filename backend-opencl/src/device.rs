@@ -490,13 +490,13 @@ impl Device for OpenClDevice {
         let queue = self.queue(queue, OPERATION)?;
         self.core.alive(OPERATION)?;
         let Some(other) = self.history(ticket, OPERATION)? else { return Ok(()) };
-        // A ticket that was never given is an error; one that failed is not.
-        if let Err(error) = other.poll(ticket.value)
+        // A ticket that was never given is an error; one that failed is not. No waker runs: callers may hold locks.
+        if let Err(error) = other.track.timeline.poll(ticket.value)
             && error.kind() == ErrorKind::UnknownHandle
         {
             return Err(self.named(error));
         }
-        let mark: Option<Arc<Mark>> = other.track.find(ticket.value);
+        let mark: Option<Arc<Mark>> = other.track.find(ticket.value).filter(|mark| mark.status() > 0);
         match mark {
             Some(mark) if !Arc::ptr_eq(&queue, &other) => queue.order_after(&mark),
             _ => Ok(()),
@@ -507,7 +507,11 @@ impl Device for OpenClDevice {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::mpsc;
     use std::task::Wake;
+    use std::thread::{self, ThreadId};
+
+    use parking_lot::Mutex;
 
     use super::*;
     use crate::options::KernelCache;
@@ -521,6 +525,51 @@ mod tests {
     impl Wake for Count {
         fn wake(self: Arc<Self>) {
             self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn neither_submitting_nor_ordering_runs_wakers() {
+        let own = thread::current().id();
+        /// Says that it was woken; then keeps any thread but one until it is told otherwise.
+        struct Keep(mpsc::SyncSender<ThreadId>, Mutex<mpsc::Receiver<()>>, ThreadId);
+        impl Wake for Keep {
+            fn wake(self: Arc<Self>) {
+                let here = thread::current().id();
+                // Nobody listens any more to one that came too early.
+                if self.0.send(here).is_ok() && here != self.2 {
+                    let _ = self.1.lock().recv();
+                }
+            }
+        }
+        for device in open() {
+            let [one, two] = [(); 2].map(|()| device.create_queue().unwrap());
+            let to = DeviceSpan::new(device.allocate(1 << 24, Commit::Lazy).unwrap(), 0);
+            // Has something done whose waker tells, and then waits if the end is kept. Not woken in this thread.
+            let awaited = || loop {
+                let ticket = device.fill(one, &Fill { to, bytes: 1 << 24, pattern: &[1] }).unwrap();
+                if device.poll(ticket).unwrap() == Progress::Pending {
+                    let ((tell, told), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel());
+                    device.wake(ticket, Arc::new(Keep(tell, Mutex::new(may_end), own)).into());
+                    if told.try_recv().is_err() {
+                        break (ticket, told, end);
+                    }
+                }
+            };
+            let (_, told, end) = awaited();
+            assert_ne!(told.recv().unwrap(), own);
+            // The courier is at that waker from here on.
+            let (ticket, also_told, no_end) = awaited();
+            drop(no_end);
+            let track = &device.queue(one, "test").unwrap().track;
+            while track.find(ticket.value).is_some_and(|mark| mark.status() > 0) {
+                thread::yield_now();
+            }
+            device.order_after(two, ticket).unwrap();
+            (0..200).for_each(|_| drop(device.submit(one, &[]).unwrap()));
+            assert!(also_told.try_recv().is_err());
+            drop(end);
+            assert_ne!(also_told.recv().unwrap(), own);
         }
     }
 

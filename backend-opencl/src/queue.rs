@@ -449,7 +449,8 @@ impl<'q> Submission<'q> {
         let backlog = track.backlog();
         drop(self);
         if backlog >= BACKLOG && backlog.is_multiple_of(BACKLOG) {
-            track.tidy();
+            // Wakers are left to the courier: callers may hold locks.
+            track.collect(u64::MAX);
         }
         Ok(ticket)
     }

@@ -170,7 +170,7 @@ impl Track {
     }
 
     /// Moves what is done, up to `value`, to the timeline. Blocks for a moment if something failed. Runs no waker.
-    fn collect(&self, value: u64) {
+    pub fn collect(&self, value: u64) {
         loop {
             let front = self.pending.lock().front().cloned();
             let Some(mark) = front else { return };
@@ -212,7 +212,7 @@ impl Track {
     }
 
     /// Moves whatever is done to the timeline. Not to be called under a lock.
-    pub fn tidy(&self) {
+    fn tidy(&self) {
         self.advance(u64::MAX);
     }
 
