@@ -23,7 +23,10 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn one<T: Payload>(bench: &mut Bench, bytes: usize, page_bytes: Option<usize>) -> Result<()> {
-    if !["read", "read-at-once", "write"].iter().any(|way| bench.wants_any(&format!("bulk/{way}/{}/", T::SIZE))) {
+    if !["read", "read-at-once", "write"]
+        .iter()
+        .any(|way| bench.wants_any(&format!("bulk/{way}/{}/", T::SIZE)))
+    {
         return Ok(());
     }
     let setup = bench.setup.clone();
