@@ -566,7 +566,7 @@ mod tests {
                 thread::yield_now();
             }
             device.order_after(two, ticket).unwrap();
-            (0..200).for_each(|_| drop(device.submit(one, &[]).unwrap()));
+            (0..200).for_each(|_| _ = device.submit(one, &[]).unwrap());
             assert!(also_told.try_recv().is_err());
             drop(end);
             assert_ne!(also_told.recv().unwrap(), own);
@@ -606,7 +606,7 @@ mod tests {
             is_lost(device.order_after(queue, done).unwrap_err());
             // By the courier: `lose` may be called under a lock.
             while count.0.load(Ordering::SeqCst) == 0 {
-                std::thread::yield_now();
+                thread::yield_now();
             }
             device.release(buffer);
             device.release_host(host.id);
