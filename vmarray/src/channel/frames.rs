@@ -177,13 +177,19 @@ impl<D: Device> Channel<D> {
     }
 
     /// Frees frames for whoever comes next if there are none, while the calling thread has to wait for a transfer
-    /// anyway. Only where a search is done for many frames, and pages had to go before: what fits into the cache stays.
+    /// anyway. Only where a search is done for many frames, and pages had to go before: what fits into the cache stays,
+    /// and a cache grows before it gives up pages.
     pub(crate) fn make_room(&self, table: &PageTable) {
         if !self.free.is_empty() || self.frames_max < AHEAD_FRAMES || self.counters.evictions.get() == 0 {
             return;
         }
         let Some(search) = self.search.try_lock() else { return };
         let shard = self.lock();
+        let frames = shard.frames.len() as u64;
+        let may_grow = !shard.full && frames < u64::from(self.frames_max);
+        if may_grow || self.slot_bytes() / self.page_bytes as u64 <= frames {
+            return;
+        }
         // The next flush tells of a failure.
         if let Some(frame) = self.free_some(table, search, shard, Patience::Try).frame {
             self.put_back(frame);

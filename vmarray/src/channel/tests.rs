@@ -398,3 +398,45 @@ fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
     assert_eq!(array.get(5 * PAGE_LEN).unwrap(), 0);
     assert_eq!(channel.lock().pages.iter().filter(|page| **page == 5).count(), 1);
 }
+
+#[test]
+fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
+    let array = new(&Arc::new(host()), 256, 256).read_ahead(false).build().unwrap();
+    array.write(0, &vec![7; array.len()]).unwrap();
+    array.flush(..).unwrap();
+    let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+    // As by a thread that finds its page loaded by another one then.
+    let frame = channel.take_frame(table, Patience::Wait).unwrap().unwrap();
+    channel.put_back(frame);
+    assert!(array.stats().total().evictions > 0);
+    (0..256).for_each(|page| assert_eq!(array.get(page * PAGE_LEN).unwrap(), 7));
+    array.reset_stats();
+    (0..256).for_each(|page| assert_eq!(array.get(page * PAGE_LEN).unwrap(), 7));
+    assert_eq!(array.stats().total().misses, 0);
+}
+
+#[test]
+fn a_large_cache_grows_also_when_pages_had_to_go_while_it_did() {
+    // A chunk of memory is 256 frames.
+    const LONG: usize = 1 << 14;
+    let device = Arc::new(HostDevice::builder().bytes(40 << 20).threads(1).build().unwrap());
+    let array = VirtualArray::<u32>::builder(576 * LONG)
+        .devices([device])
+        .placement(Placement::Ratios(vec![1]))
+        .page_len(LONG)
+        .frames_per_channel(512)
+        .read_ahead(false)
+        .build()
+        .unwrap();
+    array.fill(.., 7).unwrap();
+    let channel = &array.pager().channels()[0];
+    assert_eq!(channel.shard.lock().frames.len(), 256);
+    let read = |page: usize| assert_eq!(array.get(page * LONG).unwrap(), 7);
+    // As if another thread had memory taken.
+    channel.shard.lock().growing = true;
+    (0..257).for_each(read);
+    channel.shard.lock().growing = false;
+    assert!(array.stats().total().evictions > 0);
+    (257..576).for_each(read);
+    assert_eq!(channel.shard.lock().frames.len(), 512);
+}
