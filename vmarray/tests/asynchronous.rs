@@ -162,6 +162,26 @@ fn looks_together_take_no_more_frames_than_there_are() {
 }
 
 #[test]
+fn a_write_back_that_fails_for_one_task_is_not_told_to_another_with_a_hit() {
+    let device = Arc::new(Faulty::new(common::host()));
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
+    let array = shape.describe::<u32, _>(16 * 20, vec![device.clone()]).build().unwrap();
+    fill(&array);
+    expect_misses(&array, || ());
+    (0..4).for_each(|page| array.set(16 * page, 100).unwrap());
+    // No frame without a write-back.
+    device.inject(Fault::anywhere(DeviceErrorKind::CopyFailed));
+    let values = all([0, 9, 9, 1].map(|page| array.get_async(16 * page)));
+    let [hit, miss, also, other] = values.try_into().unwrap();
+    assert_eq!((hit.unwrap(), other.unwrap()), (100, 100));
+    assert_eq!(miss.unwrap_err().device_error().unwrap().kind(), DeviceErrorKind::CopyFailed);
+    assert_eq!(also.unwrap_err().device_error().unwrap().kind(), DeviceErrorKind::CopyFailed);
+    device.clear();
+    array.flush(..).unwrap();
+    assert_eq!(all([0, 9].map(|page| array.get_async(16 * page))), [Ok(100), Ok(16 * 9)]);
+}
+
+#[test]
 fn a_small_cache_serves_thousands_in_turn() {
     for (policy, frames) in POLICIES.into_iter().flat_map(|policy| [(policy, 1), (policy, 2), (policy, 9)]) {
         let shape = Shape { page_len: 4, channels: vec![2], frames, policy, read_ahead: false };

@@ -297,9 +297,8 @@ impl<'a, D: Device> Approach<'a, D> {
         match reached {
             Reached::Queued | Reached::Submitted => return Poll::Pending,
             Reached::Without => {
-                let failure = batch.take_failure();
                 self.wait = Wait::Nothing;
-                return Poll::Ready(failure.map_or(Ok(()), Err));
+                return Poll::Ready(Ok(()));
             }
             Reached::Done => {
                 self.has_loaded = batch.fate(*place) == Some(Fate::Loads);

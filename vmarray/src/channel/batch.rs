@@ -34,8 +34,6 @@ pub(crate) struct Batch {
     ticket: OnceLock<Ticket>,
     /// Set when its pages were handed over to the cache, or will not come.
     outcome: OnceLock<Result<()>>,
-    /// Why there were not frames for all.
-    failure: Mutex<Option<crate::Error>>,
     admission: Arc<Admission>,
     /// Whether it will be looked at again.
     is_reminded: AtomicBool,
@@ -91,7 +89,6 @@ impl Batch {
             plan: OnceLock::new(),
             ticket: OnceLock::new(),
             outcome: OnceLock::new(),
-            failure: Mutex::default(),
             admission: Arc::clone(admission),
             is_reminded: AtomicBool::new(false),
         })
@@ -175,16 +172,6 @@ impl Batch {
         let others: Vec<Waker> = others.filter_map(|(_, waker)| waker.take()).collect();
         drop(wakers);
         others.into_iter().for_each(wake);
-    }
-
-    /// Keeps the reason why there were not frames for all, to be told to one of those for whom nothing is done.
-    pub(super) fn fail(&self, error: crate::Error) {
-        let _ = self.failure.lock().insert(error);
-    }
-
-    /// That reason, once.
-    pub(crate) fn take_failure(&self) -> Option<crate::Error> {
-        self.failure.lock().take()
     }
 
     /// The device has it, and will [wake](Wake) it.

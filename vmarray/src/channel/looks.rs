@@ -20,8 +20,8 @@ const LOOK_AHEAD: usize = 16;
 pub(super) struct Looks {
     /// Pages whose sleepers are to be woken.
     wakes: Wakes,
-    /// Frames that were taken in vain.
-    spare: Vec<Frame>,
+    /// Whether frames were taken in vain, which are free again.
+    has_freed: bool,
     /// Places that were taken in vain.
     room: usize,
 }
@@ -34,7 +34,7 @@ impl<D: Device> Channel<D> {
     /// Runs wakers, but none of them after the first claim. The caller submits the loads, and then
     /// [ends](Self::end_looks) the looks.
     pub(super) fn look_together(&self, table: &PageTable, closed: &mut Closed) -> Option<Looks> {
-        let Closed { batch, loads, unseen, places } = closed;
+        let Closed { loads, unseen, places, .. } = closed;
         if unseen.is_empty() {
             return None;
         }
@@ -51,10 +51,7 @@ impl<D: Device> Channel<D> {
             }
         }
         let mut room = self.admission.enter_together(absent.len());
-        let mut spare = self.take_frames_for_looks(table, room).unwrap_or_else(|(frames, error)| {
-            batch.fail(error);
-            frames
-        });
+        let mut spare = self.take_frames_for_looks(table, room);
         // Taken from the end.
         spare.reverse();
         let mut wakes = Wakes::default();
@@ -88,31 +85,40 @@ impl<D: Device> Channel<D> {
                 }
             }
         }
-        Some(Looks { wakes, spare, room })
+        // Before code of others runs, which may need them.
+        self.free_all(&spare);
+        if !spare.is_empty() {
+            self.note_news();
+        }
+        Some(Looks { wakes, has_freed: !spare.is_empty(), room })
     }
 
-    /// As many frames as can be had without waiting, up to a number, in the order in which they come; with the reason
-    /// why there are not more, if that is a failure.
-    fn take_frames_for_looks(
-        &self,
-        table: &PageTable,
-        most: usize,
-    ) -> Result<Vec<Frame>, (Vec<Frame>, crate::Error)> {
+    /// As many frames as can be had without waiting, up to a number, in the order in which they come. Why there are not
+    /// more is found out by those who look for themselves then.
+    fn take_frames_for_looks(&self, table: &PageTable, most: usize) -> Vec<Frame> {
         let mut taken = Vec::with_capacity(most);
         while taken.len() < most {
             match self.take_frame(table, Patience::Try) {
                 Ok(Some(frame)) => taken.push(frame),
                 Ok(None) => break,
-                Err(error) => return Err((taken, error)),
+                Err(error) => {
+                    // Nobody is told here: whoever needs a frame and fails again is, or the next flush.
+                    if let Some(error) = error.device_error() {
+                        self.lock().write_error.get_or_insert_with(|| error.clone());
+                    }
+                    break;
+                }
             }
         }
-        Ok(taken)
+        taken
     }
 
     /// Gives back what looks have taken in vain, and wakes whoever can help with what they have found.
-    pub(super) fn end_looks(&self, table: &PageTable, Looks { wakes, spare, room }: Looks) {
+    pub(super) fn end_looks(&self, table: &PageTable, Looks { wakes, has_freed, room }: Looks) {
         self.wake(table, wakes);
-        self.put_back_all(&spare);
+        if has_freed {
+            self.announce();
+        }
         if room > 0 {
             self.admission.leave(room);
         }
