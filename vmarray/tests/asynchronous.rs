@@ -162,6 +162,26 @@ fn looks_together_take_no_more_frames_than_there_are() {
 }
 
 #[test]
+fn one_page_that_many_ask_for_costs_the_cache_no_more_than_one() {
+    let (device, array) = simulated(1000, 512);
+    (0..512).for_each(|page| drop(array.get(16 * page)));
+    for page in 512..600 {
+        let mut executor = Executor::default();
+        executor.spawn(array.get_async(16 * page));
+        executor.run(|| device.run());
+    }
+    let before = array.stats().total().evictions;
+    let mut executor = Executor::default();
+    for i in 0..400 {
+        executor.spawn(array.get_async(16 * 900 + i % 16));
+    }
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().enumerate().all(|(i, x)| x.unwrap() == (16 * 900 + i % 16) as u32));
+    // One round at most.
+    assert!(array.stats().total().evictions - before <= 64);
+}
+
+#[test]
 fn a_write_back_that_fails_for_one_task_is_not_told_to_another_with_a_hit() {
     let device = Arc::new(Faulty::new(common::host()));
     let shape = Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };

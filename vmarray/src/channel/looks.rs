@@ -50,7 +50,9 @@ impl<D: Device> Channel<D> {
                 absent.push(place);
             }
         }
-        let mut room = self.admission.enter_together(absent.len());
+        // Many who ask for one page do so one after another, as a rule.
+        let pages = absent.chunk_by(|one, next| places[*one].page == places[*next].page).count();
+        let mut room = self.admission.enter_together(pages);
         let mut spare = self.take_frames_for_looks(table, room);
         // Taken from the end.
         spare.reverse();
