@@ -2,10 +2,11 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use common::executor::{Executor, all, block_on};
 use common::{Numbers, POLICIES, Shape};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Fault, Faulty};
+use vmarray::device::wrap::{Delayed, Fault, Faulty, Speed};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, VirtualArray};
 
@@ -396,7 +397,7 @@ fn a_task_that_waits_for_a_guard_keeps_no_other_from_loading() {
 }
 
 /// Polls another future in the middle of being woken.
-struct PollsAnother(std::sync::Mutex<Option<vmarray::GetAsync<'static, u32, SimulatedDevice>>>);
+struct PollsAnother(Mutex<Option<vmarray::GetAsync<'static, u32, SimulatedDevice>>>);
 
 impl Wake for PollsAnother {
     fn wake(self: Arc<Self>) {
@@ -422,7 +423,7 @@ fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
                 assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
                 assert!(poll_once(&mut first).is_pending(), "on its way");
                 // Waits for a guard to end, and is told of all that may be one.
-                let waker = Arc::new(PollsAnother(std::sync::Mutex::new(Some(second))));
+                let waker = Arc::new(PollsAnother(Mutex::new(Some(second))));
                 let (mut page, woken) = (array.page_async(9), Waker::from(waker.clone()));
                 assert!(Pin::new(&mut page).poll(&mut Context::from_waker(&woken)).is_pending());
                 device.run();
@@ -895,5 +896,95 @@ fn own_elements_blocking(array: &VirtualArray<[u32; 3]>, writer: usize) {
             array.page_mut(i / 6).unwrap()[i % 6] = [n + 1; 3];
             assert_eq!(array.get_uncached(i).unwrap(), [n + 1; 3]);
         }
+    }
+}
+
+/// Tasks that any of some threads polls, in the order in which they are woken.
+struct Pool {
+    ready: Mutex<VecDeque<usize>>,
+    woken: Condvar,
+    unfinished: AtomicUsize,
+}
+
+struct Turn(usize, Arc<Pool>);
+
+impl Wake for Turn {
+    fn wake(self: Arc<Self>) {
+        self.1.ready.lock().unwrap().push_back(self.0);
+        self.1.woken.notify_one();
+    }
+}
+
+/// Misses nearly always, so that pages are looked at together, by whichever thread comes first.
+#[test]
+fn futures_move_between_threads_and_are_dropped_beside_threads_that_block() {
+    for (round, frames) in [1, 3, 16, 300].into_iter().enumerate() {
+        let device = Arc::new(Delayed::new(common::host(), Speed::CARD));
+        let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<u32, _>(16 * 2000, vec![device]).build().unwrap();
+        fill(&array);
+        let tasks: Vec<_> = (0..100)
+            .map(|task| {
+                let array = &array;
+                let future: Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async move {
+                    let mut numbers = Numbers::new((round * 1000 + task) as u64);
+                    for _ in 0..20 {
+                        let i = numbers.below(array.len());
+                        let mut lost = array.get_async(numbers.below(array.len()));
+                        if numbers.below(4) == 0 {
+                            // Polled once at most, and dropped after the next one is ready.
+                            std::future::poll_fn(|context| {
+                                Poll::Ready(drop(Pin::new(&mut lost).poll(context)))
+                            })
+                            .await;
+                        }
+                        assert_eq!(array.get_async(i).await.unwrap(), i as u32);
+                        if numbers.below(8) == 0 {
+                            array.set_async(i, i as u32).await.unwrap();
+                        }
+                    }
+                });
+                Mutex::new(Some(future))
+            })
+            .collect();
+        let pool = Arc::new(Pool {
+            ready: Mutex::new((0..tasks.len()).collect()),
+            woken: Condvar::new(),
+            unfinished: AtomicUsize::new(tasks.len()),
+        });
+        let work = || {
+            while pool.unfinished.load(Ordering::SeqCst) > 0 {
+                let ready = pool.ready.lock().unwrap();
+                let nothing = |ready: &mut VecDeque<usize>| {
+                    ready.is_empty() && pool.unfinished.load(Ordering::SeqCst) > 0
+                };
+                let (mut ready, wait) =
+                    pool.woken.wait_timeout_while(ready, Duration::from_secs(30), nothing).unwrap();
+                assert!(!wait.timed_out(), "{frames} frames: tasks are stuck");
+                let Some(number) = ready.pop_front() else { continue };
+                drop(ready);
+                let mut task = tasks[number].lock().unwrap();
+                let Some(future) = task.as_mut() else { continue };
+                let waker = Waker::from(Arc::new(Turn(number, pool.clone())));
+                if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                    *task = None;
+                    pool.unfinished.fetch_sub(1, Ordering::SeqCst);
+                    // Whoever is about to sleep has the lock.
+                    drop(pool.ready.lock().unwrap());
+                    pool.woken.notify_all();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..3).for_each(|_| drop(scope.spawn(work)));
+            let mut numbers = Numbers::new(7);
+            while pool.unfinished.load(Ordering::SeqCst) > 0 {
+                let i = numbers.below(array.len());
+                assert_eq!(array.get(i).unwrap(), i as u32);
+            }
+        });
+        // All who came in have left: the places are there for as many as at first.
+        let values = all((0..2000).map(|page| array.get_async(16 * page)));
+        assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32));
     }
 }
