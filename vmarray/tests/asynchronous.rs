@@ -163,6 +163,19 @@ fn looks_together_take_no_more_frames_than_there_are() {
 }
 
 #[test]
+fn whoever_polls_new_futures_once_finds_what_is_there_also_where_misses_are_expected() {
+    let (device, array) = simulated(100, 40);
+    expect_misses(&array, || device.run());
+    let first_try = (0..10).find(|_| {
+        let found = poll_once(&mut array.get_async(16 * 5 + 3));
+        device.run();
+        matches!(found, Poll::Ready(Ok(83)))
+    });
+    assert!(first_try.is_some());
+    assert_eq!(array.stats().total().misses, 1);
+}
+
+#[test]
 fn one_page_that_many_ask_for_costs_the_cache_no_more_than_one() {
     let (device, array) = simulated(1000, 512);
     (0..512).for_each(|page| drop(array.get(16 * page)));
@@ -931,10 +944,11 @@ fn futures_move_between_threads_and_are_dropped_beside_threads_that_block() {
                     for _ in 0..20 {
                         let i = numbers.below(array.len());
                         let mut lost = array.get_async(numbers.below(array.len()));
-                        if numbers.below(4) == 0 {
+                        if numbers.below(40) == 0 {
                             // Polled once at most, and dropped after the next one is ready.
+                            let mut lost = Pin::new(&mut lost);
                             std::future::poll_fn(|context| {
-                                Poll::Ready(drop(Pin::new(&mut lost).poll(context)))
+                                Poll::Ready(lost.as_mut().poll(context).is_ready())
                             })
                             .await;
                         }

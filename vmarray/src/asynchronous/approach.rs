@@ -5,6 +5,7 @@ use std::task::{Context, Poll};
 
 use backend_api::{Device, racy};
 
+use super::forecast;
 use crate::channel::{Batch, Fate, FrameWait, Patience, Reached};
 use crate::error::{ErrorKind, Result};
 use crate::guards;
@@ -347,6 +348,8 @@ impl<'a, D: Device> Approach<'a, D> {
         self.leave_line();
         let channel = self.pager.channel(self.page);
         if let Wait::Load(batch, place) = std::mem::replace(&mut self.wait, Wait::Nothing) {
+            // Who gives up may come back with another future and poll it but once.
+            forecast::note(self.pager, false);
             channel.leave_batch(self.pager.table(), &batch, place);
         }
     }

@@ -36,7 +36,8 @@ pub(super) fn is_absent<D: Device>(pager: &Pager<D>) -> bool {
     misses(pager) >= ABSENT
 }
 
-/// Notes whether an element had to be loaded.
+/// Notes whether an element had to be loaded. Not so if nobody waited for it to the end: else somebody who polls each
+/// future once would not find what is there.
 #[inline]
 pub(super) fn note<D: Device>(pager: &Pager<D>, was_loaded: bool) {
     let before = misses(pager);
