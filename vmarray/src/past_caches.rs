@@ -23,7 +23,7 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
 /// # Safety
 /// So many bytes can be read and written; they do not overlap.
 pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
-    #[cfg(all(target_arch = "x86_64", not(miri)))]
+    #[cfg(all(target_arch = "x86_64", not(any(portable_copy, miri))))]
     {
         use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_sfence, _mm_stream_si128};
         /// What is written to memory at once.
@@ -45,7 +45,7 @@ pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
             from.add(tail).copy_to_nonoverlapping(to.add(tail), bytes - tail);
         }
     }
-    #[cfg(not(all(target_arch = "x86_64", not(miri))))]
+    #[cfg(not(all(target_arch = "x86_64", not(any(portable_copy, miri)))))]
     // SAFETY: vouched for by the caller.
     unsafe {
         from.copy_to_nonoverlapping(to, bytes);
