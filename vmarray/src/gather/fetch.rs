@@ -129,7 +129,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         }
     }
 
-    fn run(mut self) -> Result<()> {
+    fn run(&mut self) -> Result<()> {
         let call = self.call;
         while !call.is_over.load(Ordering::Relaxed) {
             let piece = call.next.fetch_add(1, Ordering::Relaxed);
@@ -150,9 +150,6 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         }
         while !self.under_way.is_empty() {
             self.finish_oldest()?;
-        }
-        for (channel, spare) in call.array.pager().channels().iter().zip(self.spare) {
-            spare.into_iter().for_each(|stage| stage.give_back(channel));
         }
         Ok(())
     }
@@ -281,6 +278,22 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         }
         self.spare[channel].push(stage);
         Ok(())
+    }
+}
+
+impl<T: Element, D: Device> Drop for Worker<'_, '_, T, D> {
+    fn drop(&mut self) {
+        let channels = self.call.array.pager().channels();
+        for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
+            // After an error: what the kernel reads is of no use, but it has to end, and its queue to look idle then.
+            if channels[channel].wait(ticket).is_ok() {
+                self.spare[channel].push(stage);
+            }
+        }
+        for ((channel, spare), open) in channels.iter().zip(&mut self.spare).zip(&mut self.open) {
+            let open = open.take().map(|(stage, _)| stage);
+            spare.drain(..).chain(open).for_each(|stage| stage.give_back(channel));
+        }
     }
 }
 

@@ -315,3 +315,16 @@ fn a_gather_that_is_dropped_leaves_no_queue_busy() {
     drop(future);
     assert!(!fetches.are_busy());
 }
+
+#[test]
+fn a_gather_that_fails_leaves_no_queue_busy() {
+    let array = array(SimulatedDevice::builder(7).build());
+    let fetches = &array.pager().channels()[0].fetches;
+    // All on the thread that has a guard. The last index is looked at when kernels are under way.
+    let guard = array.page(0).unwrap();
+    let mut indices = vec![100; 1_000_000];
+    indices.push(PAGES * PAGE_LEN);
+    assert!(array.gather(&indices).is_err());
+    drop(guard);
+    assert!(!fetches.are_busy());
+}
