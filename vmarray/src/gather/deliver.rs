@@ -367,11 +367,14 @@ impl<T: Element, D: Device> Worker<'_, '_, T, D> {
                 break;
             }
             let duplicates = &mut self.duplicates;
-            duplicates.find(&call.indices[first..end]);
-            let pieces = (first..end).step_by(looks::AT_ONCE).enumerate();
-            let prepared = call.prepare(pieces.map(|(word, piece)| {
-                (piece..end.min(piece + looks::AT_ONCE), duplicates.superseded_in(word))
-            }));
+            // A device of the program's own may panic.
+            let prepared = call.order.end_if_it_panics(|| {
+                duplicates.find(&call.indices[first..end]);
+                let pieces = (first..end).step_by(looks::AT_ONCE).enumerate();
+                call.prepare(pieces.map(|(word, piece)| {
+                    (piece..end.min(piece + looks::AT_ONCE), duplicates.superseded_in(word))
+                }))
+            });
             call.order.leave(segment, prepared, |segment, prepared| {
                 // After a failure nothing more is written, so that what is written again comes last.
                 if !call.order.is_over()

@@ -69,15 +69,21 @@ impl<P> InTurn<P> {
             let number = queue.next;
             let Some(piece) = queue.left.remove(&number) else { break };
             drop(queue);
-            let unwinding = EndOnUnwind(self);
-            finish(number, piece);
-            std::mem::forget(unwinding);
+            self.end_if_it_panics(|| finish(number, piece));
             queue = contended::lock(&self.queue);
             queue.next = number + 1;
             self.next.store(number + 1, Ordering::Release);
             self.moved_on.notify_all();
         }
         queue.is_busy = false;
+    }
+
+    /// Runs what others wait for: if it panics, they do so no longer.
+    pub(super) fn end_if_it_panics<R>(&self, work: impl FnOnce() -> R) -> R {
+        let unwinding = EndOnUnwind(self);
+        let result = work();
+        std::mem::forget(unwinding);
+        result
     }
 
     /// Lets nobody wait any more.
@@ -151,6 +157,11 @@ mod tests {
     fn a_panic_lets_the_others_go() {
         let order = InTurn::new(1);
         let panic = std::panic::AssertUnwindSafe(|| order.leave(0, (), |_, ()| panic!("as a test")));
+        std::panic::catch_unwind(panic).unwrap_err();
+        assert!(!order.wait_for_room(1));
+        // Also one that comes before there is anything to leave.
+        let order = InTurn::<()>::new(1);
+        let panic = std::panic::AssertUnwindSafe(|| order.end_if_it_panics(|| panic!("as a test")));
         std::panic::catch_unwind(panic).unwrap_err();
         assert!(!order.wait_for_room(1));
     }
