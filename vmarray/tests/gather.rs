@@ -486,6 +486,39 @@ fn a_failed_scatter_is_made_up_for_in_frames() {
     }
 }
 
+/// Lists of several threads, each element many times; pages come and go meanwhile.
+#[test]
+fn of_equal_indices_the_last_wins_also_after_a_failed_scatter() {
+    for (call, later) in [(1, false), (2, true), (5, false), (9, true), (14, true)] {
+        let devices = [(); 2].map(|()| Arc::new(Faulty::new(common::host())));
+        let shape =
+            Shape { page_len: 16, channels: vec![1, 1], frames: 40, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<[u64; 5], _>(2000, devices.to_vec()).build().unwrap();
+        let len = 300_000;
+        let indices: Vec<usize> = (0..len).map(|k| k * 7919 % 1999).collect();
+        let values: Vec<[u64; 5]> = (1..=len as u64).map(|k| [k; 5]).collect();
+        let mut model = vec![[0; 5]; array.len()];
+        indices.iter().zip(&values).for_each(|(&index, &value)| model[index] = value);
+        let fault = Fault::new(Operation::Scatter, DeviceErrorKind::KernelFailed).on_call(call);
+        devices[1].inject(if later { fault.reported_later() } else { fault });
+        let writing = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut numbers = Numbers::new(call);
+                while writing.load(Ordering::Relaxed) {
+                    array.get(numbers.below(2000)).unwrap();
+                    let start = numbers.below(1900);
+                    array.evict(start..start + 100).unwrap();
+                }
+            });
+            array.scatter(&indices, &values).unwrap();
+            writing.store(false, Ordering::Relaxed);
+        });
+        assert_eq!(array.to_vec(..).unwrap(), model, "{call}");
+        assert_eq!(devices[1].injected(), 1);
+    }
+}
+
 #[test]
 fn a_failed_gather_is_told_and_can_be_tried_again() {
     for later in [false, true] {
