@@ -67,6 +67,9 @@ struct Worker<'a, 'b, T: Element, D: Device> {
     open: Vec<Option<(Stage<T, D>, u64)>>,
     /// How many stages were opened so far.
     opened: usize,
+    /// Whether pages are looked at ahead. Where all are resident that brings nothing: they are looked at again when
+    /// they are read.
+    looks_ahead: bool,
     under_way: VecDeque<UnderWay<T, D>>,
     /// For each channel stages that were emptied.
     spare: Vec<Vec<Stage<T, D>>>,
@@ -124,6 +127,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
             call,
             open: (0..channels).map(|_| None).collect(),
             opened: 0,
+            looks_ahead: true,
             under_way: VecDeque::new(),
             spare: (0..channels).map(|_| Vec::new()).collect(),
         }
@@ -159,7 +163,14 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
     fn some(&mut self, first: usize, end: usize) -> Result<usize> {
         let call = self.call;
         let indices = &call.indices[first..end.min(first + looks::AT_ONCE)];
+        if !self.looks_ahead {
+            for (index, position) in indices.iter().zip(first..) {
+                self.looks_ahead |= self.one(call.places.of(call.start + index), position)?;
+            }
+            return Ok(first + indices.len());
+        }
         let at_home = looks::at_home(call.array.pager(), call.places, call.start, indices);
+        self.looks_ahead = at_home != 0;
         let mut at = 0;
         while at < indices.len() {
             let run = (at_home >> at).trailing_ones() as usize;
@@ -188,9 +199,9 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         Ok(first + at)
     }
 
-    /// Reads an element, or has it fetched.
+    /// Reads an element, or has it fetched. Whether it is fetched.
     #[inline]
-    fn one(&mut self, place: Place, position: usize) -> Result<()> {
+    fn one(&mut self, place: Place, position: usize) -> Result<bool> {
         let entry = self.call.array.pager().entry(place.page);
         loop {
             let state = entry.state(Ordering::Acquire);
@@ -198,7 +209,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
                 if let Some(value) = self.call.array.read_resident(place.page, place.at)? {
                     // SAFETY: the place of the list is this thread's.
                     unsafe { self.call.into.add(position).write(value) };
-                    return Ok(());
+                    return Ok(false);
                 }
             } else if state.has(HOME) {
                 // From here on to the kernel's end, the home slot holds the element as it is now, or as somebody
@@ -207,24 +218,24 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
             } else {
                 // SAFETY: as above.
                 unsafe { self.call.into.add(position).write(T::zeroed()) };
-                return Ok(());
+                return Ok(false);
             }
         }
     }
 
     #[inline]
-    fn push(&mut self, place: Place, position: usize) -> Result<()> {
+    fn push(&mut self, place: Place, position: usize) -> Result<bool> {
         if let Some((stage, _)) = &mut self.open[place.channel]
             && stage.try_push(place.element, position)
         {
-            return Ok(());
+            return Ok(true);
         }
         self.open_stage(place, position)
     }
 
     #[cold]
     #[inline(never)]
-    fn open_stage(&mut self, place: Place, position: usize) -> Result<()> {
+    fn open_stage(&mut self, place: Place, position: usize) -> Result<bool> {
         self.start(place.channel)?;
         let channel = &self.call.array.pager().channels()[place.channel];
         while self.under_way.iter().filter(|work| work.channel == place.channel).count() >= DEPTH {
