@@ -200,7 +200,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
     }
 
     /// Reads an element, or has it fetched. Whether it is fetched.
-    #[inline]
+    #[inline(always)]
     fn one(&mut self, place: Place, position: usize) -> Result<bool> {
         let entry = self.call.array.pager().entry(place.page);
         loop {
