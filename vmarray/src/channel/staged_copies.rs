@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 
-use backend_api::{Device, DeviceSpan, HostSpan, Progress, Ticket, Transfer, contended};
+use backend_api::{Device, DeviceSpan, HostSpan, Ticket, Transfer, contended};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::pieces::{Way, pieces};
@@ -96,6 +96,7 @@ pub(super) struct StagedCopies {
     queued: VecDeque<Arc<StagedCopy>>,
     /// Whether a thread submits.
     is_led: bool,
+    /// In the order of their submission.
     under_way: Vec<Group>,
 }
 
@@ -124,7 +125,7 @@ impl StagedCopies {
         for (ticket, outcome) in done {
             let is_it = |group: &Group| group.ticket == ticket && !group.is_watched;
             if let Some(at) = self.under_way.iter().position(is_it) {
-                taken.push((self.under_way.swap_remove(at), outcome));
+                taken.push((self.under_way.remove(at), outcome));
             }
         }
         taken
@@ -221,7 +222,7 @@ impl<D: Device> Channel<D> {
         let done = self.staged_done(way);
         let mut list = contended::lock(self.staged_copies(way));
         let at = list.under_way.iter().position(|group| group.ticket == ticket);
-        let group = at.map(|at| list.under_way.swap_remove(at));
+        let group = at.map(|at| list.under_way.remove(at));
         let done = list.take(done);
         // First what keeps the device busy.
         self.lead_staged(way, list);
@@ -236,11 +237,7 @@ impl<D: Device> Channel<D> {
             let list = contended::lock(self.staged_copies(way));
             list.under_way.iter().filter(|group| !group.is_watched).map(|group| group.ticket).collect()
         };
-        let asked = tickets.into_iter().map(|ticket| (ticket, self.device.poll(ticket)));
-        let done = asked.filter(|(_, outcome)| !matches!(outcome, Ok(Progress::Pending)));
-        done.inspect(|(ticket, _)| self.note_done(*ticket))
-            .map(|(ticket, outcome)| (ticket, outcome.map(drop)))
-            .collect()
+        self.ask_which_are_done(tickets)
     }
 
     /// Submits what is queued, as far as there is room.

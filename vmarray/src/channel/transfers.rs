@@ -133,7 +133,7 @@ impl<D: Device> Channel<D> {
 
     /// Those of some tickets, in the order of their submission, that are done, and what came of them. The lock is not
     /// held.
-    fn ask_which_are_done(&self, tickets: Vec<Ticket>) -> Vec<(Ticket, backend_api::Result<()>)> {
+    pub(super) fn ask_which_are_done(&self, tickets: Vec<Ticket>) -> Vec<(Ticket, backend_api::Result<()>)> {
         let mut done = Vec::new();
         let mut pending = Vec::new();
         for ticket in tickets {
@@ -143,7 +143,10 @@ impl<D: Device> Channel<D> {
             }
             match self.device.poll(ticket) {
                 Ok(Progress::Pending) => pending.push(ticket.queue),
-                outcome => done.push((ticket, outcome.map(drop))),
+                outcome => {
+                    self.note_done(ticket);
+                    done.push((ticket, outcome.map(drop)));
+                }
             }
         }
         done
@@ -157,7 +160,6 @@ impl<D: Device> Channel<D> {
         error: Option<&backend_api::Error>,
         wakes: &mut Wakes,
     ) {
-        self.note_done(ticket);
         self.note_news();
         if let Some(at) = shard.fetches.iter().position(|work| work.ticket == ticket) {
             let Fetch { loads, reads, .. } = shard.fetches.remove(at);
