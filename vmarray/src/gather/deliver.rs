@@ -161,10 +161,8 @@ impl<T: Element, D: Device> Call<'_, T, D> {
         let pieces = self.indices.len().div_ceil(CHECKED_AT_ONCE);
         loop {
             let piece = self.to_check.fetch_add(1, Ordering::Relaxed);
-            let Some(rest) = self.indices.get(piece * CHECKED_AT_ONCE..).filter(|_| piece < pieces) else {
-                break;
-            };
-            if !all_inside(&rest[..rest.len().min(CHECKED_AT_ONCE)], self.range.len()) {
+            let Some(indices) = self.indices.chunks(CHECKED_AT_ONCE).nth(piece) else { break };
+            if !all_inside(indices, self.range.len()) {
                 self.is_outside.store(true, Ordering::Relaxed);
             }
             self.checked.fetch_add(1, Ordering::Release);
