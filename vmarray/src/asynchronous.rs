@@ -3,9 +3,8 @@
 //! They need no particular executor: all they use is [`std::future`], and the wakers of devices. Each is a type of its
 //! own and can be named.
 
-mod approach;
+mod acquire;
 mod element;
-mod forecast;
 mod gather;
 mod guard;
 mod range;
@@ -18,6 +17,7 @@ use backend_api::{Device, Ticket};
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{Result, index_outside};
+use crate::page::OutsideLocks;
 use crate::section::range_at;
 
 /// What a future is to be woken for by a device, so that it does not ask for that again whenever it is polled in vain.
@@ -29,7 +29,7 @@ impl Asked {
     pub(crate) fn wake<D: Device>(&mut self, device: &D, ticket: Ticket, waker: &Waker) {
         if !self.0.as_ref().is_some_and(|(known, by)| *known == ticket && by.will_wake(waker)) {
             self.0 = Some((ticket, waker.clone()));
-            device.wake(ticket, waker.clone());
+            device.wake(ticket, OutsideLocks::waker(waker));
         }
     }
 }
@@ -47,7 +47,15 @@ pub use range::{FlushAsync, PrefetchAsync, ReadAsync};
 ///
 /// A future does nothing until it is polled. It can be dropped at any time and leaves nothing behind: it holds neither
 /// page nor frame while it waits, and loads that it began end up in the cache. One that is not polled any more keeps
-/// nobody waiting.
+/// nobody waiting; except that a page guard's counts as a guard from the moment that its page has come.
+///
+/// **Progress.** Each load that is begun for a task serves that task: what it asked for is copied out of the page, or
+/// written to it, when the load ends, whether the task is polled then or not. So an element is loaded at most once for
+/// each time that it is asked for (once more, by itself, if a submission of several pages fails), whatever the number of
+/// tasks, frames and executors. Tasks that find no frame get one in the order in which they asked; if there is none
+/// because a page cannot be written back, the first of them gets that error. What was asked for while the device is busy
+/// is submitted by whoever is told of the end of earlier work, as a rule a thread of the device; no task need be polled
+/// for that.
 ///
 /// As a thread that holds guards waits for no page that others may need first (see [Locks](VirtualArray#locks)), so do
 /// the tasks that run on it: guards count for their thread, whichever task holds them. A future that is polled by a
@@ -55,9 +63,7 @@ pub use range::{FlushAsync, PrefetchAsync, ReadAsync};
 /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) where the blocking form would. Also when the thread takes a guard
 /// while the future waits.
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// [`get`](Self::get) for tasks. A hit is there at the first poll, and allocates nothing; except where nearly all
-    /// that the thread's tasks got of the array lately were misses. Then pages are looked at for many tasks together,
-    /// and a hit is there when the task is polled next.
+    /// [`get`](Self::get) for tasks. A hit is there at the first poll, and allocates nothing.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -83,8 +89,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`set`](Self::set) for tasks.
     ///
     /// While readers follow one another without a gap it may wait for long: unlike a thread it does not have them queue
-    /// up behind it, since it might not be polled any more. If the future is dropped before it is ready, nothing is
-    /// written.
+    /// up behind it, since it might not be polled any more. If the future is dropped before it is ready, the value is
+    /// written whole or not at all: not if the future was never polled.
     ///
     /// # Errors
     /// As [`set`](Self::set).

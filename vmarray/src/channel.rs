@@ -10,11 +10,11 @@
 //! | `victims` | which pages give up their frames |
 //! | `transfers` | what is under way, waiting for it, finishing it |
 //! | `waiting` | how threads wait for each other |
-//! | `awaited` | loads of futures in one submission |
-//! | `batch` | how far such a submission has come |
-//! | `looks` | looks at the pages of many futures together |
-//! | `admission` | how many loads of futures may be under way |
-//! | `reminder` | second looks at what may have gone wrong |
+//! | `requests` | what tasks ask of pages that are not in the cache |
+//! | `drive` | such requests on their way: submitted together, served when their pages have come |
+//! | `driver` | what a device wakes for that |
+//! | `tasks` | what else tasks wait for |
+//! | `reserve` | frames that are kept for the guards of tasks |
 //! | `combine` | loads of many threads in one submission |
 //! | `write_back` | dirty pages on their way home |
 //! | `ahead` | how many pages were fetched ahead and not used yet |
@@ -25,24 +25,26 @@
 //! | `pieces` | copies of neighbouring pages as one |
 //! | `queues` | the queues of one direction, and which one is next |
 //! | `home_order` | the order between queues where kernels are concerned |
+//! | `order_lock` | locks under which work is submitted |
 //! | `lists` | pinned memory for lists of indices and values |
 
-mod admission;
 mod ahead;
-mod awaited;
-mod batch;
 mod combine;
 mod device_work;
+mod drive;
+mod driver;
 mod frames;
 mod guards;
 mod home_order;
 mod lists;
-mod looks;
+mod order_lock;
 mod pieces;
 mod queues;
-mod reminder;
+mod requests;
+mod reserve;
 mod staged_copies;
 mod staging;
+mod tasks;
 #[cfg(test)]
 mod tests;
 mod transfers;
@@ -52,33 +54,37 @@ mod write_back;
 
 use std::collections::HashMap;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 
 use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::{Condvar, Mutex};
 
+use crate::combiner::Combiner;
 use crate::error::{ErrorKind, Result};
 use crate::evict::{EvictionPolicy, Evictor};
 use crate::page::state::{DIRTY, RESIDENT};
 use crate::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 use crate::stats::Counters;
 
-pub(crate) use admission::Admission;
-pub(crate) use awaited::FrameWait;
-use awaited::{Awaited, Open};
-pub(crate) use batch::{Batch, Fate, Reached};
 use combine::Read;
 pub(crate) use combine::{Load, Loaded, Then};
 use device_work::Bounce;
+use drive::{Serving, UNDER_WAY_MAX};
+pub(crate) use driver::Driver;
 pub(crate) use frames::{Frame, Patience};
 use home_order::{HomeOrder, LoadOrder};
+use order_lock::OrderLock;
 use queues::Queues;
+pub(crate) use requests::{Answer, Ask, Bytes, Request};
+use reserve::Reserved;
 use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
 use staging::Stages;
 pub(crate) use staging::{Stage, stage_pages};
+pub(crate) use tasks::TaskWait;
 use transfers::{FailedLoad, Fetch, WriteBack};
 pub(crate) use victims::Victim;
 pub(crate) use write_back::Purpose;
@@ -150,13 +156,16 @@ pub(crate) struct Channel<D: Device> {
     guards: AtomicU32,
     guards_max: AtomicU32,
     /// Held while a write to home slots, or a kernel on them, is submitted.
-    home_order: Mutex<HomeOrder>,
-    /// Loads of futures that wait to be submitted, and how many may be under way.
-    awaited: Arc<Open>,
-    admission: Arc<Admission>,
+    home_order: OrderLock<HomeOrder>,
+    /// What tasks ask for, who is to be woken when something of it is done, and whether there is no frame for it; also
+    /// not if nobody but the program lets go of frames.
+    requests: Combiner<Arc<Request>, Serving>,
+    driver: OnceLock<Waker>,
+    is_short_of_frames: AtomicBool,
+    are_all_kept: AtomicBool,
     /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the submission. Taken
     /// after `home_order`.
-    load_order: Mutex<LoadOrder>,
+    load_order: OrderLock<LoadOrder>,
     lists: Mutex<Vec<HostBuffer<D>>>,
     bounce: Mutex<Bounce<D>>,
     stages: Stages<D>,
@@ -200,6 +209,8 @@ struct Shard<D: Device> {
     /// Pages that an eviction had written back: the next victims, unless they were used since.
     cleaned: Vec<u64>,
     growing: bool,
+    /// Frames that guards of tasks are to have.
+    reserved: Reserved,
     /// Set when the system gave no more memory: the cache stays as large as it is.
     full: bool,
     memory: HostMemory,
@@ -215,7 +226,6 @@ impl<D: Device> Channel<D> {
         let evictor = Evictor::new(plan.policy, plan.frames_max as usize);
         let recency = !evictor.wants_touches();
         let passed_max = (plan.frames_max as usize / 2).max(1);
-        let admission = Admission::new(plan.frames_max);
         let channel = Self {
             // Writes run after kernels of other channels that were ordered before the first queue.
             fetches: Queues::new(&plan.device, false)?,
@@ -236,6 +246,7 @@ impl<D: Device> Channel<D> {
                 write_error: None,
                 cleaned: Vec::new(),
                 growing: false,
+                reserved: Reserved::new(),
                 full: false,
                 memory: plan.memory,
             }),
@@ -255,10 +266,12 @@ impl<D: Device> Channel<D> {
             ahead_refusals: AtomicU32::new(0),
             guards: AtomicU32::new(0),
             guards_max: AtomicU32::new(guards::most(plan.frames_max)),
-            home_order: Mutex::default(),
-            awaited: Arc::new(Mutex::new(Awaited::new(&admission))),
-            admission,
-            load_order: Mutex::default(),
+            home_order: OrderLock::default(),
+            requests: Combiner::new(UNDER_WAY_MAX, Serving::default()),
+            driver: OnceLock::new(),
+            is_short_of_frames: AtomicBool::new(false),
+            are_all_kept: AtomicBool::new(false),
+            load_order: OrderLock::default(),
             lists: Mutex::new(Vec::new()),
             bounce: Mutex::new(Bounce::new()),
             stages: Stages::new(),

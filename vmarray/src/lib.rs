@@ -53,6 +53,8 @@ mod builder;
 #[cfg(not(loom))]
 mod channel;
 #[cfg(not(loom))]
+mod combiner;
+#[cfg(not(loom))]
 pub mod compute;
 #[cfg(not(loom))]
 mod copiers;

@@ -4,6 +4,8 @@
 //! atomics of `sync`, which loom replaces when it checks the protocol.
 
 mod barrier;
+#[cfg(not(loom))]
+mod deferral;
 mod entry;
 mod hazard;
 #[cfg(not(loom))]
@@ -21,6 +23,8 @@ mod wakers;
 #[cfg(all(test, loom))]
 mod model;
 
+#[cfg(not(loom))]
+pub(crate) use deferral::{Deferral, LockScope, OutsideLocks, wake};
 pub(crate) use entry::{Entry, Holder, Refusal, Sweep};
 pub(crate) use hazard::Access;
 #[cfg(not(loom))]
@@ -35,4 +39,4 @@ pub(crate) use threads::{
     write_lock_free,
 };
 #[cfg(not(loom))]
-pub(crate) use wakers::{Asleep, wake, wake_tasks, wake_tasks_of_thread};
+pub(crate) use wakers::{Asleep, this_thread, wake_tasks, wake_tasks_of_thread};

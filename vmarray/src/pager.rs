@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{Device, racy};
 
-use crate::channel::{Channel, Load, Loaded, Patience, Then};
+use crate::channel::{Channel, Driver, Load, Loaded, Patience, Then};
 use crate::error::{ErrorKind, Result};
 use crate::guards::{self, Identity};
 use crate::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WANTED};
@@ -66,9 +66,10 @@ const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 /// All pages of one array.
 #[derive(Debug)]
 pub(crate) struct Pager<D: Device> {
-    // Declared before the table, dropped before it: transfers refer to entries.
-    channels: Vec<Channel<D>>,
-    table: PageTable,
+    channels: Vec<Arc<Channel<D>>>,
+    table: Arc<PageTable>,
+    /// Closed when the array is dropped; from then on nobody else has the channels or the table.
+    drivers: Vec<Arc<Driver<D>>>,
     page_bytes: usize,
     /// The frames that all channels may have together.
     frames: u64,
@@ -102,7 +103,10 @@ impl<D: Device> Pager<D> {
         };
         let buses = channels.iter().enumerate().filter(is_new).count().max(1);
         let window = (WINDOW_BYTES / page_bytes).clamp(*WINDOW_PAGES.start(), *WINDOW_PAGES.end());
+        let channels: Vec<_> = channels.into_iter().map(Arc::new).collect();
+        let table = Arc::new(table);
         let pager = Self {
+            drivers: channels.iter().map(|channel| Driver::new(channel, &table)).collect(),
             frames,
             window_max: (frames / 8).min(window as u64),
             channels,
@@ -142,7 +146,7 @@ impl<D: Device> Pager<D> {
         self.counter
     }
 
-    pub(crate) fn channels(&self) -> &[Channel<D>] {
+    pub(crate) fn channels(&self) -> &[Arc<Channel<D>>] {
         &self.channels
     }
 
@@ -152,7 +156,7 @@ impl<D: Device> Pager<D> {
 
     /// Whether pages may be opened to lock-free accesses: not under an exact order, which has to see every access.
     pub(crate) fn recency(&self) -> bool {
-        self.channels.first().is_none_or(Channel::recency)
+        self.channels.first().is_none_or(|channel| channel.recency())
     }
 
     /// Shares a page; its latched writers are kept out. Lock-free ones go on.
@@ -443,6 +447,9 @@ impl<D: Device> Pager<D> {
 
 impl<D: Device> Drop for Pager<D> {
     fn drop(&mut self) {
+        self.drivers.iter().for_each(|driver| driver.close());
+        // Transfers refer to entries.
+        self.channels.clear();
         counter::release(self.counter);
     }
 }

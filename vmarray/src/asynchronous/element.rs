@@ -8,14 +8,15 @@ use std::task::{Context, Poll};
 
 use backend_api::Device;
 
-use super::approach::{Approach, Refused, Want};
-use super::forecast;
+use super::acquire::{Acquire, Got, Refused, Want};
 use crate::any::AnyDevice;
 use crate::array::VirtualArray;
+use crate::channel::{Ask, Bytes};
 use crate::element::{self, Element};
 use crate::error::{Error, Result};
-use crate::page::count_hit;
+use crate::guards;
 use crate::page::state::RESIDENT;
+use crate::page::{Holder, count_hit};
 use crate::resident::Then;
 
 /// Longer elements are copied once, out of pages that are shared for it; shorter ones read as
@@ -30,8 +31,8 @@ enum Step<'a, D: Device> {
         at: usize,
     },
     /// The page was not to be had at once.
-    Approach {
-        approach: Approach<'a, D>,
+    Acquire {
+        acquire: Acquire<'a, D>,
         at: usize,
     },
     /// The index is outside.
@@ -112,56 +113,60 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
         let array = this.array;
         if let Step::First { page, at } = this.step {
             let pager = array.pager();
-            let looks_alone = !forecast::is_absent(pager);
             // What is long is copied but once, which takes a share; what is absent needs no closer look.
             let is_short = size_of::<T>() <= SHORT_BYTES;
             let is_there = || pager.entry(page).state(Ordering::Relaxed).any(RESIDENT);
-            if looks_alone
-                && is_short
+            if is_short
                 && is_there()
                 && let Ok(value) = array.try_read(page, at)
             {
-                forecast::note(pager, false);
                 this.step = Step::Over;
                 return Poll::Ready(Ok(value));
             }
-            let mut approach =
-                Approach::new(pager, page, Want::Share).reading(at * size_of::<T>(), size_of::<T>());
-            let is_looked_at = !looks_alone && approach.look_with_others(context);
-            this.step = Step::Approach { approach, at };
-            if is_looked_at {
-                return Poll::Pending;
-            }
+            this.step = Step::Acquire { acquire: Acquire::new(pager, page, Want::Share), at };
         }
         if let Some(error) = this.step.take_error() {
             return Poll::Ready(Err(error));
         }
-        let Step::Approach { approach, at } = &mut this.step else { panic!("polled after it was ready") };
-        let before = match approach.poll_share(context) {
-            Poll::Ready(Ok(before)) => before,
+        let Step::Acquire { acquire, at } = &mut this.step else { panic!("polled after it was ready") };
+        let (page, at) = (acquire.page(), *at);
+        let entry = array.pager().entry(page);
+        let share =
+            |_: &Acquire<'_, D>, _: &mut Context<'_>| Ok(entry.try_share(Holder::Pin, guards::held())?);
+        let got = match acquire.poll(context, share, || Some(read_of::<T>(at))) {
+            Poll::Ready(Ok(got)) => got,
             Poll::Ready(Err(error)) => {
                 this.step = Step::Over;
                 return Poll::Ready(Err(error));
             }
             Poll::Pending => return Poll::Pending,
         };
-        let (page, at, has_missed) = (approach.page(), *at, approach.has_missed());
-        forecast::note(array.pager(), approach.has_loaded());
+        let has_missed = acquire.has_missed();
         this.step = Step::Over;
-        // A page that is read once is not opened to lock-free reads, which cost a barrier to end.
-        let then = match has_missed {
-            true => Then::Leave,
-            false if size_of::<T>() <= SHORT_BYTES => Then::Open,
-            false => Then::Nothing,
-        };
-        let share = array.shared(page, before, then);
         if !has_missed {
             count_hit(array.pager().counter());
         }
+        let before = match got {
+            Got::Tried(before) => before,
+            Got::Read(bytes) => return Poll::Ready(Ok(value_of(&bytes))),
+            Got::Written => unreachable!("it was asked to be read"),
+        };
+        let then = if size_of::<T>() <= SHORT_BYTES { Then::Open } else { Then::Nothing };
+        let share = array.shared(page, before, then);
         // The share ends when the value is where it is wanted.
         // SAFETY: the page is shared, so it stays resident and is written to by atomic stores of single words alone.
         Poll::Ready(Ok(unsafe { element::read_shared(share.address().cast::<T>().add(at)) }))
     }
+}
+
+/// What is asked for an element at this place of its page.
+pub(super) fn read_of<T: Element>(at: usize) -> Ask {
+    Ask::Read { offset: at * size_of::<T>(), len: size_of::<T>() }
+}
+
+/// The element of these bytes.
+pub(super) fn value_of<T: Element>(bytes: &Bytes) -> T {
+    bytemuck::pod_read_unaligned(bytes)
 }
 
 impl<T: Element, D: Device> Future for SetAsync<'_, T, D> {
@@ -175,21 +180,29 @@ impl<T: Element, D: Device> Future for SetAsync<'_, T, D> {
                 this.step = Step::Over;
                 return Poll::Ready(Ok(()));
             }
-            let approach = Approach::new(array.pager(), page, Want::Exclusive);
-            this.step = Step::Approach { approach, at };
+            this.step = Step::Acquire { acquire: Acquire::new(array.pager(), page, Want::Exclusive), at };
         }
         if let Some(error) = this.step.take_error() {
             return Poll::Ready(Err(error));
         }
-        let Step::Approach { approach, at } = &mut this.step else { panic!("polled after it was ready") };
+        let Step::Acquire { acquire, at } = &mut this.step else { panic!("polled after it was ready") };
         let at = *at;
-        let result = approach.poll(context, |approach, _| {
-            array.try_write(approach.page(), at, value, !approach.has_missed()).map_err(Refused::Page)
-        });
-        if result.is_ready() {
-            this.step = Step::Over;
+        let write = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
+            array.try_write(acquire.page(), at, value, true).map_err(Refused::Page)
+        };
+        let ask = || {
+            let bytes = Bytes::from_slice(bytemuck::bytes_of(value));
+            Some(Ask::Write { offset: at * size_of::<T>(), bytes })
+        };
+        let got = match acquire.poll(context, write, ask) {
+            Poll::Ready(got) => got,
+            Poll::Pending => return Poll::Pending,
+        };
+        if matches!(got, Ok(Got::Written)) && !acquire.has_missed() {
+            count_hit(array.pager().counter());
         }
-        result
+        this.step = Step::Over;
+        Poll::Ready(got.map(drop))
     }
 }
 

@@ -11,15 +11,16 @@ use std::task::{Context, Poll};
 use backend_api::{Device, Progress, Ticket};
 
 use super::Asked;
-use super::approach::{Approach, Refused, Want};
+use super::acquire::{Acquire, Got, Refused, Want};
+use super::element::{read_of, value_of};
 use crate::any::AnyDevice;
 use crate::array::VirtualArray;
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::gather::{DEPTH, Place, Places, Stage, check_list, room};
 use crate::memory::zeroed_vec;
-use crate::page::Refusal;
 use crate::page::state::{HOME, RESIDENT};
+use crate::page::{Refusal, count_hit};
 
 /// How many elements one poll looks for at most, before other tasks get their turn.
 const LOOKED_FOR_AT_ONCE: usize = 1 << 16;
@@ -68,7 +69,7 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     doubtful: Vec<usize>,
     step: Step,
     asked: Asked,
-    approach: Approach<'a, D>,
+    acquire: Acquire<'a, D>,
 }
 
 // No future points into itself.
@@ -89,7 +90,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             doubtful: Vec::new(),
             step: Step::First,
             asked: Asked::default(),
-            approach: Approach::new(array.pager(), 0, Want::Share),
+            acquire: Acquire::new(array.pager(), 0, Want::Share),
         }
     }
 
@@ -130,12 +131,12 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         loop {
             let state = self.array.pager().entry(place.page).state(Ordering::Acquire);
             if state.has(RESIDENT) {
-                if self.approach.page() != place.page {
-                    self.approach.turn_to(place.page);
+                if self.acquire.page() != place.page {
+                    self.acquire.turn_to(place.page);
                 }
                 let array = self.array;
-                let read = self.approach.poll(context, |approach, _| {
-                    match array.try_read(approach.page(), place.at) {
+                let read = self.acquire.poll_others(context, |acquire, _| {
+                    match array.try_read(acquire.page(), place.at) {
                         Ok(value) => Ok(Some(value)),
                         Err(Refusal::Busy(state)) if state.has(RESIDENT) => {
                             Err(Refused::Page(Refusal::Busy(state)))
@@ -227,16 +228,23 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         let array = self.array;
         while let Some(&position) = left.last() {
             let place = self.places.of(self.range.start + self.indices[position]);
-            if self.approach.page() != place.page {
-                self.approach.turn_to(place.page);
+            if self.acquire.page() != place.page {
+                self.acquire.turn_to(place.page);
             }
-            let read = self.approach.poll(context, |approach, _| {
-                array.try_read(approach.page(), place.at).map_err(Refused::Page)
-            });
-            match read {
+            let read = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
+                array.try_read(acquire.page(), place.at).map_err(Refused::Page)
+            };
+            match self.acquire.poll(context, read, || Some(read_of::<T>(place.at))) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(value)) => self.values[position] = value,
+                Poll::Ready(Ok(Got::Tried(value))) => self.values[position] = value,
+                Poll::Ready(Ok(Got::Read(bytes))) => {
+                    if !self.acquire.has_missed() {
+                        count_hit(array.pager().counter());
+                    }
+                    self.values[position] = value_of(&bytes);
+                }
+                Poll::Ready(Ok(Got::Written)) => unreachable!("it was asked to be read"),
             }
             left.pop();
         }

@@ -8,19 +8,22 @@ use std::task::{Context, Poll};
 
 use backend_api::Device;
 
-use super::approach::{Approach, Refused, Want};
+use super::acquire::{Acquire, Got, Refused, Want};
 use crate::any::AnyDevice;
 use crate::array::VirtualArray;
+use crate::channel::Ask;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
-use crate::page::state::{AHEAD, WAITED, WANTED};
-use crate::page::{Access, Holder, Refusal, count_hit, unpark};
+use crate::page::state::{AHEAD, EXCLUSIVE, RESIDENT, WAITED, WANTED};
+use crate::page::{Access, Holder, Refusal, count_hit, this_thread, unpark};
 use crate::page_guard::{PageMut, PageRef};
 
 /// A way to a guard. It stays with its thread, as guards do.
 struct Hold<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
-    approach: Approach<'a, D>,
+    acquire: Acquire<'a, D>,
+    /// Whether it is counted as a guard already.
+    is_counted: bool,
     exclusive: bool,
     not_send: PhantomData<*mut T>,
 }
@@ -91,26 +94,28 @@ pub struct PageMutAsync<'a, T: Element, D: Device = AnyDevice> {
 impl<'a, T: Element, D: Device> Hold<'a, T, D> {
     fn new(array: &'a VirtualArray<T, D>, page: usize, want: Want) -> Self {
         let exclusive = want == Want::Exclusive;
-        let approach = Approach::new(array.pager(), page as u64, want);
-        Self { array, approach, exclusive, not_send: PhantomData }
+        let acquire = Acquire::new(array.pager(), page as u64, want);
+        Self { array, acquire, is_counted: false, exclusive, not_send: PhantomData }
     }
 
     /// The first byte of the frame, once the page is held and counted.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<*mut u8>> {
         let (array, exclusive) = (self.array, self.exclusive);
-        let page = self.approach.page();
+        let page = self.acquire.page();
         if page >= array.page_count() as u64 {
             let error = ErrorKind::IndexOutside { index: page as usize, len: array.page_count() };
             return Poll::Ready(Err(error.into()));
         }
         let pager = array.pager();
         let (entry, channel) = (pager.entry(page), pager.channel(page));
-        self.approach.poll(context, |approach, context| {
-            // Counted and held in one step: who waits is not counted.
-            match channel.poll_guard(context.waker()) {
-                Ok(None) => {}
-                Ok(Some(wait)) => return Err(Refused::Wait(wait)),
-                Err(error) => return Err(Refused::Error(error)),
+        let is_counted = &mut self.is_counted;
+        let hold = |acquire: &Acquire<'_, D>, context: &mut Context<'_>| {
+            if !*is_counted {
+                match channel.poll_guard(context.waker()) {
+                    Ok(None) => *is_counted = true,
+                    Ok(Some(wait)) => return Err(Refused::Wait(wait)),
+                    Err(error) => return Err(Refused::Error(error)),
+                }
             }
             let held = if exclusive {
                 entry.try_exclusive(Holder::Guard)
@@ -123,11 +128,22 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
                     held => held,
                 }
             };
-            let before = held.inspect_err(|_| channel.dismiss_guard())?;
+            let before = match held {
+                Ok(before) => before,
+                // Who waits for others is not counted, but whose page comes is: it keeps its frame until it is held.
+                Err(Refusal::Busy(state)) if state.any(RESIDENT | EXCLUSIVE) && !acquire.has_reserved() => {
+                    *is_counted = false;
+                    channel.dismiss_guard();
+                    return Err(Refusal::Busy(state).into());
+                }
+                Err(refusal) => return Err(refusal.into()),
+            };
+            // By the guard, from now on.
+            *is_counted = false;
             if before.any(WAITED) {
                 unpark(entry);
             }
-            if !approach.has_missed() {
+            if !acquire.has_missed() {
                 count_hit(pager.counter());
             }
             if !channel.recency() {
@@ -138,7 +154,30 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
                 pager.advance(page);
             }
             Ok::<_, Refused>(entry.address())
+        };
+        let reserve = || Some(Ask::Reserve { thread: this_thread() });
+        let polled = self.acquire.poll(context, hold, reserve);
+        if polled.is_ready() {
+            self.stop_counting();
+        }
+        polled.map_ok(|got| match got {
+            Got::Tried(address) => address,
+            Got::Read(_) | Got::Written => unreachable!("a frame was asked for"),
         })
+    }
+
+    fn stop_counting(&mut self) {
+        if std::mem::take(&mut self.is_counted) {
+            self.array.pager().channel(self.acquire.page()).dismiss_guard();
+        }
+    }
+}
+
+impl<T: Element, D: Device> Drop for Hold<'_, T, D> {
+    fn drop(&mut self) {
+        // The frame first: whoever is told that there may be one more guard is to find it.
+        self.acquire.unreserve();
+        self.stop_counting();
     }
 }
 
@@ -160,7 +199,7 @@ impl<'a, T: Element, D: Device> Future for PageAsync<'a, T, D> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let hold = &mut self.hold;
         hold.poll(context)
-            .map_ok(|address| PageRef::of_held(hold.array, hold.approach.page() as usize, address))
+            .map_ok(|address| PageRef::of_held(hold.array, hold.acquire.page() as usize, address))
     }
 }
 
@@ -170,18 +209,18 @@ impl<'a, T: Element, D: Device> Future for PageMutAsync<'a, T, D> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let hold = &mut self.hold;
         hold.poll(context)
-            .map_ok(|address| PageMut::of_held(hold.array, hold.approach.page() as usize, address))
+            .map_ok(|address| PageMut::of_held(hold.array, hold.acquire.page() as usize, address))
     }
 }
 
 impl<T: Element, D: Device> fmt::Debug for PageAsync<'_, T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageAsync").field("page", &self.hold.approach.page()).finish_non_exhaustive()
+        f.debug_struct("PageAsync").field("page", &self.hold.acquire.page()).finish_non_exhaustive()
     }
 }
 
 impl<T: Element, D: Device> fmt::Debug for PageMutAsync<'_, T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PageMutAsync").field("page", &self.hold.approach.page()).finish_non_exhaustive()
+        f.debug_struct("PageMutAsync").field("page", &self.hold.acquire.page()).finish_non_exhaustive()
     }
 }

@@ -5,15 +5,16 @@ use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use backend_api::{Device, Progress, Ticket, racy};
 
 use super::Asked;
-use super::approach::{Approach, Refused, Want};
+use super::acquire::{Acquire, Got, Refused, Want};
 use crate::any::AnyDevice;
 use crate::array::VirtualArray;
-use crate::channel::{Channel, Purpose, Victim};
+use crate::channel::{Ask, Channel, Purpose, Victim};
 use crate::element::Element;
 use crate::error::{Error, Result};
 use crate::guards;
@@ -67,15 +68,15 @@ pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
     done: usize,
     /// The first page that was not asked for ahead.
     asked: u64,
-    approach: Approach<'a, D>,
+    acquire: Acquire<'a, D>,
 }
 
 impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
     /// Of a range of the array that is as long as the slice, or of none.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>, into: &'a mut [T]) -> Self {
         let page = range.as_ref().map_or(0, |range| array.locate(range.start).0 as u64);
-        let approach = Approach::new(array.pager(), page, Want::Share);
-        Self { array, into, range, done: 0, asked: page, approach }
+        let acquire = Acquire::new(array.pager(), page, Want::Share);
+        Self { array, into, range, done: 0, asked: page, acquire }
     }
 
     /// Has the pages fetched that come after the one in use.
@@ -111,13 +112,14 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
             let rest = range.start + this.done..range.end;
             let Some(part) = parts(rest.clone(), array.page_len()).next() else { break };
             let page = part.page as u64;
-            if this.approach.page() != page {
-                this.approach.turn_to(page);
+            if this.acquire.page() != page {
+                this.acquire.turn_to(page);
             }
             this.ask_ahead(page, &range);
             let into = &mut this.into[this.done..this.done + part.within.len()];
             let entry = pager.entry(page);
-            let read = this.approach.poll(context, |approach, _| {
+            let len = size_of_val(into);
+            let read = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
                 let before = entry.try_share(Holder::Pin, guards::held())?;
                 pager.channel(page).quiesce(entry, before, Access::Writes);
                 // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody
@@ -127,7 +129,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
                     racy::read(from.cast(), bytemuck::cast_slice_mut(into));
                 }
                 pager.unshare(page, Holder::Pin);
-                if !approach.has_missed() {
+                if !acquire.has_missed() {
                     count_hit(pager.counter());
                 }
                 if !pager.recency() {
@@ -137,11 +139,20 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
                     pager.channel(page).fewer_ahead(1);
                 }
                 Ok::<_, Refused>(())
-            });
-            match read {
-                Poll::Ready(Ok(())) => this.done += part.within.len(),
-                other => return other,
+            };
+            let ask = || Some(Ask::Read { offset: part.within.start * size_of::<T>(), len });
+            match this.acquire.poll(context, read, ask) {
+                Poll::Ready(Ok(Got::Tried(()) | Got::Written)) => {}
+                Poll::Ready(Ok(Got::Read(bytes))) => {
+                    if !this.acquire.has_missed() {
+                        count_hit(pager.counter());
+                    }
+                    bytemuck::cast_slice_mut(into).copy_from_slice(&bytes);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
             }
+            this.done += part.within.len();
         }
         Poll::Ready(Ok(()))
     }
@@ -173,7 +184,7 @@ pub struct PrefetchAsync<'a, T: Element, D: Device = AnyDevice> {
     range: Result<Range<usize>>,
     /// `None` before anything was started.
     course: Option<Course>,
-    approach: Approach<'a, D>,
+    acquire: Acquire<'a, D>,
 }
 
 /// How far a range was fetched.
@@ -189,7 +200,7 @@ struct Course {
 impl<'a, T: Element, D: Device> PrefetchAsync<'a, T, D> {
     /// Of a range of the array, or of none.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
-        Self { array, range, course: None, approach: Approach::new(array.pager(), 0, Want::Share) }
+        Self { array, range, course: None, acquire: Acquire::new(array.pager(), 0, Want::Share) }
     }
 }
 
@@ -221,11 +232,11 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
             if pages.start == last {
                 return next_turn(context);
             }
-            if this.approach.page() != pages.start {
-                this.approach.turn_to(pages.start);
+            if this.acquire.page() != pages.start {
+                this.acquire.turn_to(pages.start);
             }
             let entry = pager.entry(pages.start);
-            let arrived = this.approach.poll(context, |_, _| {
+            let arrived = this.acquire.poll_others(context, |_, _| {
                 let state = entry.state(std::sync::atomic::Ordering::Acquire);
                 // Others may have a page that is there for as long as they like; one that is not is on its way, or will
                 // be as soon as its turn comes.
@@ -273,15 +284,15 @@ pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
     started: usize,
     first_error: Option<Error>,
     asked: Asked,
-    approach: Approach<'a, D>,
+    acquire: Acquire<'a, D>,
 }
 
 impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
     /// Of a range of the array, or of none.
     pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
-        let approach = Approach::new(array.pager(), 0, Want::Share);
+        let acquire = Acquire::new(array.pager(), 0, Want::Share);
         let (tickets, asked) = (Vec::new(), Asked::default());
-        Self { array, range, pages: None, tickets, started: 0, first_error: None, asked, approach }
+        Self { array, range, pages: None, tickets, started: 0, first_error: None, asked, acquire }
     }
 
     fn keep(&mut self, result: Result<()>) {
@@ -324,10 +335,10 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
                 Err(Refusal::Busy(_)) => {
                     // Whoever has the page may wait for those of the batch.
                     self.start(number, &mut batch);
-                    if self.approach.page() != page {
-                        self.approach.turn_to(page);
+                    if self.acquire.page() != page {
+                        self.acquire.turn_to(page);
                     }
-                    let waited = self.approach.poll(context, |_, _| match entry.try_write_back() {
+                    let waited = self.acquire.poll_others(context, |_, _| match entry.try_write_back() {
                         Ok(before) => Ok(Some(before)),
                         Err(Refusal::Absent) => Ok(None),
                         Err(busy) => Err(Refused::Page(busy)),
@@ -369,7 +380,7 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
                 Ok(range) => this.array.touched_pages(range),
                 Err(error) => return Poll::Ready(Err(error.clone())),
             };
-            let dirty = |channel: &Channel<D>| channel.resident_pages(pager.table(), &range, true);
+            let dirty = |channel: &Arc<Channel<D>>| channel.resident_pages(pager.table(), &range, true);
             this.pages = Some(pager.channels().iter().flat_map(dirty).collect());
         }
         if this.poll_pages(context).is_pending() {

@@ -25,6 +25,7 @@ use parking_lot::MutexGuard;
 
 use super::frames::Frame;
 use super::pieces::{Way, pieces};
+use super::requests::Request;
 use super::transfers::{Fetch, Wakes};
 use super::waiting::spin_while;
 use super::{Channel, Shard};
@@ -54,7 +55,7 @@ pub(crate) enum Then {
     Exclusive(Holder),
     /// Nobody holds it: a prefetch.
     Release,
-    /// Nobody holds it, but a future is going to use it.
+    /// Nobody holds it: those tasks that asked for it have been [served](super::requests), so it is the next to go.
     Leave,
 }
 
@@ -80,6 +81,8 @@ pub(super) struct Read {
 struct Batch {
     loads: Vec<Load>,
     reads: Vec<Arc<Read>>,
+    /// Of tasks, for pages of the loads.
+    requests: Vec<Arc<Request>>,
 }
 
 /// What came of a load.
@@ -107,7 +110,7 @@ impl<D: Device> Channel<D> {
 
     /// As [`request`](Self::request), for one load, which is to succeed or fail alone.
     pub(crate) fn request_alone(&self, table: &PageTable, load: Load) {
-        let _ = self.submit_loads(table, vec![load]);
+        let _ = self.submit_loads(table, vec![load], Vec::new());
     }
 
     /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch. Blocks.
@@ -218,12 +221,12 @@ impl<D: Device> Channel<D> {
         let most = (bytes / self.page_bytes).max(1);
         let reads = mem::take(&mut shard.queued_reads);
         if shard.queued.len() <= most {
-            return Batch { loads: mem::take(&mut shard.queued), reads };
+            return Batch { loads: mem::take(&mut shard.queued), reads, requests: Vec::new() };
         }
         // Stable: what was asked for first comes first.
         shard.queued.sort_by_key(|load| load.then == Then::Release);
         let rest = shard.queued.split_off(most);
-        Batch { loads: mem::replace(&mut shard.queued, rest), reads }
+        Batch { loads: mem::replace(&mut shard.queued, rest), reads, requests: Vec::new() }
     }
 
     /// Submits a batch, and what was queued meanwhile unless somebody else can.
@@ -248,7 +251,7 @@ impl<D: Device> Channel<D> {
     fn submit_batch<R>(
         &self,
         table: &PageTable,
-        Batch { mut loads, reads }: Batch,
+        Batch { mut loads, reads, requests }: Batch,
         then: impl FnOnce(&mut Shard<D>) -> R,
     ) -> (backend_api::Result<Ticket>, R) {
         let bytes = self.page_bytes as u64;
@@ -268,9 +271,12 @@ impl<D: Device> Channel<D> {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
                 }
-                shard.fetches.push(Fetch { ticket, loads, reads, is_watched: false });
+                let is_driven = !requests.is_empty();
+                let fetch =
+                    Fetch { ticket, loads, reads, requests, is_watched: false, is_driven, is_ending: false };
+                shard.fetches.push(fetch);
             }
-            Err(error) => self.fail_fetch(&mut shard, table, loads, reads, error, &mut wakes),
+            Err(error) => self.fail_fetch(&mut shard, table, (loads, reads, requests), error, &mut wakes),
         }
         let result = then(&mut shard);
         drop(shard);
@@ -279,9 +285,14 @@ impl<D: Device> Channel<D> {
         (submitted, result)
     }
 
-    /// Submits loads as a batch of their own and puts them on record.
-    pub(super) fn submit_loads(&self, table: &PageTable, loads: Vec<Load>) -> backend_api::Result<Ticket> {
-        self.submit_batch(table, Batch { loads, reads: Vec::new() }, |_| ()).0
+    /// Submits loads as a batch of their own, with what tasks ask of them, and puts them on record.
+    pub(super) fn submit_loads(
+        &self,
+        table: &PageTable,
+        loads: Vec<Load>,
+        requests: Vec<Arc<Request>>,
+    ) -> backend_api::Result<Ticket> {
+        self.submit_batch(table, Batch { loads, reads: Vec::new(), requests }, |_| ()).0
     }
 
     /// Waits until a load that the calling thread asked for is finished, and tells what came of it. `claimed` is the

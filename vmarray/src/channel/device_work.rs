@@ -1,6 +1,6 @@
 //! Work on home slots: fills, kernels, and copies of single elements.
 
-use backend_api::{Device, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Transfer as Copy, contended};
+use backend_api::{Device, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Transfer as Copy};
 
 use super::Channel;
 use crate::error::Result;
@@ -63,7 +63,7 @@ impl<D: Device> Channel<D> {
             bytes: (slots.end - slots.start) * bytes,
             pattern,
         };
-        let mut order = contended::lock(&self.home_order);
+        let mut order = self.home_order.lock();
         let loads = self.begin_loads();
         let ticket = self.write(&mut order, |queue| queue.fill(&fill));
         drop(loads);
@@ -99,7 +99,7 @@ impl<D: Device> Channel<D> {
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(address, bytes.len()) };
         let to = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
         let copy = Copy::Upload { from: host, to, bytes: bytes.len() as u64 };
-        let ticket = self.write(&mut contended::lock(&self.home_order), |queue| queue.submit(&[copy]));
+        let ticket = self.write(&mut self.home_order.lock(), |queue| queue.submit(&[copy]));
         let result = ticket.and_then(|ticket| self.wait(ticket));
         if result.is_ok() {
             self.counters.bytes_to_device.add(bytes.len() as u64);

@@ -243,14 +243,13 @@ impl<D: Device> Channel<D> {
             return Ok(());
         }
         // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
-        let is_guarded =
-            |page: &&u64| **page != NO_PAGE && table.entry(**page).state(Ordering::Acquire).guards() > 0;
         let all_guarded = |shard: &Shard<D>| {
-            let guarded = shard.pages.iter().filter(is_guarded).count();
-            guarded > 0 && guarded == shard.frames.len()
+            let is_kept =
+                |(frame, page): (usize, &u64)| *page != NO_PAGE && shard.is_kept(table, frame as u32, *page);
+            !shard.pages.is_empty() && shard.pages.iter().enumerate().all(is_kept)
         };
         if all_guarded(&shard) {
-            if guards::held() {
+            if guards::held() || shard.reserves_here() {
                 let frames = shard.frames.len() as u64;
                 return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
             }
@@ -263,9 +262,6 @@ impl<D: Device> Channel<D> {
             return Ok(());
         }
         drop(shard);
-        if self.submit_awaited(table) {
-            return Ok(());
-        }
         // Another thread is between two steps of taking or releasing a page.
         if turns < 50 {
             std::hint::spin_loop()

@@ -11,10 +11,10 @@
 //! writes runs. Whichever comes next does the ordering, once for each pair of queues: kernels in a row, and writes in a
 //! row, order nothing.
 
-use backend_api::{Device, Queue, Result, Scatter, Ticket, contended};
-use parking_lot::MutexGuard;
+use backend_api::{Device, Queue, Result, Scatter, Ticket};
 
 use super::Channel;
+use super::order_lock::OrderGuard;
 use super::queues::QUEUES;
 use crate::page::PageTable;
 
@@ -143,8 +143,8 @@ impl<D: Device> Channel<D> {
 
     /// Has a kernel run that reads home slots, so that no write to any of them overlaps with it.
     pub(crate) fn between_writes(&self, submit: impl FnOnce(&Queue<D>) -> Result<Ticket>) -> Result<Ticket> {
-        let mut order = contended::lock(&self.home_order);
-        let mut loads = contended::lock(&self.load_order);
+        let mut order = self.home_order.lock();
+        let mut loads = self.load_order.lock();
         let (at, queue) = self.fetches.least_busy(&self.device);
         let HomeOrder { writes, kernels, after_writes, .. } = &mut *order;
         order_all(queue, writes, &mut after_writes[at])?;
@@ -170,10 +170,8 @@ impl<D: Device> Channel<D> {
         others.dedup_by_key(|channel| std::ptr::from_ref(*channel));
         let mut channels = others.clone();
         channels.insert(others.partition_point(|other| std::ptr::from_ref(*other) < self), self);
-        let mut locked: Vec<_> = channels
-            .iter()
-            .map(|channel| (contended::lock(&channel.home_order), contended::lock(&channel.load_order)))
-            .collect();
+        let mut locked: Vec<_> =
+            channels.iter().map(|channel| (channel.home_order.lock(), channel.load_order.lock())).collect();
         for (channel, (order, loads)) in channels.iter().zip(&locked) {
             if !std::ptr::eq(*channel, self) {
                 for before in order.writes.iter().chain([&loads.store]).flatten() {
@@ -197,8 +195,8 @@ impl<D: Device> Channel<D> {
     }
 
     /// Held while loads, or fills of slots, are submitted, which are counted.
-    pub(super) fn begin_loads(&self) -> MutexGuard<'_, LoadOrder> {
-        let mut loads = contended::lock(&self.load_order);
+    pub(super) fn begin_loads(&self) -> OrderGuard<'_, LoadOrder> {
+        let mut loads = self.load_order.lock();
         loads.begun += 1;
         loads
     }
@@ -206,7 +204,7 @@ impl<D: Device> Channel<D> {
     /// How often loads, or fills of slots, were submitted. A page that has contents and is absent at some time is so
     /// as far as a [scatter](Self::scatter_home) is concerned until the number changes.
     pub(crate) fn loads_begun(&self) -> u64 {
-        contended::lock(&self.load_order).begun
+        self.load_order.lock().begun
     }
 
     /// Has elements of absent pages with contents written where they live, with nothing held: what is loaded later
@@ -219,8 +217,8 @@ impl<D: Device> Channel<D> {
         begun: u64,
         choose: impl FnOnce(bool) -> Option<Scatter>,
     ) -> Result<Option<Ticket>> {
-        let mut order = contended::lock(&self.home_order);
-        let mut loads = contended::lock(&self.load_order);
+        let mut order = self.home_order.lock();
+        let mut loads = self.load_order.lock();
         let Some(scatter) = choose(loads.begun != begun) else { return Ok(None) };
         self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter)).map(Some)
     }

@@ -265,10 +265,8 @@ impl<D: Device> Channel<D> {
 
     fn submit_staged(&self, way: Way, copies: &[Transfer]) -> backend_api::Result<Ticket> {
         match way {
-            Way::Fetch => self.read(&mut contended::lock(&self.load_order), |queue| queue.submit(copies)),
-            Way::WriteBack => {
-                self.write(&mut contended::lock(&self.home_order), |queue| queue.submit(copies))
-            }
+            Way::Fetch => self.read(&mut self.load_order.lock(), |queue| queue.submit(copies)),
+            Way::WriteBack => self.write(&mut self.home_order.lock(), |queue| queue.submit(copies)),
         }
     }
 }

@@ -5,17 +5,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::task::Waker;
 
 use backend_api::{Device, Progress, Ticket};
+use parking_lot::MutexGuard;
 
 use super::combine::{Load, Read, Then};
 use super::frames::Frame;
+use super::requests::{Answer, Request};
 use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
+use crate::combiner::ASKED;
 use crate::error::Result;
 use crate::memory::prefetch;
-use crate::page::state::{AHEAD, IN_FLIGHT, USED, WAITED};
-use crate::page::{PageTable, State, sleep, unpark};
+use crate::page::state::{AHEAD, DIRTY, IN_FLIGHT, USED, WAITED};
+use crate::page::{PageTable, State, sleep, unpark, wake};
 
 /// So many loads ahead of the one that is ended, the entry of its page is asked for.
 const LOOK_AHEAD: usize = 8;
@@ -29,8 +33,14 @@ pub(super) struct Fetch {
     pub(super) ticket: Ticket,
     pub(super) loads: Vec<Load>,
     pub(super) reads: Vec<Arc<Read>>,
+    /// What tasks ask of its pages.
+    pub(super) requests: Vec<Arc<Request>>,
     /// Whether a thread waits for the ticket.
     pub(super) is_watched: bool,
+    /// Whether the [driver](super::driver) is woken when it is done.
+    pub(super) is_driven: bool,
+    /// Whether it is done, and a thread serves the requests.
+    pub(super) is_ending: bool,
 }
 
 /// Pages on their way home.
@@ -58,27 +68,57 @@ impl Fetch {
         self.loads.iter().any(|load| load.page == page)
     }
 
+    pub(super) fn load_of(&self, page: u64) -> Option<Load> {
+        self.loads.iter().find(|load| load.page == page).copied()
+    }
+
     pub(super) fn has(&self, read: &Arc<Read>) -> bool {
         self.reads.iter().any(|known| Arc::ptr_eq(known, read))
     }
 }
 
-/// Pages whose sleepers are to be woken once the lock of the shard is given up.
+/// Who is to be woken once the lock of the shard is given up.
 #[derive(Debug, Default)]
-pub(super) struct Wakes(Vec<u64>);
+pub(super) struct Wakes {
+    /// Pages that are slept for.
+    pages: Vec<u64>,
+    /// Tasks that were answered.
+    tasks: Vec<Waker>,
+    /// Whether the requests of tasks are to be looked at again.
+    is_driver: bool,
+}
 
 impl Wakes {
     pub(super) fn add(&mut self, page: u64, is_waited_for: bool) {
         if is_waited_for {
-            self.0.push(page);
+            self.pages.push(page);
         }
     }
+
+    pub(super) fn add_waker(&mut self, waker: Option<Waker>) {
+        self.tasks.extend(waker);
+    }
+}
+
+/// What was done with the requests of a fetch before its pages are handed over.
+#[derive(Debug, Default)]
+struct Served {
+    /// Whether the calling thread has served them, so that the fetch is its to end.
+    is_ours: bool,
+    /// Pages that were written to, in ascending order.
+    written: Vec<u64>,
+    /// Requests for frames.
+    reserve: Vec<Arc<Request>>,
 }
 
 impl<D: Device> Channel<D> {
     pub(super) fn wake(&self, table: &PageTable, wakes: Wakes) {
-        for page in wakes.0 {
+        for page in wakes.pages {
             unpark(table.entry(page));
+        }
+        wakes.tasks.into_iter().for_each(wake);
+        if wakes.is_driver {
+            self.drive(table, ASKED);
         }
     }
 
@@ -100,18 +140,16 @@ impl<D: Device> Channel<D> {
             prefetch(frame.address.addr(), self.page_bytes);
         }
         let mut wakes = Wakes::default();
-        let mut shard = self.lock();
-        self.complete(&mut shard, table, ticket, outcome.as_ref().err(), &mut wakes);
+        let mut shard = self.serve_and_complete(table, ticket, &outcome, &mut wakes);
         let others = shard.fetches_beside(ticket);
         if !others.is_empty() {
             // Without the lock: a device may run wakers when it is asked.
             drop(shard);
             self.wake(table, std::mem::take(&mut wakes));
-            let done = self.ask_which_are_done(others);
-            shard = self.lock();
-            for (other, outcome) in done {
-                self.complete(&mut shard, table, other, outcome.as_ref().err(), &mut wakes);
+            for (other, outcome) in self.ask_which_are_done(others) {
+                drop(self.serve_and_complete(table, other, &outcome, &mut wakes));
             }
+            shard = self.lock();
         }
         // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may take
         // notice.
@@ -124,11 +162,22 @@ impl<D: Device> Channel<D> {
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not held.
     pub(super) fn reap(&self, table: &PageTable) {
         let tickets = self.lock().write_backs.iter().map(|work| work.ticket).collect();
-        for (ticket, outcome) in self.ask_which_are_done(tickets) {
-            let mut wakes = Wakes::default();
-            self.complete(&mut self.lock(), table, ticket, outcome.as_ref().err(), &mut wakes);
-            self.wake(table, wakes);
+        let done = self.ask_which_are_done(tickets);
+        self.end_done(table, done);
+    }
+
+    /// Finishes what is done. The lock is not held.
+    pub(super) fn end_done(&self, table: &PageTable, done: Vec<(Ticket, backend_api::Result<()>)>) {
+        if done.is_empty() {
+            return;
         }
+        let mut wakes = Wakes::default();
+        for (ticket, outcome) in done {
+            drop(self.serve_and_complete(table, ticket, &outcome, &mut wakes));
+        }
+        self.lead_now(table, self.lock());
+        self.wake(table, wakes);
+        self.announce();
     }
 
     /// Those of some tickets, in the order of their submission, that are done, and what came of them. The lock is not
@@ -152,25 +201,102 @@ impl<D: Device> Channel<D> {
         done
     }
 
+    /// Finishes a ticket that is done: first what tasks have asked for, without the lock, which is held afterwards.
+    fn serve_and_complete(
+        &self,
+        table: &PageTable,
+        ticket: Ticket,
+        outcome: &backend_api::Result<()>,
+        wakes: &mut Wakes,
+    ) -> MutexGuard<'_, Shard<D>> {
+        let mut shard = self.lock();
+        let mut served = Served::default();
+        if outcome.is_ok()
+            && let Some((loads, requests)) = shard.begin_to_serve(ticket)
+        {
+            drop(shard);
+            served.is_ours = true;
+            self.serve_all(table, &loads, requests, &mut served, wakes);
+            shard = self.lock();
+        }
+        self.complete(&mut shard, table, ticket, outcome.as_ref().err(), served, wakes);
+        shard
+    }
+
+    /// Serves requests for pages that have come and were not handed over yet.
+    fn serve_all(
+        &self,
+        table: &PageTable,
+        loads: &[Load],
+        requests: Vec<Arc<Request>>,
+        served: &mut Served,
+        wakes: &mut Wakes,
+    ) {
+        let find = |request: &Request| {
+            let at = loads.binary_search_by_key(&request.page, |load| load.page).ok()?;
+            Some(loads[at].frame.address)
+        };
+        let touch = |request: &Request| {
+            let (offset, len) = request.bytes();
+            if let Some(frame) = find(request) {
+                prefetch(frame.addr() + offset, len);
+            }
+        };
+        requests.iter().take(LOOK_AHEAD).for_each(|request| touch(request));
+        for (at, request) in requests.iter().enumerate() {
+            if let Some(later) = requests.get(at + LOOK_AHEAD) {
+                touch(later);
+            }
+            let Some(frame) = find(request) else { continue };
+            if request.reserves_for().is_some() {
+                served.reserve.push(Arc::clone(request));
+                continue;
+            }
+            // What is dirty may be written back, which must not meet those who read the home slot.
+            if request.is_write() && table.entry(request.page).state(Ordering::Acquire).shared() {
+                wakes.add_waker(request.answer(Answer::Busy));
+                continue;
+            }
+            // SAFETY: the page has come, and is not handed over before the fetch ends, which is this thread's.
+            let waker = unsafe { request.serve(frame) };
+            if request.is_write() && waker.is_some() {
+                served.written.push(request.page);
+            }
+            wakes.add_waker(waker);
+        }
+        served.written.sort_unstable();
+    }
+
     fn complete(
         &self,
         shard: &mut Shard<D>,
         table: &PageTable,
         ticket: Ticket,
         error: Option<&backend_api::Error>,
+        mut served: Served,
         wakes: &mut Wakes,
     ) {
         self.note_news();
         if let Some(at) = shard.fetches.iter().position(|work| work.ticket == ticket) {
-            let Fetch { loads, reads, .. } = shard.fetches.remove(at);
+            if shard.fetches[at].is_ending && !served.is_ours {
+                // Another thread is at it.
+                return;
+            }
+            let Fetch { loads, reads, requests, is_driven, .. } = shard.fetches.remove(at);
             match error {
-                Some(error) => self.fail_fetch(shard, table, loads, reads, error, wakes),
+                Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
                 None => {
-                    self.end_loads(shard, table, &loads, wakes);
+                    // Those that came meanwhile.
+                    self.serve_all(table, &loads, requests, &mut served, wakes);
+                    self.end_loads(shard, table, &loads, served, wakes);
                     for read in reads {
                         let _ = read.outcome.set((Ok(()), true));
                     }
                 }
+            }
+            if is_driven {
+                self.requests.end();
+                wakes.is_driver = true;
             }
         } else if let Some(at) = shard.write_backs.iter().position(|work| work.ticket == ticket) {
             let work = shard.write_backs.remove(at);
@@ -178,7 +304,30 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    fn end_loads(&self, shard: &mut Shard<D>, table: &PageTable, loads: &[Load], wakes: &mut Wakes) {
+    fn end_loads(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        loads: &[Load],
+        served: Served,
+        wakes: &mut Wakes,
+    ) {
+        for request in served.reserve {
+            // Before the page can be evicted, and is taken away again if nobody waits for it any more.
+            let frame =
+                loads.binary_search_by_key(&request.page, |load| load.page).map(|at| loads[at].frame.index);
+            let (Ok(frame), Some(thread)) = (frame, request.reserves_for()) else { continue };
+            shard.reserved.entry(frame).or_default().push(thread);
+            let waker = request.answer(Answer::Reserved(frame));
+            if waker.is_none() {
+                shard.unreserve(frame);
+            }
+            wakes.add_waker(waker);
+        }
+        let written = |page: u64| {
+            let is_written = served.written.binary_search(&page).is_ok();
+            if is_written { DIRTY } else { 0 }
+        };
         for (at, load) in loads.iter().enumerate() {
             if let Some(later) = loads.get(at + LOOK_AHEAD) {
                 table.prefetch(later.page);
@@ -199,7 +348,7 @@ impl<D: Device> Channel<D> {
                 }
                 // Its first lap through the cache is free.
                 Then::Release => entry.install_and_release(address, AHEAD | USED),
-                Then::Leave => entry.install_and_release(address, USED),
+                Then::Leave => entry.install_and_release(address, written(load.page)),
             };
             wakes.add(load.page, is_waited_for);
         }
@@ -210,8 +359,7 @@ impl<D: Device> Channel<D> {
         &self,
         shard: &mut Shard<D>,
         table: &PageTable,
-        loads: Vec<Load>,
-        reads: Vec<Arc<Read>>,
+        (loads, reads, requests): (Vec<Load>, Vec<Arc<Read>>, Vec<Arc<Request>>),
         error: &backend_api::Error,
         wakes: &mut Wakes,
     ) {
@@ -228,12 +376,21 @@ impl<D: Device> Channel<D> {
                     self.untold_failures.fetch_add(1, Ordering::Release);
                 }
                 Then::Release => self.fewer_ahead(1),
-                // Futures ask the batch.
                 Then::Leave => {}
             }
             shard.pages[load.frame.index as usize] = NO_PAGE;
             self.free_all(&[load.frame]);
             wakes.add(load.page, table.entry(load.page).vacate(false));
+        }
+        for request in requests {
+            if was_alone {
+                wakes.add_waker(request.answer(Answer::Failed(error.clone().into())));
+            } else {
+                // One of the others may be to blame.
+                request.retry_alone();
+                let _ = self.requests.ask(request);
+                wakes.is_driver = true;
+            }
         }
     }
 
@@ -293,12 +450,10 @@ impl<D: Device> Channel<D> {
                     self.sleep_in_flight(table, page, is_busy);
                 }
             }
-            // It is queued for a future; or its owner is about to put it on record, or somebody finished it just now.
+            // Its owner is about to put it on record, or somebody finished it just now.
             None => {
                 drop(shard);
-                if !self.submit_awaited(table) {
-                    std::thread::yield_now();
-                }
+                std::thread::yield_now();
             }
         }
     }
@@ -321,10 +476,22 @@ impl<D: Device> Channel<D> {
 }
 
 impl<D: Device> Shard<D> {
+    /// Takes out the requests of a fetch that is done, unless another thread has begun to serve them.
+    fn begin_to_serve(&mut self, ticket: Ticket) -> Option<(Vec<Load>, Vec<Arc<Request>>)> {
+        let fetch = self.fetches.iter_mut().find(|fetch| fetch.ticket == ticket)?;
+        if fetch.is_ending || fetch.requests.is_empty() {
+            return None;
+        }
+        fetch.is_ending = true;
+        Some((fetch.loads.clone(), std::mem::take(&mut fetch.requests)))
+    }
+
     /// Fetches that nobody waits for and that may be done, now that another one is.
     fn fetches_beside(&self, ticket: Ticket) -> Vec<Ticket> {
         let may_be_done = |fetch: &&Fetch| {
-            !fetch.is_watched && (fetch.ticket.queue != ticket.queue || fetch.ticket.value < ticket.value)
+            !fetch.is_watched
+                && !fetch.is_ending
+                && (fetch.ticket.queue != ticket.queue || fetch.ticket.value < ticket.value)
         };
         self.fetches.iter().filter(may_be_done).map(|fetch| fetch.ticket).collect()
     }

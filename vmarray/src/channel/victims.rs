@@ -96,11 +96,14 @@ impl<D: Device> Channel<D> {
         let mut spare_dirty = DIRTY_PATIENCE.max(4 * want);
         let mut spare = USED_PATIENCE.max(8 * want);
         let Victims { clean, dirty, unfinished } = &mut victims;
-        let Shard { evictor, pages, frames, frame_of, .. } = shard;
+        let Shard { evictor, pages, frames, frame_of, reserved, .. } = shard;
         evictor.victims(wanted.max(1), &mut |frame| {
             let page = pages[frame as usize];
             if let Some(&later) = pages.get(frame as usize + LOOK_AHEAD) {
                 table.prefetch(later);
+            }
+            if reserved.contains_key(&frame) {
+                return Verdict::Skip;
             }
             match table.entry(page).sweep(self.recency, dirty.len() < dirty_want) {
                 Sweep::SecondChance => {
@@ -142,6 +145,9 @@ impl<D: Device> Channel<D> {
                 break;
             }
             looked_at += 1;
+            if shard.keeps(table, page, self.frame_stride) {
+                continue;
+            }
             if let Sweep::Claimed(before) = table.entry(page).sweep(true, false) {
                 victims.clean.push(self.claimed(shard, table, page, before));
             }
@@ -169,7 +175,7 @@ impl<D: Device> Channel<D> {
             let Some(page) = self.passed.pop() else { break };
             let entry = table.entry(page);
             // Used since: not only by the scan.
-            if entry.is_used() {
+            if entry.is_used() || shard.keeps(table, page, self.frame_stride) {
                 continue;
             }
             if clean >= want && !entry.state(Ordering::Relaxed).any(DIRTY) {

@@ -84,5 +84,6 @@ impl<D: Device> Channel<D> {
             self.freed.notify_all();
         }
         wake_tasks(self.task_key());
+        self.tell_driver();
     }
 }

@@ -1,6 +1,6 @@
 //! Dirty pages on their way home.
 
-use backend_api::{Device, Ticket, contended};
+use backend_api::{Device, Ticket};
 
 use super::Channel;
 use super::pieces::{Way, pieces};
@@ -37,7 +37,7 @@ impl<D: Device> Channel<D> {
         places.sort_unstable_by_key(|(home, _)| home.offset);
         let copies = pieces(places.into_iter(), bytes, Way::WriteBack);
         // Until it is on record: whoever runs a kernel after it finds it there.
-        let mut order = contended::lock(&self.home_order);
+        let mut order = self.home_order.lock();
         let submitted = self.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.lock();

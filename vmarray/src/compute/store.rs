@@ -378,7 +378,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             }));
         } else {
             let pagers = self.others.iter().filter_map(|other| other.pager());
-            neighbours.extend(pagers.map(|other| &other.channels()[channel]));
+            neighbours.extend(pagers.map(|other| &*other.channels()[channel]));
             let all = self.others.iter().zip(&neighbours);
             sources.extend(
                 all.map(|(other, channel)| source(channel.slot_memory(), other.stride(), elements.start)),

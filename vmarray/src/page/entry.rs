@@ -198,23 +198,15 @@ impl Entry {
         })
     }
 
-    /// Takes an absent page for one thread to load it, while others may read the home slot. If the slot has contents
-    /// the page is at once [marked](Self::mark_in_flight) as subject of a transfer. The state before; if that has
+    /// Takes an absent page for one thread to load it; `readers_stay` as for
+    /// [`try_claim_absent`](Self::try_claim_absent). If the slot has contents the page is at once [marked](Self::mark_in_flight) as subject of a transfer. The state before; if that has
     /// [`WAITED`] and the slot contents, sleepers are to be woken.
-    pub(crate) fn claim_to_load(&self) -> Result<State, Refusal> {
+    pub(crate) fn claim_to_load(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
+            s if !readers_stay && s.shared() => Err(Refusal::Busy(s)),
             s if s.has(HOME) => Ok((s.0 | EXCLUSIVE | IN_FLIGHT) & !WAITED),
             s => Ok(s.0 | EXCLUSIVE),
-        })
-    }
-
-    /// As [`claim_to_load`](Self::claim_to_load), but refuses pages without contents.
-    pub(crate) fn claim_to_load_home(&self) -> Result<State, Refusal> {
-        self.transition(|s| match s {
-            s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
-            s if s.has(HOME) => Ok((s.0 | EXCLUSIVE | IN_FLIGHT) & !WAITED),
-            _ => Err(Refusal::Absent),
         })
     }
 

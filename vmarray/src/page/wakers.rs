@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use parking_lot::Mutex;
 
+use super::deferral::wake;
 use crate::trace;
 
 /// Tasks are spread over so many lists, by key.
@@ -39,7 +40,7 @@ fn list(key: usize) -> &'static Mutex<Vec<Sleeper>> {
 }
 
 /// Tells threads apart.
-fn this_thread() -> usize {
+pub(crate) fn this_thread() -> usize {
     thread_local!(static PLACE: u8 = const { 0 });
     // A thread that ends has no tasks.
     PLACE.try_with(|place| std::ptr::from_ref(place).addr()).unwrap_or(0)
@@ -72,9 +73,9 @@ impl Drop for Asleep {
     }
 }
 
-/// Wakes a task. If its waker panics, that keeps nobody from anything: neither other tasks, nor whoever wakes them, who
+/// Runs a waker. If it panics, that keeps nobody from anything: neither other tasks, nor whoever wakes them, who
 /// may be in the midst of letting go of a page.
-pub(crate) fn wake(waker: Waker) {
+pub(super) fn run(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         trace::waker_panicked();
     }

@@ -1,0 +1,209 @@
+//! What tasks ask of pages that are not in the cache.
+//!
+//! A task must not block, and to come back when its page has been loaded is not enough: while it waits to be polled
+//! the page may have gone again. So a task leaves a request, and whoever ends the load *serves* it: copies the bytes
+//! that it asked for, or writes those that it brought, while nobody else can have the page. Hence the bound: **every
+//! load that is begun for a task serves that task**, and however many tasks share however few frames, an element is
+//! loaded at most once for each time that it is asked for. (Once more, by itself, if a submission of several fails.)
+//!
+//! A page that is to be held by a guard cannot be served like that. Its frame is [reserved](super::reserve) until the
+//! task has taken it, and its future counts as a guard from then on.
+//!
+//! No request holds anything while it waits. One whose future is dropped is left out, or its page goes to the cache.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use backend_api::racy;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::error::Error;
+
+/// An element's bytes, or those of a part of a page; short ones need no memory of their own.
+pub(crate) type Bytes = SmallVec<[u8; 32]>;
+
+/// What is to be done as soon as the page is in a frame.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Bytes are copied out of it.
+    Read { offset: usize, len: usize },
+    /// Bytes are written to it.
+    Write { offset: usize, bytes: Bytes },
+    /// The frame is kept for the guard of a task of this [thread](crate::page::this_thread).
+    Reserve { thread: usize },
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Read(Bytes),
+    Written,
+    /// The number of the frame, which the task has to [give up](super::Channel::unreserve).
+    Reserved(u32),
+    /// Somebody else has the page: the task has to look for itself.
+    Busy,
+    Failed(Error),
+}
+
+#[derive(Debug)]
+enum Stage {
+    Waiting(Waker),
+    Answered(Answer),
+    /// Nobody waits for the answer any more.
+    Over,
+}
+
+/// What a task asks of a page.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(super) page: u64,
+    pub(super) ask: Ask,
+    stage: Mutex<Stage>,
+    /// Whether the page was brought for this request, and not for an earlier one or a thread.
+    is_first: AtomicBool,
+    /// Whether the page is to be loaded without others, since a submission of several failed.
+    is_alone: AtomicBool,
+}
+
+impl Request {
+    pub(crate) fn new(page: u64, ask: Ask, waker: Waker) -> Self {
+        Self {
+            page,
+            ask,
+            stage: Mutex::new(Stage::Waiting(waker)),
+            is_first: AtomicBool::new(false),
+            is_alone: AtomicBool::new(false),
+        }
+    }
+
+    /// The answer, given once; else the task is woken when it is there.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Answer> {
+        let take = |stage: &mut Stage| match stage {
+            Stage::Waiting(_) => None,
+            _ => match std::mem::replace(stage, Stage::Over) {
+                Stage::Answered(answer) => Some(answer),
+                Stage::Waiting(_) | Stage::Over => Some(Answer::Busy),
+            },
+        };
+        {
+            let mut stage = self.stage.lock();
+            if let Some(answer) = take(&mut stage) {
+                return Poll::Ready(answer);
+            }
+            if matches!(&*stage, Stage::Waiting(known) if known.will_wake(context.waker())) {
+                return Poll::Pending;
+            }
+        }
+        // To clone and to drop wakers is the program's code, which must not run under the lock.
+        let waker = context.waker().clone();
+        let mut stage = self.stage.lock();
+        if let Some(answer) = take(&mut stage) {
+            return Poll::Ready(answer);
+        }
+        let old = std::mem::replace(&mut *stage, Stage::Waiting(waker));
+        drop(stage);
+        drop(old);
+        Poll::Pending
+    }
+
+    /// Ends the wait for an answer. One that was given already is returned.
+    pub(crate) fn cancel(&self) -> Option<Answer> {
+        let stage = std::mem::replace(&mut *self.stage.lock(), Stage::Over);
+        match stage {
+            Stage::Answered(answer) => Some(answer),
+            Stage::Waiting(_) | Stage::Over => None,
+        }
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(*self.stage.lock(), Stage::Waiting(_))
+    }
+
+    /// Whether the page was brought for this request.
+    pub(crate) fn is_first(&self) -> bool {
+        self.is_first.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_first(&self) {
+        self.is_first.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn retry_alone(&self) {
+        self.is_alone.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_write(&self) -> bool {
+        matches!(self.ask, Ask::Write { .. })
+    }
+
+    /// Of which thread the task is that the frame is to be reserved for, if it is.
+    pub(super) fn reserves_for(&self) -> Option<usize> {
+        if let Ask::Reserve { thread } = self.ask { Some(thread) } else { None }
+    }
+
+    /// Where in the page the bytes are that will be touched, and how many they are.
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        match &self.ask {
+            Ask::Read { offset, len } => (*offset, *len),
+            Ask::Write { offset, bytes } => (*offset, bytes.len()),
+            Ask::Reserve { .. } => (0, 0),
+        }
+    }
+
+    /// Answers, if the task still waits: whom to wake then.
+    pub(super) fn answer(&self, answer: Answer) -> Option<Waker> {
+        self.answer_with(|| answer)
+    }
+
+    /// As [`answer`](Self::answer); `answer` runs only if the task still waits, which it goes on to do meanwhile.
+    pub(super) fn answer_with(&self, answer: impl FnOnce() -> Answer) -> Option<Waker> {
+        let mut stage = self.stage.lock();
+        if !matches!(*stage, Stage::Waiting(_)) {
+            return None;
+        }
+        let answer = answer();
+        match std::mem::replace(&mut *stage, Stage::Answered(answer)) {
+            Stage::Waiting(waker) => Some(waker),
+            Stage::Answered(_) | Stage::Over => None,
+        }
+    }
+
+    /// Reads or writes, for a task that still waits: whom to wake then.
+    ///
+    /// # Safety
+    /// `frame` is the first byte of a frame that holds the page. No other thread or device writes to it, nor, if the
+    /// request [writes](Self::is_write), reads it in any way but those of [`racy`], until this returns.
+    pub(super) unsafe fn serve(&self, frame: *mut u8) -> Option<Waker> {
+        self.answer_with(|| match &self.ask {
+            Ask::Read { offset, len } => {
+                let mut bytes = Bytes::new();
+                if bytes.try_reserve_exact(*len).is_err() {
+                    return Answer::Failed(crate::error::ErrorKind::NoMemory { bytes: *len }.into());
+                }
+                bytes.resize(*len, 0);
+                // SAFETY: the task's part lies inside of the page; the caller vouches for the rest.
+                unsafe { racy::read(frame.add(*offset), &mut bytes) };
+                Answer::Read(bytes)
+            }
+            Ask::Write { offset, bytes } => {
+                // SAFETY: as above.
+                unsafe { racy::write(frame.add(*offset), bytes) };
+                Answer::Written
+            }
+            Ask::Reserve { .. } => Answer::Busy,
+        })
+    }
+
+    /// Has the task polled, though there is no answer, so that it looks for itself why.
+    pub(super) fn nudge(&self) -> Option<Waker> {
+        // A clone of its waker is the program's code; so it is taken, and the task leaves another one.
+        let mut stage = self.stage.lock();
+        let Stage::Waiting(known) = &mut *stage else { return None };
+        Some(std::mem::replace(known, Waker::noop().clone()))
+    }
+}

@@ -1,0 +1,197 @@
+//! One queue of requests that many ask and one serves at a time: flat combining for those who must not wait.
+//!
+//! A thread or task leaves its request in the inbox. Whoever finds nobody serving serves all requests that are there;
+//! whoever finds somebody leaves a note, and the one who serves looks again before it goes. So nobody ever waits for
+//! the lock, and no request is overlooked. The idea is that of D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat
+//! combining and the synchronization-parallelism tradeoff", 2010.
+//!
+//! Of what was submitted to a device so much may be under way at a time. As long as it is, whoever asks does not even
+//! try to serve: the end of a submission does. loom checks that no request is left behind between the two.
+
+#[cfg(not(loom))]
+use std::sync::atomic::{AtomicUsize, Ordering, fence};
+
+#[cfg(loom)]
+use loom::sync::atomic::{AtomicUsize, Ordering, fence};
+#[cfg(loom)]
+use loom::sync::{Mutex, MutexGuard};
+#[cfg(not(loom))]
+use parking_lot::{Mutex, MutexGuard};
+
+/// Somebody has left a request.
+pub(crate) const ASKED: usize = 1;
+/// Something that was submitted may have ended, or what was in the way may be gone.
+pub(crate) const ENDED: usize = 2;
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    #[cfg(loom)]
+    return mutex.lock().unwrap();
+    #[cfg(not(loom))]
+    mutex.lock()
+}
+
+fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    #[cfg(loom)]
+    return mutex.try_lock().ok();
+    #[cfg(not(loom))]
+    mutex.try_lock()
+}
+
+/// Requests of type `R`, and what is known to whoever serves them.
+#[derive(Debug)]
+pub(crate) struct Combiner<R, S> {
+    inbox: Mutex<Vec<R>>,
+    /// Why whoever serves is to look once more: [`ASKED`], [`ENDED`].
+    news: AtomicUsize,
+    under_way: AtomicUsize,
+    under_way_max: usize,
+    serving: Mutex<S>,
+}
+
+impl<R, S> Combiner<R, S> {
+    pub(crate) fn new(under_way_max: usize, state: S) -> Self {
+        Self {
+            inbox: Mutex::new(Vec::new()),
+            news: AtomicUsize::new(0),
+            under_way: AtomicUsize::new(0),
+            under_way_max,
+            serving: Mutex::new(state),
+        }
+    }
+
+    /// Leaves a request. Whether the caller has to [serve](Self::serve); else the end of what is under way does.
+    #[must_use]
+    pub(crate) fn ask(&self, request: R) -> bool {
+        lock(&self.inbox).push(request);
+        // Either this load sees that something has ended, or whoever ended it finds the request.
+        fence(Ordering::SeqCst);
+        self.has_room()
+    }
+
+    /// Whether more may be submitted.
+    pub(crate) fn has_room(&self) -> bool {
+        self.under_way.load(Ordering::SeqCst) < self.under_way_max
+    }
+
+    /// Notes that something is about to be submitted.
+    pub(crate) fn begin(&self) {
+        self.under_way.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Notes that something that was submitted has ended. The caller has others [serve](Self::serve) next.
+    pub(crate) fn end(&self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+        // As in `ask`.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Takes all requests that were left.
+    pub(crate) fn take(&self) -> Vec<R> {
+        std::mem::take(&mut *lock(&self.inbox))
+    }
+
+    /// Runs `serve` until there is no news, or has whoever is at it do so. `serve` is told why.
+    pub(crate) fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
+        self.news.fetch_or(why, Ordering::SeqCst);
+        loop {
+            // Either this look finds the lock free, or whoever has it finds the news after it.
+            fence(Ordering::SeqCst);
+            let Some(mut state) = try_lock(&self.serving) else { return };
+            loop {
+                let news = self.news.swap(0, Ordering::SeqCst);
+                if news == 0 {
+                    break;
+                }
+                serve(&mut state, news);
+            }
+            drop(state);
+            fence(Ordering::SeqCst);
+            if self.news.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+        }
+    }
+
+    /// The state, if nobody serves.
+    #[cfg(all(test, loom))]
+    pub(crate) fn try_state(&self) -> Option<MutexGuard<'_, S>> {
+        try_lock(&self.serving)
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::sync::Arc;
+    use loom::thread;
+
+    use super::*;
+
+    /// A server that submits one request at a time; its device is another thread, which tells when it has ended.
+    type Server = Combiner<usize, Vec<usize>>;
+
+    /// Takes what was left and submits the first request of it, if there is room.
+    fn step(server: &Server, submitted: &Mutex<Vec<usize>>) {
+        server.serve(ASKED, |queue, _| {
+            queue.extend(server.take());
+            while server.has_room()
+                && let Some(request) = queue.pop()
+            {
+                server.begin();
+                lock(submitted).push(request);
+            }
+        });
+    }
+
+    fn ask(server: &Server, submitted: &Mutex<Vec<usize>>, request: usize) {
+        if server.ask(request) {
+            step(server, submitted);
+        }
+    }
+
+    #[test]
+    fn no_request_is_left_behind() {
+        loom::model(|| {
+            let server = Arc::new((Server::new(1, Vec::new()), Mutex::new(Vec::new())));
+            let askers: Vec<_> = (1..3)
+                .map(|request| {
+                    let server = Arc::clone(&server);
+                    thread::spawn(move || ask(&server.0, &server.1, request))
+                })
+                .collect();
+            // The device: each submission ends once, whenever it likes.
+            let mut ended = Vec::new();
+            while ended.len() < 2 {
+                let next = lock(&server.1).pop();
+                if let Some(request) = next {
+                    ended.push(request);
+                    server.0.end();
+                    step(&server.0, &server.1);
+                } else {
+                    thread::yield_now();
+                }
+            }
+            askers.into_iter().for_each(|asker| asker.join().unwrap());
+            ended.sort_unstable();
+            assert_eq!(ended, [1, 2]);
+        });
+    }
+
+    #[test]
+    fn whoever_comes_while_another_serves_is_served() {
+        loom::model(|| {
+            let server = Arc::new(Combiner::<usize, usize>::new(usize::MAX, 0));
+            let serve = |server: &Combiner<usize, usize>| {
+                assert!(server.ask(1));
+                server.serve(ASKED, |sum, _| *sum += server.take().into_iter().sum::<usize>());
+            };
+            let other = Arc::clone(&server);
+            let other = thread::spawn(move || {
+                assert!(other.ask(1));
+                other.serve(ASKED, |sum, _| *sum += other.take().into_iter().sum::<usize>());
+            });
+            serve(&server);
+            other.join().unwrap();
+            assert_eq!(*server.try_state().unwrap(), 2);
+        });
+    }
+}

@@ -1,0 +1,165 @@
+//! When wakers run: not while their thread holds locks of this library, or is in the midst of serving others.
+//!
+//! A waker is code of the program. It may poll a task on the spot, drop an array, or block; and a device may run it
+//! inside of any call that it gets.
+
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use super::wakers::run;
+
+#[derive(Default)]
+struct Deferred {
+    /// How many [`Deferral`]s the thread has.
+    deferrals: Cell<usize>,
+    /// How many [`LockScope`]s it has.
+    locks: Cell<usize>,
+    tasks: RefCell<Vec<Waker>>,
+    drivers: RefCell<Vec<Waker>>,
+}
+
+thread_local! {
+    static DEFERRED: Deferred = Deferred::default();
+}
+
+impl Deferred {
+    /// Runs wakers of tasks, unless they are to wait still.
+    fn wake_tasks(&self) {
+        while self.deferrals.get() == 0 && self.locks.get() == 0 {
+            let tasks = self.tasks.take();
+            if tasks.is_empty() {
+                return;
+            }
+            tasks.into_iter().for_each(run);
+        }
+    }
+}
+
+/// Adds to how many there are of something.
+fn add(count: &Cell<usize>, change: isize) {
+    count.set(count.get().wrapping_add_signed(change));
+}
+
+/// Wakes a task, at once or as soon as its thread may run code of the program.
+pub(crate) fn wake(waker: Waker) {
+    let mut waker = Some(waker);
+    // A thread that is ending holds nothing.
+    let _ = DEFERRED.try_with(|deferred| {
+        if deferred.deferrals.get() > 0 || deferred.locks.get() > 0 {
+            deferred.tasks.borrow_mut().extend(waker.take());
+        }
+    });
+    waker.into_iter().for_each(run);
+}
+
+/// While a thread has one, wakers of tasks that it is to run wait; they run when the last one is dropped.
+pub(crate) struct Deferral(PhantomData<*const ()>);
+
+impl Deferral {
+    pub(crate) fn begin() -> Self {
+        let _ = DEFERRED.try_with(|deferred| add(&deferred.deferrals, 1));
+        Self(PhantomData)
+    }
+}
+
+impl Drop for Deferral {
+    fn drop(&mut self) {
+        let _ = DEFERRED.try_with(|deferred| {
+            add(&deferred.deferrals, -1);
+            deferred.wake_tasks();
+        });
+    }
+}
+
+/// Lives as long as a lock is held under which devices are called: neither tasks nor [drivers](Self::postpone) are woken
+/// meanwhile.
+#[derive(Debug)]
+pub(crate) struct LockScope(PhantomData<*const ()>);
+
+impl LockScope {
+    pub(crate) fn begin() -> Self {
+        let _ = DEFERRED.try_with(|deferred| add(&deferred.locks, 1));
+        Self(PhantomData)
+    }
+
+    /// Has a driver woken when the calling thread holds no such lock any more. `false`: it holds none.
+    pub(crate) fn postpone(driver: impl FnOnce() -> Waker) -> bool {
+        DEFERRED
+            .try_with(|deferred| {
+                let is_locked = deferred.locks.get() > 0;
+                if is_locked {
+                    deferred.drivers.borrow_mut().push(driver());
+                }
+                is_locked
+            })
+            .unwrap_or(false)
+    }
+}
+
+impl Drop for LockScope {
+    fn drop(&mut self) {
+        let _ = DEFERRED.try_with(|deferred| {
+            add(&deferred.locks, -1);
+            if deferred.locks.get() == 0 {
+                deferred.drivers.take().into_iter().for_each(Waker::wake);
+                deferred.wake_tasks();
+            }
+        });
+    }
+}
+
+/// What a task leaves with a device: wakes it when its thread may run code of the program.
+pub(crate) struct OutsideLocks(pub(crate) Waker);
+
+impl OutsideLocks {
+    pub(crate) fn waker(waker: &Waker) -> Waker {
+        Arc::new(Self(waker.clone())).into()
+    }
+}
+
+impl Wake for OutsideLocks {
+    fn wake(self: Arc<Self>) {
+        wake(self.0.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn tasks_and_drivers_are_woken_when_the_last_scope_is_gone() {
+        let counts = [(); 2].map(|()| Arc::new(Count(AtomicUsize::new(0))));
+        let [task, driver] = counts.clone().map(Waker::from);
+        let seen = || [0, 1].map(|i| counts[i].0.load(Ordering::Relaxed));
+        assert!(!LockScope::postpone(|| driver.clone()));
+        wake(task.clone());
+        assert_eq!(seen(), [1, 0]);
+        let outer = Deferral::begin();
+        wake(task.clone());
+        assert!(!LockScope::postpone(|| driver.clone()), "no lock is held");
+        let lock = LockScope::begin();
+        wake(task.clone());
+        assert!(LockScope::postpone(|| driver.clone()));
+        drop(LockScope::begin());
+        assert_eq!(seen(), [1, 0]);
+        drop(lock);
+        assert_eq!(seen(), [1, 1], "tasks are deferred still");
+        drop(Deferral::begin());
+        assert_eq!(seen(), [1, 1]);
+        drop(outer);
+        assert_eq!(seen(), [3, 1]);
+    }
+}
