@@ -586,8 +586,8 @@ impl<D: Device> Faulty<D> {
     }
 }
 
-// SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some go. A ticket
-// is answered with an error only when the inner device has done what it was given for it.
+// SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some go. A
+// ticket is answered with an error only when the inner device has done what it was given for it.
 unsafe impl<D: Device> Device for Faulty<D> {
     forward! { self => self.inner; info release release_host routes routing set_routing }
 
