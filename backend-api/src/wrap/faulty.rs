@@ -167,9 +167,9 @@ impl Fault {
     /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
     /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
     /// let (sick, sound) = (device.create_queue()?, device.create_queue()?);
-    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).in_queue(sick));
-    /// assert!(device.submit(sick, &[]).is_err());
-    /// assert!(device.submit(sound, &[]).is_ok());
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).in_queue(sick.id()));
+    /// assert!(device.submit(&sick, &[]).is_err());
+    /// assert!(device.submit(&sound, &[]).is_ok());
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
