@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
+use backend_api::{BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
 
-use crate::engine::{Engine, methods_of_engine};
+use crate::engine::Engine;
 use crate::host::default_threads;
 use extent::Extent;
 use open_file::{Access, OpenFile};
@@ -198,14 +198,14 @@ impl FileDeviceBuilder {
     /// [`Unsupported`](backend_api::ErrorKind::Unsupported). Any number of processes can do so at once.
     ///
     /// ```
-    /// use backend_api::{Commit, Device, DeviceSpan, ErrorKind, Fill};
+    /// use backend_api::{Commit, Device, ErrorKind, Fill};
     /// use backend_host::FileDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-read-{}", std::process::id()));
     /// # std::fs::write(&path, [7; 1000]).unwrap();
     /// let device = FileDevice::builder(&path).threads(2).open_read_only()?;
     /// let (queue, buffer) = (device.create_queue()?, device.allocate(1000, Commit::Lazy)?);
-    /// let fill = Fill { to: DeviceSpan::new(buffer, 0), bytes: 1000, pattern: &[0] };
-    /// assert_eq!(device.fill(queue, &fill).unwrap_err().kind(), ErrorKind::Unsupported);
+    /// let fill = Fill { to: buffer.at(0), bytes: 1000, pattern: &[0] };
+    /// assert_eq!(device.fill(&queue, &fill).unwrap_err().kind(), ErrorKind::Unsupported);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -350,14 +350,14 @@ impl FileDevice {
     /// use backend_host::FileDevice;
     /// let device = FileDevice::builder(std::env::temp_dir()).create_temporary(1000)?;
     /// let buffer = device.allocate_at(600, 400)?;
-    /// assert_eq!(device.file_ranges(buffer)?, [600..1000]);
+    /// assert_eq!(device.file_ranges(buffer.id())?, [600..1000]);
     /// assert!(device.allocate_at(500, 101).is_err());
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
     /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if a part of the place is taken or outside of the file.
-    pub fn allocate_at(&self, offset: u64, bytes: u64) -> Result<BufferId> {
+    pub fn allocate_at(&self, offset: u64, bytes: u64) -> Result<BufferHandle> {
         let place = self.engine.named(self.space.take_at(offset, bytes))?;
         Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place))))
     }
@@ -372,8 +372,8 @@ impl FileDevice {
     /// device.release(first);
     /// // What does not fit into the gap in one piece goes behind, as far as there is room.
     /// let third = device.allocate(900, Commit::Lazy)?;
-    /// assert_eq!(device.file_ranges(second)?, [400..500]);
-    /// assert_eq!(device.file_ranges(third)?, [0..400, 500..1000]);
+    /// assert_eq!(device.file_ranges(second.id())?, [400..500]);
+    /// assert_eq!(device.file_ranges(third.id())?, [0..400, 500..1000]);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
@@ -406,17 +406,22 @@ impl FileDevice {
     }
 }
 
-impl Device for FileDevice {
+// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is queued; work
+// keeps what it touches alive, and releasing waits for it.
+unsafe impl Device for FileDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let free = self.space.free_bytes();
         Ok(MemoryStatus::new(self.file.bytes(), free, free))
     }
 
-    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
         // All blocks of the file were reserved when it was opened: there is nothing left to prove.
         let place = self.engine.named(self.space.take(bytes))?;
         Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place))))
     }
 
-    methods_of_engine!();
+    backend_api::forward! { self => self.engine;
+        info create_queue release_queue release allocate_host import_host release_host
+        submit fill search gather scatter compute poll wait wake order_after
+    }
 }

@@ -104,9 +104,8 @@ fn a_place_that_is_known_can_be_asked_for() {
     let path = Path::new("place");
     fs::write(&path.0, b"0123456789").unwrap();
     let rig = Rig::new(FileDevice::open(&path.0).unwrap());
-    let id = rig.device.allocate_at(4, 3).unwrap();
-    let from = backend_api::DeviceSpan::new(id, 0);
-    let download = Transfer::Download { from, to: rig.host.at(0), bytes: 3 };
+    let memory = rig.device.allocate_at(4, 3).unwrap();
+    let download = Transfer::Download { from: memory.at(0), to: rig.host.at(0), bytes: 3 };
     rig.device.wait(rig.queue.submit(&[download]).unwrap()).unwrap();
     let mut bytes = [0; 3];
     rig.host.read(0, &mut bytes);
@@ -117,7 +116,8 @@ fn a_place_that_is_known_can_be_asked_for() {
     assert_eq!(rig.download(&rest, 2, 4).unwrap(), b"2378");
     rig.upload(&rest, 3, b"ab").unwrap();
     assert_eq!(fs::read(&path.0).unwrap(), b"012a456b89");
-    rig.device.release(id);
+    let id = memory.id();
+    rig.device.release(memory);
     assert_eq!(rig.device.file_ranges(id).unwrap_err().kind(), ErrorKind::UnknownHandle);
 }
 
@@ -246,6 +246,6 @@ fn a_temporary_file_leaves_nothing_behind() {
 fn a_file_of_nothing_is_a_device_of_nothing() {
     let path = Path::new("nothing");
     let device = FileDevice::create(&path.0, 0).unwrap();
-    device.allocate(0, Commit::Proven).unwrap();
+    device.release(device.allocate(0, Commit::Proven).unwrap());
     assert_eq!(device.allocate(1, Commit::Lazy).unwrap_err().kind(), ErrorKind::TooLarge);
 }

@@ -1,20 +1,21 @@
 //! Requests that wait for their turn.
 
 use super::{Action, Compute, Geometry, Program, Store};
-use crate::Elements;
+use crate::{Elements, HostSpan};
 
-/// A [`Compute`] with a program and lists of its own, as a queue keeps it.
+/// A [`Compute`] with a program and lists of its own, tied to nothing, as a queue keeps it.
 ///
 /// ```
 /// use backend_api::expr::OwnedCompute;
 /// fn keep(compute: &backend_api::Compute<'_>) -> u64 {
-///     OwnedCompute::new(compute).with(|kept| kept.count())
+///     // SAFETY: it goes before the places of the request do.
+///     unsafe { OwnedCompute::new(compute) }.with(|kept| kept.count())
 /// }
 /// ```
 #[derive(Clone, Debug)]
 pub struct OwnedCompute {
     program: Program,
-    sources: Vec<Elements>,
+    sources: Vec<Elements<'static>>,
     geometry: Geometry,
     action: Action<'static>,
     stores: Vec<Store>,
@@ -24,37 +25,54 @@ impl OwnedCompute {
     /// A copy of a request.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{OwnedCompute, Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// let kept = OwnedCompute::new(&compute);
+    /// // SAFETY: nothing is done with its places.
+    /// let kept = unsafe { OwnedCompute::new(&compute) };
     /// drop(program);
     /// assert_eq!(kept.with(|compute| compute.program.types().to_vec()), [Type::U32]);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
+    ///
+    /// # Safety
+    /// As [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
     #[must_use]
-    pub fn new(compute: &Compute<'_>) -> Self {
+    pub unsafe fn new(compute: &Compute<'_>) -> Self {
+        // SAFETY: the caller's promise.
+        let detached = |answer: HostSpan<'_>| unsafe { answer.detach() };
         let (action, stores) = match compute.action {
             Action::Find { predicate, limit, count_all, answer } => {
-                (Action::Find { predicate, limit, count_all, answer }, Vec::new())
+                (Action::Find { predicate, limit, count_all, answer: detached(answer) }, Vec::new())
             }
-            Action::Sum { value, filter, answer } => (Action::Sum { value, filter, answer }, Vec::new()),
+            Action::Sum { value, filter, answer } => {
+                (Action::Sum { value, filter, answer: detached(answer) }, Vec::new())
+            }
             Action::Extremes { value, filter, least, greatest, answer } => {
-                (Action::Extremes { value, filter, least, greatest, answer }, Vec::new())
+                (Action::Extremes { value, filter, least, greatest, answer: detached(answer) }, Vec::new())
             }
             Action::Histogram { value, filter, bins, answer } => {
-                (Action::Histogram { value, filter, bins, answer }, Vec::new())
+                (Action::Histogram { value, filter, bins, answer: detached(answer) }, Vec::new())
             }
             Action::Store { stores, filter } => (Action::Store { stores: &[], filter }, stores.to_vec()),
         };
+        let source = |source: &Elements<'_>| Elements {
+            // SAFETY: the caller's promise.
+            start: unsafe { source.start.detach() },
+            count: source.count,
+            stride: source.stride,
+        };
         Self {
             program: compute.program.clone(),
-            sources: compute.sources.to_vec(),
+            sources: compute.sources.iter().map(source).collect(),
             geometry: compute.geometry,
             action,
             stores,
@@ -64,15 +82,19 @@ impl OwnedCompute {
     /// Calls `run` with the request.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{OwnedCompute, Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// let kept = OwnedCompute::new(&compute);
+    /// // SAFETY: nothing is done with its places.
+    /// let kept = unsafe { OwnedCompute::new(&compute) };
     /// kept.with(|again| assert_eq!((again.count(), again.answer()), (10, Some(answer))));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
