@@ -312,6 +312,8 @@ macro_rules! field {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::UnsafeCell;
+
     use super::*;
 
     fn there_and_back<T: Element + PartialEq + std::fmt::Debug>(value: T) {
@@ -337,6 +339,32 @@ mod tests {
         there_and_back(std::array::from_fn::<u32, 64, _>(|i| i as u32));
         there_and_back(std::array::from_fn::<u64, 64, _>(|i| i as u64));
         there_and_back(std::array::from_fn::<u8, 1024, _>(|i| i as u8));
+    }
+
+    /// Finds nothing by itself: an interpreter or a sanitizer looks on.
+    #[test]
+    fn elements_may_be_read_while_they_are_written() {
+        fn race<T: Element>(value: T) {
+            struct Place<T>(UnsafeCell<T>);
+            // SAFETY: the threads below access it by the functions of this module only.
+            unsafe impl<T> Sync for Place<T> {}
+            // Values in other places are aligned otherwise.
+            let (place, values) = (Place(UnsafeCell::new(T::zeroed())), [value; 3]);
+            let (place, values) = (&place, &values);
+            std::thread::scope(|threads| {
+                for i in 0..3 {
+                    // SAFETY: the place outlives the threads.
+                    threads.spawn(move || unsafe { write_racy(place.0.get(), &values[i]) });
+                    // SAFETY: as above.
+                    threads.spawn(move || unsafe { read_racy(place.0.get()) });
+                }
+            });
+        }
+        race([1_u8; 3]);
+        race([1_u8; 17]);
+        race([1_u16; 9]);
+        race([1_u32; 3]);
+        race([1_u64; 3]);
     }
 
     #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]
