@@ -23,6 +23,17 @@ use bytemuck::{NoUninit, Pod};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
+/// # Size
+///
+/// Operations on single elements hand them over by value, so that elements have to fit on the stack of the thread, and
+/// more than once: of the 2 MiB that the standard library gives a thread, an element may have an eighth (256 KiB) in
+/// [`get`](crate::VirtualArray::get), [`set`](crate::VirtualArray::set), [`replace`](crate::VirtualArray::replace),
+/// [`compare_exchange`](crate::VirtualArray::compare_exchange), [`update`](crate::VirtualArray::update),
+/// [`swap`](crate::VirtualArray::swap) and their uncached forms, also in a program that is built without optimisation.
+/// Longer ones, and long ones in all other operations that take or return single elements, need a thread with a larger
+/// stack; those on slices and pages ([`read`](crate::VirtualArray::read), [`write`](crate::VirtualArray::write),
+/// [`map`](crate::VirtualArray::map), [`page`](crate::VirtualArray::page)) move no element over the stack.
+///
 /// Types of no bytes do not compile:
 ///
 /// ```compile_fail
@@ -49,6 +60,8 @@ impl<T: Element> Layout<T> {
     };
     /// Whether an element is moved by a single machine instruction, so that it cannot be torn.
     pub(crate) const SINGLE_WORD: bool = matches!(Self::BYTES, 1 | 2 | 4 | 8);
+    /// Whether an element is too long to be moved from function to function on a thread's stack.
+    pub(crate) const HUGE: bool = Self::BYTES > 16 << 10;
 }
 
 /// Calls a macro with the atomic type and integer of a single-word element.
@@ -172,11 +185,24 @@ macro_rules! by_aligned_words {
 #[inline(always)]
 pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     let mut value = MaybeUninit::<T>::uninit();
-    let to = value.as_mut_ptr();
+    // SAFETY: vouched for by the caller; written whole, and all bit patterns of `T` are valid, so every mixture is a
+    // value.
+    unsafe {
+        copy_racy(at, value.as_mut_ptr());
+        value.assume_init()
+    }
+}
+
+/// As [`read_racy`], to a place of the caller's.
+///
+/// # Safety
+/// As [`read_racy`]; `to` is writable, aligned for `T`, and nobody else touches it.
+#[inline(always)]
+pub(crate) unsafe fn copy_racy<T: Element>(at: *const T, to: *mut T) {
     macro_rules! words {
         ($Atomic:ty, $word:ty) => {
             for i in 0..size_of::<T>() / size_of::<$word>() {
-                // SAFETY: the source is vouched for by the caller; `i` words are inside of both sides, and aligned.
+                // SAFETY: both sides are vouched for by the caller; `i` words are inside of them, and aligned.
                 unsafe {
                     to.cast::<$word>().add(i).write((*at.cast::<$Atomic>().add(i)).load(Ordering::Relaxed));
                 }
@@ -185,8 +211,6 @@ pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     }
     // SAFETY: as above.
     by_aligned_words!(T, words, unsafe { racy::copy(at.cast(), to.cast(), size_of::<T>()) });
-    // SAFETY: written whole; all bit patterns of `T` are valid, so every mixture is a value.
-    unsafe { value.assume_init() }
 }
 
 /// Copies an element of any size in, so that a racing [`read_racy`] finds out by the page's version.

@@ -78,6 +78,8 @@ mod gather;
 #[cfg(not(loom))]
 mod guards;
 #[cfg(not(loom))]
+mod huge;
+#[cfg(not(loom))]
 mod index_set;
 #[cfg(not(loom))]
 mod iter;
