@@ -482,10 +482,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return self.write_word(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
         }
         if Layout::<T>::HUGE {
-            return self.replace_huge(index, &value);
+            self.replace_huge(index, &value)
+        } else {
+            self.replace_by_value((page, at), &value)
         }
+    }
+
+    fn replace_by_value(&self, place: (usize, usize), value: &T) -> Result<T> {
         let mut old = T::zeroed();
-        self.exchange((page, at), None, &value, &mut old)?;
+        self.exchange(place, None, value, &mut old)?;
         Ok(old)
     }
 
@@ -536,10 +541,15 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             return self.write_word(page, at, write, Result::is_ok);
         }
         if Layout::<T>::HUGE {
-            return self.compare_exchange_huge(index, &current, &new);
+            self.compare_exchange_huge(index, &current, &new)
+        } else {
+            self.compare_exchange_by_value((page, at), &current, &new)
         }
+    }
+
+    fn compare_exchange_by_value(&self, place: (usize, usize), current: &T, new: &T) -> Result<Result<T, T>> {
         let mut old = T::zeroed();
-        let is_written = self.exchange((page, at), Some(&current), &new, &mut old)?;
+        let is_written = self.exchange(place, Some(current), new, &mut old)?;
         Ok(if is_written { Ok(old) } else { Err(old) })
     }
 
@@ -622,11 +632,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.is_resident(page) {
             return self.get(index);
         }
-        if Layout::<T>::HUGE {
-            return self.get_huge_uncached(index);
-        }
+        if Layout::<T>::HUGE { self.get_huge_uncached(index) } else { self.get_uncached_by_value((page, at)) }
+    }
+
+    fn get_uncached_by_value(&self, place: (usize, usize)) -> Result<T> {
         let mut value = T::zeroed();
-        self.read_uncached((page, at), &mut value)?;
+        self.read_uncached(place, &mut value)?;
         Ok(value)
     }
 

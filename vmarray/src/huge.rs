@@ -69,7 +69,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub(crate) fn compare_exchange_huge(&self, index: usize, current: &T, new: &T) -> Result<Result<T, T>> {
         let mut old = zeroed::<T>()?;
         let is_written = self.exchange(self.checked(index)?, Some(current), new, &mut old)?;
-        Ok(if is_written { Ok(*old) } else { Err(*old) })
+        if is_written { written(&old) } else { refused(&old) }
     }
 
     #[inline(never)]
@@ -125,6 +125,16 @@ fn apply<T: Element>(change: &mut impl FnMut(T) -> T, from: &T, to: &mut T) {
 #[inline(never)]
 fn unboxed<T: Element>(value: &T) -> Result<T> {
     Ok(*value)
+}
+
+#[inline(never)]
+fn written<T: Element>(old: &T) -> Result<Result<T, T>> {
+    Ok(Ok(*old))
+}
+
+#[inline(never)]
+fn refused<T: Element>(old: &T) -> Result<Result<T, T>> {
+    Ok(Err(*old))
 }
 
 /// A place on the heap.
