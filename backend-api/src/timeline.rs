@@ -176,21 +176,14 @@ impl Timeline {
 
     fn advance(&self, mut state: parking_lot::MutexGuard<'_, State>, value: u64) {
         self.completed.store(value, Ordering::Release);
-        let mut due = Vec::new();
-        state.wakers.retain(|(wanted, waker)| {
-            let pending = *wanted > value;
-            if !pending {
-                due.push(waker.clone());
-            }
-            pending
-        });
+        let due: Vec<_> = state.wakers.extract_if(.., |(wanted, _)| *wanted <= value).collect();
         if state.sleepers > 0 {
             self.advanced.notify_all();
         }
         drop(state);
-        // Wakers are foreign code: they run outside of the lock, and one that panics does not keep the others waiting.
+        // Wakers are foreign code: they are moved, and run outside of the lock, and one that panics does not keep the others waiting.
         let mut panicked = None;
-        for waker in due {
+        for (_, waker) in due {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
                 panicked.get_or_insert(panic);
             }
@@ -330,7 +323,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
     use std::sync::atomic::AtomicUsize;
-    use std::task::Wake;
+    use std::task::{RawWaker, RawWakerVTable, Wake};
 
     fn lost() -> Error {
         Error::new(ErrorKind::Lost, "submit")
@@ -427,6 +420,36 @@ mod tests {
         assert_eq!(count.0.load(Ordering::SeqCst), 2);
         t.wake(1, count.clone().into());
         assert_eq!(count.0.load(Ordering::SeqCst), 3);
+    }
+
+    /// The functions of a waker which looks at each of them whether the lock of the timeline, its data, is free.
+    static NOSY: RawWakerVTable = RawWakerVTable::new(
+        |timeline| {
+            look(timeline);
+            RawWaker::new(timeline, &NOSY)
+        },
+        look,
+        look,
+        look,
+    );
+
+    fn look(timeline: *const ()) {
+        // SAFETY: the test that makes such wakers points them to a timeline that outlives them.
+        let timeline = unsafe { &*timeline.cast::<Timeline>() };
+        assert!(timeline.state.try_lock().is_some(), "foreign code runs under the lock");
+    }
+
+    #[test]
+    fn wakers_are_cloned_woken_and_dropped_under_no_lock() {
+        let t = Timeline::new(QueueId::unique());
+        // SAFETY: the functions may be called by any thread as long as the timeline lives.
+        let waker = unsafe { Waker::new(std::ptr::from_ref(&t).cast(), &NOSY) };
+        t.begin().unwrap();
+        t.begin().unwrap();
+        t.wake(1, waker.clone());
+        t.wake(2, waker.clone());
+        t.complete(1, Ok(()));
+        t.lose(lost());
     }
 
     #[test]

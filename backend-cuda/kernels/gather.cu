@@ -49,7 +49,7 @@ template <u32 G, bool GATHER> INLINE void indexed(const Indexed &a) {
         u32 listed = (u32)((to - 1) / a.stride - k) + 1;
         barrier();
         for (u32 j = t; j < listed; j += THREADS) {
-            u64 index = load<8>(a.indices + (k + j) * 8);
+            u64 index = load_once(a.indices + (k + j) * 8);
             if (index >= a.count) {
                 index = OUTSIDE;
                 ((volatile u64 *)a.failure)[1] = k + j;

@@ -35,4 +35,6 @@ template <> struct Word<16> { typedef u32x4 T; };
 template <u32 W> using word = typename Word<W>::T;
 template <u32 W> using global_word = __attribute__((address_space(1))) word<W>;
 template <u32 W> INLINE word<W> load(u64 at) { return *(const global_word<W> *)at; }
+// A number that others may write to meanwhile, read once: what is checked of it is what is used.
+INLINE u64 load_once(u64 at) { return *(const volatile __attribute__((address_space(1))) u64 *)at; }
 template <u32 W> INLINE void store(u64 at, word<W> value) { *(global_word<W> *)at = value; }

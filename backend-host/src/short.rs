@@ -3,7 +3,7 @@
 //!
 //! The same rule holds: each access behaves as one relaxed atomic access per byte, so a race gives bytes of
 //! unspecified value and nothing worse. On x86-64 that is a plain move in inline assembly, of any alignment;
-//! elsewhere, and under `--cfg portable_copy`, it is left to atomics.
+//! elsewhere, and under `--cfg portable_copy`, it is left to that function.
 
 /// Whether moves are written in assembly.
 macro_rules! x86_64_moves {

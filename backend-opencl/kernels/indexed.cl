@@ -3,6 +3,8 @@
 //
 // The elements lie in `bytes` bytes of pieces, which begin `window` bytes into the elements' buffer; words outside
 // of them are left to another launch.
+//
+// An index is read once, which is what `volatile` says: the program may change it between the check and the use.
 
 // Notes that entry `position` of the whole list is no index. Calls of one queue have different tags.
 static inline void outside(__global volatile uint *status, uint tag, ulong position) {
@@ -13,8 +15,9 @@ static inline void outside(__global volatile uint *status, uint tag, ulong posit
 }
 
 #define INDEXED_PARAMETERS(T)                                                                                       \
-    PIECES, ulong window, ulong bytes, ulong start, ulong count, ulong stride, ulong each, __global const ulong *list, \
-        ulong skew, uint words, ulong position, __global T *values, __global volatile uint *status, uint tag
+    PIECES, ulong window, ulong bytes, ulong start, ulong count, ulong stride, ulong each,                          \
+        __global const volatile ulong *list, ulong skew, uint words, ulong position, __global T *values,            \
+        __global volatile uint *status, uint tag
 
 // Runs `move` for each word `w` of the values, with `at` as its place, and `fail` if its index is outside.
 //   each: words of an element; skew: words of the first listed element that belong to an earlier launch.

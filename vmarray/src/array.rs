@@ -6,6 +6,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{Ordering, fence};
 
 use backend_api::Device;
+use bytemuck::{bytes_of, bytes_of_mut};
 
 use crate::any::AnyDevice;
 use crate::builder::Builder;
@@ -259,6 +260,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[inline]
     pub fn get(&self, index: usize) -> Result<T> {
+        if Layout::<T>::HUGE { self.get_huge(index) } else { self.get_by_value(index) }
+    }
+
+    #[inline(always)]
+    fn get_by_value(&self, index: usize) -> Result<T> {
         if let Some((entry, at)) = self.locate_quickly(index)
             && let Some(value) = self.read_at(entry, at)
         {
@@ -351,6 +357,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     #[inline]
     pub fn set(&self, index: usize, value: T) -> Result<()> {
+        if Layout::<T>::HUGE { self.set_huge(index, &value) } else { self.set_by_value(index, value) }
+    }
+
+    #[inline(always)]
+    fn set_by_value(&self, index: usize, value: T) -> Result<()> {
         if let Some((entry, at)) = self.locate_quickly(index) {
             if Layout::<T>::SINGLE_WORD {
                 // The stores that announce the write stand in line before it, and some processors ask for the lines of
@@ -442,7 +453,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to its state.
-    fn latched(&self, page: usize, run: impl FnOnce(Held) -> u64) -> Result<()> {
+    pub(crate) fn latched(&self, page: usize, run: impl FnOnce(Held) -> u64) -> Result<()> {
         let page = page as u64;
         let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
         let bits = run(held);
@@ -470,17 +481,42 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             // SAFETY: a single word, aligned, reached only atomically.
             return self.write_word(page, at, |element| unsafe { element::swap(element, value) }, |_| true);
         }
-        let mut old = None;
+        if Layout::<T>::HUGE {
+            self.replace_huge(index, &value)
+        } else {
+            self.replace_by_value((page, at), &value)
+        }
+    }
+
+    fn replace_by_value(&self, place: (usize, usize), value: &T) -> Result<T> {
+        let mut old = T::zeroed();
+        self.exchange(place, None, value, &mut old)?;
+        Ok(old)
+    }
+
+    /// Notes in `old` what an element of several words is, and writes another value to it if its bytes equal those of
+    /// `current`, or whatever they are. Whether it was written.
+    pub(crate) fn exchange(
+        &self,
+        (page, at): (usize, usize),
+        current: Option<&T>,
+        new: &T,
+        old: &mut T,
+    ) -> Result<bool> {
+        let mut is_written = false;
         self.latched(page, |held| {
             // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
             unsafe {
                 let element = held.address.cast::<T>().add(at);
-                old = Some(element::read_racy(element));
-                element::write_racy(element, &value);
+                element::copy_racy(element, old);
+                is_written = current.is_none_or(|current| bytes_of(current) == bytes_of(old));
+                if is_written {
+                    element::write_racy(element, new);
+                }
             }
-            DIRTY
+            if is_written { DIRTY } else { 0 }
         })?;
-        Ok(old.expect("set by the closure, which was run"))
+        Ok(is_written)
     }
 
     /// Writes `new` if the element's bytes equal those of `current`, as one atomic step. Returns what the element was:
@@ -504,21 +540,17 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             let write = |element| unsafe { element::compare_exchange(element, current, new) };
             return self.write_word(page, at, write, Result::is_ok);
         }
-        let mut outcome = None;
-        self.latched(page, |held| {
-            // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
-            unsafe {
-                let element = held.address.cast::<T>().add(at);
-                let old = element::read_racy(element);
-                let equal = bytemuck::bytes_of(&old) == bytemuck::bytes_of(&current);
-                if equal {
-                    element::write_racy(element, &new);
-                }
-                outcome = Some(if equal { Ok(old) } else { Err(old) });
-                if equal { DIRTY } else { 0 }
-            }
-        })?;
-        Ok(outcome.expect("set by the closure, which was run"))
+        if Layout::<T>::HUGE {
+            self.compare_exchange_huge(index, &current, &new)
+        } else {
+            self.compare_exchange_by_value((page, at), &current, &new)
+        }
+    }
+
+    fn compare_exchange_by_value(&self, place: (usize, usize), current: &T, new: &T) -> Result<Result<T, T>> {
+        let mut old = T::zeroed();
+        let is_written = self.exchange(place, Some(current), new, &mut old)?;
+        Ok(if is_written { Ok(old) } else { Err(old) })
     }
 
     /// Replaces an element by what `change` makes of it, as one atomic step; returns what it was before.
@@ -539,7 +571,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// assert_eq!(array.get(3)?, 4000);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn update(&self, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
+    pub fn update(&self, index: usize, change: impl FnMut(T) -> T) -> Result<T> {
+        if Layout::<T>::HUGE { self.update_huge(index, change) } else { self.update_by_value(index, change) }
+    }
+
+    #[inline(always)]
+    fn update_by_value(&self, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
         let mut current = self.get(index)?;
         loop {
             match self.compare_exchange(index, current, change(current))? {
@@ -564,6 +601,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// ```
     pub fn swap(&self, a: usize, b: usize) -> Result<()> {
         self.checked(a)?;
+        if Layout::<T>::HUGE { self.swap_huge(a, b) } else { self.swap_by_value(a, b) }
+    }
+
+    fn swap_by_value(&self, a: usize, b: usize) -> Result<()> {
         let second = self.get(b)?;
         let first = self.replace(a, second)?;
         self.set(b, first).inspect_err(|_| {
@@ -591,10 +632,17 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.is_resident(page) {
             return self.get(index);
         }
+        if Layout::<T>::HUGE { self.get_huge_uncached(index) } else { self.get_uncached_by_value((page, at)) }
+    }
+
+    fn get_uncached_by_value(&self, place: (usize, usize)) -> Result<T> {
         let mut value = T::zeroed();
-        let into = bytemuck::bytes_of_mut(&mut value);
-        self.pager.read_uncached(page as u64, at * size_of::<T>(), into)?;
+        self.read_uncached(place, &mut value)?;
         Ok(value)
+    }
+
+    pub(crate) fn read_uncached(&self, (page, at): (usize, usize), value: &mut T) -> Result<()> {
+        self.pager.read_uncached(page as u64, at * size_of::<T>(), bytes_of_mut(value))
     }
 
     /// Writes an element without giving its page a frame.
@@ -617,7 +665,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if self.is_resident(page) {
             return self.set(index, value);
         }
-        let bytes = bytemuck::bytes_of(&value);
+        let bytes = bytes_of(&value);
         match self.pager.write_uncached(page as u64, at * size_of::<T>(), bytes) {
             Err(error) if error.device_error().is_some() => self.set(index, value).map_err(|_| error),
             result => result,
@@ -628,7 +676,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.pager.entry(page as u64).state(Ordering::Relaxed).has(RESIDENT)
     }
 
-    fn checked(&self, index: usize) -> Result<(usize, usize)> {
+    pub(crate) fn checked(&self, index: usize) -> Result<(usize, usize)> {
         if index < self.len { Ok(self.locate(index)) } else { Err(index_outside(index, self.len)) }
     }
 

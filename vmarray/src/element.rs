@@ -23,6 +23,17 @@ use bytemuck::{NoUninit, Pod};
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 ///
+/// # Size
+///
+/// Operations on single elements hand them over by value, so that elements have to fit on the stack of the thread, and
+/// more than once: of the 2 MiB that the standard library gives a thread, an element may have an eighth (256 KiB) in
+/// [`get`](crate::VirtualArray::get), [`set`](crate::VirtualArray::set), [`replace`](crate::VirtualArray::replace),
+/// [`compare_exchange`](crate::VirtualArray::compare_exchange), [`update`](crate::VirtualArray::update),
+/// [`swap`](crate::VirtualArray::swap) and their uncached forms, also in a program that is built without optimisation.
+/// Longer ones, and long ones in all other operations that take or return single elements, need a thread with a larger
+/// stack; those on slices and pages ([`read`](crate::VirtualArray::read), [`write`](crate::VirtualArray::write),
+/// [`map`](crate::VirtualArray::map), [`page`](crate::VirtualArray::page)) move no element over the stack.
+///
 /// Types of no bytes do not compile:
 ///
 /// ```compile_fail
@@ -49,6 +60,8 @@ impl<T: Element> Layout<T> {
     };
     /// Whether an element is moved by a single machine instruction, so that it cannot be torn.
     pub(crate) const SINGLE_WORD: bool = matches!(Self::BYTES, 1 | 2 | 4 | 8);
+    /// Whether an element is too long to be moved from function to function on a thread's stack.
+    pub(crate) const HUGE: bool = Self::BYTES > 16 << 10;
 }
 
 /// Calls a macro with the atomic type and integer of a single-word element.
@@ -172,11 +185,24 @@ macro_rules! by_aligned_words {
 #[inline(always)]
 pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     let mut value = MaybeUninit::<T>::uninit();
-    let to = value.as_mut_ptr();
+    // SAFETY: vouched for by the caller; written whole, and all bit patterns of `T` are valid, so every mixture is a
+    // value.
+    unsafe {
+        copy_racy(at, value.as_mut_ptr());
+        value.assume_init()
+    }
+}
+
+/// As [`read_racy`], to a place of the caller's.
+///
+/// # Safety
+/// As [`read_racy`]; `to` is writable, aligned for `T`, and nobody else touches it.
+#[inline(always)]
+pub(crate) unsafe fn copy_racy<T: Element>(at: *const T, to: *mut T) {
     macro_rules! words {
         ($Atomic:ty, $word:ty) => {
             for i in 0..size_of::<T>() / size_of::<$word>() {
-                // SAFETY: the source is vouched for by the caller; `i` words are inside of both sides, and aligned.
+                // SAFETY: both sides are vouched for by the caller; `i` words are inside of them, and aligned.
                 unsafe {
                     to.cast::<$word>().add(i).write((*at.cast::<$Atomic>().add(i)).load(Ordering::Relaxed));
                 }
@@ -185,8 +211,6 @@ pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     }
     // SAFETY: as above.
     by_aligned_words!(T, words, unsafe { racy::copy(at.cast(), to.cast(), size_of::<T>()) });
-    // SAFETY: written whole; all bit patterns of `T` are valid, so every mixture is a value.
-    unsafe { value.assume_init() }
 }
 
 /// Copies an element of any size in, so that a racing [`read_racy`] finds out by the page's version.
@@ -312,6 +336,8 @@ macro_rules! field {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::UnsafeCell;
+
     use super::*;
 
     fn there_and_back<T: Element + PartialEq + std::fmt::Debug>(value: T) {
@@ -337,6 +363,32 @@ mod tests {
         there_and_back(std::array::from_fn::<u32, 64, _>(|i| i as u32));
         there_and_back(std::array::from_fn::<u64, 64, _>(|i| i as u64));
         there_and_back(std::array::from_fn::<u8, 1024, _>(|i| i as u8));
+    }
+
+    /// Finds nothing by itself: an interpreter or a sanitizer looks on.
+    #[test]
+    fn elements_may_be_read_while_they_are_written() {
+        fn race<T: Element>(value: T) {
+            struct Place<T>(UnsafeCell<T>);
+            // SAFETY: the threads below access it by the functions of this module only.
+            unsafe impl<T> Sync for Place<T> {}
+            // Values in other places are aligned otherwise.
+            let (place, values) = (Place(UnsafeCell::new(T::zeroed())), [value; 3]);
+            let (place, values) = (&place, &values);
+            std::thread::scope(|threads| {
+                for i in 0..3 {
+                    // SAFETY: the place outlives the threads.
+                    threads.spawn(move || unsafe { write_racy(place.0.get(), &values[i]) });
+                    // SAFETY: as above.
+                    threads.spawn(move || unsafe { read_racy(place.0.get()) });
+                }
+            });
+        }
+        race([1_u8; 3]);
+        race([1_u8; 17]);
+        race([1_u16; 9]);
+        race([1_u32; 3]);
+        race([1_u64; 3]);
     }
 
     #[derive(Clone, Copy, bytemuck::Pod, bytemuck::Zeroable)]

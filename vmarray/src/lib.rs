@@ -80,6 +80,8 @@ mod gather;
 #[cfg(not(loom))]
 mod guards;
 #[cfg(not(loom))]
+mod huge;
+#[cfg(not(loom))]
 mod index_set;
 #[cfg(not(loom))]
 mod iter;

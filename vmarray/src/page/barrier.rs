@@ -7,6 +7,16 @@
 //!
 //! Where the kernel has no such call, both are full fences; [`asymmetric`] tells, and the hazard slots of
 //! threads are then reached by a slower way that issues the fence.
+//!
+//! A kernel that has granted the call may still refuse it later, to a seccomp filter that the program installs. Others
+//! have passed `light` by then, so `heavy` has to do without: the calling thread visits every processor that the others
+//! may run on. A thread that runs there makes room for it, and the scheduler orders what a thread did before it is
+//! taken from a processor before whatever runs there next, and that before what the thread does afterwards. So at the
+//! end each thread has either shown its store, or sees the caller's when it goes on. It takes some 10 microseconds
+//! for each idle processor and a time slice for each busy one. (Changing the protection of a page, which has the other
+//! processors interrupted on most systems, is faster and not enough: AArch64, and AMD processors with `INVLPGB`, do
+//! that without interrupting anybody.) Where that is refused as well, the process ends: whoever holds a page cannot
+//! go on, and all others would wait for it.
 
 use super::sync::{Ordering, fence};
 
@@ -19,13 +29,33 @@ pub(crate) fn light() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// The barrier of the side that can wait.
-pub(crate) fn heavy() {
+/// The barrier of the side that can wait. `threads` gives those who may have passed [`light`].
+pub(crate) fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]
-    if asymmetric() {
-        os::membarrier();
+    if asymmetric()
+        && let Err(refused) = os::membarrier()
+        && let Err(error) = os::visit_processors(&threads())
+    {
+        eprintln!(
+            "vmarray: the system has refused membarrier ({refused}), which it had granted to this process before, and \
+             to move a thread in its place ({error}). Pages cannot be taken from other threads without, so the process \
+             ends. Allow membarrier or sched_setaffinity in the seccomp filter, or install it before the first array \
+             is used."
+        );
+        std::process::abort();
     }
+    #[cfg(loom)]
+    drop(threads);
+}
+
+/// A thread, as the system names it.
+pub(crate) type Thread = i32;
+
+/// The calling thread.
+#[cfg(not(loom))]
+pub(crate) fn this_thread() -> Thread {
+    os::this_thread()
 }
 
 /// Whether [`light`] suffices on the other side.
@@ -56,36 +86,124 @@ pub(crate) fn relax(turns: u32) {
     }
 }
 
-#[cfg(all(target_os = "linux", not(loom)))]
+#[cfg(all(target_os = "linux", not(any(loom, miri))))]
 mod os {
-    fn call(command: libc::c_int) -> libc::c_long {
+    use std::io;
+
+    use super::Thread;
+
+    /// As many processors as a kernel can be built for, and more.
+    const WORDS: usize = 256;
+
+    fn outcome(result: libc::c_long) -> io::Result<libc::c_long> {
+        if result < 0 { Err(io::Error::last_os_error()) } else { Ok(result) }
+    }
+
+    fn call(command: libc::c_int) -> io::Result<libc::c_long> {
         // SAFETY: the call takes three integers and touches no memory of the process.
-        unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) }
+        outcome(unsafe { libc::syscall(libc::SYS_membarrier, command, 0, 0) })
     }
 
     /// Asks for the use of the private expedited barrier; false if the kernel has none or forbids it.
     pub(super) fn register() -> bool {
         let wanted = libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED | libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED;
-        let supported = call(libc::MEMBARRIER_CMD_QUERY);
-        supported >= 0
-            && supported & libc::c_long::from(wanted) == libc::c_long::from(wanted)
-            && call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED) == 0
+        let wanted = libc::c_long::from(wanted);
+        call(libc::MEMBARRIER_CMD_QUERY).is_ok_and(|supported| supported & wanted == wanted)
+            && call(libc::MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED).is_ok()
     }
 
-    pub(super) fn membarrier() {
-        let result = call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED);
-        // After registration the call cannot fail; were it to, going on would be unsound.
-        assert_eq!(result, 0, "membarrier failed after it was registered");
+    pub(super) fn membarrier() -> io::Result<()> {
+        call(libc::MEMBARRIER_CMD_PRIVATE_EXPEDITED).map(drop)
+    }
+
+    pub(super) fn this_thread() -> Thread {
+        // SAFETY: the call takes nothing and always succeeds.
+        unsafe { libc::gettid() }
+    }
+
+    /// A set of processors, a bit each.
+    #[derive(Clone, Copy)]
+    struct Processors([u64; WORDS]);
+
+    impl Processors {
+        /// Those that a thread may run on; 0 is the calling one.
+        fn of(thread: Thread) -> io::Result<Self> {
+            let mut set = Self([0; WORDS]);
+            // SAFETY: the call writes at most as many bytes as it is told, which the set has.
+            outcome(unsafe {
+                libc::syscall(libc::SYS_sched_getaffinity, thread, size_of::<Self>(), set.0.as_mut_ptr())
+            })?;
+            Ok(set)
+        }
+
+        /// Those that any of some threads may run on.
+        fn of_any(threads: &[Thread]) -> io::Result<Self> {
+            threads.iter().try_fold(Self([0; WORDS]), |mut all, &thread| match Self::of(thread) {
+                Ok(set) => {
+                    all.0.iter_mut().zip(set.0).for_each(|(all, word)| *all |= word);
+                    Ok(all)
+                }
+                // It has ended, and so given its processor away.
+                Err(error) if error.raw_os_error() == Some(libc::ESRCH) => Ok(all),
+                Err(error) => Err(error),
+            })
+        }
+
+        fn has(&self, processor: usize) -> bool {
+            self.0[processor / 64] >> (processor % 64) & 1 != 0
+        }
+
+        fn one(processor: usize) -> Self {
+            let mut set = Self([0; WORDS]);
+            set.0[processor / 64] = 1 << (processor % 64);
+            set
+        }
+
+        /// Has the calling thread run on these alone, from the end of the call on.
+        fn move_here(&self) -> io::Result<()> {
+            // SAFETY: the call reads as many bytes as it is told, which the set has.
+            outcome(unsafe {
+                libc::syscall(libc::SYS_sched_setaffinity, 0, size_of::<Self>(), self.0.as_ptr())
+            })
+            .map(drop)
+        }
+    }
+
+    /// Runs on each processor that any of the threads may run on, one after the other.
+    pub(super) fn visit_processors(threads: &[Thread]) -> io::Result<()> {
+        let (home, all) = (Processors::of(0)?, Processors::of_any(threads)?);
+        for processor in (0..WORDS * 64).filter(|&processor| all.has(processor)) {
+            if let Err(error) = Processors::one(processor).move_here() {
+                // Switched off meanwhile, or forbidden to them: then they were taken from it.
+                if Processors::of_any(threads)?.has(processor) {
+                    return Err(error);
+                }
+            }
+        }
+        home.move_here()
     }
 }
 
-#[cfg(all(not(target_os = "linux"), not(loom)))]
+/// Systems without such a call; and Miri, which knows none.
+#[cfg(all(any(not(target_os = "linux"), miri), not(loom)))]
 mod os {
+    use std::io;
+
+    use super::Thread;
+
     pub(super) fn register() -> bool {
         false
     }
 
-    pub(super) fn membarrier() {
-        unreachable!("never registered");
+    pub(super) fn this_thread() -> Thread {
+        0
+    }
+
+    pub(super) fn membarrier() -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
+    pub(super) fn visit_processors(_threads: &[Thread]) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
     }
 }

@@ -54,9 +54,14 @@ impl Page {
     }
 
     fn quiesce(&self, before: State, access: Access) {
-        quiesce_by(std::iter::once((&self.entry, before)), access, barrier::heavy, |entry| {
-            drain(&self.slot, entry, access);
-        });
+        quiesce_by(
+            std::iter::once((&self.entry, before)),
+            access,
+            || barrier::heavy(Vec::new),
+            |entry| {
+                drain(&self.slot, entry, access);
+            },
+        );
     }
 
     fn read(&self) -> Option<u64> {

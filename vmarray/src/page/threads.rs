@@ -49,9 +49,9 @@ thread_local! {
     static LEASE: Lease = Lease::new();
 }
 
-/// The registered threads' memory. An address is in the list only while its thread lives.
+/// The registered threads and their memory. An address is in the list only while its thread lives.
 struct Registry {
-    locals: Vec<*const Local>,
+    locals: Vec<(barrier::Thread, *const Local)>,
     /// The hits of threads that have ended.
     past_hits: [u64; COUNTERS],
 }
@@ -83,7 +83,8 @@ impl Drop for Lease {
 }
 
 fn enlist() {
-    LOCAL.with(|local| REGISTRY.write().locals.push(ptr::from_ref(local)));
+    let thread = barrier::this_thread();
+    LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
     // Whoever looks at the slots after its own full fence either finds this one, or shut its gate before this fence,
     // so that this thread's first access sees that.
     fence(Ordering::SeqCst);
@@ -92,7 +93,7 @@ fn enlist() {
 fn delist() {
     LOCAL.with(|local| {
         let mut registry = REGISTRY.write();
-        registry.locals.retain(|known| !ptr::eq(*known, local));
+        registry.locals.retain(|(_, known)| !ptr::eq(*known, local));
         for (past, hits) in registry.past_hits.iter_mut().zip(&local.hits) {
             *past += hits.iter().map(|lane| lane.swap(0, Ordering::Relaxed)).sum::<u64>();
         }
@@ -225,15 +226,15 @@ fn fenced<R>(run: impl FnOnce(&Local) -> R) -> R {
 /// [`barrier::heavy`], left out where no other thread could have an access under way.
 pub(crate) fn barrier_all() {
     fence(Ordering::SeqCst);
-    let others = LOCAL.with(|local| REGISTRY.read().locals.iter().any(|known| !ptr::eq(*known, local)));
-    if others {
-        barrier::heavy();
+    let is_other = |known: *const Local| LOCAL.with(|local| !ptr::eq(known, local));
+    if REGISTRY.read().locals.iter().any(|(_, known)| is_other(*known)) {
+        barrier::heavy(|| REGISTRY.read().locals.iter().map(|(thread, _)| *thread).collect());
     }
 }
 
 /// Waits until no thread announces such an access to the entry. After its gates were shut and [`barrier_all`].
 pub(crate) fn drain_all(entry: &Entry, access: Access) {
-    for local in &REGISTRY.read().locals {
+    for (_, local) in &REGISTRY.read().locals {
         // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released. The
         // thread never waits for that lock while its slot names a page.
         hazard::drain(unsafe { &(**local).slot }, entry, access);
@@ -248,7 +249,7 @@ pub(crate) fn hits(counter: Counter) -> u64 {
         .locals
         .iter()
         // SAFETY: as in `drain_all`.
-        .flat_map(|local| unsafe { &(&(**local).hits)[number] })
+        .flat_map(|(_, local)| unsafe { &(&(**local).hits)[number] })
         .map(|lane| lane.load(Ordering::Relaxed))
         .sum();
     registry.past_hits[number].wrapping_add(now)

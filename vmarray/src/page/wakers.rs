@@ -83,36 +83,33 @@ pub(super) fn run(waker: Waker) {
 
 /// Wakes all tasks that wait for a key.
 pub(crate) fn wake_tasks(key: usize) {
-    if COUNT.load(Ordering::SeqCst) == 0 {
-        return;
+    if COUNT.load(Ordering::SeqCst) > 0 {
+        wake_those(list(key), |sleeper| sleeper.key == key);
     }
-    let woken: Vec<Sleeper> = list(key).lock().extract_if(.., |sleeper| sleeper.key == key).collect();
-    COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
-    woken.into_iter().for_each(|sleeper| wake(sleeper.waker));
 }
 
 /// Has all tasks look again that looked last on the calling thread, since it holds one more guard now, and so may not
 /// wait for all that it was allowed to.
 pub(crate) fn wake_tasks_of_thread() {
-    if COUNT.load(Ordering::SeqCst) == 0 {
-        return;
+    if COUNT.load(Ordering::SeqCst) > 0 {
+        let thread = this_thread();
+        SLEEPERS.iter().for_each(|list| wake_those(list, |sleeper| sleeper.thread == thread));
     }
-    let thread = this_thread();
-    for list in &SLEEPERS {
-        let wakers: Vec<Waker> = list
-            .lock()
-            .iter()
-            .filter(|sleeper| sleeper.thread == thread)
-            .map(|sleeper| sleeper.waker.clone())
-            .collect();
-        wakers.into_iter().for_each(wake);
-    }
+}
+
+/// Takes sleepers off a list and wakes them. Whoever looks again in vain comes back.
+fn wake_those(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
+    // Moved, not cloned: that would be foreign code under the lock.
+    let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();
+    COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
+    woken.into_iter().for_each(|sleeper| wake(sleeper.waker));
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::task::Wake;
+    use std::task::{RawWaker, RawWakerVTable, Wake};
+    use std::time::Duration;
 
     use super::*;
 
@@ -167,11 +164,40 @@ mod tests {
         drop(first);
         let seen = |i: usize| counts[i].0.load(Ordering::SeqCst);
         assert_eq!([seen(0), seen(1), seen(2)], [1, 0, 0]);
-        // Others of this thread's look again and stay.
+        // Tasks of this thread look again, and of no other.
         std::thread::scope(|scope| drop(scope.spawn(wake_tasks_of_thread)));
         assert_eq!(seen(1), 0);
         wake_tasks_of_thread();
         wake_tasks(keys[1]);
-        assert_eq!(seen(1), 2);
+        assert_eq!(seen(1), 1);
+    }
+
+    /// The functions of a waker which looks at each of them whether the list of the key, its data, is free.
+    static NOSY: RawWakerVTable = RawWakerVTable::new(
+        |key| {
+            look(key);
+            RawWaker::new(key, &NOSY)
+        },
+        look,
+        look,
+        look,
+    );
+
+    fn look(key: *const ()) {
+        let is_free = list(key.addr()).try_lock_for(Duration::from_secs(10)).is_some();
+        assert!(is_free, "foreign code runs under the lock of a list");
+    }
+
+    #[test]
+    fn wakers_are_cloned_woken_and_dropped_under_no_lock() {
+        let place = 0_u8;
+        let key = std::ptr::from_ref(&place);
+        // SAFETY: the functions may be called by any thread at any time, since the data is a number to them.
+        let waker = unsafe { Waker::new(key.cast(), &NOSY) };
+        for wake in [|_| (), wake_tasks, |_| wake_tasks_of_thread()] {
+            let asleep = Asleep::at(key.addr(), &waker);
+            wake(key.addr());
+            drop(asleep);
+        }
     }
 }

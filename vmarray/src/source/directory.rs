@@ -33,8 +33,9 @@ pub(super) struct Entry {
     valid: AtomicU64,
     dirty: AtomicU64,
     slot: AtomicU32,
-    /// Rises whenever the words or what the slot holds change: tells an asynchronous copy that it came too late.
-    version: AtomicU32,
+    /// Rises whenever the words or what the slot holds change: tells an asynchronous copy that it came too late. Never
+    /// comes round, however long that copy is not looked at.
+    version: AtomicU64,
 }
 
 impl Entry {
@@ -44,7 +45,7 @@ impl Entry {
             valid: AtomicU64::new(0),
             dirty: AtomicU64::new(0),
             slot: AtomicU32::new(NO_SLOT),
-            version: AtomicU32::new(0),
+            version: AtomicU64::new(0),
         }
     }
 
@@ -79,7 +80,7 @@ impl Entry {
         Some(self.slot.load(Relaxed)).filter(|&slot| slot != NO_SLOT)
     }
 
-    pub(super) fn version(&self) -> u32 {
+    pub(super) fn version(&self) -> u64 {
         self.version.load(Relaxed)
     }
 
@@ -244,6 +245,16 @@ mod tests {
 
     #[test]
     fn an_entry_is_small() {
-        assert!(size_of::<Entry>() <= 32);
+        assert!(size_of::<Entry>() <= 40);
+    }
+
+    #[test]
+    fn a_version_never_comes_round() {
+        let entry = Entry::new();
+        for passed in [u64::from(u32::MAX), 1 << 40] {
+            entry.version.store(passed, Relaxed);
+            entry.synchronized(0);
+            assert!(entry.version() > passed);
+        }
     }
 }

@@ -52,7 +52,7 @@ struct Copy<D: Device> {
     ticket: Ticket,
     buffer: HostBuffer<D>,
     page: PageBlocks,
-    version: u32,
+    version: u64,
     asked: Asked,
 }
 
