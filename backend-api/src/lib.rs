@@ -86,6 +86,7 @@ pub mod expr;
 mod id;
 mod info;
 mod names;
+pub mod own_files;
 mod owned;
 pub mod racy;
 mod request;

@@ -111,10 +111,6 @@ impl Medium for Ram {
         self.bytes
     }
 
-    fn check_writable(&self, _operation: &'static str) -> Result<()> {
-        Ok(())
-    }
-
     fn address(&self) -> Option<*mut u8> {
         Some(self.at(0))
     }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend_api::{Error, ErrorKind, Result};
+use backend_api::Result;
 
 use super::open_file::OpenFile;
 use super::space::Taken;
@@ -64,13 +64,6 @@ impl Medium for Extent {
 
     fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    fn check_writable(&self, operation: &'static str) -> Result<()> {
-        if self.file.is_writable() {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Unsupported, operation).with_detail("the file was opened for reading only"))
     }
 
     fn address(&self) -> Option<*mut u8> {
