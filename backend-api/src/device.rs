@@ -1,8 +1,13 @@
 //! The trait that a backend implements.
 
+use std::fmt::Debug;
 use std::ptr::NonNull;
+use std::task::Waker;
 
-use crate::HostId;
+use crate::{
+    BufferHandle, Compute, DeviceInfo, Fill, Gather, HostAllocation, MemoryStatus, QueueHandle, Result,
+    Route, Routing, Scatter, Search, Ticket, Transfer,
+};
 
 /// What a queue has done of the work up to a ticket.
 ///
@@ -50,37 +55,6 @@ pub enum HostMemory {
     Pageable,
 }
 
-/// Host memory that a device gave.
-///
-/// The memory is aligned to at least 4096 bytes and zeroed, and stays where it is until
-/// [`release_host`](crate::Device::release_host).
-///
-/// ```
-/// use backend_api::{Device, HostMemory};
-/// # let device = backend_host::HostDevice::new(0)?;
-/// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
-/// assert_eq!(allocation.bytes, 100);
-/// assert!(allocation.address.as_ptr().addr().is_multiple_of(4096));
-/// device.release_host(allocation.id);
-/// # Ok::<_, backend_api::Error>(())
-/// ```
-#[derive(Debug)]
-pub struct HostAllocation {
-    /// Its name in copies.
-    pub id: HostId,
-    /// Its first byte.
-    pub address: NonNull<u8>,
-    /// Its length.
-    pub bytes: usize,
-    /// What kind it is.
-    pub kind: HostMemory,
-}
-
-// SAFETY: an allocation is a name and an address; nothing is reached through it without further unsafe code.
-unsafe impl Send for HostAllocation {}
-// SAFETY: as above.
-unsafe impl Sync for HostAllocation {}
-
 /// How sure the memory of an allocation has to be.
 ///
 /// ```
@@ -103,606 +77,549 @@ pub enum Commit {
     Proven,
 }
 
-/// Writes the definition of [`Device`](crate::Device), so that a crate which gathers several backends in an enum can
-/// have `enum_dispatch` read the same definition and generate the dispatching implementation.
+/// A card, or a stand-in for one.
 ///
-/// Not for use elsewhere. The facade expands it in a private module; its paths therefore start with `::backend_api`.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! define_device_trait {
-    ($(#[$attribute:meta])*) => {
-        $(#[$attribute])*
-        /// A card, or a stand-in for one.
-        ///
-        /// The contract is stated in the [crate's documentation](::backend_api); the
-        /// conformance suite checks it. Every method can be called from any thread at any time. None
-        /// panics on what a caller, a driver or a full card can cause.
-        ///
-        /// ```
-        /// use backend_api::{BufferId, Commit, Device, Result};
-        ///
-        /// fn take_half<D: Device>(device: &D) -> Result<BufferId> {
-        ///     device.allocate(device.memory()?.usable_bytes / 2, Commit::Lazy)
-        /// }
-        /// let device = backend_host::HostDevice::new(1000)?;
-        /// let buffer = take_half(&device)?;
-        /// assert_eq!(device.memory()?.free_bytes, 500);
-        /// device.release(buffer);
-        /// # Ok::<_, backend_api::Error>(())
-        /// ```
-        pub trait Device: ::std::fmt::Debug + Send + Sync + 'static {
-            /// What is known of the device. Never blocks.
-            ///
-            /// ```
-            /// use backend_api::{Device, DeviceKind};
-            /// let device = backend_host::HostDevice::new(1 << 20)?;
-            /// assert_eq!(device.info().kind, DeviceKind::HostMemory);
-            /// assert_eq!(device.info().total_bytes, 1 << 20);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            fn info(&self) -> &::backend_api::DeviceInfo;
+/// The contract is stated in the [crate's documentation](crate); the
+/// conformance suite checks it. Every method can be called from any thread at any time. None
+/// panics on what a caller, a driver or a full card can cause.
+///
+/// ```
+/// use backend_api::{BufferId, Commit, Device, Result};
+///
+/// fn take_half<D: Device>(device: &D) -> Result<BufferId> {
+///     device.allocate(device.memory()?.usable_bytes / 2, Commit::Lazy)
+/// }
+/// let device = backend_host::HostDevice::new(1000)?;
+/// let buffer = take_half(&device)?;
+/// assert_eq!(device.memory()?.free_bytes, 500);
+/// device.release(buffer);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+pub unsafe trait Device: Debug + Send + Sync + 'static {
+    /// What is known of the device. Never blocks.
+    ///
+    /// ```
+    /// use backend_api::{Device, DeviceKind};
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// assert_eq!(device.info().kind, DeviceKind::HostMemory);
+    /// assert_eq!(device.info().total_bytes, 1 << 20);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn info(&self) -> &DeviceInfo;
 
-            /// How much memory there is now. May ask the driver.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device};
-            /// let device = backend_host::HostDevice::new(1000)?;
-            /// device.allocate(300, Commit::Lazy)?;
-            /// assert_eq!(device.memory()?.free_bytes, 700);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// [`Lost`](::backend_api::ErrorKind::Lost), or what the driver says.
-            fn memory(&self) -> ::backend_api::Result<::backend_api::MemoryStatus>;
+    /// How much memory there is now. May ask the driver.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// device.allocate(300, Commit::Lazy)?;
+    /// assert_eq!(device.memory()?.free_bytes, 700);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost), or what the driver says.
+    fn memory(&self) -> Result<MemoryStatus>;
 
-            /// A new in-order queue.
-            ///
-            /// ```
-            /// use backend_api::Device;
-            /// let device = backend_host::HostDevice::new(1 << 20)?;
-            /// let (copies, kernels) = (device.create_queue()?, device.create_queue()?);
-            /// // Each counts for itself.
-            /// assert_eq!(device.submit(copies, &[])?.value, 1);
-            /// assert_eq!(device.submit(kernels, &[])?.value, 1);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// [`Lost`](::backend_api::ErrorKind::Lost), or a refusal by the system or the driver.
-            fn create_queue(&self) -> ::backend_api::Result<::backend_api::QueueId>;
+    /// A new in-order queue.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// let (copies, kernels) = (device.create_queue()?, device.create_queue()?);
+    /// // Each counts for itself.
+    /// assert_eq!(device.submit(copies, &[])?.value, 1);
+    /// assert_eq!(device.submit(kernels, &[])?.value, 1);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Lost`](crate::ErrorKind::Lost), or a refusal by the system or the driver.
+    fn create_queue(&self) -> Result<QueueHandle>;
 
-            /// Ends a queue. Blocks until its work is done or the device is lost. An unknown queue is ignored.
-            ///
-            /// Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported as
-            /// done. Whoever cares for an outcome asks before ending the queue.
-            ///
-            /// ```
-            /// use backend_api::{Device, ErrorKind, Progress};
-            /// let device = backend_host::HostDevice::new(1 << 20)?;
-            /// let queue = device.create_queue()?;
-            /// let ticket = device.submit(queue, &[])?;
-            /// device.release_queue(queue);
-            /// assert_eq!(device.poll(ticket)?, Progress::Done);
-            /// assert_eq!(device.submit(queue, &[]).unwrap_err().kind(), ErrorKind::UnknownHandle);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            fn release_queue(&self, queue: ::backend_api::QueueId);
+    /// Ends a queue. Blocks until its work is done or the device is lost. An unknown queue is ignored.
+    ///
+    /// Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported as
+    /// done. Whoever cares for an outcome asks before ending the queue.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, Progress};
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// let queue = device.create_queue()?;
+    /// let ticket = device.submit(queue, &[])?;
+    /// device.release_queue(queue);
+    /// assert_eq!(device.poll(ticket)?, Progress::Done);
+    /// assert_eq!(device.submit(queue, &[]).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn release_queue(&self, queue: QueueHandle);
 
-            /// Device memory of `bytes` bytes, with unspecified contents. More than the driver gives in one piece
-            /// is put together from several pieces behind one [`BufferId`](::backend_api::BufferId).
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, ErrorKind};
-            /// let device = backend_host::HostDevice::new(1000)?;
-            /// let buffer = device.allocate(600, Commit::Lazy)?;
-            /// let error = device.allocate(600, Commit::Lazy).unwrap_err();
-            /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-            /// assert_eq!((error.bytes(), error.available_bytes()), (Some(600), Some(400)));
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// [`OutOfMemory`](::backend_api::ErrorKind::OutOfMemory) with bytes asked and available,
-            /// [`TooLarge`](::backend_api::ErrorKind::TooLarge), [`Lost`](::backend_api::ErrorKind::Lost).
-            fn allocate(
-                &self,
-                bytes: u64,
-                commit: ::backend_api::Commit,
-            ) -> ::backend_api::Result<::backend_api::BufferId>;
+    /// Device memory of `bytes` bytes, with unspecified contents. More than the driver gives in one piece
+    /// is put together from several pieces behind one [`BufferId`](crate::BufferId).
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, ErrorKind};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let buffer = device.allocate(600, Commit::Lazy)?;
+    /// let error = device.allocate(600, Commit::Lazy).unwrap_err();
+    /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    /// assert_eq!((error.bytes(), error.available_bytes()), (Some(600), Some(400)));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`OutOfMemory`](crate::ErrorKind::OutOfMemory) with bytes asked and available,
+    /// [`TooLarge`](crate::ErrorKind::TooLarge), [`Lost`](crate::ErrorKind::Lost).
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle>;
 
-            /// Gives device memory back. Blocks until submitted work that touches it is done or the device is lost.
-            /// An unknown buffer is ignored.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device};
-            /// let device = backend_host::HostDevice::new(1000)?;
-            /// let buffer = device.allocate(600, Commit::Lazy)?;
-            /// device.release(buffer);
-            /// assert_eq!(device.memory()?.free_bytes, 1000);
-            /// device.release(buffer); // It is unknown by now, so nothing happens.
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            fn release(&self, buffer: ::backend_api::BufferId);
+    /// Gives device memory back. Blocks until submitted work that touches it is done or the device is lost.
+    /// An unknown buffer is ignored.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let buffer = device.allocate(600, Commit::Lazy)?;
+    /// device.release(buffer);
+    /// assert_eq!(device.memory()?.free_bytes, 1000);
+    /// device.release(buffer); // It is unknown by now, so nothing happens.
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn release(&self, buffer: BufferHandle);
 
-            /// Zeroed host memory that the device copies from and to, usable by all of its queues.
-            ///
-            /// ```
-            /// use backend_api::{Device, HostMemory};
-            /// let device = backend_host::HostDevice::new(1 << 20)?;
-            /// let host = device.allocate_host(4096, HostMemory::Pageable)?;
-            /// // SAFETY: the memory is new: no work in flight names it.
-            /// let bytes = unsafe { std::slice::from_raw_parts(host.address.as_ptr(), host.bytes) };
-            /// assert!(bytes.iter().all(|&byte| byte == 0));
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// [`PinRefused`](::backend_api::ErrorKind::PinRefused) for pinned memory beyond what the system
-            /// allows, [`OutOfMemory`](::backend_api::ErrorKind::OutOfMemory),
-            /// [`Lost`](::backend_api::ErrorKind::Lost).
-            fn allocate_host(
-                &self,
-                bytes: usize,
-                kind: ::backend_api::HostMemory,
-            ) -> ::backend_api::Result<::backend_api::HostAllocation>;
+    /// Zeroed host memory that the device copies from and to, usable by all of its queues.
+    ///
+    /// ```
+    /// use backend_api::{Device, HostMemory};
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// let host = device.allocate_host(4096, HostMemory::Pageable)?;
+    /// // SAFETY: the memory is new: no work in flight names it.
+    /// let bytes = unsafe { std::slice::from_raw_parts(host.address.as_ptr(), host.bytes) };
+    /// assert!(bytes.iter().all(|&byte| byte == 0));
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`PinRefused`](crate::ErrorKind::PinRefused) for pinned memory beyond what the system
+    /// allows, [`OutOfMemory`](crate::ErrorKind::OutOfMemory),
+    /// [`Lost`](crate::ErrorKind::Lost).
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation>;
 
-            /// Makes memory of the program known to the device, as pageable memory or, if `kind` asks for it, locked
-            /// in place.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, DeviceSpan, HostMemory, HostSpan, Transfer};
-            /// # let device = backend_host::HostDevice::new(1 << 20)?;
-            /// # let (queue, buffer) = (device.create_queue()?, device.allocate(5, Commit::Lazy)?);
-            /// let mut words = *b"there here ";
-            /// let address = std::ptr::NonNull::from(&mut words).cast();
-            /// // SAFETY: the array outlives the import, and is not touched before the copies are done.
-            /// let host = unsafe { device.import_host(address, words.len(), HostMemory::Pageable)? };
-            /// let (near, far) = (|at| HostSpan::new(host, at), DeviceSpan::new(buffer, 0));
-            /// device.submit(queue, &[Transfer::Upload { from: near(0), to: far, bytes: 5 }])?;
-            /// device.wait(device.submit(queue, &[Transfer::Download { from: far, to: near(6), bytes: 5 }])?)?;
-            /// device.release_host(host);
-            /// assert_eq!(&words, b"there there");
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// [`PinRefused`](::backend_api::ErrorKind::PinRefused),
-            /// [`Unsupported`](::backend_api::ErrorKind::Unsupported), [`Lost`](::backend_api::ErrorKind::Lost).
-            ///
-            /// # Safety
-            /// Until [`release_host`](Self::release_host) has returned, the `bytes` bytes from `address` on must stay
-            /// allocated, readable, and, if any download or kernel names them as a target, writable.
-            unsafe fn import_host(
-                &self,
-                address: ::std::ptr::NonNull<u8>,
-                bytes: usize,
-                kind: ::backend_api::HostMemory,
-            ) -> ::backend_api::Result<::backend_api::HostId>;
+    /// Makes memory of the program known to the device, as pageable memory or, if `kind` asks for it, locked
+    /// in place.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceSpan, HostMemory, HostSpan, Transfer};
+    /// # let device = backend_host::HostDevice::new(1 << 20)?;
+    /// # let (queue, buffer) = (device.create_queue()?, device.allocate(5, Commit::Lazy)?);
+    /// let mut words = *b"there here ";
+    /// let address = std::ptr::NonNull::from(&mut words).cast();
+    /// // SAFETY: the array outlives the import, and is not touched before the copies are done.
+    /// let host = unsafe { device.import_host(address, words.len(), HostMemory::Pageable)? };
+    /// let (near, far) = (|at| HostSpan::new(host, at), DeviceSpan::new(buffer, 0));
+    /// device.submit(queue, &[Transfer::Upload { from: near(0), to: far, bytes: 5 }])?;
+    /// device.wait(device.submit(queue, &[Transfer::Download { from: far, to: near(6), bytes: 5 }])?)?;
+    /// device.release_host(host);
+    /// assert_eq!(&words, b"there there");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`PinRefused`](crate::ErrorKind::PinRefused),
+    /// [`Unsupported`](crate::ErrorKind::Unsupported), [`Lost`](crate::ErrorKind::Lost).
+    ///
+    /// # Safety
+    /// Until [`release_host`](Self::release_host) has returned, the `bytes` bytes from `address` on must stay
+    /// allocated, readable, and, if any download or kernel names them as a target, writable.
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation>;
 
-            /// Gives host memory back, or forgets imported memory. Blocks until submitted work that touches it is
-            /// done or the device is lost. An unknown piece is ignored.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, DeviceSpan, ErrorKind, HostMemory, HostSpan, Transfer};
-            /// # let device = backend_host::HostDevice::new(1 << 20)?;
-            /// # let (queue, buffer) = (device.create_queue()?, device.allocate(5, Commit::Lazy)?);
-            /// let host = device.allocate_host(5, HostMemory::Pageable)?.id;
-            /// device.release_host(host);
-            /// let copy = Transfer::Upload { from: HostSpan::new(host, 0), to: DeviceSpan::new(buffer, 0), bytes: 5 };
-            /// assert_eq!(device.submit(queue, &[copy]).unwrap_err().kind(), ErrorKind::UnknownHandle);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            fn release_host(&self, host: ::backend_api::HostId);
+    /// Gives host memory back, or forgets imported memory. Blocks until submitted work that touches it is
+    /// done or the device is lost. An unknown piece is ignored.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceSpan, ErrorKind, HostMemory, HostSpan, Transfer};
+    /// # let device = backend_host::HostDevice::new(1 << 20)?;
+    /// # let (queue, buffer) = (device.create_queue()?, device.allocate(5, Commit::Lazy)?);
+    /// let host = device.allocate_host(5, HostMemory::Pageable)?.id;
+    /// device.release_host(host);
+    /// let copy = Transfer::Upload { from: HostSpan::new(host, 0), to: DeviceSpan::new(buffer, 0), bytes: 5 };
+    /// assert_eq!(device.submit(queue, &[copy]).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn release_host(&self, host: HostAllocation);
 
-            /// Starts copies; returns before they are done.
-            ///
-            /// The copies of one call may run in any order and at once; they must not write what another copy of the
-            /// same call reads or writes. An empty slice gives a ticket for the work before it.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-            /// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-            /// host.write(0, b"left right ");
-            /// // Two copies in one call.
-            /// let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to: memory.at(to), bytes };
-            /// device.submit(queue.id(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
-            /// # let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 };
-            /// # device.wait(queue.submit(&[back])?)?;
-            /// # let mut device_memory = [0; 10];
-            /// # host.read(0, &mut device_memory);
-            /// assert_eq!(&device_memory, b"right left");
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// [`InvalidArgument`](::backend_api::ErrorKind::InvalidArgument) for a range outside of its memory,
-            /// [`UnknownHandle`](::backend_api::ErrorKind::UnknownHandle),
-            /// [`Lost`](::backend_api::ErrorKind::Lost), or what the driver says. After an error no part of the call
-            /// is or will be in flight; after the first two, nothing was changed.
-            fn submit(
-                &self,
-                queue: ::backend_api::QueueId,
-                transfers: &[::backend_api::Transfer],
-            ) -> ::backend_api::Result<::backend_api::Ticket>;
+    /// Starts copies; returns before they are done.
+    ///
+    /// The copies of one call may run in any order and at once; they must not write what another copy of the
+    /// same call reads or writes. An empty slice gives a ticket for the work before it.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// host.write(0, b"left right ");
+    /// // Two copies in one call.
+    /// let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to: memory.at(to), bytes };
+    /// device.submit(queue.id(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
+    /// # let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 };
+    /// # device.wait(queue.submit(&[back])?)?;
+    /// # let mut device_memory = [0; 10];
+    /// # host.read(0, &mut device_memory);
+    /// assert_eq!(&device_memory, b"right left");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`InvalidArgument`](crate::ErrorKind::InvalidArgument) for a range outside of its memory,
+    /// [`UnknownHandle`](crate::ErrorKind::UnknownHandle),
+    /// [`Lost`](crate::ErrorKind::Lost), or what the driver says. After an error no part of the call
+    /// is or will be in flight; after the first two, nothing was changed.
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket>;
 
-            /// The ways in which the device can carry out the copies of one call, for those who want to measure which
-            /// is fastest. Empty, the default, where there is one way only.
-            ///
-            /// ```
-            /// use backend_api::{Device, Route};
-            /// use backend_host::SimulatedDevice;
-            /// # use std::time::Duration;
-            /// # let zero = Duration::ZERO;
-            /// let builder = SimulatedDevice::builder(1).route(Route::Single, zero, zero);
-            /// assert_eq!(builder.build().routes(), [Route::Single]);
-            /// ```
-            fn routes(&self) -> &[::backend_api::Route] {
-                &[]
-            }
+    /// The ways in which the device can carry out the copies of one call, for those who want to measure which
+    /// is fastest. Empty, the default, where there is one way only.
+    ///
+    /// ```
+    /// use backend_api::{Device, Route};
+    /// use backend_host::SimulatedDevice;
+    /// # use std::time::Duration;
+    /// # let zero = Duration::ZERO;
+    /// let builder = SimulatedDevice::builder(1).route(Route::Single, zero, zero);
+    /// assert_eq!(builder.build().routes(), [Route::Single]);
+    /// ```
+    fn routes(&self) -> &[Route] {
+        &[]
+    }
 
-            /// [`submit`](Self::submit) by a given route, for those copies that it can carry; the others, and all
-            /// copies on devices without it, go as `submit` sends them. The default is `submit`.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Route, Transfer};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-            /// # host.write(0, b"left right ");
-            /// let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to: memory.at(to), bytes };
-            /// let ticket = device.submit_by(Route::Batch, queue.id(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
-            /// device.wait(ticket)?;
-            /// # device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 }])?)?;
-            /// # let mut bytes = [0; 10];
-            /// # host.read(0, &mut bytes);
-            /// # assert_eq!(&bytes, b"right left");
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// As [`submit`](Self::submit).
-            fn submit_by(
-                &self,
-                route: ::backend_api::Route,
-                queue: ::backend_api::QueueId,
-                transfers: &[::backend_api::Transfer],
-            ) -> ::backend_api::Result<::backend_api::Ticket> {
-                let _ = route;
-                self.submit(queue, transfers)
-            }
+    /// [`submit`](Self::submit) by a given route, for those copies that it can carry; the others, and all
+    /// copies on devices without it, go as `submit` sends them. The default is `submit`.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Route, Transfer};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # host.write(0, b"left right ");
+    /// let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to: memory.at(to), bytes };
+    /// let ticket = device.submit_by(Route::Batch, queue.id(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
+    /// device.wait(ticket)?;
+    /// # device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 }])?)?;
+    /// # let mut bytes = [0; 10];
+    /// # host.read(0, &mut bytes);
+    /// # assert_eq!(&bytes, b"right left");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit).
+    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        let _ = route;
+        self.submit(queue, transfers)
+    }
 
-            /// Has the copies of [`submit`](Self::submit) take the routes of a table from now on, in the place of the
-            /// device's own choice, which an empty table brings back. Does not block, and changes no effect of any
-            /// call. Devices with one route, and classes of the table that name a route that the device has not, ignore
-            /// it.
-            ///
-            /// ```
-            /// use backend_api::{Device, Route, Routing};
-            /// use backend_host::SimulatedDevice;
-            /// # use std::time::Duration;
-            /// # let zero = Duration::ZERO;
-            /// let builder = SimulatedDevice::builder(1).route(Route::Single, zero, zero);
-            /// let device = builder.route(Route::Kernel, zero, zero).build();
-            /// device.set_routing(Routing::only(Route::Kernel));
-            /// assert_eq!(device.routing(), Routing::only(Route::Kernel));
-            /// ```
-            fn set_routing(&self, routing: ::backend_api::Routing) {
-                let _ = routing;
-            }
+    /// Has the copies of [`submit`](Self::submit) take the routes of a table from now on, in the place of the
+    /// device's own choice, which an empty table brings back. Does not block, and changes no effect of any
+    /// call. Devices with one route, and classes of the table that name a route that the device has not, ignore
+    /// it.
+    ///
+    /// ```
+    /// use backend_api::{Device, Route, Routing};
+    /// use backend_host::SimulatedDevice;
+    /// # use std::time::Duration;
+    /// # let zero = Duration::ZERO;
+    /// let builder = SimulatedDevice::builder(1).route(Route::Single, zero, zero);
+    /// let device = builder.route(Route::Kernel, zero, zero).build();
+    /// device.set_routing(Routing::only(Route::Kernel));
+    /// assert_eq!(device.routing(), Routing::only(Route::Kernel));
+    /// ```
+    fn set_routing(&self, routing: Routing) {
+        let _ = routing;
+    }
 
-            /// The table that was [set](Self::set_routing); empty where none was, or where it was ignored.
-            ///
-            /// ```
-            /// use backend_api::{Device, Route, Routing};
-            /// let device = backend_host::HostDevice::new(1 << 20)?;
-            /// device.set_routing(Routing::only(Route::Kernel));
-            /// assert!(device.routing().is_empty(), "it has one route only");
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            fn routing(&self) -> ::backend_api::Routing {
-                ::backend_api::Routing::new()
-            }
+    /// The table that was [set](Self::set_routing); empty where none was, or where it was ignored.
+    ///
+    /// ```
+    /// use backend_api::{Device, Route, Routing};
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// device.set_routing(Routing::only(Route::Kernel));
+    /// assert!(device.routing().is_empty(), "it has one route only");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn routing(&self) -> Routing {
+        Routing::new()
+    }
 
-            /// Starts to write a pattern; returns before it is done.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-            /// let fill = Fill { to: memory.at(0), bytes: 5, pattern: b"ab" };
-            /// device.fill(queue.id(), &fill)?;
-            /// let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 5 };
-            /// device.wait(device.submit(queue.id(), &[back])?)?;
-            /// let mut bytes = [0; 5];
-            /// host.read(0, &mut bytes);
-            /// assert_eq!(&bytes, b"ababa");
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// As [`submit`](Self::submit); an empty or overlong pattern is an invalid argument.
-            fn fill(
-                &self,
-                queue: ::backend_api::QueueId,
-                fill: &::backend_api::Fill<'_>,
-            ) -> ::backend_api::Result<::backend_api::Ticket>;
+    /// Starts to write a pattern; returns before it is done.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// let fill = Fill { to: memory.at(0), bytes: 5, pattern: b"ab" };
+    /// device.fill(queue.id(), &fill)?;
+    /// let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 5 };
+    /// device.wait(device.submit(queue.id(), &[back])?)?;
+    /// let mut bytes = [0; 5];
+    /// host.read(0, &mut bytes);
+    /// assert_eq!(&bytes, b"ababa");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); an empty or overlong pattern is an invalid argument.
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket>;
 
-            /// Starts a search; returns before it is done.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Search};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-            /// # queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
-            /// // Device memory holds 1, 2, 3, 1, 2, 3, 1, 2, 3.
-            /// let elements = Elements { start: memory.at(0), count: 9, stride: 1 };
-            /// let host = HostBuffer::new(&device, Search::answer_bytes(2) as usize, HostMemory::Pageable)?;
-            /// let answer = host.at(0);
-            /// let search = Search { elements, field_offset: 0, value: &[2], limit: 2, count_all: true, answer };
-            /// device.wait(device.search(queue.id(), &search)?)?;
-            /// let mut words = [[0; 8]; 4];
-            /// host.read(0, words.as_flattened_mut());
-            /// // Three match, two are listed: those at 1 and 4.
-            /// assert_eq!(words.map(u64::from_ne_bytes), [3, 2, 1, 4]);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// As [`submit`](Self::submit); an empty or overlong value, or a field outside of its element, is an
-            /// invalid argument.
-            fn search(
-                &self,
-                queue: ::backend_api::QueueId,
-                search: &::backend_api::Search<'_>,
-            ) -> ::backend_api::Result<::backend_api::Ticket>;
+    /// Starts a search; returns before it is done.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue, Search};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
+    /// // Device memory holds 1, 2, 3, 1, 2, 3, 1, 2, 3.
+    /// let elements = Elements { start: memory.at(0), count: 9, stride: 1 };
+    /// let host = HostBuffer::new(&device, Search::answer_bytes(2) as usize, HostMemory::Pageable)?;
+    /// let answer = host.at(0);
+    /// let search = Search { elements, field_offset: 0, value: &[2], limit: 2, count_all: true, answer };
+    /// device.wait(device.search(queue.id(), &search)?)?;
+    /// let mut words = [[0; 8]; 4];
+    /// host.read(0, words.as_flattened_mut());
+    /// // Three match, two are listed: those at 1 and 4.
+    /// assert_eq!(words.map(u64::from_ne_bytes), [3, 2, 1, 4]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); an empty or overlong value, or a field outside of its element, is an
+    /// invalid argument.
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket>;
 
-            /// Starts to collect elements by index; returns before it is done.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-            /// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
-            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-            /// // Device memory holds `aabbcc`; elements 2 and 0 of two bytes each are wanted.
-            /// host.write(0, [2_u64.to_ne_bytes(), 0_u64.to_ne_bytes()].as_flattened());
-            /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
-            /// let gather = Gather { elements, indices: host.at(0), count: 2, values: host.at(16) };
-            /// device.wait(device.gather(queue.id(), &gather)?)?;
-            /// let mut values = [0; 4];
-            /// host.read(16, &mut values);
-            /// assert_eq!(&values, b"ccaa");
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// As [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
-            /// [`KernelFailed`](::backend_api::ErrorKind::KernelFailed); no memory outside of them is read.
-            fn gather(
-                &self,
-                queue: ::backend_api::QueueId,
-                gather: &::backend_api::Gather,
-            ) -> ::backend_api::Result<::backend_api::Ticket>;
+    /// Starts to collect elements by index; returns before it is done.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// // Device memory holds `aabbcc`; elements 2 and 0 of two bytes each are wanted.
+    /// host.write(0, [2_u64.to_ne_bytes(), 0_u64.to_ne_bytes()].as_flattened());
+    /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
+    /// let gather = Gather { elements, indices: host.at(0), count: 2, values: host.at(16) };
+    /// device.wait(device.gather(queue.id(), &gather)?)?;
+    /// let mut values = [0; 4];
+    /// host.read(16, &mut values);
+    /// assert_eq!(&values, b"ccaa");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
+    /// [`KernelFailed`](crate::ErrorKind::KernelFailed); no memory outside of them is read.
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket>;
 
-            /// Starts to distribute elements by index; returns before it is done.
-            ///
-            /// ```
-            /// # use backend_api::{Commit, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
-            /// use backend_api::{Device, Elements, Scatter};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-            /// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
-            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-            /// // Device memory holds `aabbcc`; elements 2 and 0 of two bytes each get new values.
-            /// host.write(0, [2_u64.to_ne_bytes(), 0_u64.to_ne_bytes()].as_flattened());
-            /// host.write(16, b"xxyy");
-            /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
-            /// let scatter = Scatter { elements, indices: host.at(0), count: 2, values: host.at(16) };
-            /// device.wait(device.scatter(queue.id(), &scatter)?)?;
-            /// # let back = Transfer::Download { from: memory.at(0), to: host.at(32), bytes: 6 };
-            /// # device.wait(queue.submit(&[back])?)?;
-            /// # let mut device_memory = [0; 6];
-            /// # host.read(32, &mut device_memory);
-            /// assert_eq!(&device_memory, b"yybbxx");
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// As [`gather`](Self::gather); no memory outside of the elements is written.
-            fn scatter(
-                &self,
-                queue: ::backend_api::QueueId,
-                scatter: &::backend_api::Scatter,
-            ) -> ::backend_api::Result<::backend_api::Ticket>;
+    /// Starts to distribute elements by index; returns before it is done.
+    ///
+    /// ```
+    /// # use backend_api::{Commit, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+    /// use backend_api::{Device, Elements, Scatter};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: b"aabbcc" })?;
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// // Device memory holds `aabbcc`; elements 2 and 0 of two bytes each get new values.
+    /// host.write(0, [2_u64.to_ne_bytes(), 0_u64.to_ne_bytes()].as_flattened());
+    /// host.write(16, b"xxyy");
+    /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
+    /// let scatter = Scatter { elements, indices: host.at(0), count: 2, values: host.at(16) };
+    /// device.wait(device.scatter(queue.id(), &scatter)?)?;
+    /// # let back = Transfer::Download { from: memory.at(0), to: host.at(32), bytes: 6 };
+    /// # device.wait(queue.submit(&[back])?)?;
+    /// # let mut device_memory = [0; 6];
+    /// # host.read(32, &mut device_memory);
+    /// assert_eq!(&device_memory, b"yybbxx");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`gather`](Self::gather); no memory outside of the elements is written.
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket>;
 
-            /// Starts to evaluate a program for each of some elements; returns before it is done. May take long the
-            /// first time that a program is met, where it has to be translated.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue};
-            /// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-            /// # queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
-            /// // Device memory holds 1, 2, 3, 1, 2, 3, 1, 2, 3. What is their sum?
-            /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
-            /// let sources = [Elements { start: memory.at(0), count: 9, stride: 1 }];
-            /// let host = HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable)?;
-            /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
-            /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
-            /// device.wait(device.compute(queue.id(), &compute)?)?;
-            /// let mut bytes = vec![0; host.bytes()];
-            /// host.read(0, &mut bytes);
-            /// let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-            /// assert_eq!(Partial::sum_of_integers(&Partial::list(&words)), 18);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// As [`submit`](Self::submit); whatever [`Compute`](::backend_api::Compute) forbids is an invalid
-            /// argument; [`Unsupported`](::backend_api::ErrorKind::Unsupported) for types that the device does not
-            /// know, such as `f64` on some: then, too, nothing was changed.
-            fn compute(
-                &self,
-                queue: ::backend_api::QueueId,
-                compute: &::backend_api::Compute<'_>,
-            ) -> ::backend_api::Result<::backend_api::Ticket>;
+    /// Starts to evaluate a program for each of some elements; returns before it is done. May take long the
+    /// first time that a program is met, where it has to be translated.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue};
+    /// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Type, Value};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// # queue.fill(&Fill { to: memory.at(0), bytes: 9, pattern: &[1, 2, 3] })?;
+    /// // Device memory holds 1, 2, 3, 1, 2, 3, 1, 2, 3. What is their sum?
+    /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
+    /// let sources = [Elements { start: memory.at(0), count: 9, stride: 1 }];
+    /// let host = HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable)?;
+    /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
+    /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+    /// device.wait(device.compute(queue.id(), &compute)?)?;
+    /// let mut bytes = vec![0; host.bytes()];
+    /// host.read(0, &mut bytes);
+    /// let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
+    /// assert_eq!(Partial::sum_of_integers(&Partial::list(&words)), 18);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`submit`](Self::submit); whatever [`Compute`](crate::Compute) forbids is an invalid
+    /// argument; [`Unsupported`](crate::ErrorKind::Unsupported) for types that the device does not
+    /// know, such as `f64` on some: then, too, nothing was changed.
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket>;
 
-            /// Does now what [`compute`](Self::compute) would have to do first for a request like this one: has its
-            /// program translated for the device. Blocks for as long as that takes, which may be some milliseconds,
-            /// or more; a request that is known costs a look into a table.
-            ///
-            /// For those who hold something while they call `compute`: no queue is concerned, and no ticket is given.
-            /// Nothing is evaluated, read or written. *Like this one* are requests with the same program, up to its
-            /// literals, the same sort of action on the same values, the same page length and number of channels if
-            /// the index is used, sources of the same strides, and starts that are as well aligned; their number of
-            /// elements does not matter, and may be 0 here. A device may forget a translation; `compute` makes it
-            /// again.
-            ///
-            /// By default there is nothing to be done.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue};
-            /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-            /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
-            /// let sources = [Elements { start: memory.at(0), count: 9, stride: 1 }];
-            /// let host = HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable)?;
-            /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
-            /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
-            /// device.prepare(&compute)?;
-            /// // From here on nothing waits for a compiler.
-            /// let submitting = std::sync::Mutex::new(queue);
-            /// device.wait(submitting.lock().unwrap().compute(&compute)?)?;
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// Any that `compute` would give for the request; it gives them all the same.
-            fn prepare(&self, compute: &::backend_api::Compute<'_>) -> ::backend_api::Result<()> {
-                let _ = compute;
-                Ok(())
-            }
+    /// Does now what [`compute`](Self::compute) would have to do first for a request like this one: has its
+    /// program translated for the device. Blocks for as long as that takes, which may be some milliseconds,
+    /// or more; a request that is known costs a look into a table.
+    ///
+    /// For those who hold something while they call `compute`: no queue is concerned, and no ticket is given.
+    /// Nothing is evaluated, read or written. *Like this one* are requests with the same program, up to its
+    /// literals, the same sort of action on the same values, the same page length and number of channels if
+    /// the index is used, sources of the same strides, and starts that are as well aligned; their number of
+    /// elements does not matter, and may be 0 here. A device may forget a translation; `compute` makes it
+    /// again.
+    ///
+    /// By default there is nothing to be done.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue};
+    /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
+    /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
+    /// let sources = [Elements { start: memory.at(0), count: 9, stride: 1 }];
+    /// let host = HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable)?;
+    /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
+    /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+    /// device.prepare(&compute)?;
+    /// // From here on nothing waits for a compiler.
+    /// let submitting = std::sync::Mutex::new(queue);
+    /// device.wait(submitting.lock().unwrap().compute(&compute)?)?;
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// Any that `compute` would give for the request; it gives them all the same.
+    fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
+        let _ = compute;
+        Ok(())
+    }
 
-            /// Whether the work up to a ticket is done. Never blocks.
-            ///
-            /// ```
-            /// use backend_api::{Device, ErrorKind, Progress, Ticket};
-            /// let device = backend_host::HostDevice::new(1 << 20)?;
-            /// let ticket = device.submit(device.create_queue()?, &[])?;
-            /// while device.poll(ticket)? == Progress::Pending {}
-            /// let future = Ticket { value: ticket.value + 1, ..ticket };
-            /// assert_eq!(device.poll(future).unwrap_err().kind(), ErrorKind::UnknownHandle);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// The error of the very call that gave the ticket, however often it is asked for and by however many, as
-            /// long as its queue is not [ended](Self::release_queue);
-            /// [`Lost`](::backend_api::ErrorKind::Lost) for all work that was pending when the device was lost;
-            /// [`UnknownHandle`](::backend_api::ErrorKind::UnknownHandle) for a ticket that was never given.
-            fn poll(
-                &self,
-                ticket: ::backend_api::Ticket,
-            ) -> ::backend_api::Result<::backend_api::Progress>;
+    /// Whether the work up to a ticket is done. Never blocks.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, Progress, Ticket};
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// while device.poll(ticket)? == Progress::Pending {}
+    /// let future = Ticket { value: ticket.value + 1, ..ticket };
+    /// assert_eq!(device.poll(future).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The error of the very call that gave the ticket, however often it is asked for and by however many, as
+    /// long as its queue is not [ended](Self::release_queue);
+    /// [`Lost`](crate::ErrorKind::Lost) for all work that was pending when the device was lost;
+    /// [`UnknownHandle`](crate::ErrorKind::UnknownHandle) for a ticket that was never given.
+    fn poll(&self, ticket: Ticket) -> Result<Progress>;
 
-            /// Blocks until the work up to a ticket is done: spins briefly, then yields, then sleeps.
-            ///
-            /// ```
-            /// use backend_api::{Device, Progress};
-            /// let device = backend_host::HostDevice::new(1 << 20)?;
-            /// let queue = device.create_queue()?;
-            /// let (first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
-            /// device.wait(second)?;
-            /// // What came before it in the queue is done, too.
-            /// assert_eq!(device.poll(first)?, Progress::Done);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// As [`poll`](Self::poll).
-            fn wait(&self, ticket: ::backend_api::Ticket) -> ::backend_api::Result<()>;
+    /// Blocks until the work up to a ticket is done: spins briefly, then yields, then sleeps.
+    ///
+    /// ```
+    /// use backend_api::{Device, Progress};
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// let queue = device.create_queue()?;
+    /// let (first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+    /// device.wait(second)?;
+    /// // What came before it in the queue is done, too.
+    /// assert_eq!(device.poll(first)?, Progress::Done);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`poll`](Self::poll).
+    fn wait(&self, ticket: Ticket) -> Result<()>;
 
-            /// Wakes `waker` once, when a ticket is done or has failed; at once, before this returns, if that is so
-            /// already or the ticket was never given. Never blocks. A waker may call the device: it runs while no lock
-            /// is held.
-            ///
-            /// ```
-            /// # use std::{sync::Arc, task::{Context, Wake}, thread};
-            /// use std::{future::poll_fn, task::Poll};
-            /// use backend_api::{Device, Progress};
-            /// # struct Unpark(thread::Thread);
-            /// # impl Wake for Unpark {
-            /// #     fn wake(self: Arc<Self>) { self.0.unpark() }
-            /// # }
-            /// # fn block_on<T>(future: impl Future<Output = T>) -> T {
-            /// #     let waker = Arc::new(Unpark(thread::current())).into();
-            /// #     let (mut future, mut context) = (std::pin::pin!(future), Context::from_waker(&waker));
-            /// #     loop {
-            /// #         match future.as_mut().poll(&mut context) {
-            /// #             Poll::Ready(output) => break output,
-            /// #             Poll::Pending => thread::park(),
-            /// #         }
-            /// #     }
-            /// # }
-            /// # let device = backend_host::HostDevice::new(1 << 20)?;
-            /// # let ticket = device.submit(device.create_queue()?, &[])?;
-            /// // What `wait` is for a thread, for a task of any executor.
-            /// let done = poll_fn(|context| match device.poll(ticket) {
-            ///     Ok(Progress::Pending) => {
-            ///         device.wake(ticket, context.waker().clone());
-            ///         Poll::Pending
-            ///     }
-            ///     other => Poll::Ready(other),
-            /// });
-            /// assert_eq!(block_on(done)?, Progress::Done);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            fn wake(&self, ticket: ::backend_api::Ticket, waker: ::std::task::Waker);
+    /// Wakes `waker` once, when a ticket is done or has failed; at once, before this returns, if that is so
+    /// already or the ticket was never given. Never blocks. A waker may call the device: it runs while no lock
+    /// is held.
+    ///
+    /// ```
+    /// # use std::{sync::Arc, task::{Context, Wake}, thread};
+    /// use std::{future::poll_fn, task::Poll};
+    /// use backend_api::{Device, Progress};
+    /// # struct Unpark(thread::Thread);
+    /// # impl Wake for Unpark {
+    /// #     fn wake(self: Arc<Self>) { self.0.unpark() }
+    /// # }
+    /// # fn block_on<T>(future: impl Future<Output = T>) -> T {
+    /// #     let waker = Arc::new(Unpark(thread::current())).into();
+    /// #     let (mut future, mut context) = (std::pin::pin!(future), Context::from_waker(&waker));
+    /// #     loop {
+    /// #         match future.as_mut().poll(&mut context) {
+    /// #             Poll::Ready(output) => break output,
+    /// #             Poll::Pending => thread::park(),
+    /// #         }
+    /// #     }
+    /// # }
+    /// # let device = backend_host::HostDevice::new(1 << 20)?;
+    /// # let ticket = device.submit(device.create_queue()?, &[])?;
+    /// // What `wait` is for a thread, for a task of any executor.
+    /// let done = poll_fn(|context| match device.poll(ticket) {
+    ///     Ok(Progress::Pending) => {
+    ///         device.wake(ticket, context.waker().clone());
+    ///         Poll::Pending
+    ///     }
+    ///     other => Poll::Ready(other),
+    /// });
+    /// assert_eq!(block_on(done)?, Progress::Done);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    fn wake(&self, ticket: Ticket, waker: Waker);
 
-            /// Work submitted to `queue` from now on starts after `ticket`, of whichever queue of this device, is
-            /// done or has failed. Does not block the caller.
-            ///
-            /// ```
-            /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
-            /// # use std::sync::Arc;
-            /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-            /// # let memory = DeviceBuffer::new(&device, 64, Commit::Lazy)?;
-            /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-            /// let (fills, copies) = (Queue::new(&device)?, Queue::new(&device)?);
-            /// let filled = fills.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[7] })?;
-            /// device.order_after(copies.id(), filled)?;
-            /// let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 64 };
-            /// device.wait(copies.submit(&[copy])?)?;
-            /// # let mut copied = [0; 64];
-            /// # host.read(0, &mut copied);
-            /// assert_eq!(copied, [7; 64]);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
-            ///
-            /// # Errors
-            /// [`UnknownHandle`](::backend_api::ErrorKind::UnknownHandle),
-            /// [`Lost`](::backend_api::ErrorKind::Lost), or what the driver says.
-            fn order_after(
-                &self,
-                queue: ::backend_api::QueueId,
-                ticket: ::backend_api::Ticket,
-            ) -> ::backend_api::Result<()>;
-        }
-    };
+    /// Work submitted to `queue` from now on starts after `ticket`, of whichever queue of this device, is
+    /// done or has failed. Does not block the caller.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// # let memory = DeviceBuffer::new(&device, 64, Commit::Lazy)?;
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// let (fills, copies) = (Queue::new(&device)?, Queue::new(&device)?);
+    /// let filled = fills.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[7] })?;
+    /// device.order_after(copies.id(), filled)?;
+    /// let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 64 };
+    /// device.wait(copies.submit(&[copy])?)?;
+    /// # let mut copied = [0; 64];
+    /// # host.read(0, &mut copied);
+    /// assert_eq!(copied, [7; 64]);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`UnknownHandle`](crate::ErrorKind::UnknownHandle),
+    /// [`Lost`](crate::ErrorKind::Lost), or what the driver says.
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()>;
 }
-
-define_device_trait!();

@@ -262,9 +262,9 @@ impl Error {
     /// A sentence for people; may be empty.
     ///
     /// ```
-    /// use backend_api::{Device, QueueId};
+    /// use backend_api::{Device, QueueHandle};
     /// let device = backend_host::HostDevice::new(1000)?;
-    /// let error = device.submit(QueueId::unique(), &[]).unwrap_err();
+    /// let error = device.submit(&QueueHandle::unique(), &[]).unwrap_err();
     /// assert_eq!(error.detail(), "unknown queue");
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -304,11 +304,11 @@ impl Error {
     /// The byte offset at which it went wrong, where there is one.
     ///
     /// ```
-    /// use backend_api::{Commit, Device, DeviceSpan, Fill};
+    /// use backend_api::{Commit, Device, Fill};
     /// let device = backend_host::HostDevice::new(1000)?;
     /// let (queue, buffer) = (device.create_queue()?, device.allocate(1000, Commit::Lazy)?);
-    /// let beyond = Fill { to: DeviceSpan::new(buffer, 999), bytes: 2, pattern: &[0] };
-    /// assert_eq!(device.fill(queue, &beyond).unwrap_err().offset(), Some(999));
+    /// let beyond = Fill { to: buffer.at(999), bytes: 2, pattern: &[0] };
+    /// assert_eq!(device.fill(&queue, &beyond).unwrap_err().offset(), Some(999));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]

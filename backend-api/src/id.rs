@@ -1,7 +1,8 @@
 //! Names of things that live on a device.
 //!
-//! Every name is unique in the process, whatever device gave it, so that a name handed to the wrong device is
-//! refused as unknown and never taken for another thing.
+//! Every name is unique in the process, whatever device gave it, so that a thing of another device is refused as unknown
+//! and never taken for another. Names are for tables, tickets and messages. Nothing is reached through them: that takes
+//! the handle ([`handle`](crate::handle)), which has one owner.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +19,8 @@ macro_rules! id {
         pub struct $name(NonZeroU64);
 
         impl $name {
-            /// A name that nothing else in this process has. For backends.
-            ///
-            /// ```
-            #[doc = concat!("use backend_api::", stringify!($name), ";")]
-            #[doc = concat!("assert_ne!(", stringify!($name), "::unique(), ", stringify!($name), "::unique());")]
-            /// ```
-            #[must_use]
-            pub fn unique() -> Self {
+            /// A name that nothing else in this process has.
+            pub(crate) fn unique() -> Self {
                 Self(next())
             }
         }
@@ -33,39 +28,41 @@ macro_rules! id {
 }
 
 id! {
-    /// Names an allocation of device memory.
+    /// Names an allocation of device memory, whose owner has its [`BufferHandle`](crate::BufferHandle).
     ///
     /// ```
-    /// use backend_api::{Commit, Device, ErrorKind};
-    /// # let (device, other) = (backend_host::HostDevice::new(1000)?, backend_host::HostDevice::new(1000)?);
+    /// use backend_api::{BufferId, Commit, Device};
+    /// # let device = backend_host::HostDevice::new(1000)?;
     /// let buffer = device.allocate(600, Commit::Lazy)?;
-    /// other.release(buffer); // A name of another device's: nothing happens.
-    /// assert_eq!(device.memory()?.free_bytes, 400);
+    /// let name: BufferId = buffer.id();
+    /// assert_eq!(buffer.at(100).buffer(), name);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     BufferId
 }
 id! {
-    /// Names a piece of host memory that a device can copy from and to.
+    /// Names a piece of host memory that a device can copy from and to, and whose owner has its
+    /// [`HostAllocation`](crate::HostAllocation).
     ///
     /// ```
-    /// use backend_api::{Device, HostId, HostMemory, HostSpan};
+    /// use backend_api::{Device, HostId, HostMemory};
     /// # let device = backend_host::HostDevice::new(1000)?;
-    /// let host: HostId = device.allocate_host(4096, HostMemory::Pageable)?.id;
-    /// let second_half = HostSpan::new(host, 2048);
-    /// assert_eq!(second_half.host, host);
+    /// let host = device.allocate_host(4096, HostMemory::Pageable)?;
+    /// let name: HostId = host.id();
+    /// assert_eq!(host.at(2048).host(), name);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     HostId
 }
 id! {
-    /// Names an in-order queue of a device.
+    /// Names an in-order queue of a device, whose owner has its [`QueueHandle`](crate::QueueHandle).
     ///
     /// ```
     /// use backend_api::{Device, QueueId};
     /// # let device = backend_host::HostDevice::new(1000)?;
-    /// let queue: QueueId = device.create_queue()?;
-    /// assert_eq!(device.submit(queue, &[])?.queue, queue);
+    /// let queue = device.create_queue()?;
+    /// let name: QueueId = queue.id();
+    /// assert_eq!(device.submit(&queue, &[])?.queue, name);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     QueueId
@@ -77,8 +74,8 @@ id! {
 /// passed its value, so tickets need no release and can be copied, compared and forgotten freely.
 ///
 /// ```
-/// use backend_api::{QueueId, Ticket};
-/// let queue = QueueId::unique();
+/// use backend_api::{QueueHandle, Ticket};
+/// let queue = QueueHandle::unique().id();
 /// assert!(Ticket { queue, value: 1 } < Ticket { queue, value: 2 });
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

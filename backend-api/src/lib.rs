@@ -83,6 +83,7 @@ pub mod contended;
 mod device;
 mod error;
 pub mod expr;
+mod handle;
 mod id;
 mod info;
 mod names;
@@ -98,9 +99,10 @@ pub mod wrap;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
-pub use device::{Commit, Device, HostAllocation, HostMemory, Progress};
+pub use device::{Commit, Device, HostMemory, Progress};
 pub use error::{DriverCode, Error, ErrorKind, Result};
 pub use expr::Compute;
+pub use handle::{BufferHandle, HostAllocation, QueueHandle};
 pub use id::{BufferId, HostId, QueueId, Ticket};
 pub use info::{DeviceInfo, DeviceKind, MemoryStatus};
 pub use names::{NameHasher, Names};

@@ -7,9 +7,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// they stand for. For backends, which look several names up in each call.
 ///
 /// ```
-/// use backend_api::{BufferId, Names};
+/// use backend_api::{BufferHandle, Names};
 /// let mut lengths = Names::default();
-/// let buffer = BufferId::unique();
+/// let buffer = BufferHandle::unique().id();
 /// lengths.insert(buffer, 4096);
 /// assert_eq!(lengths.get(&buffer), Some(&4096));
 /// ```
@@ -20,9 +20,9 @@ pub type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
 ///
 /// ```
 /// use std::hash::{BuildHasher, BuildHasherDefault};
-/// use backend_api::{BufferId, NameHasher};
+/// use backend_api::{BufferHandle, NameHasher};
 /// let build = BuildHasherDefault::<NameHasher>::default();
-/// let (one, other) = (BufferId::unique(), BufferId::unique());
+/// let (one, other) = (BufferHandle::unique().id(), BufferHandle::unique().id());
 /// assert_eq!(build.hash_one(one), build.hash_one(one));
 /// assert_ne!(build.hash_one(one), build.hash_one(other));
 /// ```

@@ -1,11 +1,12 @@
 //! Owners of what a device gave: they give it back when they go.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use crate::{
-    BufferId, Commit, Compute, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId, HostMemory,
-    HostSpan, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
+    BufferHandle, BufferId, Commit, Compute, Device, DeviceSpan, Fill, Gather, HostAllocation, HostId,
+    HostMemory, HostSpan, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 
 /// A queue of a device; ended on drop, which blocks until its work is done.
@@ -23,7 +24,8 @@ use crate::{
 #[derive(Debug)]
 pub struct Queue<D: Device> {
     device: Arc<D>,
-    id: QueueId,
+    /// There until the drop.
+    handle: ManuallyDrop<QueueHandle>,
 }
 
 impl<D: Device> Queue<D> {
@@ -41,7 +43,7 @@ impl<D: Device> Queue<D> {
     /// # Errors
     /// As [`Device::create_queue`].
     pub fn new(device: &Arc<D>) -> Result<Self> {
-        Ok(Self { id: device.create_queue()?, device: Arc::clone(device) })
+        Ok(Self { handle: ManuallyDrop::new(device.create_queue()?), device: Arc::clone(device) })
     }
 
     /// Its name.
@@ -56,7 +58,22 @@ impl<D: Device> Queue<D> {
     /// ```
     #[must_use]
     pub fn id(&self) -> QueueId {
-        self.id
+        self.handle.id()
+    }
+
+    /// The right to submit work to it, for calls of the device itself.
+    ///
+    /// ```
+    /// use backend_api::{Device, Queue, Route};
+    /// # use std::sync::Arc;
+    /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+    /// let queue = Queue::new(&device)?;
+    /// device.wait(device.submit_by(Route::Batch, queue.handle(), &[])?)?;
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn handle(&self) -> &QueueHandle {
+        &self.handle
     }
 
     /// Its device.
@@ -96,8 +113,8 @@ impl<D: Device> Queue<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn submit(&self, transfers: &[Transfer]) -> Result<Ticket> {
-        self.device.submit(self.id, transfers)
+    pub fn submit(&self, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        self.device.submit(&self.handle, transfers)
     }
 
     /// [`Device::fill`] on this queue.
@@ -120,7 +137,7 @@ impl<D: Device> Queue<D> {
     /// # Errors
     /// As there.
     pub fn fill(&self, fill: &Fill<'_>) -> Result<Ticket> {
-        self.device.fill(self.id, fill)
+        self.device.fill(&self.handle, fill)
     }
 
     /// [`Device::search`] on this queue.
@@ -146,7 +163,7 @@ impl<D: Device> Queue<D> {
     /// # Errors
     /// As there.
     pub fn search(&self, search: &Search<'_>) -> Result<Ticket> {
-        self.device.search(self.id, search)
+        self.device.search(&self.handle, search)
     }
 
     /// [`Device::gather`] on this queue.
@@ -171,8 +188,8 @@ impl<D: Device> Queue<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn gather(&self, gather: &Gather) -> Result<Ticket> {
-        self.device.gather(self.id, gather)
+    pub fn gather(&self, gather: &Gather<'_>) -> Result<Ticket> {
+        self.device.gather(&self.handle, gather)
     }
 
     /// [`Device::scatter`] on this queue.
@@ -200,8 +217,8 @@ impl<D: Device> Queue<D> {
     ///
     /// # Errors
     /// As there.
-    pub fn scatter(&self, scatter: &Scatter) -> Result<Ticket> {
-        self.device.scatter(self.id, scatter)
+    pub fn scatter(&self, scatter: &Scatter<'_>) -> Result<Ticket> {
+        self.device.scatter(&self.handle, scatter)
     }
 
     /// [`Device::compute`] on this queue.
@@ -230,7 +247,7 @@ impl<D: Device> Queue<D> {
     /// # Errors
     /// As there.
     pub fn compute(&self, compute: &Compute<'_>) -> Result<Ticket> {
-        self.device.compute(self.id, compute)
+        self.device.compute(&self.handle, compute)
     }
 
     /// [`Device::order_after`] on this queue.
@@ -250,13 +267,14 @@ impl<D: Device> Queue<D> {
     /// # Errors
     /// As there.
     pub fn order_after(&self, ticket: Ticket) -> Result<()> {
-        self.device.order_after(self.id, ticket)
+        self.device.order_after(&self.handle, ticket)
     }
 }
 
 impl<D: Device> Drop for Queue<D> {
     fn drop(&mut self) {
-        self.device.release_queue(self.id);
+        // SAFETY: the field is not used again.
+        self.device.release_queue(unsafe { ManuallyDrop::take(&mut self.handle) });
     }
 }
 
@@ -275,7 +293,8 @@ impl<D: Device> Drop for Queue<D> {
 #[derive(Debug)]
 pub struct DeviceBuffer<D: Device> {
     device: Arc<D>,
-    id: BufferId,
+    /// There until the drop.
+    handle: ManuallyDrop<BufferHandle>,
     bytes: u64,
 }
 
@@ -296,22 +315,23 @@ impl<D: Device> DeviceBuffer<D> {
     /// # Errors
     /// As [`Device::allocate`].
     pub fn new(device: &Arc<D>, bytes: u64, commit: Commit) -> Result<Self> {
-        Ok(Self { id: device.allocate(bytes, commit)?, device: Arc::clone(device), bytes })
+        let handle = ManuallyDrop::new(device.allocate(bytes, commit)?);
+        Ok(Self { handle, device: Arc::clone(device), bytes })
     }
 
     /// Its name.
     ///
     /// ```
-    /// use backend_api::{Commit, DeviceBuffer, DeviceSpan};
+    /// use backend_api::{Commit, DeviceBuffer};
     /// # use std::sync::Arc;
     /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
     /// let memory = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
-    /// assert_eq!(DeviceSpan::new(memory.id(), 10), memory.at(10));
+    /// assert_eq!(memory.at(10).buffer(), memory.id());
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
     pub fn id(&self) -> BufferId {
-        self.id
+        self.handle.id()
     }
 
     /// Its length in bytes.
@@ -346,14 +366,15 @@ impl<D: Device> DeviceBuffer<D> {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
-    pub fn at(&self, offset: u64) -> DeviceSpan {
-        DeviceSpan::new(self.id, offset)
+    pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
+        self.handle.at(offset)
     }
 }
 
 impl<D: Device> Drop for DeviceBuffer<D> {
     fn drop(&mut self) {
-        self.device.release(self.id);
+        // SAFETY: the field is not used again.
+        self.device.release(unsafe { ManuallyDrop::take(&mut self.handle) });
     }
 }
 
@@ -373,7 +394,8 @@ impl<D: Device> Drop for DeviceBuffer<D> {
 #[derive(Debug)]
 pub struct HostBuffer<D: Device> {
     device: Arc<D>,
-    allocation: HostAllocation,
+    /// There until the drop.
+    allocation: ManuallyDrop<HostAllocation>,
 }
 
 impl<D: Device> HostBuffer<D> {
@@ -393,22 +415,23 @@ impl<D: Device> HostBuffer<D> {
     /// # Errors
     /// As [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
-        Ok(Self { allocation: device.allocate_host(bytes, kind)?, device: Arc::clone(device) })
+        let allocation = ManuallyDrop::new(device.allocate_host(bytes, kind)?);
+        Ok(Self { allocation, device: Arc::clone(device) })
     }
 
     /// Its name.
     ///
     /// ```
-    /// use backend_api::{HostBuffer, HostMemory, HostSpan};
+    /// use backend_api::{HostBuffer, HostMemory};
     /// # use std::sync::Arc;
     /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
     /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
-    /// assert_eq!(HostSpan::new(host.id(), 10), host.at(10));
+    /// assert_eq!(host.at(10).host(), host.id());
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
     pub fn id(&self) -> HostId {
-        self.allocation.id
+        self.allocation.id()
     }
 
     /// Its length in bytes.
@@ -423,7 +446,7 @@ impl<D: Device> HostBuffer<D> {
     /// ```
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.allocation.bytes
+        self.allocation.bytes()
     }
 
     /// Whether it is page-locked or pageable.
@@ -438,7 +461,7 @@ impl<D: Device> HostBuffer<D> {
     /// ```
     #[must_use]
     pub fn kind(&self) -> HostMemory {
-        self.allocation.kind
+        self.allocation.kind()
     }
 
     /// The place `offset` bytes into it.
@@ -458,8 +481,8 @@ impl<D: Device> HostBuffer<D> {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
-    pub fn at(&self, offset: u64) -> HostSpan {
-        HostSpan::new(self.allocation.id, offset)
+    pub fn at(&self, offset: u64) -> HostSpan<'_> {
+        self.allocation.at(offset)
     }
 
     /// Its first byte. Reaching through it needs care: see the section on races in the [crate's documentation](crate).
@@ -476,7 +499,7 @@ impl<D: Device> HostBuffer<D> {
     /// ```
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
-        self.allocation.address
+        self.allocation.address()
     }
 
     /// Copies bytes out, tolerating work in flight that writes to them.
@@ -527,17 +550,18 @@ impl<D: Device> HostBuffer<D> {
 
     fn checked(&self, offset: usize, bytes: usize) -> *mut u8 {
         assert!(
-            offset.checked_add(bytes).is_some_and(|end| end <= self.allocation.bytes),
+            offset.checked_add(bytes).is_some_and(|end| end <= self.allocation.bytes()),
             "range of {bytes} bytes at {offset} leaves host memory of {} bytes",
-            self.allocation.bytes
+            self.allocation.bytes()
         );
         // SAFETY: the offset is not beyond the end of the allocation.
-        unsafe { self.allocation.address.as_ptr().add(offset) }
+        unsafe { self.allocation.address().as_ptr().add(offset) }
     }
 }
 
 impl<D: Device> Drop for HostBuffer<D> {
     fn drop(&mut self) {
-        self.device.release_host(self.allocation.id);
+        // SAFETY: the field is not used again.
+        self.device.release_host(unsafe { ManuallyDrop::take(&mut self.allocation) });
     }
 }

@@ -3,67 +3,164 @@
 //! All offsets, lengths, strides and sizes are in bytes unless a name says otherwise. Indices and counts are in
 //! elements. None of them needs any alignment.
 
-use crate::{BufferId, HostId};
+use std::marker::PhantomData;
 
-/// A place in device memory.
+use crate::{BufferHandle, BufferId, HostAllocation, HostId};
+
+/// A place in device memory, borrowed from the memory's owner: [`DeviceBuffer::at`](crate::DeviceBuffer::at) or
+/// [`BufferHandle::at`].
 ///
 /// ```
-/// use backend_api::{BufferId, DeviceSpan};
-/// let start = DeviceSpan { buffer: BufferId::unique(), offset: 4096 };
-/// let next = DeviceSpan { offset: start.offset + 4096, ..start };
-/// assert_eq!(next, DeviceSpan::new(start.buffer, 8192));
+/// use backend_api::{Commit, DeviceBuffer};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let memory = DeviceBuffer::new(&device, 10_000, Commit::Lazy)?;
+/// assert_eq!(memory.at(4096).plus(4096), memory.at(8192));
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DeviceSpan {
-    /// The allocation.
-    pub buffer: BufferId,
-    /// Bytes from its start.
-    pub offset: u64,
+pub struct DeviceSpan<'a> {
+    buffer: BufferId,
+    offset: u64,
+    owner: PhantomData<&'a BufferHandle>,
 }
 
-impl DeviceSpan {
-    /// The place `offset` bytes into `buffer`.
-    ///
-    /// ```
-    /// use backend_api::{BufferId, DeviceSpan};
-    /// let buffer = BufferId::unique();
-    /// assert_eq!(DeviceSpan::new(buffer, 100), DeviceSpan { buffer, offset: 100 });
-    /// ```
-    #[must_use]
-    pub fn new(buffer: BufferId, offset: u64) -> Self {
-        Self { buffer, offset }
-    }
-}
-
-/// A place in host memory that the device knows.
+/// A place in host memory that the device knows, borrowed from the memory's owner:
+/// [`HostBuffer::at`](crate::HostBuffer::at) or [`HostAllocation::at`].
 ///
 /// ```
-/// use backend_api::{HostId, HostSpan};
-/// let start = HostSpan { host: HostId::unique(), offset: 4096 };
-/// let next = HostSpan { offset: start.offset + 4096, ..start };
-/// assert_eq!(next, HostSpan::new(start.host, 8192));
+/// use backend_api::{HostBuffer, HostMemory};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
+/// let host = HostBuffer::new(&device, 10_000, HostMemory::Pageable)?;
+/// assert_eq!(host.at(4096).plus(4096), host.at(8192));
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
+/// A device that is asked for work on a place cannot keep it, and so cannot use it once more after the call:
+///
+/// ```compile_fail,E0521
+/// # use backend_api::*;
+/// # use std::sync::Mutex;
+/// #[derive(Debug)]
+/// struct Remembering<D> {
+///     inner: D,
+///     last: Mutex<Option<HostSpan<'static>>>,
+/// }
+///
+/// // SAFETY: the inner device does everything.
+/// unsafe impl<D: Device> Device for Remembering<D> {
+///     fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+///         if let [Transfer::Download { to, .. }] = transfers {
+///             *self.last.lock().unwrap() = Some(*to);
+///         }
+///         self.inner.submit(queue, transfers)
+///     }
+///     backend_api::forward! { self => self.inner;
+///         info memory create_queue release_queue allocate release allocate_host import_host release_host
+///         fill search gather scatter compute poll wait wake order_after
+///     }
+/// }
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HostSpan {
-    /// The piece of host memory.
-    pub host: HostId,
-    /// Bytes from its start.
-    pub offset: u64,
+pub struct HostSpan<'a> {
+    host: HostId,
+    offset: u64,
+    owner: PhantomData<&'a HostAllocation>,
 }
 
-impl HostSpan {
-    /// The place `offset` bytes into `host`.
-    ///
-    /// ```
-    /// use backend_api::{HostId, HostSpan};
-    /// let host = HostId::unique();
-    /// assert_eq!(HostSpan::new(host, 100), HostSpan { host, offset: 100 });
-    /// ```
-    #[must_use]
-    pub fn new(host: HostId, offset: u64) -> Self {
-        Self { host, offset }
-    }
+macro_rules! span {
+    ($Span:ident, $name:ident: $Id:ident, $make:literal) => {
+        impl $Span<'_> {
+            pub(crate) fn new($name: $Id, offset: u64) -> Self {
+                Self { $name, offset, owner: PhantomData }
+            }
+
+            /// The name of the memory.
+            ///
+            /// ```
+            #[doc = $make]
+            #[doc = concat!("assert_eq!(memory.at(10).", stringify!($name), "(), memory.id());")]
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            #[must_use]
+            pub fn $name(self) -> $Id {
+                self.$name
+            }
+
+            /// Bytes from its start.
+            ///
+            /// ```
+            #[doc = $make]
+            /// assert_eq!(memory.at(10).offset(), 10);
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            #[must_use]
+            pub fn offset(self) -> u64 {
+                self.offset
+            }
+
+            /// The place `bytes` bytes further on. One that no memory has, if there are not so many numbers: it is
+            /// refused when it is used, as any place outside of its memory is.
+            ///
+            /// ```
+            #[doc = $make]
+            /// assert_eq!(memory.at(10).plus(5), memory.at(15));
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            #[must_use]
+            pub fn plus(self, bytes: u64) -> Self {
+                self.with_offset(self.offset.saturating_add(bytes))
+            }
+
+            /// The place `offset` bytes into the same memory.
+            ///
+            /// ```
+            #[doc = $make]
+            /// assert_eq!(memory.at(10).with_offset(5), memory.at(5));
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            #[must_use]
+            pub fn with_offset(self, offset: u64) -> Self {
+                Self { offset, ..self }
+            }
+
+            /// The same place, tied to its owner no longer: for those who own the memory and keep places in it beside
+            /// it, or whose release of it waits until the last use is over.
+            ///
+            /// ```
+            #[doc = $make]
+            #[doc = concat!("struct Slots<M> { places: Vec<backend_api::", stringify!($Span), "<'static>>, memory: M }")]
+            /// // SAFETY: nobody but the owner of the slots gets their places, which go with the memory.
+            /// let places = (0..10).map(|slot| unsafe { memory.at(slot * 10).detach() }).collect();
+            /// let slots = Slots { places, memory };
+            /// assert_eq!(slots.places[9], slots.memory.at(90));
+            /// # Ok::<_, backend_api::Error>(())
+            /// ```
+            ///
+            /// # Safety
+            /// The caller owns the memory, or acts for its owner, until the last use of the place, and lets nobody
+            /// use it who would not get one from the owner then.
+            #[must_use]
+            pub unsafe fn detach(self) -> $Span<'static> {
+                $Span { $name: self.$name, offset: self.offset, owner: PhantomData }
+            }
+        }
+    };
 }
+
+span!(
+    DeviceSpan,
+    buffer: BufferId,
+    "# let device = std::sync::Arc::new(backend_host::HostDevice::new(1 << 20)?);
+let memory = backend_api::DeviceBuffer::new(&device, 100, backend_api::Commit::Lazy)?;"
+);
+span!(
+    HostSpan,
+    host: HostId,
+    "# let device = std::sync::Arc::new(backend_host::HostDevice::new(1 << 20)?);
+let memory = backend_api::HostBuffer::new(&device, 100, backend_api::HostMemory::Pageable)?;"
+);
 
 /// One copy of `bytes` bytes.
 ///
@@ -84,43 +181,43 @@ impl HostSpan {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Transfer {
+pub enum Transfer<'a> {
     /// Host to device.
     Upload {
         /// Where the bytes come from.
-        from: HostSpan,
+        from: HostSpan<'a>,
         /// Where they go.
-        to: DeviceSpan,
+        to: DeviceSpan<'a>,
         /// How many.
         bytes: u64,
     },
     /// Device to host.
     Download {
         /// Where the bytes come from.
-        from: DeviceSpan,
+        from: DeviceSpan<'a>,
         /// Where they go.
-        to: HostSpan,
+        to: HostSpan<'a>,
         /// How many.
         bytes: u64,
     },
     /// Within the device. Source and target must not overlap.
     Internal {
         /// Where the bytes come from.
-        from: DeviceSpan,
+        from: DeviceSpan<'a>,
         /// Where they go.
-        to: DeviceSpan,
+        to: DeviceSpan<'a>,
         /// How many.
         bytes: u64,
     },
 }
 
-impl Transfer {
+impl Transfer<'_> {
     /// How many bytes it moves.
     ///
     /// ```
-    /// use backend_api::{BufferId, DeviceSpan, HostId, HostSpan, Transfer};
-    /// let (from, to) = (HostSpan::new(HostId::unique(), 0), DeviceSpan::new(BufferId::unique(), 0));
-    /// let batch = [Transfer::Upload { from, to, bytes: 100 }; 3];
+    /// use backend_api::{BufferHandle, Transfer};
+    /// let memory = BufferHandle::unique();
+    /// let batch = [Transfer::Internal { from: memory.at(0), to: memory.at(500), bytes: 100 }; 3];
     /// assert_eq!(batch.iter().map(Transfer::bytes).sum::<u64>(), 300);
     /// ```
     #[must_use]
@@ -136,22 +233,22 @@ impl Transfer {
 /// Element `i` begins `i * stride` bytes after [`start`](Self::start).
 ///
 /// ```
-/// use backend_api::{BufferId, DeviceSpan, Elements, Extents, HostId};
-/// # struct One(BufferId);
+/// use backend_api::{BufferHandle, BufferId, Elements, Extents, HostId};
+/// # struct One(BufferHandle);
 /// # impl Extents for One {
-/// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
+/// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
 /// #     fn host_bytes(&self, _: HostId) -> Option<u64> { None }
 /// # }
-/// # let memory = One(BufferId::unique());
+/// # let memory = One(BufferHandle::unique());
 /// // Eight structures of twelve bytes, after a header of four.
-/// let elements = Elements { start: DeviceSpan::new(memory.0, 4), count: 8, stride: 12 };
+/// let elements = Elements { start: memory.0.at(4), count: 8, stride: 12 };
 /// assert_eq!(memory.check_elements("search", &elements)?, 96);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Elements {
+pub struct Elements<'a> {
     /// Where element 0 begins.
-    pub start: DeviceSpan,
+    pub start: DeviceSpan<'a>,
     /// How many elements there are.
     pub count: u64,
     /// Bytes from one element to the next; at least 1.
@@ -178,7 +275,7 @@ pub struct Elements {
 #[derive(Clone, Copy, Debug)]
 pub struct Fill<'a> {
     /// Where the first copy of the pattern goes.
-    pub to: DeviceSpan,
+    pub to: DeviceSpan<'a>,
     /// How many bytes are written in all; need not be a multiple of the pattern, whose last copy is then cut off.
     pub bytes: u64,
     /// What is written: 1 to [`Fill::PATTERN_MAX_BYTES`] bytes. It is copied before the call returns.
@@ -220,7 +317,7 @@ impl Fill<'_> {
 #[derive(Clone, Copy, Debug)]
 pub struct Search<'a> {
     /// What is searched.
-    pub elements: Elements,
+    pub elements: Elements<'a>,
     /// Where in an element the compared bytes begin. `field_offset + value.len() <= stride`.
     pub field_offset: u64,
     /// The bytes to be found: 1 to [`Search::VALUE_MAX_BYTES`]. They are copied before the call returns.
@@ -231,7 +328,7 @@ pub struct Search<'a> {
     pub count_all: bool,
     /// Where the answer goes, at a multiple of 8: [`Search::answer_bytes`] bytes for the smaller of `limit` and the
     /// number of elements. What follows the listed indices there is unspecified.
-    pub answer: HostSpan,
+    pub answer: HostSpan<'a>,
 }
 
 impl Search<'_> {
@@ -271,16 +368,16 @@ impl Search<'_> {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Gather {
+pub struct Gather<'a> {
     /// What is collected from; an element's `stride` bytes are moved whole.
-    pub elements: Elements,
+    pub elements: Elements<'a>,
     /// The indices: `count` unsigned 64-bit numbers in the host's byte order, at a multiple of 8. They must stay as
     /// they are until the ticket is done.
-    pub indices: HostSpan,
+    pub indices: HostSpan<'a>,
     /// How many indices.
     pub count: u64,
     /// Where the values go, one after the other without gaps.
-    pub values: HostSpan,
+    pub values: HostSpan<'a>,
 }
 
 /// Distributes elements by index: `elements[indices[k]] = values[k]`.
@@ -302,14 +399,14 @@ pub struct Gather {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct Scatter {
+pub struct Scatter<'a> {
     /// What is written to; an element's `stride` bytes are moved whole.
-    pub elements: Elements,
+    pub elements: Elements<'a>,
     /// The indices, as for [`Gather`]. No index may occur twice: which value wins, or whether the element is then a
     /// mixture, is not said.
-    pub indices: HostSpan,
+    pub indices: HostSpan<'a>,
     /// How many indices.
     pub count: u64,
     /// Where the values come from. They must stay as they are until the ticket is done.
-    pub values: HostSpan,
+    pub values: HostSpan<'a>,
 }

@@ -26,8 +26,8 @@ const FAILURES_MAX: usize = 1 << 14;
 /// that may hear of a failure that was not his ticket's, but never misses one.
 ///
 /// ```
-/// use backend_api::{Progress, QueueId, Timeline};
-/// let timeline = Timeline::new(QueueId::unique());
+/// use backend_api::{Progress, QueueHandle, Timeline};
+/// let timeline = Timeline::new(QueueHandle::unique().id());
 /// let ticket = timeline.begin()?;
 /// assert_eq!(timeline.poll(ticket.value)?, Progress::Pending);
 /// timeline.complete(ticket.value, Ok(()));
@@ -57,8 +57,8 @@ impl Timeline {
     /// The empty history of `queue`.
     ///
     /// ```
-    /// use backend_api::{QueueId, Timeline};
-    /// let timeline = Timeline::new(QueueId::unique());
+    /// use backend_api::{QueueHandle, Timeline};
+    /// let timeline = Timeline::new(QueueHandle::unique().id());
     /// assert_eq!(timeline.begin()?.value, 1);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -76,8 +76,8 @@ impl Timeline {
     /// The queue whose history this is.
     ///
     /// ```
-    /// use backend_api::{QueueId, Timeline};
-    /// let queue = QueueId::unique();
+    /// use backend_api::{QueueHandle, Timeline};
+    /// let queue = QueueHandle::unique().id();
     /// assert_eq!(Timeline::new(queue).queue(), queue);
     /// ```
     #[must_use]
@@ -88,8 +88,8 @@ impl Timeline {
     /// The newest ticket, for whatever was submitted so far; value 0 before the first.
     ///
     /// ```
-    /// use backend_api::{QueueId, Timeline};
-    /// let timeline = Timeline::new(QueueId::unique());
+    /// use backend_api::{QueueHandle, Timeline};
+    /// let timeline = Timeline::new(QueueHandle::unique().id());
     /// assert_eq!(timeline.newest().value, 0);
     /// let ticket = timeline.begin()?;
     /// assert_eq!(timeline.newest(), ticket);
@@ -104,8 +104,8 @@ impl Timeline {
     /// lock that orders its submissions.
     ///
     /// ```
-    /// use backend_api::{QueueId, Timeline};
-    /// let timeline = Timeline::new(QueueId::unique());
+    /// use backend_api::{QueueHandle, Timeline};
+    /// let timeline = Timeline::new(QueueHandle::unique().id());
     /// let (first, second) = (timeline.begin()?, timeline.begin()?);
     /// assert_eq!((first.value, second.value), (1, 2));
     /// assert_eq!(first.queue, timeline.queue());
@@ -128,8 +128,8 @@ impl Timeline {
     /// come with one.
     ///
     /// ```
-    /// use backend_api::{Error, ErrorKind, Progress, QueueId, Timeline};
-    /// let timeline = Timeline::new(QueueId::unique());
+    /// use backend_api::{Error, ErrorKind, Progress, QueueHandle, Timeline};
+    /// let timeline = Timeline::new(QueueHandle::unique().id());
     /// let (copy, kernel) = (timeline.begin()?, timeline.begin()?);
     /// timeline.complete(copy.value, Ok(()));
     /// timeline.complete(kernel.value, Err(Error::new(ErrorKind::KernelFailed, "search")));
@@ -153,8 +153,8 @@ impl Timeline {
     /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
     ///
     /// ```
-    /// use backend_api::{Error, ErrorKind, QueueId, Timeline};
-    /// let timeline = Timeline::new(QueueId::unique());
+    /// use backend_api::{Error, ErrorKind, QueueHandle, Timeline};
+    /// let timeline = Timeline::new(QueueHandle::unique().id());
     /// let ticket = timeline.begin()?;
     /// timeline.lose(Error::new(ErrorKind::Lost, "submit"));
     /// assert_eq!(timeline.wait(ticket.value).unwrap_err().kind(), ErrorKind::Lost);
@@ -218,8 +218,8 @@ impl Timeline {
     /// Whether everything up to `value` is done.
     ///
     /// ```
-    /// use backend_api::{Progress, QueueId, Timeline};
-    /// let timeline = Timeline::new(QueueId::unique());
+    /// use backend_api::{Progress, QueueHandle, Timeline};
+    /// let timeline = Timeline::new(QueueHandle::unique().id());
     /// let ticket = timeline.begin()?;
     /// assert_eq!(timeline.poll(ticket.value)?, Progress::Pending);
     /// timeline.complete(ticket.value, Ok(()));
@@ -240,8 +240,8 @@ impl Timeline {
     /// Blocks until everything up to `value` is done.
     ///
     /// ```
-    /// use backend_api::{QueueId, Timeline};
-    /// let timeline = Timeline::new(QueueId::unique());
+    /// use backend_api::{QueueHandle, Timeline};
+    /// let timeline = Timeline::new(QueueHandle::unique().id());
     /// let ticket = timeline.begin()?;
     /// std::thread::scope(|threads| {
     ///     threads.spawn(|| timeline.complete(ticket.value, Ok(())));
@@ -280,14 +280,14 @@ impl Timeline {
     ///
     /// ```
     /// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-    /// use backend_api::{QueueId, Timeline};
+    /// use backend_api::{QueueHandle, Timeline};
     /// # struct Flag(AtomicBool);
     /// # impl std::task::Wake for Flag {
     /// #     fn wake(self: std::sync::Arc<Self>) { self.0.store(true, SeqCst) }
     /// # }
     /// # let woken = std::sync::Arc::new(Flag(AtomicBool::new(false)));
     /// # let waker = std::task::Waker::from(woken.clone());
-    /// let timeline = Timeline::new(QueueId::unique());
+    /// let timeline = Timeline::new(QueueHandle::unique().id());
     /// let ticket = timeline.begin()?;
     /// timeline.wake(ticket.value, waker);
     /// assert!(!woken.0.load(SeqCst));

@@ -11,128 +11,142 @@ use crate::{
 /// arithmetic is checked: ranges that overflow are refused as invalid.
 ///
 /// ```
-/// use backend_api::{BufferId, ErrorKind, Extents, HostId, HostSpan, DeviceSpan, Transfer};
+/// use backend_api::{BufferHandle, BufferId, ErrorKind, Extents, HostAllocation, HostId, Transfer};
+/// # use backend_api::{Device, HostMemory};
 ///
-/// struct One(BufferId, HostId);
+/// struct One(BufferHandle, HostAllocation);
 /// impl Extents for One {
-///     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-///     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(10) }
+///     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+///     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(10) }
 /// }
-/// let memory = One(BufferId::unique(), HostId::unique());
+/// # let host = backend_host::HostDevice::new(0)?.allocate_host(10, HostMemory::Pageable)?;
+/// let memory = One(BufferHandle::unique(), host);
 /// let copy = |offset| Transfer::Upload {
-///     from: HostSpan::new(memory.1, 0), to: DeviceSpan::new(memory.0, offset), bytes: 10,
+///     from: memory.1.at(0), to: memory.0.at(offset), bytes: 10,
 /// };
 /// assert!(memory.check_transfer(&copy(90)).is_ok());
 /// assert_eq!(memory.check_transfer(&copy(91)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+/// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Extents {
     /// The length of a buffer, if it is known here.
     ///
     /// ```
-    /// use backend_api::{Extents};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::Extents;
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
     /// // A backend with one buffer of 100 bytes.
-    /// assert_eq!(memory.device_bytes(memory.0), Some(100));
-    /// assert_eq!(memory.device_bytes(BufferId::unique()), None);
+    /// assert_eq!(memory.device_bytes(memory.0.id()), Some(100));
+    /// assert_eq!(memory.device_bytes(BufferHandle::unique().id()), None);
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     fn device_bytes(&self, buffer: BufferId) -> Option<u64>;
 
     /// The length of a piece of host memory, if it is known here.
     ///
     /// ```
-    /// use backend_api::{Extents};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::Extents;
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
     /// // A backend with one piece of host memory of 64 bytes.
-    /// assert_eq!(memory.host_bytes(memory.1), Some(64));
-    /// assert_eq!(memory.host_bytes(HostId::unique()), None);
+    /// assert_eq!(memory.host_bytes(memory.1.id()), Some(64));
+    /// # let stranger = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// assert_eq!(memory.host_bytes(stranger.id()), None);
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     fn host_bytes(&self, host: HostId) -> Option<u64>;
 
     /// Checks `bytes` bytes of device memory.
     ///
     /// ```
-    /// use backend_api::{DeviceSpan, ErrorKind, Extents};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::{ErrorKind, Extents};
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
     /// // The buffer has 100 bytes.
-    /// let at = |offset| DeviceSpan::new(memory.0, offset);
+    /// let at = |offset| memory.0.at(offset);
     /// assert!(memory.check_device("fill", at(90), 10).is_ok());
     /// let error = memory.check_device("fill", at(90), 11).unwrap_err();
     /// assert_eq!((error.kind(), error.operation()), (ErrorKind::InvalidArgument, "fill"));
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
     /// Unknown buffer, or a range that ends beyond it.
-    fn check_device(&self, operation: &'static str, at: DeviceSpan, bytes: u64) -> Result<()> {
+    fn check_device(&self, operation: &'static str, at: DeviceSpan<'_>, bytes: u64) -> Result<()> {
         let length = self
-            .device_bytes(at.buffer)
+            .device_bytes(at.buffer())
             .ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown buffer"))?;
-        within(operation, "device memory", at.offset, bytes, length)
+        within(operation, "device memory", at.offset(), bytes, length)
     }
 
     /// Checks `bytes` bytes of host memory.
     ///
     /// ```
-    /// use backend_api::{ErrorKind, Extents, HostSpan};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::{ErrorKind, Extents};
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
     /// // The piece of host memory has 64 bytes.
-    /// assert!(memory.check_host("submit", HostSpan::new(memory.1, 0), 64).is_ok());
-    /// let stranger = HostSpan::new(HostId::unique(), 0);
-    /// assert_eq!(memory.check_host("submit", stranger, 1).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    /// assert!(memory.check_host("submit", memory.1.at(0), 64).is_ok());
+    /// # let stranger = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// assert_eq!(memory.check_host("submit", stranger.at(0), 1).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
     /// Unknown host memory, or a range that ends beyond it.
-    fn check_host(&self, operation: &'static str, at: HostSpan, bytes: u64) -> Result<()> {
-        let length = self.host_bytes(at.host).ok_or_else(|| {
+    fn check_host(&self, operation: &'static str, at: HostSpan<'_>, bytes: u64) -> Result<()> {
+        let length = self.host_bytes(at.host()).ok_or_else(|| {
             Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory")
         })?;
-        within(operation, "host memory", at.offset, bytes, length)
+        within(operation, "host memory", at.offset(), bytes, length)
     }
 
     /// Checks one copy.
     ///
     /// ```
-    /// use backend_api::{DeviceSpan, Extents, Transfer};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::{Extents, Transfer};
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
-    /// let at = |offset| DeviceSpan::new(memory.0, offset);
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
+    /// let at = |offset| memory.0.at(offset);
     /// let copy = |from, to| Transfer::Internal { from: at(from), to: at(to), bytes: 50 };
     /// assert!(memory.check_transfer(&copy(0, 50)).is_ok());
     /// assert_eq!(memory.check_transfer(&copy(0, 49)).unwrap_err().detail(), "source and target overlap");
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
     /// Unknown memory, a range outside of its memory, or an internal copy onto itself.
-    fn check_transfer(&self, transfer: &Transfer) -> Result<()> {
+    fn check_transfer(&self, transfer: &Transfer<'_>) -> Result<()> {
         const OPERATION: &str = "submit";
         match *transfer {
             Transfer::Upload { from, to, bytes } => {
@@ -146,10 +160,10 @@ pub trait Extents {
             Transfer::Internal { from, to, bytes } => {
                 self.check_device(OPERATION, from, bytes)?;
                 self.check_device(OPERATION, to, bytes)?;
-                if bytes > 0 && from.buffer == to.buffer && from.offset.abs_diff(to.offset) < bytes {
+                if bytes > 0 && from.buffer() == to.buffer() && from.offset().abs_diff(to.offset()) < bytes {
                     return Err(Error::new(ErrorKind::InvalidArgument, OPERATION)
                         .with_bytes(bytes)
-                        .with_offset(from.offset)
+                        .with_offset(from.offset())
                         .with_detail("source and target overlap"));
                 }
                 Ok(())
@@ -160,16 +174,17 @@ pub trait Extents {
     /// Checks a row of elements; returns its length in bytes.
     ///
     /// ```
-    /// use backend_api::{DeviceSpan, Elements, Extents};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::{Elements, Extents};
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
     /// // The buffer has 100 bytes.
-    /// let row = |count| Elements { start: DeviceSpan::new(memory.0, 0), count, stride: 30 };
+    /// let row = |count| Elements { start: memory.0.at(0), count, stride: 30 };
     /// assert_eq!(memory.check_elements("gather", &row(3))?, 90);
     /// assert!(memory.check_elements("gather", &row(4)).is_err());
     /// # Ok::<_, backend_api::Error>(())
@@ -177,7 +192,7 @@ pub trait Extents {
     ///
     /// # Errors
     /// Stride 0, a length that overflows, unknown memory, a range outside of it.
-    fn check_elements(&self, operation: &'static str, elements: &Elements) -> Result<u64> {
+    fn check_elements(&self, operation: &'static str, elements: &Elements<'_>) -> Result<u64> {
         let invalid = |detail: &str| Error::new(ErrorKind::InvalidArgument, operation).with_detail(detail);
         if elements.stride == 0 {
             return Err(invalid("stride is 0"));
@@ -193,17 +208,19 @@ pub trait Extents {
     /// Checks a fill.
     ///
     /// ```
-    /// use backend_api::{DeviceSpan, Extents, Fill};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::{Extents, Fill};
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
-    /// let fill = |pattern| Fill { to: DeviceSpan::new(memory.0, 0), bytes: 100, pattern };
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
+    /// let fill = |pattern| Fill { to: memory.0.at(0), bytes: 100, pattern };
     /// assert!(memory.check_fill(&fill(&[1, 2, 3])).is_ok());
     /// assert!(memory.check_fill(&fill(&[])).is_err());
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
@@ -217,20 +234,22 @@ pub trait Extents {
     /// Checks a search.
     ///
     /// ```
-    /// use backend_api::{DeviceSpan, Elements, Extents, HostSpan, Search};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::{Elements, Extents, Search};
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
-    /// let elements = Elements { start: DeviceSpan::new(memory.0, 0), count: 10, stride: 4 };
-    /// let answer = HostSpan::new(memory.1, 0);
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
+    /// let elements = Elements { start: memory.0.at(0), count: 10, stride: 4 };
+    /// let answer = memory.1.at(0);
     /// let value = &[1, 2];
     /// let search = |field_offset| Search { elements, field_offset, value, limit: 6, count_all: false, answer };
     /// assert!(memory.check_search(&search(2)).is_ok());
     /// assert!(memory.check_search(&search(3)).is_err(), "the field would leave its element");
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
@@ -255,66 +274,71 @@ pub trait Extents {
     /// Checks a gather.
     ///
     /// ```
-    /// use backend_api::{DeviceSpan, Elements, Extents, Gather, HostSpan};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::{Elements, Extents, Gather};
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
-    /// let elements = Elements { start: DeviceSpan::new(memory.0, 0), count: 10, stride: 4 };
-    /// let host = |offset| HostSpan::new(memory.1, offset);
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
+    /// let elements = Elements { start: memory.0.at(0), count: 10, stride: 4 };
+    /// let host = |offset| memory.1.at(offset);
     /// let gather = |at| Gather { elements, indices: host(at), count: 4, values: host(40) };
     /// assert!(memory.check_gather(&gather(0)).is_ok());
     /// assert!(memory.check_gather(&gather(4)).is_err(), "indices start at a multiple of 8");
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
     /// Indices that are not aligned, sizes that overflow, unknown memory, a range outside of it.
-    fn check_gather(&self, gather: &Gather) -> Result<()> {
+    fn check_gather(&self, gather: &Gather<'_>) -> Result<()> {
         self.check_indexed("gather", &gather.elements, gather.indices, gather.count, gather.values)
     }
 
     /// Checks a scatter.
     ///
     /// ```
-    /// use backend_api::{DeviceSpan, Elements, Extents, HostSpan, Scatter};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// use backend_api::{Elements, Extents, Scatter};
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
-    /// let elements = Elements { start: DeviceSpan::new(memory.0, 0), count: 10, stride: 4 };
-    /// let host = |offset| HostSpan::new(memory.1, offset);
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
+    /// let elements = Elements { start: memory.0.at(0), count: 10, stride: 4 };
+    /// let host = |offset| memory.1.at(offset);
     /// let scatter = |count| Scatter { elements, indices: host(0), count, values: host(40) };
     /// assert!(memory.check_scatter(&scatter(5)).is_ok());
     /// assert!(memory.check_scatter(&scatter(7)).is_err(), "there are not that many values");
+    /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
     /// As [`check_gather`](Self::check_gather).
-    fn check_scatter(&self, scatter: &Scatter) -> Result<()> {
+    fn check_scatter(&self, scatter: &Scatter<'_>) -> Result<()> {
         self.check_indexed("scatter", &scatter.elements, scatter.indices, scatter.count, scatter.values)
     }
 
     /// Checks a computation.
     ///
     /// ```
-    /// use backend_api::{Compute, DeviceSpan, Elements, Extents, HostSpan};
+    /// use backend_api::{Compute, Elements, Extents};
     /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
-    /// # use backend_api::{BufferId, HostId};
-    /// # struct One(BufferId, HostId);
+    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
+    /// # struct One(BufferHandle, HostAllocation);
     /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1).then_some(64) }
+    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
+    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
     /// # }
-    /// # let memory = One(BufferId::unique(), HostId::unique());
+    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+    /// # let memory = One(BufferHandle::unique(), host);
     /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// let sources = [Elements { start: DeviceSpan::new(memory.0, 0), count: 10, stride: 4 }];
-    /// let answer = HostSpan::new(memory.1, 0);
+    /// let sources = [Elements { start: memory.0.at(0), count: 10, stride: 4 }];
+    /// let answer = memory.1.at(0);
     /// let check = |bins| {
     ///     let action = Action::Histogram { value: Value(0), filter: None, bins, answer };
     ///     let geometry = Geometry::plain(0);
@@ -337,10 +361,10 @@ pub trait Extents {
     fn check_indexed(
         &self,
         operation: &'static str,
-        elements: &Elements,
-        indices: HostSpan,
+        elements: &Elements<'_>,
+        indices: HostSpan<'_>,
         count: u64,
-        values: HostSpan,
+        values: HostSpan<'_>,
     ) -> Result<()> {
         let overflow =
             || Error::new(ErrorKind::InvalidArgument, operation).with_detail("count times size overflows");
@@ -372,12 +396,12 @@ fn check_value(operation: &'static str, what: &str, value: &[u8], max: usize) ->
         .with_detail(format!("a {what} has 1 to {max} bytes")))
 }
 
-fn check_aligned(operation: &'static str, what: &str, at: HostSpan) -> Result<()> {
-    if at.offset.is_multiple_of(8) {
+fn check_aligned(operation: &'static str, what: &str, at: HostSpan<'_>) -> Result<()> {
+    if at.offset().is_multiple_of(8) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::InvalidArgument, operation)
-        .with_offset(at.offset)
+        .with_offset(at.offset())
         .with_detail(format!("{what}: the offset is not a multiple of 8")))
 }
 

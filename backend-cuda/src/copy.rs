@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use backend_api::{QueueId, Result, Route, Ticket, Transfer};
+use backend_api::{QueueHandle, Result, Route, Ticket, Transfer};
 
 use crate::driver::{BatchAttributes, Code, Event, Outcome, check};
 use crate::kernel::{Copying, argument};
@@ -47,31 +47,31 @@ impl Piece {
 }
 
 /// Whether `next` goes on where `last` ends, on both sides and in the same memory.
-fn continues(last: &Transfer, next: &Transfer) -> bool {
+fn continues(last: &Transfer<'_>, next: &Transfer<'_>) -> bool {
     match (*last, *next) {
         (Transfer::Upload { from: f, to: t, bytes }, Transfer::Upload { from, to, .. }) => {
-            f.host == from.host
-                && t.buffer == to.buffer
-                && f.offset + bytes == from.offset
-                && t.offset + bytes == to.offset
+            f.host() == from.host()
+                && t.buffer() == to.buffer()
+                && f.offset() + bytes == from.offset()
+                && t.offset() + bytes == to.offset()
         }
         (Transfer::Download { from: f, to: t, bytes }, Transfer::Download { from, to, .. }) => {
-            f.buffer == from.buffer
-                && t.host == to.host
-                && f.offset + bytes == from.offset
-                && t.offset + bytes == to.offset
+            f.buffer() == from.buffer()
+                && t.host() == to.host()
+                && f.offset() + bytes == from.offset()
+                && t.offset() + bytes == to.offset()
         }
         (Transfer::Internal { from: f, to: t, bytes }, Transfer::Internal { from, to, .. }) => {
-            f.buffer == from.buffer
-                && t.buffer == to.buffer
-                && f.offset + bytes == from.offset
-                && t.offset + bytes == to.offset
+            f.buffer() == from.buffer()
+                && t.buffer() == to.buffer()
+                && f.offset() + bytes == from.offset()
+                && t.offset() + bytes == to.offset()
         }
         _ => false,
     }
 }
 
-fn lengthen(transfer: &mut Transfer, more: u64) {
+fn lengthen(transfer: &mut Transfer<'_>, more: u64) {
     match transfer {
         Transfer::Upload { bytes, .. }
         | Transfer::Download { bytes, .. }
@@ -84,20 +84,20 @@ fn lengthen(transfer: &mut Transfer, more: u64) {
 /// The transfers without empty ones, and with those joined that follow each other on both sides. They were checked.
 #[derive(Clone, Debug)]
 struct Joined<'a> {
-    rest: std::slice::Iter<'a, Transfer>,
-    next: Option<Transfer>,
+    rest: std::slice::Iter<'a, Transfer<'a>>,
+    next: Option<Transfer<'a>>,
 }
 
-fn joined(transfers: &[Transfer]) -> Joined<'_> {
+fn joined<'a>(transfers: &'a [Transfer<'a>]) -> Joined<'a> {
     let mut rest = transfers.iter();
     let next = rest.find(|transfer| transfer.bytes() > 0).copied();
     Joined { rest, next }
 }
 
-impl Iterator for Joined<'_> {
-    type Item = Transfer;
+impl<'a> Iterator for Joined<'a> {
+    type Item = Transfer<'a>;
 
-    fn next(&mut self) -> Option<Transfer> {
+    fn next(&mut self) -> Option<Transfer<'a>> {
         let mut current = self.next.take()?;
         for transfer in self.rest.by_ref() {
             let bytes = transfer.bytes();
@@ -115,10 +115,10 @@ impl Iterator for Joined<'_> {
 }
 
 /// Number, size and direction of the pieces.
-fn survey(transfers: &[Transfer]) -> Load {
+fn survey(transfers: &[Transfer<'_>]) -> Load {
     let mut load = Load { pieces: 0, bytes: 0, direction: Direction::Upload };
     let (mut up, mut down, mut within) = (false, false, false);
-    let mut last: Option<&Transfer> = None;
+    let mut last: Option<&Transfer<'_>> = None;
     for transfer in transfers {
         let bytes = transfer.bytes();
         if bytes == 0 {
@@ -142,7 +142,7 @@ fn survey(transfers: &[Transfer]) -> Load {
     load
 }
 
-fn resolve(names: &Lookup<'_>, transfer: &Transfer) -> Piece {
+fn resolve(names: &Lookup<'_>, transfer: &Transfer<'_>) -> Piece {
     match *transfer {
         Transfer::Upload { from, to, bytes } => {
             Piece::Upload { from: names.host_address(from), to: names.device_address(to), bytes }
@@ -159,18 +159,23 @@ fn resolve(names: &Lookup<'_>, transfer: &Transfer) -> Piece {
 /// Checks and submits the copies of one call, by a certain route if one is given.
 pub(crate) fn submit(
     shared: &Arc<Shared>,
-    queue: QueueId,
-    transfers: &[Transfer],
+    queue: &QueueHandle,
+    transfers: &[Transfer<'_>],
     route: Option<Route>,
 ) -> Result<Ticket> {
     const OPERATION: &str = "submit";
     let names = shared.memory.lookup();
     names.check_transfers(transfers).map_err(|error| shared.here(error))?;
     let forced = route.or(shared.route);
-    shared.enqueue(OPERATION, queue, |work| start(work, &names, transfers, forced))
+    shared.enqueue(OPERATION, queue.id(), |work| start(work, &names, transfers, forced))
 }
 
-fn start(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer], forced: Option<Route>) -> Outcome {
+fn start(
+    work: &mut Work<'_>,
+    names: &Lookup<'_>,
+    transfers: &[Transfer<'_>],
+    forced: Option<Route>,
+) -> Outcome {
     if let [transfer] = transfers
         && forced.is_none()
     {
@@ -181,7 +186,7 @@ fn start(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer], forced
         return start_mapped(work, names, transfers, forced);
     }
     // Kernels do not reach pageable memory, and the driver copies it while it is called: that comes last.
-    let (mapped, others): (Vec<Transfer>, Vec<Transfer>) =
+    let (mapped, others): (Vec<Transfer<'_>>, Vec<Transfer<'_>>) =
         transfers.iter().partition(|transfer| resolve(names, transfer).mapped().is_some());
     start_mapped(work, names, &mapped, forced)?;
     joined(&others).try_for_each(|transfer| single(work, &resolve(names, &transfer)))
@@ -191,7 +196,7 @@ fn start(work: &mut Work<'_>, names: &Lookup<'_>, transfers: &[Transfer], forced
 fn start_mapped(
     work: &mut Work<'_>,
     names: &Lookup<'_>,
-    transfers: &[Transfer],
+    transfers: &[Transfer<'_>],
     forced: Option<Route>,
 ) -> Outcome {
     let load = survey(transfers);
@@ -451,18 +456,29 @@ impl Work<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use backend_api::{BufferId, DeviceSpan, HostId, HostSpan};
+    use backend_api::{BufferHandle, HostAllocation, HostMemory};
 
-    fn upload(host: HostId, buffer: BufferId, from: u64, to: u64, bytes: u64) -> Transfer {
-        Transfer::Upload { from: HostSpan::new(host, from), to: DeviceSpan::new(buffer, to), bytes }
+    /// Host memory of no bytes: names are all that is looked at.
+    fn host() -> HostAllocation {
+        // SAFETY: no bytes are anywhere.
+        unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) }
+    }
+
+    fn upload<'a>(
+        host: &'a HostAllocation,
+        buffer: &'a BufferHandle,
+        from: u64,
+        to: u64,
+        bytes: u64,
+    ) -> Transfer<'a> {
+        Transfer::Upload { from: host.at(from), to: buffer.at(to), bytes }
     }
 
     #[test]
     fn neighbours_on_both_sides_are_joined_and_others_are_not() {
-        let (host, buffer) = (HostId::unique(), BufferId::unique());
-        let other = BufferId::unique();
-        let download =
-            Transfer::Download { from: DeviceSpan::new(buffer, 40), to: HostSpan::new(host, 40), bytes: 10 };
+        let (host, buffer) = (&host(), &BufferHandle::unique());
+        let other = &BufferHandle::unique();
+        let download = Transfer::Download { from: buffer.at(40), to: host.at(40), bytes: 10 };
         let transfers = [
             upload(host, buffer, 0, 100, 10),
             upload(host, buffer, 10, 110, 10),
@@ -486,16 +502,11 @@ mod tests {
 
     #[test]
     fn directions_are_told_apart() {
-        let (host, buffer) = (HostId::unique(), BufferId::unique());
+        let (host, buffer) = (&host(), &BufferHandle::unique());
         let up = upload(host, buffer, 0, 0, 1);
-        let down =
-            Transfer::Download { from: DeviceSpan::new(buffer, 9), to: HostSpan::new(host, 9), bytes: 1 };
-        let within = Transfer::Internal {
-            from: DeviceSpan::new(buffer, 20),
-            to: DeviceSpan::new(buffer, 40),
-            bytes: 1,
-        };
-        let direction = |transfers: &[Transfer]| survey(transfers).direction;
+        let down = Transfer::Download { from: buffer.at(9), to: host.at(9), bytes: 1 };
+        let within = Transfer::Internal { from: buffer.at(20), to: buffer.at(40), bytes: 1 };
+        let direction = |transfers: &[Transfer<'_>]| survey(transfers).direction;
         assert_eq!(direction(&[up]), Direction::Upload);
         assert_eq!(direction(&[down, down]), Direction::Download);
         assert_eq!(direction(&[within]), Direction::Internal);

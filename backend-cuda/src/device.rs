@@ -7,9 +7,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather, HostAllocation,
-    HostId, HostMemory, MemoryStatus, Progress, QueueId, Result, Route, Routing, Scatter, Search, Ticket,
-    Transfer,
+    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Extents, Fill, Gather,
+    HostAllocation, HostMemory, MemoryStatus, Progress, QueueHandle, QueueId, Result, Route, Routing,
+    Scatter, Search, Ticket, Transfer,
 };
 
 use crate::context::Context;
@@ -204,6 +204,19 @@ impl CudaDevice {
             self.shared.block_all();
         }
     }
+
+    /// Waits for the work of a queue and ends it.
+    fn end_queue(&self, id: QueueId) {
+        let Ok(queue) = self.shared.queue("release_queue", id) else { return };
+        let newest = {
+            let mut order = queue.order.lock();
+            order.ended = true;
+            queue.newest()
+        };
+        self.shared.block(&queue, newest);
+        queue.deliver(u64::MAX);
+        self.shared.queues.write().insert(queue.id, Entry::Ended(newest));
+    }
 }
 
 impl fmt::Debug for CudaDevice {
@@ -215,13 +228,17 @@ impl fmt::Debug for CudaDevice {
 impl Drop for CudaDevice {
     fn drop(&mut self) {
         for queue in self.shared.live_queues() {
-            self.release_queue(queue.id);
+            self.end_queue(queue.id);
         }
         self.shared.watch.stop();
     }
 }
 
-impl Device for CudaDevice {
+// SAFETY: names and ranges are checked before the driver is called, and `Lookup` keeps the memory while that is done.
+// Releasing takes the name away and then waits until every queue has done what it was given (`block_all`). A ticket is
+// done when the card has passed a mark behind all of its work; the driver fails all work that is left when a context is
+// lost, which is never recovered, so nothing of it runs any more. The processor copies by `racy`.
+unsafe impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
         &self.shared.card.info
     }
@@ -232,33 +249,27 @@ impl Device for CudaDevice {
         Ok(MemoryStatus::new(total, free, free.saturating_sub(self.shared.headroom_bytes)))
     }
 
-    fn create_queue(&self) -> Result<QueueId> {
+    fn create_queue(&self) -> Result<QueueHandle> {
         const OPERATION: &str = "create_queue";
         self.shared.check_lost(OPERATION)?;
-        let queue = Queue::new(&self.shared.context, &self.shared.counters, self.shared.completion)
-            .map_err(|code| self.shared.error(OPERATION, code))?;
-        let id = queue.id;
+        let handle = QueueHandle::unique();
+        let queue =
+            Queue::new(handle.id(), &self.shared.context, &self.shared.counters, self.shared.completion)
+                .map_err(|code| self.shared.error(OPERATION, code))?;
+        let id = handle.id();
         self.shared.queues.write().insert(id, Entry::Live(Arc::new(queue)));
         // Lost meanwhile: the loss did not see this queue.
         self.shared.check_lost(OPERATION).inspect_err(|_| {
             self.shared.queues.write().remove(&id);
         })?;
-        Ok(id)
+        Ok(handle)
     }
 
-    fn release_queue(&self, queue: QueueId) {
-        let Ok(queue) = self.shared.queue("release_queue", queue) else { return };
-        let newest = {
-            let mut order = queue.order.lock();
-            order.ended = true;
-            queue.newest()
-        };
-        self.shared.block(&queue, newest);
-        queue.deliver(u64::MAX);
-        self.shared.queues.write().insert(queue.id, Entry::Ended(newest));
+    fn release_queue(&self, queue: QueueHandle) {
+        self.end_queue(queue.id());
     }
 
-    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         const OPERATION: &str = "allocate";
         let status = self.memory()?;
         if bytes > status.total_bytes {
@@ -288,14 +299,19 @@ impl Device for CudaDevice {
         };
         let memory = DeviceMemory::new(&self.shared.context, bytes).map_err(fail)?;
         if commit == Commit::Proven && bytes > 0 {
-            let queue = Queue::new(&self.shared.context, &self.shared.counters, Completion::Event);
+            let queue = Queue::new(
+                QueueHandle::unique().id(),
+                &self.shared.context,
+                &self.shared.counters,
+                Completion::Event,
+            );
             queue.and_then(|queue| memory.clear(queue.stream).and_then(|()| queue.drain())).map_err(fail)?;
         }
         Ok(self.shared.memory.add_device(memory))
     }
 
-    fn release(&self, buffer: BufferId) {
-        self.wait_and_drop(self.shared.memory.remove_device(buffer).as_ref());
+    fn release(&self, buffer: BufferHandle) {
+        self.wait_and_drop(self.shared.memory.remove_device(buffer.id()).as_ref());
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
@@ -330,11 +346,16 @@ impl Device for CudaDevice {
                 )
             })?,
         };
-        let address = range.address;
-        Ok(HostAllocation { id: self.shared.memory.add_host(range), address, bytes, kind })
+        // SAFETY: new memory, zeroed, that nobody else knows; it lives until it is released, which waits for work.
+        Ok(unsafe { self.shared.memory.add_host(range, kind) })
     }
 
-    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
         const OPERATION: &str = "import_host";
         self.shared.check_lost(OPERATION)?;
         let range = match kind {
@@ -349,14 +370,15 @@ impl Device for CudaDevice {
                     self.shared.here(code.error_of(ErrorKind::PinRefused, OPERATION).with_bytes(bytes as u64))
                 })?,
         };
-        Ok(self.shared.memory.add_host(range))
+        // SAFETY: as the caller promises.
+        Ok(unsafe { self.shared.memory.add_host(range, kind) })
     }
 
-    fn release_host(&self, host: HostId) {
-        self.wait_and_drop(self.shared.memory.remove_host(host).as_ref());
+    fn release_host(&self, host: HostAllocation) {
+        self.wait_and_drop(self.shared.memory.remove_host(host.id()).as_ref());
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         copy::submit(&self.shared, queue, transfers, None)
     }
 
@@ -368,7 +390,7 @@ impl Device for CudaDevice {
         }
     }
 
-    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         copy::submit(&self.shared, queue, transfers, Some(route))
     }
 
@@ -380,22 +402,22 @@ impl Device for CudaDevice {
         *self.shared.routing.read()
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
         let names = self.shared.memory.lookup();
         names.check_fill(fill).map_err(|error| self.shared.here(error))?;
         let to = names.device_address(fill.to);
-        self.shared.enqueue("fill", queue, |work| kernel::fill::run(work, to, fill.bytes, fill.pattern))
+        self.shared.enqueue("fill", queue.id(), |work| kernel::fill::run(work, to, fill.bytes, fill.pattern))
     }
 
-    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
         let names = self.shared.memory.lookup();
         names.check_search(search).map_err(|error| self.shared.here(error))?;
         let start = names.device_address(search.elements.start);
         let answer = names.host_address(search.answer);
-        self.shared.enqueue("search", queue, |work| kernel::search::run(work, search, start, answer))
+        self.shared.enqueue("search", queue.id(), |work| kernel::search::run(work, search, start, answer))
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
         let names = self.shared.memory.lookup();
         names.check_gather(gather).map_err(|error| self.shared.here(error))?;
         let request = kernel::indexed::Request {
@@ -407,10 +429,10 @@ impl Device for CudaDevice {
             count: gather.count,
             values: names.host_address(gather.values),
         };
-        self.shared.enqueue("gather", queue, |work| kernel::indexed::run(work, &request))
+        self.shared.enqueue("gather", queue.id(), |work| kernel::indexed::run(work, &request))
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
         let names = self.shared.memory.lookup();
         names.check_scatter(scatter).map_err(|error| self.shared.here(error))?;
         let request = kernel::indexed::Request {
@@ -422,16 +444,17 @@ impl Device for CudaDevice {
             count: scatter.count,
             values: names.host_address(scatter.values),
         };
-        self.shared.enqueue("scatter", queue, |work| kernel::indexed::run(work, &request))
+        self.shared.enqueue("scatter", queue.id(), |work| kernel::indexed::run(work, &request))
     }
 
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         let names = self.shared.memory.lookup();
         names.check_compute(compute).map_err(|error| self.shared.here(error))?;
         let starts: Vec<u64> =
             compute.sources.iter().map(|source| names.device_address(source.start)).collect();
         let answer = compute.answer().map(|answer| names.host_address(answer));
-        self.shared.enqueue("compute", queue, |work| kernel::compute::run(work, compute, &starts, answer))
+        self.shared
+            .enqueue("compute", queue.id(), |work| kernel::compute::run(work, compute, &starts, answer))
     }
 
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
@@ -482,10 +505,10 @@ impl Device for CudaDevice {
         }
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
         self.shared.check_lost(OPERATION)?;
-        let later = self.shared.queue(OPERATION, queue)?;
+        let later = self.shared.queue(OPERATION, queue.id())?;
         let Some(earlier) = self.shared.queue_of(OPERATION, ticket)? else { return Ok(()) };
         if later.id == earlier.id || earlier.is_reached(ticket.value) {
             return Ok(());
@@ -510,7 +533,11 @@ mod tests {
     use super::*;
     use crate::fake;
 
-    fn upload(host: &HostBuffer<CudaDevice>, memory: &DeviceBuffer<CudaDevice>, bytes: u64) -> Transfer {
+    fn upload<'a>(
+        host: &'a HostBuffer<CudaDevice>,
+        memory: &'a DeviceBuffer<CudaDevice>,
+        bytes: u64,
+    ) -> Transfer<'a> {
         Transfer::Upload { from: host.at(0), to: memory.at(0), bytes }
     }
 
@@ -704,17 +731,17 @@ mod tests {
         let stream = device.fake_stream(queue.id());
         let (memory, host) = fake::memory(&device, 4096);
         let (other, _) = fake::memory(&device, 100);
-        let gone = fake::memory(&device, 100).0.id();
+        // SAFETY: a place that is to be refused.
+        let gone = unsafe { fake::memory(&device, 100).0.at(0).detach() };
         let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to, bytes };
         let fine: Vec<Transfer> = (0..300).map(|i| piece(i * 2, memory.at(i * 3), 1)).collect();
-        let at = |buffer, offset| backend_api::DeviceSpan::new(buffer, offset);
         let bad = [
             (piece(0, memory.at(4090), 7), ErrorKind::InvalidArgument),
             (piece(4090, memory.at(0), 7), ErrorKind::InvalidArgument),
             (piece(u64::MAX, memory.at(0), 2), ErrorKind::InvalidArgument),
             (piece(0, memory.at(2), u64::MAX), ErrorKind::InvalidArgument),
             (piece(0, other.at(99), 2), ErrorKind::InvalidArgument),
-            (piece(0, at(gone, 0), 2), ErrorKind::UnknownHandle),
+            (piece(0, gone, 2), ErrorKind::UnknownHandle),
             (
                 Transfer::Internal { from: memory.at(0), to: other.at(0), bytes: 101 },
                 ErrorKind::InvalidArgument,

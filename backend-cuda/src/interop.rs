@@ -5,7 +5,7 @@ mod forward;
 use std::ffi::{c_int, c_void};
 use std::mem::ManuallyDrop;
 
-use backend_api::{BufferId, DeviceSpan, Error, ErrorKind, Extents, QueueId, Result, Ticket};
+use backend_api::{BufferHandle, DeviceSpan, Error, ErrorKind, Extents, QueueHandle, Result, Ticket};
 use bytemuck::AnyBitPattern;
 use cudarc::driver::sys::CUpointer_attribute_enum as Attribute;
 use cust::memory::{DeviceBuffer, DevicePointer, DeviceSlice};
@@ -54,21 +54,21 @@ impl CudaDevice {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use backend_api::{Device, DeviceSpan, HostBuffer, HostMemory, Queue, Transfer};
+    /// use backend_api::{Device, HostBuffer, HostMemory, Queue, Transfer};
     /// use backend_cuda::{CudaDevice, Options};
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
     /// if let Ok(context) = cust::quick_init() {
     ///     let device = Arc::new(CudaDevice::from_cust(&context, &Options::new())?);
     ///     let memory = device.import_cust(cust::memory::DeviceBuffer::from_slice(&[1_u32, 2, 3])?)?;
     ///     let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 12, HostMemory::Pinned)?);
-    ///     let copy = Transfer::Download { from: DeviceSpan::new(memory, 0), to: host.at(0), bytes: 12 };
+    ///     let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 12 };
     ///     device.wait(queue.submit(&[copy])?)?;
-    ///     let back: cust::memory::DeviceBuffer<u32> = device.export_cust(memory)?;
+    ///     let back: cust::memory::DeviceBuffer<u32> = device.export_cust(memory).map_err(|(error, _)| error)?;
     ///     assert_eq!(back.len(), 3);
     /// }
     /// # Ok(()) }
     /// ```
-    pub fn import_cust<T: cust::memory::DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<BufferId> {
+    pub fn import_cust<T: cust::memory::DeviceCopy>(&self, buffer: DeviceBuffer<T>) -> Result<BufferHandle> {
         let (address, bytes) = self.extent("import_cust", &buffer)?;
         // From here on it is ours to free, in the way that `cust` would.
         let _buffer = ManuallyDrop::new(buffer);
@@ -80,7 +80,8 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the length is
-    /// no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device then.
+    /// no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device then, and its handle comes
+    /// back.
     ///
     /// ```
     /// use backend_api::{Commit, Device};
@@ -90,19 +91,27 @@ impl CudaDevice {
     /// if let Ok(context) = cust::quick_init() {
     ///     let device = CudaDevice::from_cust(&context, &Options::new())?;
     ///     let memory = device.allocate(4000, Commit::Lazy)?;
-    ///     let numbers: DeviceBuffer<u32> = device.export_cust(memory)?;
+    ///     let numbers: DeviceBuffer<u32> = device.export_cust(memory).map_err(|(error, _)| error)?;
     ///     assert_eq!(numbers.len(), 1000);
     /// }
     /// # Ok(()) }
     /// ```
     pub fn export_cust<T: cust::memory::DeviceCopy + AnyBitPattern>(
         &self,
-        buffer: BufferId,
+        buffer: BufferHandle,
+    ) -> std::result::Result<DeviceBuffer<T>, (Error, BufferHandle)> {
+        self.try_export(&buffer).map_err(|error| (error, buffer))
+    }
+
+    /// As [`export_cust`](Self::export_cust); the handle names nothing any more when it has succeeded.
+    fn try_export<T: cust::memory::DeviceCopy + AnyBitPattern>(
+        &self,
+        buffer: &BufferHandle,
     ) -> Result<DeviceBuffer<T>> {
         const OPERATION: &str = "export_cust";
         self.shared.check_lost(OPERATION)?;
         let unknown = || self.shared.unknown(OPERATION, "buffer");
-        let bytes = self.shared.memory.lookup().device_bytes(buffer).ok_or_else(unknown)?;
+        let bytes = self.shared.memory.lookup().device_bytes(buffer.id()).ok_or_else(unknown)?;
         let each = size_of::<T>() as u64;
         if each == 0 || !bytes.is_multiple_of(each) {
             let detail = format!("{bytes} bytes are no whole number of elements of {each}");
@@ -110,7 +119,7 @@ impl CudaDevice {
                 Error::new(ErrorKind::InvalidArgument, OPERATION).with_bytes(bytes).with_detail(detail);
             return Err(self.shared.here(error));
         }
-        let memory = self.shared.memory.remove_device(buffer).ok_or_else(unknown)?;
+        let memory = self.shared.memory.remove_device(buffer.id()).ok_or_else(unknown)?;
         self.shared.block_all();
         let pointer = DevicePointer::from_raw(memory.give());
         // SAFETY: the memory came from the driver, which aligns it to 256 bytes, is as long, and is nobody else's now;
@@ -139,7 +148,7 @@ impl CudaDevice {
     ///     let memory = DeviceBuffer::new(&device, 12, Commit::Lazy)?;
     ///     let theirs = CustBuffer::from_slice(&[1_u32, 2, 3])?;
     ///     // SAFETY: the buffer is neither dropped nor written to before the ticket is done.
-    ///     device.wait(unsafe { device.copy_from_cust(queue.id(), &theirs, memory.at(0))? })?;
+    ///     device.wait(unsafe { device.copy_from_cust(queue.handle(), &theirs, memory.at(0))? })?;
     /// #   let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 12 };
     /// #   device.wait(queue.submit(&[back])?)?;
     /// #   let mut copied = [0; 12];
@@ -150,9 +159,9 @@ impl CudaDevice {
     /// ```
     pub unsafe fn copy_from_cust<T: cust::memory::DeviceCopy>(
         &self,
-        queue: QueueId,
+        queue: &QueueHandle,
         from: &DeviceSlice<T>,
-        to: DeviceSpan,
+        to: DeviceSpan<'_>,
     ) -> Result<Ticket> {
         // SAFETY: the caller's promise.
         unsafe { self.copy_cust(queue, from, to, false) }
@@ -179,7 +188,7 @@ impl CudaDevice {
     ///     queue.fill(&Fill { to: memory.at(0), bytes: 12, pattern: &7_u32.to_ne_bytes() })?;
     ///     let mut theirs = CustBuffer::from_slice(&[0_u32; 3])?;
     ///     // SAFETY: the buffer is not touched before the ticket is done.
-    ///     device.wait(unsafe { device.copy_to_cust(queue.id(), memory.at(0), &mut theirs)? })?;
+    ///     device.wait(unsafe { device.copy_to_cust(queue.handle(), memory.at(0), &mut theirs)? })?;
     ///     let mut back = [0; 3];
     ///     theirs.copy_to(&mut back)?;
     ///     assert_eq!(back, [7; 3]);
@@ -188,8 +197,8 @@ impl CudaDevice {
     /// ```
     pub unsafe fn copy_to_cust<T: cust::memory::DeviceCopy>(
         &self,
-        queue: QueueId,
-        from: DeviceSpan,
+        queue: &QueueHandle,
+        from: DeviceSpan<'_>,
         to: &mut DeviceSlice<T>,
     ) -> Result<Ticket> {
         // SAFETY: the caller's promise.
@@ -200,9 +209,9 @@ impl CudaDevice {
     /// As [`copy_from_cust`](Self::copy_from_cust) and [`copy_to_cust`](Self::copy_to_cust).
     unsafe fn copy_cust<T: cust::memory::DeviceCopy>(
         &self,
-        queue: QueueId,
+        queue: &QueueHandle,
         theirs: &DeviceSlice<T>,
-        ours: DeviceSpan,
+        ours: DeviceSpan<'_>,
         is_export: bool,
     ) -> Result<Ticket> {
         const OPERATION: &str = "submit";
@@ -211,7 +220,7 @@ impl CudaDevice {
         names.check_device(OPERATION, ours, bytes).map_err(|error| self.shared.here(error))?;
         let ours = names.device_address(ours);
         let (to, from) = if is_export { (address, ours) } else { (ours, address) };
-        self.shared.enqueue(OPERATION, queue, |work| {
+        self.shared.enqueue(OPERATION, queue.id(), |work| {
             if bytes == 0 {
                 return Ok(());
             }

@@ -5,7 +5,9 @@ use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
 
-use backend_api::{BufferId, Extents, HostId, Names, Result, Transfer};
+use backend_api::{
+    BufferHandle, BufferId, Extents, HostAllocation, HostId, HostMemory, Names, Result, Transfer,
+};
 use cudarc::driver::sys;
 use memmap2::MmapMut;
 use parking_lot::RwLock;
@@ -280,16 +282,21 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    pub(crate) fn add_device(&self, memory: DeviceMemory) -> BufferId {
-        let id = BufferId::unique();
-        self.device.write().insert(id, Arc::new(memory));
-        id
+    pub(crate) fn add_device(&self, memory: DeviceMemory) -> BufferHandle {
+        let handle = BufferHandle::unique();
+        self.device.write().insert(handle.id(), Arc::new(memory));
+        handle
     }
 
-    pub(crate) fn add_host(&self, range: HostRange) -> HostId {
-        let id = HostId::unique();
-        self.host.write().insert(id, Arc::new(range));
-        id
+    /// Names host memory.
+    ///
+    /// # Safety
+    /// As [`HostAllocation::new`], for the memory of the range.
+    pub(crate) unsafe fn add_host(&self, range: HostRange, kind: HostMemory) -> HostAllocation {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { HostAllocation::new(range.address, range.bytes, kind) };
+        self.host.write().insert(handle.id(), Arc::new(range));
+        handle
     }
 
     pub(crate) fn remove_device(&self, id: BufferId) -> Option<DeviceMemory> {
@@ -438,7 +445,7 @@ impl Lookup<'_> {
 
     /// Checks all transfers of a call. Those that name the same memory as the one before cost two comparisons of
     /// numbers each.
-    pub(crate) fn check_transfers(&self, transfers: &[Transfer]) -> Result<()> {
+    pub(crate) fn check_transfers(&self, transfers: &[Transfer<'_>]) -> Result<()> {
         let mut known: Option<(HostId, u64, BufferId, u64)> = None;
         for transfer in transfers {
             let (host, device, bytes) = match *transfer {
@@ -451,31 +458,31 @@ impl Lookup<'_> {
             };
             let fits = |offset: u64, length: u64| bytes <= length && offset <= length - bytes;
             if let Some((host_id, host_bytes, buffer, device_bytes)) = known
-                && host_id == host.host
-                && buffer == device.buffer
-                && fits(host.offset, host_bytes)
-                && fits(device.offset, device_bytes)
+                && host_id == host.host()
+                && buffer == device.buffer()
+                && fits(host.offset(), host_bytes)
+                && fits(device.offset(), device_bytes)
             {
                 continue;
             }
             self.check_transfer(transfer)?;
-            let lengths = self.host_bytes(host.host).zip(self.device_bytes(device.buffer));
-            known = lengths.map(|(host_bytes, bytes)| (host.host, host_bytes, device.buffer, bytes));
+            let lengths = self.host_bytes(host.host()).zip(self.device_bytes(device.buffer()));
+            known = lengths.map(|(host_bytes, bytes)| (host.host(), host_bytes, device.buffer(), bytes));
         }
         Ok(())
     }
 
     /// The address of a place that was checked before.
-    pub(crate) fn device_address(&self, at: backend_api::DeviceSpan) -> u64 {
-        self.device(at.buffer).map_or(0, |found| found.start).wrapping_add(at.offset)
+    pub(crate) fn device_address(&self, at: backend_api::DeviceSpan<'_>) -> u64 {
+        self.device(at.buffer()).map_or(0, |found| found.start).wrapping_add(at.offset())
     }
 
     /// The address of a place that was checked before, for the processor and, if it is page-locked, for kernels.
-    pub(crate) fn host_address(&self, at: backend_api::HostSpan) -> HostAddress {
-        let start = self.host(at.host).map_or(HostAddress { host: 0, mapped: None }, |found| found.start);
+    pub(crate) fn host_address(&self, at: backend_api::HostSpan<'_>) -> HostAddress {
+        let start = self.host(at.host()).map_or(HostAddress { host: 0, mapped: None }, |found| found.start);
         HostAddress {
-            host: start.host.wrapping_add(at.offset),
-            mapped: start.mapped.map(|mapped| mapped.wrapping_add(at.offset)),
+            host: start.host.wrapping_add(at.offset()),
+            mapped: start.mapped.map(|mapped| mapped.wrapping_add(at.offset())),
         }
     }
 

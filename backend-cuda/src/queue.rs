@@ -53,6 +53,7 @@ pub(crate) struct Order {
 
 impl Queue {
     pub(crate) fn new(
+        id: QueueId,
         context: &Arc<Context>,
         counters: &Arc<CounterPool>,
         completion: Completion,
@@ -67,7 +68,7 @@ impl Queue {
         // SAFETY: writes one handle.
         check(unsafe { (context.driver.table.stream_create)(&raw mut stream, flags) })?;
         Ok(Self {
-            id: QueueId::unique(),
+            id,
             context: Arc::clone(context),
             stream,
             order: Mutex::default(),

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Transfer,
+    BufferHandle, Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Transfer,
 };
 use backend_cuda::{CudaDevice, Options};
 use cust::context::Context;
@@ -53,7 +53,7 @@ fn memory_of_cust_is_used_like_any_other_and_goes_back() {
     let memory = device.import_cust(CustBuffer::from_slice(&theirs).unwrap()).unwrap();
     let queue = Queue::new(&device).unwrap();
     let host = HostBuffer::new(&device, 40_000, HostMemory::Pinned).unwrap();
-    let copy = Transfer::Download { from: DeviceSpan::new(memory, 0), to: host.at(0), bytes: 40_000 };
+    let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 40_000 };
     device.wait(queue.submit(&[copy]).unwrap()).unwrap();
     let mut found = vec![0; 40_000];
     host.read(0, &mut found);
@@ -64,17 +64,19 @@ fn memory_of_cust_is_used_like_any_other_and_goes_back() {
             .eq(theirs.iter().copied())
     );
     // A range beyond its end is refused as with any memory.
-    let beyond = Transfer::Download { from: DeviceSpan::new(memory, 1), to: host.at(0), bytes: 40_000 };
+    let beyond = Transfer::Download { from: memory.at(1), to: host.at(0), bytes: 40_000 };
     assert_eq!(queue.submit(&[beyond]).unwrap_err().kind(), ErrorKind::InvalidArgument);
     // Work in flight is waited for on the way back.
-    queue.fill(&Fill { to: DeviceSpan::new(memory, 0), bytes: 20_000, pattern: &[9, 0, 0, 0] }).unwrap();
-    assert_eq!(device.export_cust::<[u8; 7]>(memory).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    queue.fill(&Fill { to: memory.at(0), bytes: 20_000, pattern: &[9, 0, 0, 0] }).unwrap();
+    let (error, memory) = device.export_cust::<[u8; 7]>(memory).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidArgument);
     let back: CustBuffer<u32> = device.export_cust(memory).unwrap();
     let mut found = vec![0_u32; 10_000];
     back.copy_to(&mut found).unwrap();
     assert!(found[..5000].iter().all(|&n| n == 9));
     assert_eq!(found[5000..], theirs[5000..]);
-    assert_eq!(device.export_cust::<u32>(memory).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    let (error, _) = device.export_cust::<u32>(BufferHandle::unique()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownHandle);
 }
 
 #[test]
@@ -87,9 +89,9 @@ fn memory_is_copied_in_both_directions_in_the_order_of_a_queue() {
     let memory = DeviceBuffer::new(&device, 4 * 4096 + 64, Commit::Lazy).unwrap();
     // SAFETY: both are kept, and not touched, until the wait below.
     let ticket = unsafe {
-        device.copy_from_cust(queue.id(), &from, memory.at(64)).unwrap();
+        device.copy_from_cust(queue.handle(), &from, memory.at(64)).unwrap();
         queue.fill(&Fill { to: memory.at(64 + 4096), bytes: 4, pattern: &[1, 0, 0, 0] }).unwrap();
-        device.copy_to_cust(queue.id(), memory.at(64 + 4096), &mut to).unwrap()
+        device.copy_to_cust(queue.handle(), memory.at(64 + 4096), &mut to).unwrap()
     };
     device.wait(ticket).unwrap();
     let mut found = vec![0_u32; 2048];
@@ -97,6 +99,6 @@ fn memory_is_copied_in_both_directions_in_the_order_of_a_queue() {
     assert_eq!(found[0], 1);
     assert_eq!(found[1..], theirs[1025..3072]);
     // SAFETY: nothing is started.
-    let refused = unsafe { device.copy_from_cust(queue.id(), &from, memory.at(65)) };
+    let refused = unsafe { device.copy_from_cust(queue.handle(), &from, memory.at(65)) };
     assert_eq!(refused.unwrap_err().kind(), ErrorKind::InvalidArgument);
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Compute, DeviceInfo, DeviceSpan, Error, ErrorKind, Fill, Gather, HostAllocation, HostId,
-    HostMemory, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
+    BufferHandle, BufferId, Compute, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, HostMemory,
+    Progress, QueueHandle, Result, Scatter, Search, Ticket, Transfer,
 };
 
 use crate::error;
@@ -51,46 +51,44 @@ impl<M: Medium> Engine<M> {
         self.pool.threads_max()
     }
 
-    pub fn create_queue(&self) -> Result<QueueId> {
+    pub fn create_queue(&self) -> Result<QueueHandle> {
         self.named(self.pool.ensure_started().map_err(|cause| {
             error::system(ErrorKind::System, "create_queue", &cause).with_detail("no thread to be had")
         }))?;
-        let lane = Lane::new(&self.pool, &self.info);
-        let id = lane.timeline().queue();
-        self.registry.add_queue(id, lane);
-        Ok(id)
+        let queue = QueueHandle::unique();
+        self.registry.add_queue(queue.id(), Lane::new(queue.id(), &self.pool, &self.info));
+        Ok(queue)
     }
 
-    pub fn release_queue(&self, queue: QueueId) {
-        if let Some(lane) = self.registry.live_queue(queue) {
+    pub fn release_queue(&self, queue: QueueHandle) {
+        if let Some(lane) = self.registry.live_queue(queue.id()) {
             lane.end();
             let newest = lane.timeline().newest().value;
             // Failures were or were not asked for by those who hold the tickets.
             let _ = lane.wait(newest);
-            self.registry.remove_queue(queue, |lane| lane.timeline().newest().value);
+            self.registry.remove_queue(queue.id(), |lane| lane.timeline().newest().value);
         }
     }
 
-    pub fn add_buffer(&self, memory: Arc<M>) -> BufferId {
+    pub fn add_buffer(&self, memory: Arc<M>) -> BufferHandle {
         self.registry.add_buffer(memory)
     }
 
     /// A buffer's memory.
     pub fn buffer(&self, operation: &'static str, buffer: BufferId) -> Result<Arc<M>> {
-        self.named(self.registry.read().device(operation, DeviceSpan::new(buffer, 0)))
-            .map(|place| place.memory)
+        self.named(self.registry.read().buffer(operation, buffer).map(Arc::clone))
     }
 
-    pub fn release(&self, buffer: BufferId) {
-        if let Some(memory) = self.registry.remove_buffer(buffer) {
+    pub fn release(&self, buffer: BufferHandle) {
+        if let Some(memory) = self.registry.remove_buffer(buffer.id()) {
             self.leave(Arc::as_ptr(&memory).cast());
         }
     }
 
     pub fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
-        let piece = Arc::new(self.named(self.pinning.allocate(bytes, kind))?);
-        let (address, kind) = (piece.address(), piece.kind());
-        Ok(HostAllocation { id: self.registry.add_host(piece), address, bytes, kind })
+        let piece = self.named(self.pinning.allocate(bytes, kind))?;
+        // SAFETY: new memory, zeroed, that nobody else knows. It lives as long as its entry and any work that touches it.
+        Ok(unsafe { self.registry.add_host(piece) })
     }
 
     /// # Safety
@@ -100,14 +98,15 @@ impl<M: Medium> Engine<M> {
         address: std::ptr::NonNull<u8>,
         bytes: usize,
         kind: HostMemory,
-    ) -> Result<HostId> {
+    ) -> Result<HostAllocation> {
         // SAFETY: passed on; `release_host` and the drop of the device wait until no work touches the piece.
         let piece: Piece = self.named(unsafe { self.pinning.import(address, bytes, kind) })?;
-        Ok(self.registry.add_host(Arc::new(piece)))
+        // SAFETY: as the caller promises.
+        Ok(unsafe { self.registry.add_host(piece) })
     }
 
-    pub fn release_host(&self, host: HostId) {
-        if let Some(piece) = self.registry.remove_host(host) {
+    pub fn release_host(&self, host: HostAllocation) {
+        if let Some(piece) = self.registry.remove_host(host.id()) {
             self.leave(Arc::as_ptr(&piece).cast());
         }
     }
@@ -126,36 +125,37 @@ impl<M: Medium> Engine<M> {
     fn start(
         &self,
         operation: &'static str,
-        queue: QueueId,
+        queue: &QueueHandle,
         work: impl FnOnce(&Entries<M, Queue<M>>) -> Result<Work<M>>,
     ) -> Result<Ticket> {
         let entries = self.registry.read();
-        let started = entries.queue(operation, queue).and_then(|lane| lane.push(operation, work(&entries)?));
+        let started =
+            entries.queue(operation, queue.id()).and_then(|lane| lane.push(operation, work(&entries)?));
         drop(entries);
         self.named(started)
     }
 
-    pub fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    pub fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.start("submit", queue, |entries| Work::copies(entries, transfers))
     }
 
-    pub fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+    pub fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
         self.start("fill", queue, |entries| Work::fill(entries, fill))
     }
 
-    pub fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+    pub fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
         self.start("search", queue, |entries| Work::search(entries, search))
     }
 
-    pub fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+    pub fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
         self.start("gather", queue, |entries| Work::gather(entries, gather))
     }
 
-    pub fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+    pub fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
         self.start("scatter", queue, |entries| Work::scatter(entries, scatter))
     }
 
-    pub fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+    pub fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         self.start("compute", queue, |entries| Work::compute(entries, compute))
     }
 
@@ -192,10 +192,10 @@ impl<M: Medium> Engine<M> {
         }
     }
 
-    pub fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+    pub fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
         let entries = self.registry.read();
-        let result = entries.queue(OPERATION, queue).and_then(|lane| {
+        let result = entries.queue(OPERATION, queue.id()).and_then(|lane| {
             if let Found::Live(before) = entries.queue_of(OPERATION, ticket)? {
                 if ticket.value > before.timeline().newest().value {
                     return Err(Error::new(ErrorKind::UnknownHandle, OPERATION)
@@ -220,99 +220,3 @@ impl<M: Medium> Drop for Engine<M> {
         self.pool.stop();
     }
 }
-
-/// The methods of [`Device`](backend_api::Device) that [`Engine`] carries out as they are.
-macro_rules! methods_of_engine {
-    () => {
-        fn info(&self) -> &backend_api::DeviceInfo {
-            self.engine.info()
-        }
-        fn create_queue(&self) -> backend_api::Result<backend_api::QueueId> {
-            self.engine.create_queue()
-        }
-        fn release_queue(&self, queue: backend_api::QueueId) {
-            self.engine.release_queue(queue);
-        }
-        fn release(&self, buffer: backend_api::BufferId) {
-            self.engine.release(buffer);
-        }
-        fn allocate_host(
-            &self,
-            bytes: usize,
-            kind: backend_api::HostMemory,
-        ) -> backend_api::Result<backend_api::HostAllocation> {
-            self.engine.allocate_host(bytes, kind)
-        }
-        unsafe fn import_host(
-            &self,
-            address: std::ptr::NonNull<u8>,
-            bytes: usize,
-            kind: backend_api::HostMemory,
-        ) -> backend_api::Result<backend_api::HostId> {
-            // SAFETY: passed on.
-            unsafe { self.engine.import_host(address, bytes, kind) }
-        }
-        fn release_host(&self, host: backend_api::HostId) {
-            self.engine.release_host(host);
-        }
-        fn search(
-            &self,
-            queue: backend_api::QueueId,
-            search: &backend_api::Search<'_>,
-        ) -> backend_api::Result<backend_api::Ticket> {
-            self.engine.search(queue, search)
-        }
-        fn gather(
-            &self,
-            queue: backend_api::QueueId,
-            gather: &backend_api::Gather,
-        ) -> backend_api::Result<backend_api::Ticket> {
-            self.engine.gather(queue, gather)
-        }
-        fn compute(
-            &self,
-            queue: backend_api::QueueId,
-            compute: &backend_api::Compute<'_>,
-        ) -> backend_api::Result<backend_api::Ticket> {
-            self.engine.compute(queue, compute)
-        }
-        fn poll(&self, ticket: backend_api::Ticket) -> backend_api::Result<backend_api::Progress> {
-            self.engine.poll(ticket)
-        }
-        fn wait(&self, ticket: backend_api::Ticket) -> backend_api::Result<()> {
-            self.engine.wait(ticket)
-        }
-        fn wake(&self, ticket: backend_api::Ticket, waker: std::task::Waker) {
-            self.engine.wake(ticket, waker);
-        }
-        fn order_after(
-            &self,
-            queue: backend_api::QueueId,
-            ticket: backend_api::Ticket,
-        ) -> backend_api::Result<()> {
-            self.engine.order_after(queue, ticket)
-        }
-        fn submit(
-            &self,
-            queue: backend_api::QueueId,
-            transfers: &[backend_api::Transfer],
-        ) -> backend_api::Result<backend_api::Ticket> {
-            self.engine.submit(queue, transfers)
-        }
-        fn fill(
-            &self,
-            queue: backend_api::QueueId,
-            fill: &backend_api::Fill<'_>,
-        ) -> backend_api::Result<backend_api::Ticket> {
-            self.engine.fill(queue, fill)
-        }
-        fn scatter(
-            &self,
-            queue: backend_api::QueueId,
-            scatter: &backend_api::Scatter,
-        ) -> backend_api::Result<backend_api::Ticket> {
-            self.engine.scatter(queue, scatter)
-        }
-    };
-}
-pub(crate) use methods_of_engine;

@@ -8,9 +8,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use backend_api::{BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
+use backend_api::{BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
 
-use crate::engine::{Engine, methods_of_engine};
+use crate::engine::Engine;
 use crate::host::default_threads;
 use extent::Extent;
 use open_file::OpenFile;
@@ -263,8 +263,8 @@ impl FileDevice {
     /// device.release(first);
     /// // What does not fit into the gap in one piece goes behind, as far as there is room.
     /// let third = device.allocate(900, Commit::Lazy)?;
-    /// assert_eq!(device.file_ranges(second)?, [400..500]);
-    /// assert_eq!(device.file_ranges(third)?, [0..400, 500..1000]);
+    /// assert_eq!(device.file_ranges(second.id())?, [400..500]);
+    /// assert_eq!(device.file_ranges(third.id())?, [0..400, 500..1000]);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
@@ -297,17 +297,22 @@ impl FileDevice {
     }
 }
 
-impl Device for FileDevice {
+// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is queued; work
+// keeps what it touches alive, and releasing waits for it.
+unsafe impl Device for FileDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let free = self.space.free_bytes();
         Ok(MemoryStatus::new(self.file.bytes(), free, free))
     }
 
-    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
         // All blocks of the file were reserved when it was made: there is nothing left to prove.
         let place = self.engine.named(self.space.take(bytes))?;
         Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place))))
     }
 
-    methods_of_engine!();
+    backend_api::forward! { self => self.engine;
+        info create_queue release_queue release allocate_host import_host release_host
+        submit fill search gather scatter compute poll wait wake order_after
+    }
 }

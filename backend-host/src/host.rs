@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{BufferId, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Result};
+use backend_api::{
+    BufferHandle, Commit, Device, DeviceInfo, DeviceKind, Error, ErrorKind, MemoryStatus, Result,
+};
 
-use crate::engine::{Engine, methods_of_engine};
+use crate::engine::Engine;
 use crate::error;
 use crate::memory::SystemMemory;
 use crate::ram::{Capacity, Ram};
@@ -243,7 +245,7 @@ impl HostDevice {
         self.engine.threads()
     }
 
-    fn try_allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+    fn try_allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         // The system would give the addresses and kill the program when it uses them.
         if self.bounded || commit == Commit::Proven {
             let available = system_memory("allocate")?.usable_bytes();
@@ -259,7 +261,9 @@ impl HostDevice {
     }
 }
 
-impl Device for HostDevice {
+// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is queued; work
+// keeps what it touches alive, and releasing waits for it.
+unsafe impl Device for HostDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let (total, free) = (self.capacity.total_bytes(), self.capacity.free_bytes());
         if !self.bounded {
@@ -269,9 +273,12 @@ impl Device for HostDevice {
         Ok(MemoryStatus::new(total, free.min(system.available_bytes), free.min(system.usable_bytes())))
     }
 
-    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.engine.named(self.try_allocate(bytes, commit))
     }
 
-    methods_of_engine!();
+    backend_api::forward! { self => self.engine;
+        info create_queue release_queue release allocate_host import_host release_host
+        submit fill search gather scatter compute poll wait wake order_after
+    }
 }

@@ -33,9 +33,9 @@ pub(crate) enum Work<M> {
 
 impl<M: Medium> Work<M> {
     /// Checks and resolves copies.
-    pub fn copies<Q>(entries: &Entries<M, Q>, transfers: &[Transfer]) -> Result<Self> {
+    pub fn copies<Q>(entries: &Entries<M, Q>, transfers: &[Transfer<'_>]) -> Result<Self> {
         const OPERATION: &str = "submit";
-        let resolve = |transfer: &Transfer| -> Result<Move<M>> {
+        let resolve = |transfer: &Transfer<'_>| -> Result<Move<M>> {
             entries.check_transfer(transfer)?;
             let bytes = transfer.bytes();
             Ok(match *transfer {
@@ -78,7 +78,7 @@ impl<M: Medium> Work<M> {
     }
 
     /// Checks and resolves a gather.
-    pub fn gather<Q>(entries: &Entries<M, Q>, gather: &Gather) -> Result<Self> {
+    pub fn gather<Q>(entries: &Entries<M, Q>, gather: &Gather<'_>) -> Result<Self> {
         entries.check_gather(gather)?;
         let Gather { elements, indices, count, values } = *gather;
         let from = entries.device("gather", elements.start)?;
@@ -86,7 +86,7 @@ impl<M: Medium> Work<M> {
     }
 
     /// Checks and resolves a scatter.
-    pub fn scatter<Q>(entries: &Entries<M, Q>, scatter: &Scatter) -> Result<Self> {
+    pub fn scatter<Q>(entries: &Entries<M, Q>, scatter: &Scatter<'_>) -> Result<Self> {
         entries.check_scatter(scatter)?;
         let Scatter { elements, indices, count, values } = *scatter;
         let to = entries.device("scatter", elements.start)?;
@@ -97,7 +97,7 @@ impl<M: Medium> Work<M> {
     pub fn compute<Q>(entries: &Entries<M, Q>, compute: &Compute<'_>) -> Result<Self> {
         const OPERATION: &str = "compute";
         entries.check_compute(compute)?;
-        let resolve = |source: &Elements| entries.device(OPERATION, source.start);
+        let resolve = |source: &Elements<'_>| entries.device(OPERATION, source.start);
         let sources = compute.sources.iter().map(resolve).collect::<Result<_>>()?;
         let answer = compute.answer().map(|answer| entries.host(OPERATION, answer)).transpose()?;
         Ok(Self::Compute(ComputeJob::new(compute, sources, answer)))
@@ -106,8 +106,8 @@ impl<M: Medium> Work<M> {
     fn indexed<Q>(
         entries: &Entries<M, Q>,
         operation: &'static str,
-        (direction, start, elements): (Direction, Place<M>, Elements),
-        (indices, count, values): (HostSpan, u64, HostSpan),
+        (direction, start, elements): (Direction, Place<M>, Elements<'_>),
+        (indices, count, values): (HostSpan<'_>, u64, HostSpan<'_>),
     ) -> Result<Self> {
         Ok(Self::Indexed(Indexed {
             direction,

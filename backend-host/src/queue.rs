@@ -96,9 +96,9 @@ impl<J> std::fmt::Debug for Lane<J> {
 
 impl<J: Job> Lane<J> {
     /// An empty queue.
-    pub fn new(pool: &Arc<Pool>, info: &Arc<DeviceInfo>) -> Arc<Self> {
+    pub fn new(id: QueueId, pool: &Arc<Pool>, info: &Arc<DeviceInfo>) -> Arc<Self> {
         Arc::new(Self {
-            timeline: Timeline::new(QueueId::unique()),
+            timeline: Timeline::new(id),
             pool: Arc::clone(pool),
             info: Arc::clone(info),
             state: Mutex::new(State {
@@ -400,7 +400,7 @@ mod tests {
     fn lanes<const N: usize>(threads: usize) -> (Arc<Pool>, [Arc<Lane<Act>>; N]) {
         let pool = Pool::new("test", threads);
         let info = Arc::new(DeviceInfo::new("host", "test", backend_api::DeviceKind::HostMemory, "test"));
-        let lanes = std::array::from_fn(|_| Lane::new(&pool, &info));
+        let lanes = std::array::from_fn(|_| Lane::new(backend_api::QueueHandle::unique().id(), &pool, &info));
         (pool, lanes)
     }
 

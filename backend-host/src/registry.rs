@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use backend_api::{
-    BufferId, DeviceSpan, Error, ErrorKind, Extents, HostId, HostSpan, Names, QueueId, Result, Ticket,
+    BufferHandle, BufferId, DeviceSpan, Error, ErrorKind, Extents, HostAllocation, HostId, HostSpan, Names,
+    QueueId, Result, Ticket,
 };
 use parking_lot::{RwLock, RwLockReadGuard};
 
@@ -67,10 +68,10 @@ impl<M: Medium, Q> Registry<M, Q> {
     }
 
     /// Names a buffer.
-    pub fn add_buffer(&self, buffer: Arc<M>) -> BufferId {
-        let id = BufferId::unique();
-        self.0.write().buffers.insert(id, buffer);
-        id
+    pub fn add_buffer(&self, buffer: Arc<M>) -> BufferHandle {
+        let handle = BufferHandle::unique();
+        self.0.write().buffers.insert(handle.id(), buffer);
+        handle
     }
 
     /// Forgets a buffer.
@@ -79,10 +80,14 @@ impl<M: Medium, Q> Registry<M, Q> {
     }
 
     /// Names a piece of host memory.
-    pub fn add_host(&self, piece: Arc<Piece>) -> HostId {
-        let id = HostId::unique();
-        self.0.write().hosts.insert(id, piece);
-        id
+    ///
+    /// # Safety
+    /// As [`HostAllocation::new`], for the memory of the piece.
+    pub unsafe fn add_host(&self, piece: Piece) -> HostAllocation {
+        // SAFETY: the caller's promise.
+        let host = unsafe { HostAllocation::new(piece.address(), piece.bytes(), piece.kind()) };
+        self.0.write().hosts.insert(host.id(), Arc::new(piece));
+        host
     }
 
     /// Forgets a piece of host memory.
@@ -135,18 +140,23 @@ impl<M: Medium, Q> Entries<M, Q> {
         }
     }
 
+    pub fn buffer(&self, operation: &'static str, id: BufferId) -> Result<&Arc<M>> {
+        self.buffers
+            .get(&id)
+            .ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown buffer"))
+    }
+
     /// A place in device memory that was checked.
-    pub fn device(&self, operation: &'static str, at: DeviceSpan) -> Result<Place<M>> {
-        let unknown = || Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown buffer");
-        let memory = Arc::clone(self.buffers.get(&at.buffer).ok_or_else(unknown)?);
-        Ok(Place { memory, offset: at.offset })
+    pub fn device(&self, operation: &'static str, at: DeviceSpan<'_>) -> Result<Place<M>> {
+        let memory = Arc::clone(self.buffer(operation, at.buffer())?);
+        Ok(Place { memory, offset: at.offset() })
     }
 
     /// A place in host memory that was checked.
-    pub fn host(&self, operation: &'static str, at: HostSpan) -> Result<Place<Piece>> {
+    pub fn host(&self, operation: &'static str, at: HostSpan<'_>) -> Result<Place<Piece>> {
         let unknown = || Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory");
-        let memory = Arc::clone(self.hosts.get(&at.host).ok_or_else(unknown)?);
-        Ok(Place { memory, offset: at.offset })
+        let memory = Arc::clone(self.hosts.get(&at.host()).ok_or_else(unknown)?);
+        Ok(Place { memory, offset: at.offset() })
     }
 }
 

@@ -12,9 +12,9 @@ use std::task::Waker;
 use std::time::Duration;
 
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, HostId,
-    HostMemory, MemoryStatus, Progress, QueueId, Result, Route, Routing, Scatter, Search, Ticket, Timeline,
-    Transfer,
+    BufferHandle, Commit, Compute, Device, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation,
+    HostMemory, MemoryStatus, Progress, QueueHandle, Result, Route, Routing, Scatter, Search, Ticket,
+    Timeline, Transfer,
 };
 use parking_lot::Mutex;
 
@@ -233,7 +233,7 @@ impl SimulatedDevice {
         if self.schedule.lock().is_lost() { Err(lost(operation).on(&self.info)) } else { Ok(()) }
     }
 
-    fn copy(&self, forced: Option<Route>, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn copy(&self, forced: Option<Route>, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         let cost_ns = self.routes.cost_ns(forced, transfers);
         self.start_after(cost_ns, "submit", queue, |entries| Work::copies(entries, transfers))
     }
@@ -241,7 +241,7 @@ impl SimulatedDevice {
     fn start(
         &self,
         operation: &'static str,
-        queue: QueueId,
+        queue: &QueueHandle,
         work: impl FnOnce(&Entries<Ram, Timeline>) -> Result<Work<Ram>>,
     ) -> Result<Ticket> {
         self.start_after(0, operation, queue, work)
@@ -252,12 +252,12 @@ impl SimulatedDevice {
         &self,
         cost_ns: u64,
         operation: &'static str,
-        queue: QueueId,
+        queue: &QueueHandle,
         work: impl FnOnce(&Entries<Ram, Timeline>) -> Result<Work<Ram>>,
     ) -> Result<Ticket> {
         self.check_alive(operation)?;
         let entries = self.names.read();
-        let started = entries.queue(operation, queue).and_then(|timeline| {
+        let started = entries.queue(operation, queue.id()).and_then(|timeline| {
             let work = work(&entries)?;
             // The registry stays locked until the work is in its queue, as for every device; wakers run afterwards.
             Ok(self.schedule.lock().submit(operation, timeline, work, cost_ns))
@@ -283,7 +283,10 @@ fn lost(operation: &'static str) -> Error {
     Error::new(ErrorKind::Lost, operation).with_detail("the simulation has lost it")
 }
 
-impl Device for SimulatedDevice {
+// SAFETY: work is carried out under the schedule's lock, by whoever lets time pass, on ranges that were checked and on
+// memory that the work keeps alive. A ticket is done, or has failed, only after that; releasing carries out what is left
+// of the work that touches the memory, and work of a lost or dropped device is never carried out.
+unsafe impl Device for SimulatedDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -294,39 +297,39 @@ impl Device for SimulatedDevice {
         Ok(MemoryStatus::new(self.capacity.total_bytes(), free, free))
     }
 
-    fn create_queue(&self) -> Result<QueueId> {
+    fn create_queue(&self) -> Result<QueueHandle> {
         self.check_alive("create_queue")?;
-        let timeline = Arc::new(Timeline::new(QueueId::unique()));
-        let id = timeline.queue();
+        let queue = QueueHandle::unique();
+        let timeline = Arc::new(Timeline::new(queue.id()));
         self.schedule.lock().add_queue(&timeline);
-        self.names.add_queue(id, timeline);
-        Ok(id)
+        self.names.add_queue(queue.id(), timeline);
+        Ok(queue)
     }
 
-    fn release_queue(&self, queue: QueueId) {
-        self.pass(|schedule| schedule.drain(queue));
-        self.names.remove_queue(queue, |timeline| timeline.newest().value);
-        self.pass(|schedule| schedule.end_queue(queue));
+    fn release_queue(&self, queue: QueueHandle) {
+        self.pass(|schedule| schedule.drain(queue.id()));
+        self.names.remove_queue(queue.id(), |timeline| timeline.newest().value);
+        self.pass(|schedule| schedule.end_queue(queue.id()));
     }
 
-    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.check_alive("allocate")?;
         let ram = self.named(Ram::new(&self.capacity, bytes, commit))?;
         self.schedule.lock().litter(&ram);
         Ok(self.names.add_buffer(Arc::new(ram)))
     }
 
-    fn release(&self, buffer: BufferId) {
-        if let Some(memory) = self.names.remove_buffer(buffer) {
+    fn release(&self, buffer: BufferHandle) {
+        if let Some(memory) = self.names.remove_buffer(buffer.id()) {
             self.pass(|schedule| schedule.leave(Arc::as_ptr(&memory).cast()));
         }
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.check_alive("allocate_host")?;
-        let piece = Arc::new(self.named(self.pinning.allocate(bytes, kind))?);
-        let (address, kind) = (piece.address(), piece.kind());
-        Ok(HostAllocation { id: self.names.add_host(piece), address, bytes, kind })
+        let piece = self.named(self.pinning.allocate(bytes, kind))?;
+        // SAFETY: new memory, zeroed, that nobody else knows. It lives as long as its entry and any work that touches it.
+        Ok(unsafe { self.names.add_host(piece) })
     }
 
     unsafe fn import_host(
@@ -334,21 +337,22 @@ impl Device for SimulatedDevice {
         address: std::ptr::NonNull<u8>,
         bytes: usize,
         kind: HostMemory,
-    ) -> Result<HostId> {
+    ) -> Result<HostAllocation> {
         self.check_alive("import_host")?;
         // SAFETY: passed on; `release_host` ends all work that touches the piece, and work that is still there when
         // the device is dropped is never carried out.
         let piece = self.named(unsafe { self.pinning.import(address, bytes, kind) })?;
-        Ok(self.names.add_host(Arc::new(piece)))
+        // SAFETY: as the caller promises.
+        Ok(unsafe { self.names.add_host(piece) })
     }
 
-    fn release_host(&self, host: HostId) {
-        if let Some(piece) = self.names.remove_host(host) {
+    fn release_host(&self, host: HostAllocation) {
+        if let Some(piece) = self.names.remove_host(host.id()) {
             self.pass(|schedule| schedule.leave(Arc::as_ptr(&piece).cast()));
         }
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.copy(None, queue, transfers)
     }
 
@@ -356,7 +360,7 @@ impl Device for SimulatedDevice {
         self.routes.names()
     }
 
-    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.copy(Some(route), queue, transfers)
     }
 
@@ -368,23 +372,23 @@ impl Device for SimulatedDevice {
         self.routes.routing()
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
         self.start("fill", queue, |entries| Work::fill(entries, fill))
     }
 
-    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
         self.start("search", queue, |entries| Work::search(entries, search))
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
         self.start("gather", queue, |entries| Work::gather(entries, gather))
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
         self.start("scatter", queue, |entries| Work::scatter(entries, scatter))
     }
 
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         self.start("compute", queue, |entries| Work::compute(entries, compute))
     }
 
@@ -414,11 +418,11 @@ impl Device for SimulatedDevice {
         });
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
         self.check_alive(OPERATION)?;
         let entries = self.names.read();
-        let result = entries.queue(OPERATION, queue).and_then(|later| {
+        let result = entries.queue(OPERATION, queue.id()).and_then(|later| {
             if let Found::Live(before) = entries.queue_of(OPERATION, ticket)? {
                 if ticket.value > before.newest().value {
                     return Err(Error::new(ErrorKind::UnknownHandle, OPERATION)

@@ -230,6 +230,6 @@ fn a_temporary_file_leaves_nothing_behind() {
 fn a_file_of_nothing_is_a_device_of_nothing() {
     let path = Path::new("nothing");
     let device = FileDevice::create(&path.0, 0).unwrap();
-    device.allocate(0, Commit::Proven).unwrap();
+    device.release(device.allocate(0, Commit::Proven).unwrap());
     assert_eq!(device.allocate(1, Commit::Lazy).unwrap_err().kind(), ErrorKind::TooLarge);
 }

@@ -131,9 +131,8 @@ fn a_waker_may_drop_the_device() {
         let device = Arc::new(HostDevice::builder().bytes(1 << 20).threads(2).build().unwrap());
         let queue = device.create_queue().unwrap();
         let buffer = device.allocate(1 << 20, Commit::Lazy).unwrap();
-        let at = backend_api::DeviceSpan::new(buffer, 0);
-        let fill = Fill { to: at, bytes: 1 << 20, pattern: b"ab" };
-        let tickets: Vec<Ticket> = (0..5).map(|_| device.fill(queue, &fill).unwrap()).collect();
+        let fill = Fill { to: buffer.at(0), bytes: 1 << 20, pattern: b"ab" };
+        let tickets: Vec<Ticket> = (0..5).map(|_| device.fill(&queue, &fill).unwrap()).collect();
         let (tell, told) = mpsc::channel();
         let waker = Arc::new(Last(parking_lot::Mutex::new(Some(Arc::clone(&device))), tell)).into();
         device.wake(tickets[0], waker);

@@ -146,7 +146,7 @@ impl Work<'_> {
                 continue;
             }
             let elements = self.compute.sources[source];
-            let start = elements.start.offset + segment.before * elements.stride;
+            let start = elements.start.offset() + segment.before * elements.stride;
             for part in buffer.parts(start, elements.stride) {
                 let (there, here) =
                     ((&buffer.pieces[part.piece], part.offset), (straddlers, offset + part.before));
@@ -211,7 +211,7 @@ pub(crate) fn compute(
         .sources
         .iter()
         .zip(buffers)
-        .map(|(source, buffer)| (source.start.offset, source.stride, buffer.shift))
+        .map(|(source, buffer)| (source.start.offset(), source.stride, buffer.shift))
         .collect();
     let most = (core.kernels.groups.min(HISTOGRAM_GROUPS) as u64) << GROUP_ELEMENTS_LOG2;
     let mut segments = segments(&places, request.count(), most);

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill, Gather,
-    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueId, Result, Route,
-    Routing, Scatter, Search, Ticket, Transfer,
+    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill,
+    Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueHandle,
+    QueueId, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
 };
 use parking_lot::RwLock;
 
@@ -87,14 +87,14 @@ impl Extents for Pieces {
 }
 
 impl Lookup for Pieces {
-    fn buffer(&self, at: DeviceSpan) -> Result<Arc<Buffer>> {
+    fn buffer(&self, at: DeviceSpan<'_>) -> Result<Arc<Buffer>> {
         let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown buffer");
-        self.buffers.get(&at.buffer).cloned().ok_or_else(unknown)
+        self.buffers.get(&at.buffer()).cloned().ok_or_else(unknown)
     }
 
-    fn host(&self, at: HostSpan) -> Result<Arc<HostPiece>> {
+    fn host(&self, at: HostSpan<'_>) -> Result<Arc<HostPiece>> {
         let unknown = || Error::new(ErrorKind::UnknownHandle, "submit").with_detail("unknown host memory");
-        self.hosts.get(&at.host).cloned().ok_or_else(unknown)
+        self.hosts.get(&at.host()).cloned().ok_or_else(unknown)
     }
 }
 
@@ -116,7 +116,8 @@ impl OpenClDevice {
     /// ```
     pub fn open(found: &Discovered, options: &Options) -> Result<Self> {
         let core = Core::open(found, options)?;
-        let service = Queue::new(&core).map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
+        let service = Queue::new(QueueHandle::unique().id(), &core)
+            .map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
         Ok(Self {
             account: Account::new(&core, options.budget_bytes),
             queues: RwLock::default(),
@@ -239,13 +240,13 @@ impl OpenClDevice {
 
     fn move_indexed(
         &self,
-        queue: QueueId,
+        queue: &QueueHandle,
         direction: Direction,
         check: impl FnOnce(&Pieces) -> Result<()>,
-        request: Gather,
+        request: Gather<'_>,
     ) -> Result<Ticket> {
         let operation = if direction == Direction::Gather { "gather" } else { "scatter" };
-        let queue = self.queue(queue, operation)?;
+        let queue = self.queue(queue.id(), operation)?;
         let mut submission = queue.begin(operation, ErrorKind::KernelFailed)?;
         let (buffer, indices, values) = {
             let memory = self.memory.read();
@@ -262,16 +263,16 @@ impl OpenClDevice {
             &mut submission,
             direction,
             (&buffer, request.elements),
-            (&indices, request.indices.offset),
+            (&indices, request.indices.offset()),
             request.count,
-            (&values, request.values.offset),
+            (&values, request.values.offset()),
         )?;
         submission.finish()
     }
 
     /// Copies, by a certain route if one is given.
-    fn copy(&self, route: Option<Route>, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        let queue = self.queue(queue, "submit")?;
+    fn copy(&self, route: Option<Route>, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        let queue = self.queue(queue.id(), "submit")?;
         let mut submission = queue.begin("submit", ErrorKind::CopyFailed)?;
         let mut batch = submission.take_batch();
         let resolve = || {
@@ -302,7 +303,11 @@ impl Drop for OpenClDevice {
     }
 }
 
-impl Device for OpenClDevice {
+// SAFETY: names and ranges are checked, and each use of memory is noted, under one lock before a command is enqueued;
+// `Uses` and the queue's record keep what a command touches. Releasing takes the name away and waits for the uses that
+// were noted. A ticket is done when the last command's event is complete, or its device is gone, which carries nothing
+// out any more. The processor copies by `racy`.
+unsafe impl Device for OpenClDevice {
     fn info(&self) -> &DeviceInfo {
         &self.core.info
     }
@@ -312,24 +317,24 @@ impl Device for OpenClDevice {
         Ok(self.account.status(&self.core))
     }
 
-    fn create_queue(&self) -> Result<QueueId> {
+    fn create_queue(&self) -> Result<QueueHandle> {
         const OPERATION: &str = "create_queue";
         self.core.alive(OPERATION)?;
-        let queue =
-            Queue::new(&self.core).map_err(|status| self.core.fail(OPERATION, ErrorKind::Driver, status))?;
-        let id = queue.id;
-        self.queues.write().insert(id, Entry::Live(queue));
-        Ok(id)
+        let handle = QueueHandle::unique();
+        let queue = Queue::new(handle.id(), &self.core)
+            .map_err(|status| self.core.fail(OPERATION, ErrorKind::Driver, status))?;
+        self.queues.write().insert(handle.id(), Entry::Live(queue));
+        Ok(handle)
     }
 
-    fn release_queue(&self, queue: QueueId) {
-        let Ok(live) = self.queue(queue, "release_queue") else { return };
+    fn release_queue(&self, queue: QueueHandle) {
+        let Ok(live) = self.queue(queue.id(), "release_queue") else { return };
         let newest = live.close();
         let statistics = live.statistics();
-        self.queues.write().insert(queue, Entry::Ended { newest, statistics });
+        self.queues.write().insert(queue.id(), Entry::Ended { newest, statistics });
     }
 
-    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.core.alive("allocate")?;
         let buffer = Arc::new(Buffer::new(&self.core, &self.account, bytes)?);
         if commit == Commit::Proven && bytes > 0 {
@@ -346,26 +351,32 @@ impl Device for OpenClDevice {
                 _ => error,
             })?;
         }
-        let id = BufferId::unique();
-        self.memory.write().buffers.insert(id, buffer);
-        Ok(id)
+        let handle = BufferHandle::unique();
+        self.memory.write().buffers.insert(handle.id(), buffer);
+        Ok(handle)
     }
 
-    fn release(&self, buffer: BufferId) {
+    fn release(&self, buffer: BufferHandle) {
         // Once it has no name, no further work can touch it.
-        let Some(buffer) = self.memory.write().buffers.remove(&buffer) else { return };
+        let Some(buffer) = self.memory.write().buffers.remove(&buffer.id()) else { return };
         buffer.uses.wait();
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.core.alive("allocate_host")?;
         let piece = HostPiece::allocate(&self.core, bytes, kind)?;
-        let allocation = HostAllocation { id: HostId::unique(), address: piece.address, bytes, kind };
-        self.memory.write().hosts.insert(allocation.id, Arc::new(piece));
+        // SAFETY: new memory, zeroed, that nobody else knows; it lives as long as its entry and any work that uses it.
+        let allocation = unsafe { HostAllocation::new(piece.address, bytes, kind) };
+        self.memory.write().hosts.insert(allocation.id(), Arc::new(piece));
         Ok(allocation)
     }
 
-    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
         const OPERATION: &str = "import_host";
         self.core.alive(OPERATION)?;
         if kind == HostMemory::Pinned {
@@ -375,17 +386,18 @@ impl Device for OpenClDevice {
                     .with_detail("OpenCL has no call that locks memory of the program in place"),
             ));
         }
-        let id = HostId::unique();
-        self.memory.write().hosts.insert(id, Arc::new(HostPiece::imported(address, bytes)));
-        Ok(id)
+        // SAFETY: as the caller promises.
+        let allocation = unsafe { HostAllocation::new(address, bytes, kind) };
+        self.memory.write().hosts.insert(allocation.id(), Arc::new(HostPiece::imported(address, bytes)));
+        Ok(allocation)
     }
 
-    fn release_host(&self, host: HostId) {
-        let Some(piece) = self.memory.write().hosts.remove(&host) else { return };
+    fn release_host(&self, host: HostAllocation) {
+        let Some(piece) = self.memory.write().hosts.remove(&host.id()) else { return };
         piece.uses.wait();
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.copy(None, queue, transfers)
     }
 
@@ -393,7 +405,7 @@ impl Device for OpenClDevice {
         &[Route::Single, Route::Kernel]
     }
 
-    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.copy(Some(route), queue, transfers)
     }
 
@@ -405,8 +417,8 @@ impl Device for OpenClDevice {
         *self.core.routing.read()
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
-        let queue = self.queue(queue, "fill")?;
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
+        let queue = self.queue(queue.id(), "fill")?;
         let mut submission = queue.begin("fill", ErrorKind::KernelFailed)?;
         let buffer = {
             let memory = self.memory.read();
@@ -415,12 +427,12 @@ impl Device for OpenClDevice {
             buffer.uses.note(&queue, submission.value());
             buffer
         };
-        fill::fill(&mut submission, &buffer, fill.to.offset, fill.bytes, fill.pattern)?;
+        fill::fill(&mut submission, &buffer, fill.to.offset(), fill.bytes, fill.pattern)?;
         submission.finish()
     }
 
-    fn search(&self, queue: QueueId, request: &Search<'_>) -> Result<Ticket> {
-        let queue = self.queue(queue, "search")?;
+    fn search(&self, queue: &QueueHandle, request: &Search<'_>) -> Result<Ticket> {
+        let queue = self.queue(queue.id(), "search")?;
         let mut submission = queue.begin("search", ErrorKind::KernelFailed)?;
         let (buffer, answer) = {
             let memory = self.memory.read();
@@ -438,23 +450,23 @@ impl Device for OpenClDevice {
             count_all: request.count_all,
         };
         let answer_bytes = Search::answer_bytes(request.limit.min(request.elements.count));
-        answer.will_be_written(&queue, submission.value(), request.answer.offset, answer_bytes);
-        search(&mut submission, &buffer, &wanted, (&answer, request.answer.offset))?;
+        answer.will_be_written(&queue, submission.value(), request.answer.offset(), answer_bytes);
+        search(&mut submission, &buffer, &wanted, (&answer, request.answer.offset()))?;
         submission.finish()
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
         self.move_indexed(queue, Direction::Gather, |memory| memory.check_gather(gather), *gather)
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
         let Scatter { elements, indices, count, values } = *scatter;
         let same = Gather { elements, indices, count, values };
         self.move_indexed(queue, Direction::Scatter, |memory| memory.check_scatter(scatter), same)
     }
 
-    fn compute(&self, queue: QueueId, request: &Compute<'_>) -> Result<Ticket> {
-        let queue = self.queue(queue, "compute")?;
+    fn compute(&self, queue: &QueueHandle, request: &Compute<'_>) -> Result<Ticket> {
+        let queue = self.queue(queue.id(), "compute")?;
         let mut submission = queue.begin("compute", ErrorKind::KernelFailed)?;
         let (buffers, answer) = {
             let memory = self.memory.read();
@@ -469,7 +481,7 @@ impl Device for OpenClDevice {
             answer.iter().for_each(|answer| answer.uses.note(&queue, submission.value()));
             (buffers, answer)
         };
-        let answer = answer.as_ref().zip(request.answer()).map(|(piece, at)| (&**piece, at.offset));
+        let answer = answer.as_ref().zip(request.answer()).map(|(piece, at)| (&**piece, at.offset()));
         if let Some((piece, at)) = answer {
             piece.will_be_written(&queue, submission.value(), at, request.answer_bytes());
         }
@@ -504,9 +516,9 @@ impl Device for OpenClDevice {
         }
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
-        let queue = self.queue(queue, OPERATION)?;
+        let queue = self.queue(queue.id(), OPERATION)?;
         self.core.alive(OPERATION)?;
         let Some(other) = self.history(ticket, OPERATION)? else { return Ok(()) };
         // A ticket that was never given is an error; one that failed is not. No waker runs: callers may hold locks.
@@ -563,10 +575,11 @@ mod tests {
         }
         for device in open() {
             let [one, two] = [(); 2].map(|()| device.create_queue().unwrap());
-            let to = DeviceSpan::new(device.allocate(1 << 24, Commit::Lazy).unwrap(), 0);
+            let memory = device.allocate(1 << 24, Commit::Lazy).unwrap();
+            let to = memory.at(0);
             // Has something done whose waker tells, and then waits if the end is kept. Not woken in this thread.
             let awaited = || loop {
-                let ticket = device.fill(one, &Fill { to, bytes: 1 << 24, pattern: &[1] }).unwrap();
+                let ticket = device.fill(&one, &Fill { to, bytes: 1 << 24, pattern: &[1] }).unwrap();
                 if device.poll(ticket).unwrap() == Progress::Pending {
                     let ((tell, told), (end, may_end)) = (mpsc::sync_channel(1), mpsc::channel());
                     device.wake(ticket, Arc::new(Keep(tell, Mutex::new(may_end), own)).into());
@@ -580,12 +593,12 @@ mod tests {
             // The courier is at that waker from here on.
             let (ticket, also_told, no_end) = awaited();
             drop(no_end);
-            let track = &device.queue(one, "test").unwrap().track;
+            let track = &device.queue(one.id(), "test").unwrap().track;
             while track.find(ticket.value).is_some_and(|mark| mark.status() > 0) {
                 thread::yield_now();
             }
-            device.order_after(two, ticket).unwrap();
-            (0..200).for_each(|_| _ = device.submit(one, &[]).unwrap());
+            device.order_after(&two, ticket).unwrap();
+            (0..200).for_each(|_| _ = device.submit(&one, &[]).unwrap());
             assert!(also_told.try_recv().is_err());
             drop(end);
             assert_ne!(also_told.recv().unwrap(), own);
@@ -598,10 +611,11 @@ mod tests {
             let queue = device.create_queue().unwrap();
             let buffer = device.allocate(1 << 20, Commit::Lazy).unwrap();
             let host = device.allocate_host(1 << 20, HostMemory::Pinned).unwrap();
-            let (there, here) = (DeviceSpan::new(buffer, 0), HostSpan::new(host.id, 0));
-            let done = device.submit(queue, &[Transfer::Upload { from: here, to: there, bytes: 8 }]).unwrap();
+            let (there, here) = (buffer.at(0), host.at(0));
+            let done =
+                device.submit(&queue, &[Transfer::Upload { from: here, to: there, bytes: 8 }]).unwrap();
             device.wait(done).unwrap();
-            let pending = device.fill(queue, &Fill { to: there, bytes: 1 << 20, pattern: &[1] }).unwrap();
+            let pending = device.fill(&queue, &Fill { to: there, bytes: 1 << 20, pattern: &[1] }).unwrap();
             let count = Arc::new(Count(AtomicUsize::new(0)));
             device.wake(pending, Arc::clone(&count).into());
 
@@ -617,18 +631,18 @@ mod tests {
                 is_lost(error);
             }
             assert_ne!(device.poll(pending), Ok(Progress::Pending));
-            is_lost(device.submit(queue, &[]).unwrap_err());
+            is_lost(device.submit(&queue, &[]).unwrap_err());
             is_lost(device.create_queue().unwrap_err());
             is_lost(device.allocate(1, Commit::Lazy).unwrap_err());
             is_lost(device.allocate_host(1, HostMemory::Pageable).unwrap_err());
             is_lost(device.memory().unwrap_err());
-            is_lost(device.order_after(queue, done).unwrap_err());
+            is_lost(device.order_after(&queue, done).unwrap_err());
             // By the courier: `lose` may be called under a lock.
             while count.0.load(Ordering::SeqCst) == 0 {
                 thread::yield_now();
             }
             device.release(buffer);
-            device.release_host(host.id);
+            device.release_host(host);
             device.release_queue(queue);
             assert_eq!(device.memory.read().buffers.len() + device.memory.read().hosts.len(), 0);
         }
@@ -653,24 +667,25 @@ mod tests {
         for device in open() {
             let queue = device.create_queue().unwrap();
             let buffer = device.allocate(64, Commit::Lazy).unwrap();
-            let to = DeviceSpan::new(buffer, 0);
-            let track = Arc::clone(&device.queue(queue, "test").unwrap().track);
+            let to = buffer.at(0);
+            let track = Arc::clone(&device.queue(queue.id(), "test").unwrap().track);
             for round in 0..20 {
                 for _ in 0..100 {
-                    device.fill(queue, &Fill { to, bytes: 64, pattern: &[round] }).unwrap();
+                    device.fill(&queue, &Fill { to, bytes: 64, pattern: &[round] }).unwrap();
                 }
                 // Whatever a slow device has not done yet may wait; what it has done must go at the next look.
-                let last = device.submit(queue, &[]).unwrap();
+                let last = device.submit(&queue, &[]).unwrap();
                 device.wait(last).unwrap();
                 assert_eq!(track.backlog(), 0);
             }
             for _ in 0..10_000 {
-                device.submit(queue, &[]).unwrap();
+                device.submit(&queue, &[]).unwrap();
             }
-            let queue = device.queue(queue, "test").unwrap();
+            let handle = queue;
+            let queue = device.queue(handle.id(), "test").unwrap();
             queue.begin("test", ErrorKind::Driver).unwrap().drain().unwrap();
             while !track.backlog().is_multiple_of(64) || track.backlog() == 0 {
-                device.submit(queue.id, &[]).unwrap();
+                device.submit(&handle, &[]).unwrap();
             }
             assert!(track.backlog() < 10_000);
         }
@@ -687,8 +702,8 @@ mod tests {
         for device in open() {
             let queue = device.create_queue().unwrap();
             let buffer = device.allocate(32 << 20, Commit::Lazy).unwrap();
-            let to = DeviceSpan::new(buffer, 0);
-            let ticket = device.fill(queue, &Fill { to, bytes: 32 << 20, pattern: &[1] }).unwrap();
+            let to = buffer.at(0);
+            let ticket = device.fill(&queue, &Fill { to, bytes: 32 << 20, pattern: &[1] }).unwrap();
             let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                 // Woken here and now if the work is done already.
                 device.wake(ticket, Arc::new(Panics).into());
@@ -697,7 +712,7 @@ mod tests {
             if let Ok(outcome) = result {
                 outcome.unwrap();
             }
-            let after = device.submit(queue, &[]).unwrap();
+            let after = device.submit(&queue, &[]).unwrap();
             device.wait(after).unwrap();
         }
     }

@@ -67,7 +67,7 @@ pub(crate) fn windows(buffer: &Buffer, start: u64, end: u64) -> impl Iterator<It
 pub(crate) fn indexed(
     submission: &mut Submission<'_>,
     direction: Direction,
-    (buffer, elements): (&Arc<Buffer>, Elements),
+    (buffer, elements): (&Arc<Buffer>, Elements<'_>),
     indices: (&HostPiece, u64),
     count: u64,
     values: (&HostPiece, u64),
@@ -87,7 +87,7 @@ pub(crate) fn indexed(
     // Words as wide as place and size of all elements allow, and the values if they are worked on in place; pieces,
     // host memory and scratch memory begin at multiples of all widths.
     let packed_at = if in_place { values.1 } else { 0 };
-    let width = 1_u64 << (start.offset | stride | packed_at | 16).trailing_zeros();
+    let width = 1_u64 << (start.offset() | stride | packed_at | 16).trailing_zeros();
     let each = stride / width;
     let total = count * each;
     let operation = submission.operation();
@@ -174,7 +174,7 @@ impl Round<'_> {
         submission: &mut Submission<'_>,
         direction: Direction,
         buffer: &Buffer,
-        elements: Elements,
+        elements: Elements<'_>,
     ) -> Result<()> {
         let Elements { start, count, stride } = elements;
         let groups = submission.core.kernels.groups_for(self.words);
@@ -184,7 +184,7 @@ impl Round<'_> {
                 arguments.extend([
                     Argument::U64(window),
                     Argument::U64(bytes),
-                    Argument::U64(start.offset),
+                    Argument::U64(start.offset()),
                     Argument::U64(count),
                     Argument::U64(stride),
                     Argument::U64(self.each),
@@ -208,7 +208,7 @@ impl Round<'_> {
             });
             return launch(submission, none, 0, 0);
         }
-        for (piece, window, bytes) in windows(buffer, start.offset, start.offset + count * stride) {
+        for (piece, window, bytes) in windows(buffer, start.offset(), start.offset() + count * stride) {
             launch(submission, piece_arguments(buffer, piece), window, bytes)?;
         }
         Ok(())

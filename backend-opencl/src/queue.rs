@@ -50,7 +50,6 @@ impl std::ops::AddAssign for Statistics {
 
 #[derive(Debug)]
 pub(crate) struct Queue {
-    pub id: QueueId,
     core: Arc<Core>,
     pub track: Arc<Track>,
     commands: CommandQueue,
@@ -108,11 +107,9 @@ impl Mailbox {
 }
 
 impl Queue {
-    pub fn new(core: &Arc<Core>) -> Status<Arc<Self>> {
+    pub fn new(id: QueueId, core: &Arc<Core>) -> Status<Arc<Self>> {
         let commands = core.context.queue(core.handles.device)?;
-        let id = QueueId::unique();
         Ok(Arc::new(Self {
-            id,
             core: Arc::clone(core),
             track: Track::new(core, id),
             commands,

@@ -133,7 +133,7 @@ impl Access {
 
 /// What a search looks for.
 pub(crate) struct Wanted<'a> {
-    pub elements: Elements,
+    pub elements: Elements<'a>,
     pub field_offset: u64,
     pub value: &'a [u8],
     pub limit: u64,
@@ -233,7 +233,7 @@ pub(crate) fn search(
     let Elements { start, count, stride } = wanted.elements;
     let length = wanted.value.len() as u64;
     let limit = wanted.limit.min(count);
-    let first_field = start.offset + wanted.field_offset;
+    let first_field = start.offset() + wanted.field_offset;
     // With no limit to reach there is nothing to stop at. The kernels know 32 bits of a limit.
     let early = !wanted.count_all && limit > 0 && limit < 1 << 31;
     let stop_at = if early { limit as u32 } else { 0 };

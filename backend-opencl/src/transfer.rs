@@ -42,8 +42,8 @@ enum Resolved {
 
 /// Looks up names that were checked before.
 pub(crate) trait Lookup {
-    fn buffer(&self, at: DeviceSpan) -> Result<Arc<Buffer>>;
-    fn host(&self, at: HostSpan) -> Result<Arc<HostPiece>>;
+    fn buffer(&self, at: DeviceSpan<'_>) -> Result<Arc<Buffer>>;
+    fn host(&self, at: HostSpan<'_>) -> Result<Arc<HostPiece>>;
 }
 
 impl Batch {
@@ -98,7 +98,7 @@ impl Batch {
     pub fn add(
         &mut self,
         memory: &impl Lookup,
-        transfer: &Transfer,
+        transfer: &Transfer<'_>,
         submission: &Submission<'_>,
     ) -> Result<()> {
         if transfer.bytes() == 0 {
@@ -107,18 +107,18 @@ impl Batch {
         let (queue, value) = (submission.queue(), submission.value());
         let next = match *transfer {
             Transfer::Upload { from, to, bytes } => Resolved::Upload {
-                from: (memory.host(from)?, from.offset),
-                to: (memory.buffer(to)?, to.offset),
+                from: (memory.host(from)?, from.offset()),
+                to: (memory.buffer(to)?, to.offset()),
                 bytes,
             },
             Transfer::Download { from, to, bytes } => Resolved::Download {
-                from: (memory.buffer(from)?, from.offset),
-                to: (memory.host(to)?, to.offset),
+                from: (memory.buffer(from)?, from.offset()),
+                to: (memory.host(to)?, to.offset()),
                 bytes,
             },
             Transfer::Internal { from, to, bytes } => Resolved::Internal {
-                from: (memory.buffer(from)?, from.offset),
-                to: (memory.buffer(to)?, to.offset),
+                from: (memory.buffer(from)?, from.offset()),
+                to: (memory.buffer(to)?, to.offset()),
                 bytes,
             },
         };

@@ -118,14 +118,15 @@ fn routes_are_taken_where_they_are_named_or_in_a_table() {
             (0..count).map(page).collect()
         };
         // Whether a call has launched a kernel. The first one of a kind takes scratch memory, which a kernel clears.
-        device.wait(device.submit_by(Route::Kernel, queue.id(), &pages(64)).unwrap()).unwrap();
+        device.wait(device.submit_by(Route::Kernel, queue.handle(), &pages(64)).unwrap()).unwrap();
         let has_launched = |submit: &dyn Fn() -> backend_api::Result<backend_api::Ticket>| {
             let before = device.statistics().launches;
             device.wait(submit().unwrap()).unwrap();
             device.statistics().launches > before
         };
-        let by =
-            |route: Route, count: u64| has_launched(&|| device.submit_by(route, queue.id(), &pages(count)));
+        let by = |route: Route, count: u64| {
+            has_launched(&|| device.submit_by(route, queue.handle(), &pages(count)))
+        };
         let itself = |count: u64| has_launched(&|| queue.submit(&pages(count)));
         assert!(by(Route::Kernel, 64) && by(Route::Kernel, 2) && !by(Route::Kernel, 1));
         assert!(!by(Route::Single, 64) && !by(Route::Single, 2));

@@ -91,7 +91,7 @@ fn worker(
         back.read(0, &mut found);
         assert_eq!(found, bytes, "thread {thread}, round {round}");
         let mut total = [0; 8];
-        frames.read(answer.offset as usize, &mut total);
+        frames.read(answer.offset() as usize, &mut total);
         let expected = bytes.iter().filter(|&&byte| byte == bytes[0]).count() as u64;
         assert_eq!(u64::from_ne_bytes(total), expected, "thread {thread}, round {round}");
         drop(second);

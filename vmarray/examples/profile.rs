@@ -94,7 +94,7 @@ impl<'a> Scene<'a> {
     }
 
     /// In different orders on both sides, so that no two can be joined.
-    fn transfers(&self, is_upload: bool, bytes: u64, pieces: u64) -> Vec<Transfer> {
+    fn transfers(&self, is_upload: bool, bytes: u64, pieces: u64) -> Vec<Transfer<'_>> {
         (0..pieces)
             .map(|piece| {
                 let (home, frame) =
@@ -120,7 +120,7 @@ impl<'a> Scene<'a> {
                 });
                 let start = Instant::now();
                 let ticket = match way {
-                    Way::Named(route) => self.device.submit_by(*route, self.queue.id(), transfers)?,
+                    Way::Named(route) => self.device.submit_by(*route, self.queue.handle(), transfers)?,
                     _ => self.queue.submit(transfers)?,
                 };
                 self.device.wait(ticket)?;

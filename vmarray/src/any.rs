@@ -3,19 +3,31 @@
 use backend_api::Device;
 use enum_dispatch::enum_dispatch;
 
-/// The definition of [`Device`] once more, for `enum_dispatch` to read; the implementation it generates is for the real
-/// trait. Examples in its documentation are run in their own crate, and not once more here.
-#[cfg(not(doctest))]
-mod shape {
-    use enum_dispatch::enum_dispatch;
-
-    backend_api::define_device_trait!(#[enum_dispatch]);
+/// A backend's device, whichever it is.
+#[enum_dispatch]
+trait AsDevice: Device + Sized {
+    fn device(&self) -> &dyn Device {
+        self
+    }
 }
+
+#[cfg(feature = "host")]
+impl AsDevice for backend_host::HostDevice {}
+#[cfg(feature = "host")]
+impl AsDevice for backend_host::FileDevice {}
+#[cfg(feature = "host")]
+impl AsDevice for backend_host::SimulatedDevice {}
+#[cfg(feature = "cuda")]
+impl AsDevice for backend_cuda::CudaDevice {}
+#[cfg(feature = "opencl")]
+impl AsDevice for backend_opencl::OpenClDevice {}
+#[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host")))]
+impl AsDevice for crate::no_device::NoDevice {}
 
 /// A device of any backend that is compiled in.
 ///
-/// Calls are dispatched by a comparison, on misses only: hits do not know devices. An array over devices of one type
-/// can name that type instead and saves even that.
+/// Calls are dispatched by a comparison and a table, on misses only: hits do not know devices. An array over devices of
+/// one type can name that type instead and saves even that.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -27,7 +39,7 @@ mod shape {
 /// assert_eq!(array.get(999)?, 0);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-#[enum_dispatch(Device)]
+#[enum_dispatch(AsDevice)]
 #[derive(Debug)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "there are few of them, each in an `Arc`")]
@@ -50,4 +62,12 @@ pub enum AnyDevice {
     /// Nothing: no backend is compiled in.
     #[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host")))]
     Nothing(crate::no_device::NoDevice),
+}
+
+// SAFETY: everything is passed on as it is to one and the same device, which keeps the contract.
+unsafe impl Device for AnyDevice {
+    backend_api::forward! { self => self.device();
+        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        submit routes submit_by set_routing routing fill search gather scatter compute prepare poll wait wake order_after
+    }
 }

@@ -55,7 +55,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory};
+use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory, HostSpan};
 use crossbeam_queue::ArrayQueue;
 use parking_lot::{Condvar, Mutex};
 
@@ -82,6 +82,11 @@ pub(crate) use staging::{Stage, stage_pages};
 use transfers::{FailedLoad, Fetch, WriteBack};
 pub(crate) use victims::Victim;
 pub(crate) use write_back::Purpose;
+
+/// A place in the slots, kept beside them: detached where a channel gives it out.
+pub(crate) type DevicePlace = DeviceSpan<'static>;
+/// A place in a frame or a cell, kept beside the memory: detached where that is made.
+pub(crate) type HostPlace = HostSpan<'static>;
 
 /// In place of the page of a frame that has none.
 const NO_PAGE: u64 = u64::MAX;
@@ -288,12 +293,13 @@ impl<D: Device> Channel<D> {
     }
 
     /// The home of a page of this channel.
-    pub(crate) fn home(&self, page: u64) -> DeviceSpan {
-        self.slots.at(page / u64::from(self.channels) * self.page_bytes as u64)
+    pub(crate) fn home(&self, page: u64) -> DevicePlace {
+        self.slot_memory().plus(page / u64::from(self.channels) * self.page_bytes as u64)
     }
 
-    pub(crate) fn slot_memory(&self) -> DeviceSpan {
-        self.slots.at(0)
+    pub(crate) fn slot_memory(&self) -> DevicePlace {
+        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the pager alone.
+        unsafe { self.slots.at(0).detach() }
     }
 
     pub(crate) fn slot_bytes(&self) -> u64 {

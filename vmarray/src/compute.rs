@@ -16,7 +16,7 @@ mod store;
 use std::ops::{Range, RangeBounds};
 
 use backend_api::expr::{Geometry, Number};
-use backend_api::{Compute, Device, DeviceSpan, Elements};
+use backend_api::{Compute, Device, Elements};
 
 use crate::array::VirtualArray;
 use crate::element::Element;
@@ -321,7 +321,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
             let slots = channel.slot_memory();
             let stride = size_of::<T>() as u64;
-            let start = DeviceSpan::new(slots.buffer, slots.offset + within.start * stride);
+            let start = slots.plus(within.start * stride);
             let sources = [Elements { start, count: within.end - within.start, stride }];
             let answer = channel.take_answer(reduction.answer_bytes() as usize)?;
             let geometry = Geometry {

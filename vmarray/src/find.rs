@@ -3,7 +3,7 @@
 use std::ops::{Range, RangeBounds};
 
 use backend_api::expr::{Action, Geometry, Program, Value};
-use backend_api::{Compute, Device, DeviceSpan, Elements, HostBuffer, HostSpan, Queue, Search, Ticket};
+use backend_api::{Compute, Device, Elements, HostBuffer, HostSpan, Queue, Search, Ticket};
 use bytemuck::NoUninit;
 
 use crate::array::VirtualArray;
@@ -235,10 +235,10 @@ impl<'a> What<'a> {
     pub(crate) fn prepare<D: Device>(
         &self,
         device: &D,
-        elements: Elements,
+        elements: Elements<'_>,
         geometry: Geometry,
         (limit, count_all): (u64, bool),
-        answer: HostSpan,
+        answer: HostSpan<'_>,
     ) {
         if let Self::Holds { program, predicate } = *self {
             let action = Action::Find { predicate, limit, count_all, answer };
@@ -250,10 +250,10 @@ impl<'a> What<'a> {
     pub(crate) fn ask<D: Device>(
         &self,
         queue: &Queue<D>,
-        elements: Elements,
+        elements: Elements<'_>,
         geometry: Geometry,
         (limit, count_all): (u64, bool),
-        answer: HostSpan,
+        answer: HostSpan<'_>,
     ) -> backend_api::Result<Ticket> {
         match *self {
             What::Value { offset, value } => {
@@ -301,7 +301,7 @@ impl<'a, D: Device> Question<'a, D> {
         let limit = limit.min(within.end - within.start);
         let answer = channel.take_answer(Search::answer_bytes(limit) as usize)?;
         let slots = channel.slot_memory();
-        let start = DeviceSpan::new(slots.buffer, slots.offset + within.start * stride as u64);
+        let start = slots.plus(within.start * stride as u64);
         let elements = Elements { start, count: within.end - within.start, stride: stride as u64 };
         let wanted = (limit, count_all);
         what.prepare(&**channel.device(), elements, geometry, wanted, answer.at(0));

@@ -1,14 +1,9 @@
 //! Expressions are translated while nothing is held: threads that have to do with the same pages go on meanwhile.
 #![cfg(feature = "host")]
 
-use std::ptr::NonNull;
 use std::sync::{Arc, Condvar, Mutex};
-use std::task::Waker;
 
-use vmarray::device::{
-    BufferId, Commit, Compute, Device, DeviceInfo, Fill, Gather, HostAllocation, HostId, HostMemory,
-    MemoryStatus, Progress, QueueId, Result, Scatter, Search, Ticket, Transfer,
-};
+use vmarray::device::{Compute, Device, QueueHandle, Result, Ticket};
 use vmarray::host::HostDevice;
 use vmarray::{Field, Source, VirtualArray};
 
@@ -39,39 +34,14 @@ impl Slow {
     }
 }
 
-macro_rules! forward {
-    ($(fn $name:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
-        $(fn $name(&self, $($argument: $type),*) $(-> $result)? { self.inner.$name($($argument),*) })*
-    };
-}
-
-impl Device for Slow {
-    forward! {
-        fn info() -> &DeviceInfo;
-        fn memory() -> Result<MemoryStatus>;
-        fn create_queue() -> Result<QueueId>;
-        fn release_queue(queue: QueueId);
-        fn allocate(bytes: u64, commit: Commit) -> Result<BufferId>;
-        fn release(buffer: BufferId);
-        fn allocate_host(bytes: usize, kind: HostMemory) -> Result<HostAllocation>;
-        fn release_host(host: HostId);
-        fn submit(queue: QueueId, transfers: &[Transfer]) -> Result<Ticket>;
-        fn fill(queue: QueueId, fill: &Fill<'_>) -> Result<Ticket>;
-        fn search(queue: QueueId, search: &Search<'_>) -> Result<Ticket>;
-        fn gather(queue: QueueId, gather: &Gather) -> Result<Ticket>;
-        fn scatter(queue: QueueId, scatter: &Scatter) -> Result<Ticket>;
-        fn poll(ticket: Ticket) -> Result<Progress>;
-        fn wait(ticket: Ticket) -> Result<()>;
-        fn wake(ticket: Ticket, waker: Waker);
-        fn order_after(queue: QueueId, ticket: Ticket) -> Result<()>;
+// SAFETY: the inner device does everything.
+unsafe impl Device for Slow {
+    vmarray::device::forward! { self => self.inner;
+        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        submit fill search gather scatter poll wait wake order_after
     }
 
-    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
-        // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.import_host(address, bytes, kind) }
-    }
-
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         let (_, closed) = *self.state.lock().unwrap();
         assert!(!closed, "nothing is computed that was not translated first");
         self.inner.compute(queue, compute)

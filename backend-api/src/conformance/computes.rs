@@ -287,7 +287,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
             channel: 1,
             channels: 3,
         };
-        let answer = scene.host.at(8);
+        let answer = scene.host_at(8);
         let limit = [0, 1, 5, 100, u64::MAX][random.below(5) as usize];
         let extended = |value: Value, last: &[Instruction]| {
             let mut sketch = Sketch(sketch.0.clone());
@@ -350,7 +350,7 @@ pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
     let value = sketch.field(0, 0, Type::U32);
     let predicate = sketch.binary(Binary::Eq, value, value);
     let program = sketch.program();
-    let answer = scene.host.at(0);
+    let answer = scene.host_at(0);
     let stores = [Store { value, source: 0, offset: 0 }];
     let actions = [
         Action::Find { predicate, limit: 3, count_all: true, answer },
@@ -373,7 +373,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
     const COUNT: usize = 140_001;
     let answer_bytes = Compute::partials_bytes() as usize + 8 * COUNT;
     let mut scene = Scene::new(cx, COUNT * 8 + 64, answer_bytes);
-    let answer = scene.host.at(0);
+    let answer = scene.host_at(0);
     for (of, at) in [(Type::U32, 4), (Type::F32, 0), (Type::I64, 8), (Type::U8, 3)] {
         let width = of.bytes() as usize;
         let mut sketch = Sketch(Vec::new());
@@ -421,7 +421,7 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
     const SECOND: usize = (2 * MOST).next_multiple_of(16) + 16;
     const THIRD: usize = 2 * SECOND;
     let mut scene = Scene::new(cx, THIRD + 4 * MOST, Compute::partials_bytes() as usize + 8 * MOST);
-    let answer = scene.host.at(0);
+    let answer = scene.host_at(0);
     let types = [
         (Type::U8, Type::I16),
         (Type::I8, Type::U8),
@@ -517,7 +517,7 @@ pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<
         let value = sketch.field(0, 0, Type::U32);
         let least = sketch.literal(Type::U32, k * 1000);
         let filter = Some(sketch.binary(Binary::Le, least, value));
-        let (program, answer) = (sketch.program(), scene.host.at(k * room as u64));
+        let (program, answer) = (sketch.program(), scene.host_at(k * room as u64));
         let action = Action::Sum { value, filter, answer };
         let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
         let queue = [&scene.queue, &others[0], &others[1]][k as usize % 3];
@@ -543,7 +543,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
     let sum = sketch.binary(Binary::Add, value, seven);
     let predicate = sketch.binary(Binary::Lt, value, sum);
     let program = sketch.program();
-    let answer = scene.host.at(0);
+    let answer = scene.host_at(0);
     let filter = Some(predicate);
     let stores = [Store { value: sum, source: 1, offset: 0 }];
     let actions = [
@@ -587,7 +587,7 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     let program = sketch.program();
     let good = [scene.elements(0, 8, 8)];
     let geometry = Geometry::plain(0);
-    let answer = scene.host.at(0);
+    let answer = scene.host_at(0);
     let sum = Action::Sum { value, filter: None, answer };
     let refused = |what: &str, sources: &[Elements], geometry: Geometry, action: Action<'_>| {
         let compute = Compute { program: &program, sources, geometry, action };
@@ -606,14 +606,14 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("no such value", &good, geometry, Action::Sum { value: Value(9), filter: None, answer });
     let find = |predicate, answer| Action::Find { predicate, limit: 1, count_all: true, answer };
     refused("a number as predicate", &good, geometry, find(value, answer));
-    refused("a crooked answer", &good, geometry, find(truth, scene.host.at(4)));
+    refused("a crooked answer", &good, geometry, find(truth, scene.host_at(4)));
     let end = scene.host.bytes() as u64 - 16;
-    refused("an answer outside", &good, geometry, find(truth, scene.host.at(end)));
+    refused("an answer outside", &good, geometry, find(truth, scene.host_at(end)));
     refused(
         "partial results outside",
         &good,
         geometry,
-        Action::Sum { value, filter: None, answer: scene.host.at(16) },
+        Action::Sum { value, filter: None, answer: scene.host_at(16) },
     );
     let bins = |value, bins| Action::Histogram { value, filter: None, bins, answer };
     refused("no bins", &good, geometry, bins(value, 0));

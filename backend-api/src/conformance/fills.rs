@@ -60,7 +60,7 @@ pub(super) fn fill_patterns_are_copied_before_the_call_returns<D: Device>(cx: &C
     let mut scene = Scene::new(cx, 1 << 20, 0);
     for length in [1, 5, 8, 4096] {
         let mut pattern = vec![0xA1; length];
-        let at = scene.memory.at(0);
+        let at = scene.at(0);
         let ticket = scene.queue.fill(&Fill { to: at, bytes: 1 << 20, pattern: &pattern }).expect("a fill");
         pattern.fill(0x2B);
         scene.settle(ticket);

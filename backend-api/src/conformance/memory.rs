@@ -3,8 +3,7 @@
 use std::ptr::NonNull;
 
 use crate::{
-    Commit, Device, DeviceBuffer, DeviceSpan, ErrorKind, Fill, HostBuffer, HostId, HostMemory, HostSpan,
-    Transfer,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostAllocation, HostBuffer, HostMemory, HostSpan, Transfer,
 };
 
 use super::Context;
@@ -43,14 +42,12 @@ pub(super) fn the_memory_status_is_plausible<D: Device>(cx: &Context<'_, D>) {
 }
 
 pub(super) fn allocations_of_nothing_are_valid<D: Device>(cx: &Context<'_, D>) {
-    let memory = [Commit::Lazy, Commit::Proven]
+    let _memory = [Commit::Lazy, Commit::Proven]
         .map(|commit| DeviceBuffer::new(cx.device(), 0, commit).expect("device memory of no bytes"));
-    assert_ne!(memory[0].id(), memory[1].id(), "names are unique");
-    let host = [cx.host(0), cx.host(0)];
-    assert_ne!(host[0].id(), host[1].id(), "names are unique");
-    assert_eq!(host[0].bytes(), 0);
-    host[0].read(0, &mut []);
-    host[0].write(0, &[]);
+    let [host, _other] = [cx.host(0), cx.host(0)];
+    assert_eq!(host.bytes(), 0);
+    host.read(0, &mut []);
+    host.write(0, &[]);
 }
 
 pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, D>) {
@@ -271,7 +268,7 @@ pub(super) fn proven_memory_is_memory<D: Device>(cx: &Context<'_, D>) {
     for bytes in [1, 4096, 100_001, 1 << 20] {
         let proven = DeviceBuffer::new(cx.device(), bytes, Commit::Proven).expect("proven memory");
         assert_eq!(proven.bytes(), bytes);
-        let (there, back) = (scene.memory.at(0), proven.at(0));
+        let (there, back) = (scene.at(0), proven.at(0));
         let copies = [(there, back), (back, there)].map(|(from, to)| Transfer::Internal { from, to, bytes });
         scene.queue.submit(&copies[..1]).expect("an internal copy");
         scene.fill(0, bytes as usize, &[3]);
@@ -296,10 +293,13 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
                     cx.skip(format!("importing {kind:?} memory: {error}"));
                     continue;
                 }
-                id => Imported { device: &**cx.device(), id: id.expect("imported memory, or its refusal") },
+                host => Imported {
+                    device: &**cx.device(),
+                    host: Some(host.expect("imported memory, or its refusal")),
+                },
             };
             let scene = Scene::new(cx, BYTES, 0);
-            let at = |offset| HostSpan::new(imported.id, offset);
+            let at = |offset| imported.at(offset);
             let copies = [
                 Transfer::Upload { from: at(1), to: scene.memory.at(0), bytes: 20_000 },
                 Transfer::Download { from: scene.memory.at(3), to: at(30_000), bytes: 19_990 },
@@ -309,12 +309,13 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             let beyond = Transfer::Upload { from: at(BYTES as u64 - 1), to: scene.memory.at(0), bytes: 2 };
             let refused = scene.queue.submit(&[beyond]);
             assert_refused("a copy beyond imported memory", refused, ErrorKind::InvalidArgument);
-            let id = imported.id;
+            // SAFETY: the vector lives on, and the device must not reach it any more.
+            let forgotten = unsafe { imported.at(0).detach() };
             drop(imported);
             let mut expected = cx.noise(3, BYTES + skew);
             expected.copy_within(skew + 4..skew + 19_994, skew + 30_000);
             assert_bytes("imported memory", &memory, &expected);
-            let (from, to) = (HostSpan::new(id, 0), DeviceSpan::new(scene.memory.id(), 0));
+            let (from, to) = (forgotten, scene.memory.at(0));
             let refused = scene.queue.submit(&[Transfer::Upload { from, to, bytes: 1 }]);
             assert_refused("a copy from forgotten memory", refused, ErrorKind::UnknownHandle);
         }
@@ -324,11 +325,18 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
 /// Gives imported memory back when it goes, also in a panic: the device must not keep an address that is freed.
 struct Imported<'a, D: Device> {
     device: &'a D,
-    id: HostId,
+    /// There until the drop.
+    host: Option<HostAllocation>,
+}
+
+impl<D: Device> Imported<'_, D> {
+    fn at(&self, offset: u64) -> HostSpan<'_> {
+        self.host.as_ref().expect("imported memory").at(offset)
+    }
 }
 
 impl<D: Device> Drop for Imported<'_, D> {
     fn drop(&mut self) {
-        self.device.release_host(self.id);
+        self.host.take().into_iter().for_each(|host| self.device.release_host(host));
     }
 }

@@ -1,6 +1,6 @@
 //! What comes before what, in one queue and between queues.
 
-use crate::{Device, ErrorKind, Fill, QueueId, Ticket, Transfer};
+use crate::{Device, ErrorKind, Fill, QueueHandle, Ticket, Transfer};
 
 use super::context::{assert_bytes, assert_refused};
 use super::scene::Scene;
@@ -185,9 +185,13 @@ pub(super) fn order_after_refuses_what_it_does_not_know<D: Device>(cx: &Context<
     let queue = cx.queue();
     let ticket = queue.submit(&[]).expect("an empty batch");
     let (device, unknown) = (cx.device(), ErrorKind::UnknownHandle);
-    assert_refused("an order in an unknown queue", device.order_after(QueueId::unique(), ticket), unknown);
+    assert_refused(
+        "an order in an unknown queue",
+        device.order_after(&QueueHandle::unique(), ticket),
+        unknown,
+    );
     for never in [
-        Ticket { queue: QueueId::unique(), value: 1 },
+        Ticket { queue: QueueHandle::unique().id(), value: 1 },
         Ticket { value: ticket.value + 1, ..ticket },
         Ticket { value: u64::MAX, ..ticket },
     ] {

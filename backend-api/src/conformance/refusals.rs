@@ -2,24 +2,25 @@
 
 use crate::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use crate::{
-    BufferId, Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather,
-    HostBuffer, HostId, HostMemory, HostSpan, Queue, QueueId, Result, Scatter, Search, Ticket, Transfer,
+    BufferHandle, Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather,
+    HostBuffer, HostMemory, HostSpan, QueueHandle, Result, Scatter, Search, Ticket, Transfer,
 };
 
 use super::Context;
 use super::context::assert_refused;
+use super::reference::ReferenceDevice;
 use super::scene::Scene;
 
 /// Asks for every kind of work on these places, with sizes that are right for memory of 1024 bytes.
 fn ask_for_everything<D: Device>(
     device: &D,
-    queue: QueueId,
-    device_at: DeviceSpan,
-    host_at: HostSpan,
+    queue: &QueueHandle,
+    device_at: DeviceSpan<'_>,
+    host_at: HostSpan<'_>,
 ) -> Vec<(&'static str, Result<Ticket>)> {
     let elements = Elements { start: device_at, count: 8, stride: 8 };
-    let other_at = DeviceSpan::new(device_at.buffer, 512);
-    let values = HostSpan::new(host_at.host, 512);
+    let other_at = device_at.plus(512);
+    let values = host_at.plus(512);
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 2, count_all: true, answer: host_at };
     let program =
@@ -40,19 +41,29 @@ fn ask_for_everything<D: Device>(
 
 pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 1024, 1024);
-    let (memory, host, queue) = (scene.memory.at(0), scene.host.at(0), scene.queue.id());
+    let (memory, host) = (scene.at(0), scene.host_at(0));
     let device = &**cx.device();
+    // Another device, whose handles are as good as any, but not here.
+    let other = ReferenceDevice::new(4096);
+    let other_queue = other.create_queue().expect("a queue");
+    let other_memory = other.allocate(1024, Commit::Lazy).expect("device memory");
+    let other_host = other.allocate_host(1024, HostMemory::Pageable).expect("host memory");
     let gone = {
-        let queue = Queue::new(cx.device()).expect("a queue");
         let memory = DeviceBuffer::new(cx.device(), 1024, Commit::Lazy).expect("device memory");
         let host = HostBuffer::new(cx.device(), 1024, HostMemory::Pageable).expect("host memory");
-        (queue.id(), memory.at(0), host.at(0))
+        // SAFETY: a device refuses places of memory that it has taken back.
+        unsafe { (memory.at(0).detach(), host.at(0).detach()) }
     };
-    let never =
-        (QueueId::unique(), DeviceSpan::new(BufferId::unique(), 0), HostSpan::new(HostId::unique(), 0));
-    for (what, (no_queue, no_memory, no_host)) in [("never given", never), ("given back", gone)] {
+    let fresh = BufferHandle::unique();
+    for (what, no_memory, no_host) in [
+        ("that was given back", gone.0, gone.1),
+        ("of another device", other_memory.at(0), other_host.at(0)),
+        ("that no device gave", fresh.at(0), other_host.at(0)),
+    ] {
+        let queue = scene.queue.handle();
         let asked = [
-            ("queue", ask_for_everything(device, no_queue, memory, host)),
+            ("queue", ask_for_everything(device, &QueueHandle::unique(), memory, host)),
+            ("queue", ask_for_everything(device, &other_queue, memory, host)),
             ("buffer", ask_for_everything(device, queue, no_memory, host)),
             ("host memory", ask_for_everything(device, queue, memory, no_host)),
         ];
@@ -60,7 +71,7 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
             for (call, result) in calls {
                 let needs_none = name == "host memory" && ["internal", "fill"].contains(&call);
                 if !needs_none {
-                    let what = format!("{call} with a {name} that was {what}");
+                    let what = format!("{call} with a {name} {what}");
                     assert_refused(&what, result, ErrorKind::UnknownHandle);
                 } else if call == "internal" {
                     cx.wait(result.expect("an internal copy"));
@@ -71,15 +82,27 @@ pub(super) fn unknown_names_are_refused<D: Device>(cx: &Context<'_, D>) {
                 }
             }
         }
-        // Giving back what is not there does nothing.
-        device.release_queue(no_queue);
-        device.release(no_memory.buffer);
-        device.release_host(no_host.host);
     }
     // A name that is unknown is refused even where there is nothing to do.
-    let nothing = Transfer::Upload { from: host, to: never.1, bytes: 0 };
+    let nothing = Transfer::Upload { from: host, to: fresh.at(0), bytes: 0 };
     assert_refused("a copy of nothing to nowhere", scene.queue.submit(&[nothing]), ErrorKind::UnknownHandle);
-    assert_refused("an empty batch in no queue", device.submit(never.0, &[]), ErrorKind::UnknownHandle);
+    let refused = device.submit(&QueueHandle::unique(), &[]);
+    assert_refused("an empty batch in no queue", refused, ErrorKind::UnknownHandle);
+    // Giving back what is not there does nothing, neither here nor at the device that it belongs to.
+    let address = other_host.address();
+    let free = other.memory().expect("a memory status").free_bytes;
+    device.release_queue(QueueHandle::unique());
+    device.release(fresh);
+    device.release_queue(other_queue);
+    device.release(other_memory);
+    device.release_host(other_host);
+    assert_eq!(
+        other.memory().expect("a memory status").free_bytes,
+        free,
+        "memory of another device is its own"
+    );
+    // SAFETY: the other device still has the memory, of 1024 zeroes.
+    assert_eq!(unsafe { address.read() }, 0, "host memory of another device stays");
     scene.assert_as_expected("after calls with unknown names");
 }
 
@@ -251,8 +274,8 @@ pub(super) fn internal_copies_that_overlap_are_refused<D: Device>(cx: &Context<'
 pub(super) fn a_refused_batch_changes_nothing<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 10_000, 10_000);
     let good = [scene.upload(0, 5000, 1000), scene.download(0, 5000, 1000), scene.internal(0, 7000, 1000)];
-    let unknown =
-        Transfer::Upload { from: scene.host.at(0), to: DeviceSpan::new(BufferId::unique(), 0), bytes: 1 };
+    let never_given = BufferHandle::unique();
+    let unknown = Transfer::Upload { from: scene.host_at(0), to: never_given.at(0), bytes: 1 };
     let outside = scene.upload(9_999, 0, 2);
     for (bad, kind) in [(unknown, ErrorKind::UnknownHandle), (outside, ErrorKind::InvalidArgument)] {
         for place in 0..=good.len() {

@@ -2,8 +2,8 @@
 
 use crate::expr::{Action, Partial};
 use crate::{
-    Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, Queue, Route,
-    Scatter, Search, Ticket, Transfer,
+    Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostSpan,
+    Queue, Route, Scatter, Search, Ticket, Transfer,
 };
 
 use super::context::assert_bytes;
@@ -52,48 +52,60 @@ impl<'a, D: Device> Scene<'a, D> {
         scene
     }
 
-    pub fn upload(&self, from: usize, to: usize, bytes: usize) -> Transfer {
-        let (from, to) = (self.host.at(from as u64), self.memory.at(to as u64));
+    /// A place in the device memory, for methods that change the scene.
+    pub fn at(&self, offset: u64) -> DeviceSpan<'static> {
+        // SAFETY: the scene owns the memory, and checks work with it alone.
+        unsafe { self.memory.at(offset).detach() }
+    }
+
+    /// A place in the host memory, for methods that change the scene.
+    pub fn host_at(&self, offset: u64) -> HostSpan<'static> {
+        // SAFETY: as above.
+        unsafe { self.host.at(offset).detach() }
+    }
+
+    pub fn upload(&self, from: usize, to: usize, bytes: usize) -> Transfer<'static> {
+        let (from, to) = (self.host_at(from as u64), self.at(to as u64));
         Transfer::Upload { from, to, bytes: bytes as u64 }
     }
 
-    pub fn download(&self, from: usize, to: usize, bytes: usize) -> Transfer {
-        let (from, to) = (self.memory.at(from as u64), self.host.at(to as u64));
+    pub fn download(&self, from: usize, to: usize, bytes: usize) -> Transfer<'static> {
+        let (from, to) = (self.at(from as u64), self.host_at(to as u64));
         Transfer::Download { from, to, bytes: bytes as u64 }
     }
 
-    pub fn internal(&self, from: usize, to: usize, bytes: usize) -> Transfer {
-        let (from, to) = (self.memory.at(from as u64), self.memory.at(to as u64));
+    pub fn internal(&self, from: usize, to: usize, bytes: usize) -> Transfer<'static> {
+        let (from, to) = (self.at(from as u64), self.at(to as u64));
         Transfer::Internal { from, to, bytes: bytes as u64 }
     }
 
     /// Submits copies between the scene's memories and carries them out on the model. Does not wait.
     #[track_caller]
-    pub fn submit(&mut self, transfers: &[Transfer]) -> Ticket {
+    pub fn submit(&mut self, transfers: &[Transfer<'_>]) -> Ticket {
         let ticket = self.queue.submit(transfers).expect("copies within their memory");
         self.expect_copies(ticket, transfers)
     }
 
     /// The same by a route.
     #[track_caller]
-    pub fn submit_by(&mut self, route: Route, transfers: &[Transfer]) -> Ticket {
+    pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
         let device = self.queue.device();
         let ticket = device
-            .submit_by(route, self.queue.id(), transfers)
+            .submit_by(route, self.queue.handle(), transfers)
             .expect("copies within their memory, by any route");
         self.expect_copies(ticket, transfers)
     }
 
-    fn expect_copies(&mut self, ticket: Ticket, transfers: &[Transfer]) -> Ticket {
+    fn expect_copies(&mut self, ticket: Ticket, transfers: &[Transfer<'_>]) -> Ticket {
         for transfer in transfers {
             let range = |from: u64, bytes: u64| from as usize..(from + bytes) as usize;
             match *transfer {
-                Transfer::Upload { from, to, bytes } => self.expected[range(to.offset, bytes)]
-                    .copy_from_slice(&self.expected_host[range(from.offset, bytes)]),
-                Transfer::Download { from, to, bytes } => self.expected_host[range(to.offset, bytes)]
-                    .copy_from_slice(&self.expected[range(from.offset, bytes)]),
+                Transfer::Upload { from, to, bytes } => self.expected[range(to.offset(), bytes)]
+                    .copy_from_slice(&self.expected_host[range(from.offset(), bytes)]),
+                Transfer::Download { from, to, bytes } => self.expected_host[range(to.offset(), bytes)]
+                    .copy_from_slice(&self.expected[range(from.offset(), bytes)]),
                 Transfer::Internal { from, to, bytes } => {
-                    self.expected.copy_within(range(from.offset, bytes), to.offset as usize);
+                    self.expected.copy_within(range(from.offset(), bytes), to.offset() as usize);
                 }
             }
         }
@@ -112,12 +124,12 @@ impl<'a, D: Device> Scene<'a, D> {
     }
 
     /// `count` elements of `stride` bytes from `start` on.
-    pub fn elements(&self, start: usize, count: usize, stride: usize) -> Elements {
-        Elements { start: self.memory.at(start as u64), count: count as u64, stride: stride as u64 }
+    pub fn elements(&self, start: usize, count: usize, stride: usize) -> Elements<'static> {
+        Elements { start: self.at(start as u64), count: count as u64, stride: stride as u64 }
     }
 
-    fn bytes_of(&self, elements: &Elements) -> std::ops::Range<usize> {
-        let start = elements.start.offset as usize;
+    fn bytes_of(&self, elements: &Elements<'_>) -> std::ops::Range<usize> {
+        let start = elements.start.offset() as usize;
         start..start + (elements.count * elements.stride) as usize
     }
 
@@ -125,7 +137,7 @@ impl<'a, D: Device> Scene<'a, D> {
     #[track_caller]
     pub fn search(
         &mut self,
-        elements: Elements,
+        elements: Elements<'_>,
         field_offset: usize,
         value: &[u8],
         limit: u64,
@@ -137,7 +149,7 @@ impl<'a, D: Device> Scene<'a, D> {
             value.len(),
             elements.count,
             elements.stride,
-            elements.start.offset
+            elements.start.offset()
         );
         let search = Search {
             elements,
@@ -194,7 +206,7 @@ impl<'a, D: Device> Scene<'a, D> {
             self.expected[range].copy_from_slice(&sources[at]);
         }
         let Some(answer) = compute.answer() else { return };
-        let (at, bytes) = (answer.offset as usize, compute.answer_bytes() as usize);
+        let (at, bytes) = (answer.offset() as usize, compute.answer_bytes() as usize);
         // What follows the answer in its room may be anything.
         self.host.read(at, &mut self.expected_host[at..at + bytes]);
         let words = self.indices(at, bytes / 8);
@@ -287,7 +299,7 @@ impl<'a, D: Device> Scene<'a, D> {
 
     /// Collects elements, there and in the model. Does not wait.
     #[track_caller]
-    pub fn gather(&mut self, elements: Elements, indices: usize, count: usize, values: usize) -> Ticket {
+    pub fn gather(&mut self, elements: Elements<'_>, indices: usize, count: usize, values: usize) -> Ticket {
         let (at, to) = (self.host.at(indices as u64), self.host.at(values as u64));
         let gather = Gather { elements, indices: at, count: count as u64, values: to };
         let ticket = self.queue.gather(&gather).expect("a gather");
@@ -302,7 +314,7 @@ impl<'a, D: Device> Scene<'a, D> {
 
     /// Distributes elements, there and in the model. Does not wait.
     #[track_caller]
-    pub fn scatter(&mut self, elements: Elements, indices: usize, count: usize, values: usize) -> Ticket {
+    pub fn scatter(&mut self, elements: Elements<'_>, indices: usize, count: usize, values: usize) -> Ticket {
         let (at, from) = (self.host.at(indices as u64), self.host.at(values as u64));
         let scatter = Scatter { elements, indices: at, count: count as u64, values: from };
         let ticket = self.queue.scatter(&scatter).expect("a scatter");
@@ -353,7 +365,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let mut contents = vec![0; self.expected.len()];
         // What the mirror held before must not pass for what the device holds.
         self.mirror.write(0, &vec![0x5C; contents.len()]);
-        let from = DeviceSpan::new(self.memory.id(), 0);
+        let from = self.memory.at(0);
         let whole = Transfer::Download { from, to: self.mirror.at(0), bytes: contents.len() as u64 };
         let ticket = self.queue.submit(&[whole]).expect("a download of everything");
         self.cx.wait(ticket);

@@ -14,9 +14,9 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> 
         return Err(invalid("a geometry has pages of one element and one channel at least".into()));
     }
     if let Some(answer) = compute.answer() {
-        if !answer.offset.is_multiple_of(8) {
+        if !answer.offset().is_multiple_of(8) {
             let detail = "answer: the offset is not a multiple of 8".into();
-            return Err(invalid(detail).with_offset(answer.offset));
+            return Err(invalid(detail).with_offset(answer.offset()));
         }
         extents.check_host(OPERATION, answer, compute.answer_bytes())?;
     }
@@ -41,9 +41,9 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
     {
         for other in compute.sources {
             let same = written.start == other.start && written.stride == other.stride;
-            let (a, b) = (written.start.offset, other.start.offset);
+            let (a, b) = (written.start.offset(), other.start.offset());
             // Checked not to overflow.
-            let apart = written.start.buffer != other.start.buffer
+            let apart = written.start.buffer() != other.start.buffer()
                 || a + written.count * written.stride <= b
                 || b + other.count * other.stride <= a;
             if !same && !apart {

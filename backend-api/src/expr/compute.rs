@@ -76,11 +76,14 @@ pub struct Store {
 /// [`Compute::answer_bytes`] says how long they are. A `filter` is a bool: only elements for which it is true count.
 ///
 /// ```
-/// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+/// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
 /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
 /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-/// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-/// # let answer = HostSpan::new(HostId::unique(), 0);
+/// # let memory = BufferHandle::unique();
+/// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+/// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// # let answer = host.at(0);
 /// # let geometry = Geometry::plain(0);
 /// let histogram = Action::Histogram { value: Value(0), filter: None, bins: 16, answer };
 /// let compute = |action| Compute { program: &program, sources: &sources, geometry, action };
@@ -101,7 +104,7 @@ pub enum Action<'a> {
         /// Whether the total must be exact.
         count_all: bool,
         /// Where the answer goes.
-        answer: HostSpan,
+        answer: HostSpan<'a>,
     },
     /// The sum of a number, as [`Partial`]s: integers exactly, `F32` and `F64` in `f64`.
     Sum {
@@ -110,7 +113,7 @@ pub enum Action<'a> {
         /// Which elements count.
         filter: Option<Value>,
         /// Where the answer goes.
-        answer: HostSpan,
+        answer: HostSpan<'a>,
     },
     /// The least and the greatest of a number, and which elements have them first, as [`Partial`]s. NaNs do not count.
     Extremes {
@@ -123,7 +126,7 @@ pub enum Action<'a> {
         /// Whether the greatest is wanted.
         greatest: bool,
         /// Where the answer goes.
-        answer: HostSpan,
+        answer: HostSpan<'a>,
     },
     /// How many elements have each number below `bins`: so many 64-bit numbers.
     Histogram {
@@ -134,7 +137,7 @@ pub enum Action<'a> {
         /// How many bins: 1 to [`Compute::BINS_MAX`].
         bins: u32,
         /// Where the answer goes.
-        answer: HostSpan,
+        answer: HostSpan<'a>,
     },
     /// Fields are written. All fields of an element are read before the first is written. Whole elements may be read
     /// and written for that, so nothing else may write to them meanwhile.
@@ -151,12 +154,15 @@ pub enum Action<'a> {
 /// Everything but the memory is copied before the call returns.
 ///
 /// ```
-/// use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+/// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
 /// // The sum of ten numbers of 32 bits that follow one another.
 /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-/// let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-/// let answer = HostSpan::new(HostId::unique(), 0);
+/// let memory = BufferHandle::unique();
+/// let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+/// let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+/// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// let answer = host.at(0);
 /// let action = Action::Sum { value: Value(0), filter: None, answer };
 /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
 /// assert_eq!(compute.results(), [Value(0)]);
@@ -169,14 +175,14 @@ pub struct Compute<'a> {
     /// What its fields are read from, and written to: 1 to [`Compute::SOURCES_MAX`], all with the same number of
     /// elements. A source that is written to either begins where another one does and has its stride, or does not
     /// overlap with it.
-    pub sources: &'a [Elements],
+    pub sources: &'a [Elements<'a>],
     /// Which index the elements have.
     pub geometry: Geometry,
     /// What becomes of the values.
     pub action: Action<'a>,
 }
 
-impl Compute<'_> {
+impl<'a> Compute<'a> {
     /// The most sources.
     pub const SOURCES_MAX: usize = 8;
     /// The most stores.
@@ -189,11 +195,14 @@ impl Compute<'_> {
     /// How many elements there are.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// # let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
@@ -208,11 +217,14 @@ impl Compute<'_> {
     /// Whether the source of this number is written to.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let stores = [Store { value: Value(0), source: 0, offset: 0 }];
     /// let action = Action::Store { stores: &stores, filter: None };
@@ -228,11 +240,14 @@ impl Compute<'_> {
     /// How many bytes the elements of all sources have.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// # let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
@@ -249,11 +264,14 @@ impl Compute<'_> {
     /// Where the answer goes, if there is one.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
@@ -261,7 +279,7 @@ impl Compute<'_> {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
-    pub fn answer(&self) -> Option<HostSpan> {
+    pub fn answer(&self) -> Option<HostSpan<'a>> {
         match self.action {
             Action::Find { answer, .. }
             | Action::Sum { answer, .. }
@@ -274,11 +292,14 @@ impl Compute<'_> {
     /// How much room the answer needs, in bytes.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let action = Action::Histogram { value: Value(0), filter: None, bins: 16, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
@@ -309,11 +330,14 @@ impl Compute<'_> {
     /// The values that the action needs.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let stores = [Store { value: Value(0), source: 0, offset: 0 }];
     /// let action = Action::Store { stores: &stores, filter: None };
@@ -339,10 +363,13 @@ impl Compute<'_> {
     /// Whether the program's index is among what the action needs.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let field = Instruction::Field { source: 0, offset: 0, of: Type::U32 };
     /// let program = Program::new(vec![field, Instruction::Index])?;

@@ -12,23 +12,26 @@ use crate::Elements;
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct OwnedCompute {
+pub struct OwnedCompute<'a> {
     program: Program,
-    sources: Vec<Elements>,
+    sources: Vec<Elements<'a>>,
     geometry: Geometry,
-    action: Action<'static>,
+    action: Action<'a>,
     stores: Vec<Store>,
 }
 
-impl OwnedCompute {
+impl<'a> OwnedCompute<'a> {
     /// A copy of a request.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{OwnedCompute, Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
@@ -38,7 +41,7 @@ impl OwnedCompute {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
-    pub fn new(compute: &Compute<'_>) -> Self {
+    pub fn new(compute: &Compute<'a>) -> Self {
         let (action, stores) = match compute.action {
             Action::Find { predicate, limit, count_all, answer } => {
                 (Action::Find { predicate, limit, count_all, answer }, Vec::new())
@@ -61,14 +64,38 @@ impl OwnedCompute {
         }
     }
 
+    /// The same request, its places tied to their owners no longer.
+    ///
+    /// ```
+    /// use backend_api::{Compute, expr::OwnedCompute};
+    /// /// # Safety
+    /// /// What the places are in is not released before the last use of the request.
+    /// unsafe fn queue_up(waiting: &mut Vec<OwnedCompute<'static>>, compute: &Compute<'_>) {
+    ///     // SAFETY: the caller's promise.
+    ///     waiting.push(unsafe { OwnedCompute::new(compute).detach() });
+    /// }
+    /// ```
+    ///
+    /// # Safety
+    /// As [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
+    #[must_use]
+    pub unsafe fn detach(self) -> OwnedCompute<'static> {
+        // SAFETY: the two types differ in a lifetime only, which nothing in memory depends on; that the places may be
+        // kept is the caller's promise.
+        unsafe { std::mem::transmute::<OwnedCompute<'a>, OwnedCompute<'static>>(self) }
+    }
+
     /// Calls `run` with the request.
     ///
     /// ```
-    /// # use backend_api::{BufferId, Compute, DeviceSpan, Elements, HostId, HostSpan};
+    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
     /// # use backend_api::expr::{OwnedCompute, Action, Geometry, Instruction, Program, Store, Type, Value};
     /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 10, stride: 4 }];
-    /// # let answer = HostSpan::new(HostId::unique(), 0);
+    /// # let memory = BufferHandle::unique();
+    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
+    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+    /// # let answer = host.at(0);
     /// # let geometry = Geometry::plain(0);
     /// let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };

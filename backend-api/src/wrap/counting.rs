@@ -7,11 +7,11 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferId, Commit, Compute, Device, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, Progress,
-    QueueId, Result, Route, Scatter, Search, Ticket, Transfer,
+    BufferHandle, BufferId, Commit, Compute, Device, ErrorKind, Fill, Gather, HostAllocation, HostId,
+    HostMemory, Progress, QueueHandle, QueueId, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
-use super::forward::forward;
+use crate::forward;
 
 /// What was asked of one queue, or of all of them together.
 ///
@@ -192,7 +192,7 @@ impl<D: Device> Counting<D> {
     /// use backend_api::{Device, wrap::Counting};
     /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
     /// let queue = device.create_queue()?;
-    /// device.wait(device.submit(queue, &[])?)?;
+    /// device.wait(device.submit(&queue, &[])?)?;
     /// let counts = device.counts();
     /// assert_eq!((counts.queues, counts.work.submits, counts.work.waits), (1, 1, 1));
     /// # Ok::<_, backend_api::Error>(())
@@ -251,7 +251,7 @@ impl<D: Device> Counting<D> {
     }
 
     /// Adds to the work of a queue what `add` says if it was accepted.
-    fn copied(&self, queue: QueueId, transfers: &[Transfer], result: Result<Ticket>) -> Result<Ticket> {
+    fn copied(&self, queue: QueueId, transfers: &[Transfer<'_>], result: Result<Ticket>) -> Result<Ticket> {
         self.submitted(queue, result, |work| {
             work.submits += 1;
             for transfer in transfers {
@@ -310,20 +310,18 @@ impl State {
     }
 }
 
-impl<D: Device> Device for Counting<D> {
-    forward! { info memory routes routing set_routing }
+// SAFETY: every call goes on to the inner device as it is, before or after it is counted; so what that device promises
+// holds for this one.
+unsafe impl<D: Device> Device for Counting<D> {
+    forward! { self => self.inner; info memory release_queue routes routing set_routing }
 
-    fn create_queue(&self) -> Result<QueueId> {
+    fn create_queue(&self) -> Result<QueueHandle> {
         self.granted(self.inner.create_queue(), |state, _| state.counts.queues += 1)
     }
 
-    fn release_queue(&self, queue: QueueId) {
-        self.inner.release_queue(queue);
-    }
-
-    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
-        self.granted(self.inner.allocate(bytes, commit), |state, id| {
-            state.buffers.insert(*id, bytes);
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        self.granted(self.inner.allocate(bytes, commit), |state, buffer| {
+            state.buffers.insert(buffer.id(), bytes);
             let counts = &mut state.counts;
             counts.allocations += 1;
             counts.allocated_bytes += bytes;
@@ -332,10 +330,11 @@ impl<D: Device> Device for Counting<D> {
         })
     }
 
-    fn release(&self, buffer: BufferId) {
+    fn release(&self, buffer: BufferHandle) {
+        let id = buffer.id();
         self.inner.release(buffer);
         let mut state = self.state.lock();
-        let bytes = state.buffers.remove(&buffer).unwrap_or(0);
+        let bytes = state.buffers.remove(&id).unwrap_or(0);
         state.counts.held_bytes -= bytes;
     }
 
@@ -343,64 +342,70 @@ impl<D: Device> Device for Counting<D> {
         self.granted(self.inner.allocate_host(bytes, kind), |state, allocation| {
             state.counts.host_allocations += 1;
             state.counts.host_allocated_bytes += bytes as u64;
-            state.hold_host(allocation.id, bytes);
+            state.hold_host(allocation.id(), bytes);
         })
     }
 
-    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
         // SAFETY: the caller's promise is passed on.
         let imported = unsafe { self.inner.import_host(address, bytes, kind) };
-        self.granted(imported, |state, id| {
+        self.granted(imported, |state, allocation| {
             state.counts.imports += 1;
-            state.hold_host(*id, bytes);
+            state.hold_host(allocation.id(), bytes);
         })
     }
 
-    fn release_host(&self, host: HostId) {
+    fn release_host(&self, host: HostAllocation) {
+        let id = host.id();
         self.inner.release_host(host);
         let mut state = self.state.lock();
-        let bytes = state.hosts.remove(&host).unwrap_or(0);
+        let bytes = state.hosts.remove(&id).unwrap_or(0);
         state.counts.host_held_bytes -= bytes;
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        self.copied(queue, transfers, self.inner.submit(queue, transfers))
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        self.copied(queue.id(), transfers, self.inner.submit(queue, transfers))
     }
 
-    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        self.copied(queue, transfers, self.inner.submit_by(route, queue, transfers))
+    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        self.copied(queue.id(), transfers, self.inner.submit_by(route, queue, transfers))
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
-        self.submitted(queue, self.inner.fill(queue, fill), |work| {
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
+        self.submitted(queue.id(), self.inner.fill(queue, fill), |work| {
             work.fills += 1;
             work.fill_bytes += fill.bytes;
         })
     }
 
-    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
-        self.submitted(queue, self.inner.search(queue, search), |work| {
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
+        self.submitted(queue.id(), self.inner.search(queue, search), |work| {
             work.searches += 1;
             work.search_bytes += search.elements.count * search.elements.stride;
         })
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
-        self.submitted(queue, self.inner.gather(queue, gather), |work| {
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
+        self.submitted(queue.id(), self.inner.gather(queue, gather), |work| {
             work.gathers += 1;
             work.gather_bytes += gather.count * gather.elements.stride;
         })
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
-        self.submitted(queue, self.inner.scatter(queue, scatter), |work| {
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
+        self.submitted(queue.id(), self.inner.scatter(queue, scatter), |work| {
             work.scatters += 1;
             work.scatter_bytes += scatter.count * scatter.elements.stride;
         })
     }
 
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
-        self.submitted(queue, self.inner.compute(queue, compute), |work| {
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
+        self.submitted(queue.id(), self.inner.compute(queue, compute), |work| {
             work.computes += 1;
             work.compute_bytes += compute.bytes();
         })
@@ -423,7 +428,7 @@ impl<D: Device> Device for Counting<D> {
         self.inner.wake(ticket, waker);
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
-        self.submitted(queue, self.inner.order_after(queue, ticket), |work| work.orders += 1)
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.submitted(queue.id(), self.inner.order_after(queue, ticket), |work| work.orders += 1)
     }
 }

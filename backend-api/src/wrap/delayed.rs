@@ -7,11 +7,11 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    BufferId, Compute, Device, ErrorKind, Fill, Gather, HostId, Progress, QueueId, Result, Route, Scatter,
-    Search, Ticket, Transfer,
+    BufferHandle, BufferId, Compute, Device, ErrorKind, Fill, Gather, HostAllocation, HostId, Progress,
+    QueueHandle, QueueId, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
-use super::forward::forward;
+use crate::forward;
 
 /// What shares the device's ways of copying.
 ///
@@ -126,7 +126,7 @@ const INTERNAL: usize = 2;
 /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
 /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
 /// let queue = device.create_queue()?;
-/// let (_first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+/// let (_first, second) = (device.submit(&queue, &[])?, device.submit(&queue, &[])?);
 /// let expected = Span { start: Duration::from_micros(10), end: Duration::from_micros(20) };
 /// assert_eq!(device.span(second), Some(expected));
 /// # Ok::<_, backend_api::Error>(())
@@ -319,7 +319,7 @@ impl<D: Device> Delayed<D> {
     /// use backend_api::{Device, wrap::{Delayed, Speed}};
     /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
     /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
-    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// let ticket = device.submit(&device.create_queue()?, &[])?;
     /// assert_eq!(device.now(), Duration::ZERO);
     /// device.wait(ticket)?;
     /// assert_eq!(device.now(), Duration::from_micros(10));
@@ -337,7 +337,7 @@ impl<D: Device> Delayed<D> {
     /// use backend_api::{Device, Progress, wrap::{Delayed, Speed}};
     /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
     /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
-    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// let ticket = device.submit(&device.create_queue()?, &[])?;
     /// device.advance(Duration::from_micros(9));
     /// assert_eq!(device.poll(ticket)?, Progress::Pending);
     /// device.advance(Duration::from_micros(1));
@@ -360,7 +360,7 @@ impl<D: Device> Delayed<D> {
     /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
     /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
     /// device.hold_wakers(true);
-    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// let ticket = device.submit(&device.create_queue()?, &[])?;
     /// device.wake(ticket, Waker::noop().clone());
     /// assert_eq!(device.advance_to_next(), Some(Duration::from_micros(10)));
     /// assert_eq!(device.advance_to_next(), None);
@@ -382,10 +382,10 @@ impl<D: Device> Delayed<D> {
     /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
     /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
     /// let queue = device.create_queue()?;
-    /// device.wake(device.submit(queue, &[])?, Waker::noop().clone());
+    /// device.wake(device.submit(&queue, &[])?, Waker::noop().clone());
     /// assert_eq!(device.now(), Duration::from_micros(10), "waking counts as waiting");
     /// device.hold_wakers(true);
-    /// device.wake(device.submit(queue, &[])?, Waker::noop().clone());
+    /// device.wake(device.submit(&queue, &[])?, Waker::noop().clone());
     /// assert_eq!(device.now(), Duration::from_micros(10));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -402,7 +402,7 @@ impl<D: Device> Delayed<D> {
     /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
     /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
     /// device.advance(Duration::from_micros(5));
-    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// let ticket = device.submit(&device.create_queue()?, &[])?;
     /// let span = device.span(ticket).unwrap();
     /// assert_eq!((span.start, span.end), (Duration::from_micros(5), Duration::from_micros(15)));
     /// # Ok::<_, backend_api::Error>(())
@@ -420,9 +420,9 @@ impl<D: Device> Delayed<D> {
     /// let speed = Speed { latency: Duration::from_micros(10), ..Speed::INSTANT };
     /// let device = Delayed::new(backend_host::HostDevice::new(1 << 20)?, speed);
     /// let queue = device.create_queue()?;
-    /// device.submit(queue, &[])?;
+    /// device.submit(&queue, &[])?;
     /// device.advance(Duration::from_secs(1));
-    /// device.submit(queue, &[])?;
+    /// device.submit(&queue, &[])?;
     /// assert_eq!(device.busy(queue), Duration::from_micros(20));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -448,7 +448,7 @@ impl<D: Device> Delayed<D> {
     fn copy(
         &self,
         queue: QueueId,
-        transfers: &[Transfer],
+        transfers: &[Transfer<'_>],
         really: impl FnOnce(&D) -> Result<Ticket>,
     ) -> Result<Ticket> {
         let mut moves = [0_u64; 3];
@@ -456,17 +456,17 @@ impl<D: Device> Delayed<D> {
         for transfer in transfers {
             let direction = match *transfer {
                 Transfer::Upload { from, to, .. } => {
-                    hosts.push(from.host);
-                    buffers.push(to.buffer);
+                    hosts.push(from.host());
+                    buffers.push(to.buffer());
                     UPLOAD
                 }
                 Transfer::Download { from, to, .. } => {
-                    buffers.push(from.buffer);
-                    hosts.push(to.host);
+                    buffers.push(from.buffer());
+                    hosts.push(to.host());
                     DOWNLOAD
                 }
                 Transfer::Internal { from, to, .. } => {
-                    buffers.extend([from.buffer, to.buffer]);
+                    buffers.extend([from.buffer(), to.buffer()]);
                     INTERNAL
                 }
             };
@@ -497,85 +497,88 @@ impl<D: Device> Delayed<D> {
     }
 }
 
-impl<D: Device> Device for Delayed<D> {
-    forward! { info memory allocate allocate_host import_host prepare routes routing set_routing }
-
-    fn create_queue(&self) -> Result<QueueId> {
-        self.inner.create_queue()
+// SAFETY: every call goes on to the inner device as it is; work is reported done only when that device says so and its
+// time has come.
+unsafe impl<D: Device> Device for Delayed<D> {
+    forward! {
+        self => self.inner;
+        info memory create_queue allocate allocate_host import_host prepare routes routing set_routing
     }
 
-    fn release_queue(&self, queue: QueueId) {
+    fn release_queue(&self, queue: QueueHandle) {
+        let id = queue.id();
         self.inner.release_queue(queue);
         let state = self.state.lock();
-        let end =
-            state.queues.get(&queue).and_then(|lane| lane.spans.last()).map_or(state.now, |span| span.end);
+        let end = state.queues.get(&id).and_then(|lane| lane.spans.last()).map_or(state.now, |span| span.end);
         self.put_forward(state, end);
     }
 
-    fn release(&self, buffer: BufferId) {
+    fn release(&self, buffer: BufferHandle) {
+        let id = buffer.id();
         self.inner.release(buffer);
         let mut state = self.state.lock();
-        let end = state.buffers.remove(&buffer).unwrap_or_default();
+        let end = state.buffers.remove(&id).unwrap_or_default();
         self.put_forward(state, end);
     }
 
-    fn release_host(&self, host: HostId) {
+    fn release_host(&self, host: HostAllocation) {
+        let id = host.id();
         self.inner.release_host(host);
         let mut state = self.state.lock();
-        let end = state.hosts.remove(&host).unwrap_or_default();
+        let end = state.hosts.remove(&id).unwrap_or_default();
         self.put_forward(state, end);
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        self.copy(queue, transfers, |inner| inner.submit(queue, transfers))
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        self.copy(queue.id(), transfers, |inner| inner.submit(queue, transfers))
     }
 
-    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
-        self.copy(queue, transfers, |inner| inner.submit_by(route, queue, transfers))
+    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        self.copy(queue.id(), transfers, |inner| inner.submit_by(route, queue, transfers))
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
         let moves = [0, 0, fill.bytes];
-        self.start(queue, |inner| inner.fill(queue, fill), 1, moves, &[fill.to.buffer], &[])
+        self.start(queue.id(), |inner| inner.fill(queue, fill), 1, moves, &[fill.to.buffer()], &[])
     }
 
-    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
         let moves = [0, 0, search.elements.count.saturating_mul(search.elements.stride)];
-        let (buffer, host) = (search.elements.start.buffer, search.answer.host);
-        self.start(queue, |inner| inner.search(queue, search), 1, moves, &[buffer], &[host])
+        let (buffer, host) = (search.elements.start.buffer(), search.answer.host());
+        self.start(queue.id(), |inner| inner.search(queue, search), 1, moves, &[buffer], &[host])
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
         let moves = [0, gather.count.saturating_mul(gather.elements.stride), 0];
-        let hosts = [gather.indices.host, gather.values.host];
+        let hosts = [gather.indices.host(), gather.values.host()];
         self.start(
-            queue,
+            queue.id(),
             |inner| inner.gather(queue, gather),
             1,
             moves,
-            &[gather.elements.start.buffer],
+            &[gather.elements.start.buffer()],
             &hosts,
         )
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
         let moves = [scatter.count.saturating_mul(scatter.elements.stride), 0, 0];
-        let hosts = [scatter.indices.host, scatter.values.host];
+        let hosts = [scatter.indices.host(), scatter.values.host()];
         self.start(
-            queue,
+            queue.id(),
             |inner| inner.scatter(queue, scatter),
             1,
             moves,
-            &[scatter.elements.start.buffer],
+            &[scatter.elements.start.buffer()],
             &hosts,
         )
     }
 
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         let moves = [0, 0, compute.bytes()];
-        let buffers: Vec<BufferId> = compute.sources.iter().map(|source| source.start.buffer).collect();
-        let hosts: Vec<HostId> = compute.answer().map(|answer| answer.host).into_iter().collect();
-        self.start(queue, |inner| inner.compute(queue, compute), 1, moves, &buffers, &hosts)
+        let buffers: Vec<BufferId> = compute.sources.iter().map(|source| source.start.buffer()).collect();
+        let hosts: Vec<HostId> = compute.answer().map(|answer| answer.host()).into_iter().collect();
+        self.start(queue.id(), |inner| inner.compute(queue, compute), 1, moves, &buffers, &hosts)
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
@@ -619,11 +622,11 @@ impl<D: Device> Device for Delayed<D> {
         self.inner.wake(ticket, waker);
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         let mut state = self.state.lock();
         self.inner.order_after(queue, ticket)?;
         let end = state.span(ticket).map_or(Duration::ZERO, |span| span.end);
-        let lane = state.queues.entry(queue).or_default();
+        let lane = state.queues.entry(queue.id()).or_default();
         lane.free = lane.free.max(end);
         Ok(())
     }

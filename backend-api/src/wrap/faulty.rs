@@ -8,12 +8,12 @@ use std::task::{Wake, Waker};
 use parking_lot::Mutex;
 
 use crate::{
-    BufferId, Commit, Compute, Device, Error, ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory,
-    MemoryStatus, Progress, QueueId, Result, Route, Scatter, Search, Ticket, Transfer,
+    BufferHandle, Commit, Compute, Device, Error, ErrorKind, Fill, Gather, HostAllocation, HostMemory,
+    MemoryStatus, Progress, QueueHandle, QueueId, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
-use super::forward::forward;
 use super::random::SplitMix64;
+use crate::forward;
 
 /// The calls of a [`Device`] that can be made to fail.
 ///
@@ -137,7 +137,7 @@ impl Fault {
     /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
     /// let queue = device.create_queue()?;
     /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver));
-    /// assert_eq!(device.submit(queue, &[]).unwrap_err().kind(), ErrorKind::Driver);
+    /// assert_eq!(device.submit(&queue, &[]).unwrap_err().kind(), ErrorKind::Driver);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
@@ -185,7 +185,7 @@ impl Fault {
     /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
     /// let queue = device.create_queue()?;
     /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).on_call(2));
-    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(queue, &[]).is_ok()).collect();
+    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(&queue, &[]).is_ok()).collect();
     /// assert_eq!(outcomes, [true, false, true, true]);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -202,7 +202,7 @@ impl Fault {
     /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
     /// let queue = device.create_queue()?;
     /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).from_call(3));
-    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(queue, &[]).is_ok()).collect();
+    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(&queue, &[]).is_ok()).collect();
     /// assert_eq!(outcomes, [true, true, false, false]);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -219,7 +219,7 @@ impl Fault {
     /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
     /// let queue = device.create_queue()?;
     /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).every(2));
-    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(queue, &[]).is_ok()).collect();
+    /// let outcomes: Vec<bool> = (0..4).map(|_| device.submit(&queue, &[]).is_ok()).collect();
     /// assert_eq!(outcomes, [true, false, true, false]);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -237,7 +237,7 @@ impl Fault {
     /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
     /// # let queue = device.create_queue()?;
     /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).with_chance(0.5, seed));
-    /// # Ok((0..100).map(|_| device.submit(queue, &[]).is_ok()).collect())
+    /// # Ok((0..100).map(|_| device.submit(&queue, &[]).is_ok()).collect())
     /// # };
     /// assert_eq!(outcomes(1)?, outcomes(1)?);
     /// assert_ne!(outcomes(1)?, outcomes(2)?);
@@ -259,7 +259,7 @@ impl Fault {
     /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
     /// let queue = device.create_queue()?;
     /// device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).reported_later());
-    /// let ticket = device.submit(queue, &[])?;
+    /// let ticket = device.submit(&queue, &[])?;
     /// assert_eq!(device.wait(ticket).unwrap_err().kind(), ErrorKind::CopyFailed);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -513,11 +513,11 @@ impl<D: Device> Faulty<D> {
     fn start(
         &self,
         operation: Operation,
-        queue: QueueId,
+        queue: &QueueHandle,
         really: impl FnOnce(&D) -> Result<Ticket>,
-        instead: &[Transfer],
+        instead: &[Transfer<'_>],
     ) -> Result<Ticket> {
-        match self.judge(operation, Some(queue), None)? {
+        match self.judge(operation, Some(queue.id()), None)? {
             Verdict::Goes => {
                 let ticket = really(&self.inner)?;
                 self.note(ticket, None);
@@ -586,25 +586,28 @@ impl<D: Device> Faulty<D> {
     }
 }
 
-impl<D: Device> Device for Faulty<D> {
-    forward! { info release release_host routes routing set_routing }
+// SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some go. A ticket
+// is answered with an error only when the inner device has done what it was given for it.
+unsafe impl<D: Device> Device for Faulty<D> {
+    forward! { self => self.inner; info release release_host routes routing set_routing }
 
     fn memory(&self) -> Result<MemoryStatus> {
         self.grant(Operation::Memory, None, D::memory)
     }
 
-    fn create_queue(&self) -> Result<QueueId> {
+    fn create_queue(&self) -> Result<QueueHandle> {
         self.grant(Operation::CreateQueue, None, D::create_queue)
     }
 
-    fn release_queue(&self, queue: QueueId) {
+    fn release_queue(&self, queue: QueueHandle) {
+        let id = queue.id();
         self.inner.release_queue(queue);
         let mut state = self.state.lock();
-        state.newest.remove(&queue);
-        state.failed.retain(|ticket, _| ticket.queue != queue);
+        state.newest.remove(&id);
+        state.failed.retain(|ticket, _| ticket.queue != id);
     }
 
-    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.grant(Operation::Allocate, Some(bytes), |inner| inner.allocate(bytes, commit))
     }
 
@@ -612,40 +615,45 @@ impl<D: Device> Device for Faulty<D> {
         self.grant(Operation::AllocateHost, Some(bytes as u64), |inner| inner.allocate_host(bytes, kind))
     }
 
-    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
         self.grant(Operation::ImportHost, Some(bytes as u64), |inner| {
             // SAFETY: the caller's promise is passed on.
             unsafe { inner.import_host(address, bytes, kind) }
         })
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         let half = &transfers[..transfers.len() / 2];
         self.start(Operation::Submit, queue, |inner| inner.submit(queue, transfers), half)
     }
 
-    fn submit_by(&self, route: Route, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         let half = &transfers[..transfers.len() / 2];
         self.start(Operation::Submit, queue, |inner| inner.submit_by(route, queue, transfers), half)
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
         self.start(Operation::Fill, queue, |inner| inner.fill(queue, fill), &[])
     }
 
-    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
         self.start(Operation::Search, queue, |inner| inner.search(queue, search), &[])
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
         self.start(Operation::Gather, queue, |inner| inner.gather(queue, gather), &[])
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
         self.start(Operation::Scatter, queue, |inner| inner.scatter(queue, scatter), &[])
     }
 
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         self.start(Operation::Compute, queue, |inner| inner.compute(queue, compute), &[])
     }
 
@@ -654,14 +662,15 @@ impl<D: Device> Device for Faulty<D> {
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        self.ask(ticket, self.inner.poll(ticket), |progress| *progress == Progress::Done)
+        let answer = self.ask(ticket, self.inner.poll(ticket), |progress| *progress == Progress::Done);
+        if matches!(&answer, Err(error) if error.kind() == ErrorKind::Lost) {
+            // A lost device does nothing more; the inner one, which is none, may be at the work still.
+            let _ = self.inner.wait(ticket);
+        }
+        answer
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
-        if self.is_in_flight_at_the_loss(ticket) {
-            // Nothing to wait for: the answer is known.
-            return self.poll(ticket).map(|_| ());
-        }
         self.ask(ticket, self.inner.wait(ticket), |()| true)
     }
 
@@ -683,8 +692,8 @@ impl<D: Device> Device for Faulty<D> {
         }
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
-        self.judge(Operation::OrderAfter, Some(queue), None)?;
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.judge(Operation::OrderAfter, Some(queue.id()), None)?;
         self.inner.order_after(queue, ticket)
     }
 }

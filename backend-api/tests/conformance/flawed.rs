@@ -2,14 +2,15 @@
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
+use std::sync::OnceLock;
 use std::task::Waker;
 
 use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::{Action, Geometry};
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, Elements, Error, ErrorKind, Fill, Gather,
-    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search,
-    Ticket, Transfer, racy,
+    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
+    ErrorKind, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress,
+    QueueHandle, QueueId, Result, Scatter, Search, Ticket, Transfer, racy,
 };
 use parking_lot::Mutex;
 
@@ -92,6 +93,8 @@ pub struct Flawed {
     inner: ReferenceDevice,
     info: DeviceInfo,
     flaw: Flaw,
+    /// Where all small buffers are, if they overlap.
+    device_arena: OnceLock<BufferHandle>,
     state: Mutex<State>,
 }
 
@@ -102,9 +105,10 @@ struct State {
     told: Vec<Ticket>,
     sticky: HashMap<QueueId, Error>,
     ended: Vec<QueueId>,
-    /// Where all small pieces of memory are, if they overlap.
+    /// Where all small pieces of host memory are, if they overlap.
     arena: Option<HostAllocation>,
-    device_arena: Option<BufferId>,
+    /// What pieces that begin too late are in.
+    skewed: HashMap<HostId, HostAllocation>,
     in_arena: Vec<BufferId>,
 }
 
@@ -122,7 +126,7 @@ impl Flawed {
         if small {
             info.largest_allocation_bytes = PIECE;
         }
-        Self { inner, info, flaw, state: Mutex::default() }
+        Self { inner, info, flaw, device_arena: OnceLock::new(), state: Mutex::default() }
     }
 
     fn is(&self, flaw: Flaw) -> bool {
@@ -136,46 +140,41 @@ impl Flawed {
         Ok(())
     }
 
-    fn real(&self, buffer: &mut BufferId) {
-        let state = self.state.lock();
-        if let Some(arena) = state.device_arena
-            && state.in_arena.contains(buffer)
-        {
-            *buffer = arena;
+    fn real<'a>(&'a self, at: DeviceSpan<'a>) -> DeviceSpan<'a> {
+        match self.device_arena.get() {
+            Some(arena) if self.state.lock().in_arena.contains(&at.buffer()) => arena.at(at.offset()),
+            _ => at,
         }
     }
 
-    fn bend(&self, transfer: &Transfer) -> Transfer {
+    fn bend<'a>(&'a self, transfer: &Transfer<'a>) -> Transfer<'a> {
         let mut bent = *transfer;
         match &mut bent {
-            Transfer::Upload { to, .. } => self.real(&mut to.buffer),
-            Transfer::Download { from, .. } => self.real(&mut from.buffer),
-            Transfer::Internal { from, to, .. } => {
-                self.real(&mut from.buffer);
-                self.real(&mut to.buffer);
-            }
+            Transfer::Upload { to, .. } => *to = self.real(*to),
+            Transfer::Download { from, .. } => *from = self.real(*from),
+            Transfer::Internal { from, to, .. } => (*from, *to) = (self.real(*from), self.real(*to)),
         }
         let (to_offset, bytes) = match &mut bent {
             Transfer::Upload { to, bytes, .. } => {
                 match self.flaw {
                     Flaw::UploadsMissTheirLastByte => *bytes = bytes.saturating_sub(1),
                     Flaw::UploadsGoOneTooFar if *bytes > 0 => *bytes += 1,
-                    Flaw::UploadsAreAlignedDown if *bytes >= 16 => to.offset &= !3,
+                    Flaw::UploadsAreAlignedDown if *bytes >= 16 => *to = aligned_down(*to),
                     _ => {}
                 }
-                (to.offset, bytes)
+                (to.offset(), bytes)
             }
             Transfer::Download { from, bytes, .. } => {
                 if self.is(Flaw::DownloadsMissTheirLastByte) {
                     *bytes = bytes.saturating_sub(1);
                 }
-                (from.offset, bytes)
+                (from.offset(), bytes)
             }
             Transfer::Internal { to, bytes, .. } => {
                 if self.is(Flaw::InternalCopiesMoveWords) {
                     *bytes &= !3;
                 }
-                (to.offset, bytes)
+                (to.offset(), bytes)
             }
         };
         if self.is(Flaw::CopiesEndAt64KiB) {
@@ -188,7 +187,7 @@ impl Flawed {
     }
 
     /// What a refusal becomes.
-    fn refusal(&self, queue: QueueId, result: Result<Ticket>) -> Result<Ticket> {
+    fn refusal(&self, queue: &QueueHandle, result: Result<Ticket>) -> Result<Ticket> {
         let Err(error) = result else { return result };
         let invalid = error.kind() == ErrorKind::InvalidArgument;
         match self.flaw {
@@ -208,31 +207,38 @@ impl Flawed {
         }
     }
 
-    fn answer(&self, at: HostSpan, words: usize) -> *mut u64 {
-        let start = self.state.lock().hosts[&at.host] + at.offset as usize;
+    fn answer(&self, at: HostSpan<'_>, words: usize) -> *mut u64 {
+        let start = self.state.lock().hosts[&at.host()] + at.offset() as usize;
         assert!(start.is_multiple_of(8) && words > 0);
         std::ptr::with_exposed_provenance_mut(start)
     }
 
     /// Other indices in place of those of a request, in host memory of the inner device that is left to it.
-    fn bent_indices(&self, elements: &Elements, indices: HostSpan, count: u64) -> HostSpan {
+    fn bent_indices<'a>(&self, elements: &Elements<'_>, indices: HostSpan<'a>, count: u64) -> HostSpan<'a> {
         let bend = |index: u64| match self.flaw {
             Flaw::GathersCutIndices => index & u64::from(u32::MAX),
             _ => index.min(elements.count.saturating_sub(1)),
         };
-        let Some(&start) = self.state.lock().hosts.get(&indices.host) else { return indices };
+        let Some(&start) = self.state.lock().hosts.get(&indices.host()) else { return indices };
         let bytes = count as usize * 8;
         let copy = self.inner.allocate_host(bytes, HostMemory::Pageable).expect("host memory");
         for k in 0..count as usize {
-            let from = std::ptr::with_exposed_provenance::<u64>(start + indices.offset as usize + k * 8);
+            let from = std::ptr::with_exposed_provenance::<u64>(start + indices.offset() as usize + k * 8);
             // SAFETY: the request was valid, so that the memory holds `count` aligned indices; the copy is as long.
-            unsafe { copy.address.as_ptr().cast::<u64>().add(k).write(bend(from.read())) };
+            unsafe { copy.address().as_ptr().cast::<u64>().add(k).write(bend(from.read())) };
         }
-        HostSpan::new(copy.id, 0)
+        // SAFETY: the copy is never given back.
+        unsafe { copy.at(0).detach() }
     }
 }
 
-impl Device for Flawed {
+fn aligned_down(at: DeviceSpan<'_>) -> DeviceSpan<'_> {
+    at.with_offset(at.offset() & !3)
+}
+
+// SAFETY: it is not kept where the flaw is about memory; the suite, which has this device to itself, finds out before
+// anything depends on it. Memory is the reference device's, so that no work leaves it, and lives as long as that.
+unsafe impl Device for Flawed {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -245,24 +251,24 @@ impl Device for Flawed {
         Ok(status)
     }
 
-    fn create_queue(&self) -> Result<QueueId> {
+    fn create_queue(&self) -> Result<QueueHandle> {
         self.inner.create_queue()
     }
 
-    fn release_queue(&self, queue: QueueId) {
-        self.state.lock().ended.push(queue);
+    fn release_queue(&self, queue: QueueHandle) {
+        self.state.lock().ended.push(queue.id());
         self.inner.release_queue(queue);
     }
 
-    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
         self.refuses_nothing(bytes)?;
         if self.is(Flaw::DevicePiecesOverlap) && bytes <= ARENA {
             let mut state = self.state.lock();
-            if state.device_arena.is_none() {
-                state.device_arena = Some(self.inner.allocate(ARENA, commit)?);
+            if self.device_arena.get().is_none() {
+                let _ = self.device_arena.set(self.inner.allocate(ARENA, commit)?);
             }
-            let alias = BufferId::unique();
-            state.in_arena.push(alias);
+            let alias = BufferHandle::unique();
+            state.in_arena.push(alias.id());
             return Ok(alias);
         }
         match self.inner.allocate(bytes, commit) {
@@ -274,14 +280,14 @@ impl Device for Flawed {
         }
     }
 
-    fn release(&self, buffer: BufferId) {
+    fn release(&self, buffer: BufferHandle) {
         if self.is(Flaw::MemoryLeaks) {
             return;
         }
         if self.is(Flaw::UnknownReleasesPanic) {
             let queue = self.inner.create_queue().expect("a queue");
-            let nothing = Fill { to: backend_api::DeviceSpan::new(buffer, 0), bytes: 0, pattern: &[0] };
-            self.inner.fill(queue, &nothing).expect("a known buffer");
+            let nothing = Fill { to: buffer.at(0), bytes: 0, pattern: &[0] };
+            self.inner.fill(&queue, &nothing).expect("a known buffer");
         }
         self.inner.release(buffer);
     }
@@ -293,41 +299,51 @@ impl Device for Flawed {
             if state.arena.is_none() {
                 state.arena = Some(self.inner.allocate_host(ARENA as usize, kind)?);
             }
-            let address = state.arena.as_ref().expect("the arena").address;
+            let address = state.arena.as_ref().expect("the arena").address();
             // SAFETY: the arena is never given back and longer than this.
-            let id = unsafe { self.inner.import_host(address, bytes, kind)? };
-            return Ok(HostAllocation { id, address, bytes, kind });
+            return unsafe { self.inner.import_host(address, bytes, kind) };
         }
-        let skew = if self.is(Flaw::HostMemoryIsMisaligned) { 64 } else { 0 };
-        let mut allocation = self.inner.allocate_host(bytes.saturating_add(skew), kind)?;
-        self.state.lock().hosts.insert(allocation.id, allocation.address.as_ptr().expose_provenance());
-        // SAFETY: the memory is longer by as much.
-        allocation.address = unsafe { allocation.address.add(skew) };
-        allocation.bytes = bytes;
+        let mut allocation = self.inner.allocate_host(bytes, kind)?;
+        if self.is(Flaw::HostMemoryIsMisaligned) {
+            let whole = self.inner.allocate_host(bytes + 64, kind)?;
+            // SAFETY: the memory is longer by as much, and kept until the handle of the part is given back.
+            let part = unsafe { self.inner.import_host(whole.address().add(64), bytes, kind)? };
+            self.inner.release_host(std::mem::replace(&mut allocation, part));
+            self.state.lock().skewed.insert(allocation.id(), whole);
+        }
+        self.state.lock().hosts.insert(allocation.id(), allocation.address().as_ptr().expose_provenance());
         if self.is(Flaw::HostMemoryIsNotZeroed) && bytes > 0 {
             // SAFETY: the memory has `bytes` bytes.
-            unsafe { racy::fill(allocation.address.as_ptr().add(bytes - 1), 1, 1) };
+            unsafe { racy::fill(allocation.address().as_ptr().add(bytes - 1), 1, 1) };
         }
         Ok(allocation)
     }
 
-    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
         if self.is(Flaw::ImportsAreCopies) {
             let copy = self.inner.allocate_host(bytes, kind)?;
             // SAFETY: the caller promises `bytes` bytes, and the copy is as long.
-            unsafe { racy::copy(address.as_ptr(), copy.address.as_ptr(), bytes) };
-            return Ok(copy.id);
+            unsafe { racy::copy(address.as_ptr(), copy.address().as_ptr(), bytes) };
+            return Ok(copy);
         }
         // SAFETY: the caller's promise is passed on.
         unsafe { self.inner.import_host(address, bytes, kind) }
     }
 
-    fn release_host(&self, host: HostId) {
-        self.state.lock().hosts.remove(&host);
+    fn release_host(&self, host: HostAllocation) {
+        let id = host.id();
         self.inner.release_host(host);
+        let mut state = self.state.lock();
+        state.hosts.remove(&id);
+        state.skewed.remove(&id).into_iter().for_each(|whole| self.inner.release_host(whole));
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         let refused = || Err(Error::new(ErrorKind::InvalidArgument, "submit"));
         match self.flaw {
             Flaw::EmptyBatchesAreRefused if transfers.is_empty() => return refused(),
@@ -347,22 +363,22 @@ impl Device for Flawed {
         self.refusal(queue, result)
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
         self.refuses_nothing(fill.bytes)?;
         let mut bent = *fill;
-        self.real(&mut bent.to.buffer);
+        bent.to = self.real(bent.to);
         match self.flaw {
             Flaw::FillsAreWholePatterns if !fill.pattern.is_empty() => {
                 bent.bytes = fill.bytes / fill.pattern.len() as u64 * fill.pattern.len() as u64;
             }
-            Flaw::FillsAreAlignedDown => bent.to.offset &= !3,
+            Flaw::FillsAreAlignedDown => bent.to = aligned_down(bent.to),
             Flaw::LongPatternsAreCut => bent.pattern = &fill.pattern[..fill.pattern.len().min(4096)],
             _ => {}
         }
         self.refusal(queue, self.inner.fill(queue, &bent))
     }
 
-    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
         let mut bent = *search;
         match self.flaw {
             Flaw::SearchesMissTheLast => bent.elements.count = search.elements.count.saturating_sub(1),
@@ -395,7 +411,7 @@ impl Device for Flawed {
         self.refusal(queue, result)
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
         self.refuses_nothing(gather.count)?;
         let mut bent = *gather;
         match self.flaw {
@@ -408,7 +424,7 @@ impl Device for Flawed {
         self.refusal(queue, self.inner.gather(queue, &bent))
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
         let mut bent = *scatter;
         match self.flaw {
             Flaw::ScattersMissTheLast => bent.count = scatter.count.saturating_sub(1),
@@ -420,7 +436,7 @@ impl Device for Flawed {
         self.refusal(queue, self.inner.scatter(queue, &bent))
     }
 
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         self.refuses_nothing(compute.count())?;
         let mut bent = *compute;
         let shorter: Vec<_> = compute
@@ -438,7 +454,9 @@ impl Device for Flawed {
             {
                 *filter = None;
             }
-            Action::Sum { answer, .. } if self.is(Flaw::ComputationsShareTheirAnswer) => answer.offset = 0,
+            Action::Sum { answer, .. } if self.is(Flaw::ComputationsShareTheirAnswer) => {
+                *answer = answer.with_offset(0)
+            }
             _ if self.is(Flaw::ComputationsCountFromZero) => bent.geometry = Geometry::plain(0),
             _ => {}
         }
@@ -453,7 +471,7 @@ impl Device for Flawed {
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         if self.is(Flaw::PreparationsCompute) {
             let queue = self.inner.create_queue()?;
-            self.inner.wait(self.inner.compute(queue, compute)?)?;
+            self.inner.wait(self.inner.compute(&queue, compute)?)?;
             self.inner.release_queue(queue);
         }
         self.inner.prepare(compute)
@@ -507,7 +525,7 @@ impl Device for Flawed {
         self.inner.wake(ticket, waker);
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         if self.is(Flaw::OrdersTakeAnything) {
             return Ok(());
         }

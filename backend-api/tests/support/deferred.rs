@@ -9,9 +9,9 @@ use std::thread::JoinHandle;
 use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::expr::OwnedCompute;
 use backend_api::{
-    BufferId, Commit, Compute, Device, DeviceInfo, Elements, Error, ErrorKind, Extents, Fill, Gather,
-    HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId, Result, Scatter, Search,
-    Ticket, Timeline, Transfer,
+    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceSpan, Elements, Error, ErrorKind,
+    Extents, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueHandle,
+    QueueId, Result, Scatter, Search, Ticket, Timeline, Transfer,
 };
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -44,7 +44,7 @@ pub struct Deferred {
 struct Shared {
     inner: ReferenceDevice,
     /// The inner device's only queue.
-    lane: QueueId,
+    lane: QueueHandle,
     flaw: Flaw,
     state: Mutex<State>,
     changed: Condvar,
@@ -58,7 +58,7 @@ struct State {
     ended: HashMap<QueueId, u64>,
     random: u64,
     waiters: u32,
-    last_answer: Option<HostSpan>,
+    last_answer: Option<HostSpan<'static>>,
     stop: bool,
 }
 
@@ -79,23 +79,23 @@ struct Job {
 #[derive(Debug, Clone)]
 enum Piece {
     After(Arc<Timeline>, u64),
-    Copy(Transfer),
+    Copy(Transfer<'static>),
     Fill {
-        to: backend_api::DeviceSpan,
+        to: DeviceSpan<'static>,
         bytes: u64,
         pattern: Vec<u8>,
     },
     Search {
-        elements: Elements,
+        elements: Elements<'static>,
         field_offset: u64,
         value: Vec<u8>,
         limit: u64,
         count_all: bool,
-        answer: HostSpan,
+        answer: HostSpan<'static>,
     },
-    Gather(Gather),
-    Scatter(Scatter),
-    Compute(OwnedCompute),
+    Gather(Gather<'static>),
+    Scatter(Scatter<'static>),
+    Compute(OwnedCompute<'static>),
 }
 
 impl Piece {
@@ -104,18 +104,18 @@ impl Piece {
             Self::After(..) => return false,
             Self::Compute(compute) => {
                 return compute.with(|compute| {
-                    let mut sources = compute.sources.iter().map(|source| source.start.buffer);
+                    let mut sources = compute.sources.iter().map(|source| source.start.buffer());
                     buffer.is_some_and(|b| sources.any(|known| known == b))
-                        || host.is_some_and(|h| compute.answer().is_some_and(|answer| answer.host == h))
+                        || host.is_some_and(|h| compute.answer().is_some_and(|answer| answer.host() == h))
                 });
             }
-            Self::Copy(Transfer::Upload { from, to, .. }) => ([to.buffer; 2], Some([from.host; 2])),
-            Self::Copy(Transfer::Download { from, to, .. }) => ([from.buffer; 2], Some([to.host; 2])),
-            Self::Copy(Transfer::Internal { from, to, .. }) => ([from.buffer, to.buffer], None),
-            Self::Fill { to, .. } => ([to.buffer; 2], None),
-            Self::Search { elements, answer, .. } => ([elements.start.buffer; 2], Some([answer.host; 2])),
-            Self::Gather(g) => ([g.elements.start.buffer; 2], Some([g.indices.host, g.values.host])),
-            Self::Scatter(s) => ([s.elements.start.buffer; 2], Some([s.indices.host, s.values.host])),
+            Self::Copy(Transfer::Upload { from, to, .. }) => ([to.buffer(); 2], Some([from.host(); 2])),
+            Self::Copy(Transfer::Download { from, to, .. }) => ([from.buffer(); 2], Some([to.host(); 2])),
+            Self::Copy(Transfer::Internal { from, to, .. }) => ([from.buffer(), to.buffer()], None),
+            Self::Fill { to, .. } => ([to.buffer(); 2], None),
+            Self::Search { elements, answer, .. } => ([elements.start.buffer(); 2], Some([answer.host(); 2])),
+            Self::Gather(g) => ([g.elements.start.buffer(); 2], Some([g.indices.host(), g.values.host()])),
+            Self::Scatter(s) => ([s.elements.start.buffer(); 2], Some([s.indices.host(), s.values.host()])),
         };
         buffer.is_some_and(|b| buffers.contains(&b))
             || host.zip(hosts).is_some_and(|(h, hosts)| hosts.contains(&h))
@@ -215,12 +215,12 @@ impl Shared {
         true
     }
 
-    fn run(&self, piece: &Piece, last_answer: &mut Option<HostSpan>) -> Result<()> {
+    fn run(&self, piece: &Piece, last_answer: &mut Option<HostSpan<'static>>) -> Result<()> {
         let ticket = match piece {
             Piece::After(..) => return Ok(()),
-            Piece::Copy(transfer) => self.inner.submit(self.lane, &[*transfer]),
+            Piece::Copy(transfer) => self.inner.submit(&self.lane, &[*transfer]),
             Piece::Fill { to, bytes, pattern } => {
-                self.inner.fill(self.lane, &Fill { to: *to, bytes: *bytes, pattern })
+                self.inner.fill(&self.lane, &Fill { to: *to, bytes: *bytes, pattern })
             }
             Piece::Search { elements, field_offset, value, limit, count_all, answer } => {
                 let mut search = Search {
@@ -233,18 +233,18 @@ impl Shared {
                 };
                 if self.flaw == Flaw::SearchesShareTheirAnswer
                     && let Some(last) = last_answer.replace(*answer)
-                    && last.host == answer.host
+                    && last.host() == answer.host()
                 {
                     // What was meant for this search goes to the one before, too.
                     search.answer = last;
-                    drop(self.inner.search(self.lane, &search));
+                    drop(self.inner.search(&self.lane, &search));
                     search.answer = *answer;
                 }
-                self.inner.search(self.lane, &search)
+                self.inner.search(&self.lane, &search)
             }
-            Piece::Gather(gather) => self.inner.gather(self.lane, gather),
-            Piece::Scatter(scatter) => self.inner.scatter(self.lane, scatter),
-            Piece::Compute(compute) => compute.with(|compute| self.inner.compute(self.lane, compute)),
+            Piece::Gather(gather) => self.inner.gather(&self.lane, gather),
+            Piece::Scatter(scatter) => self.inner.scatter(&self.lane, scatter),
+            Piece::Compute(compute) => compute.with(|compute| self.inner.compute(&self.lane, compute)),
         };
         match ticket {
             Ok(ticket) => self.inner.wait(ticket),
@@ -273,12 +273,12 @@ impl Deferred {
 
     fn push(
         &self,
-        queue: QueueId,
+        queue: &QueueHandle,
         check: impl FnOnce(&State) -> Result<()>,
         pieces: impl IntoIterator<Item = Piece>,
     ) -> Result<Ticket> {
         let mut state = self.shared.state.lock();
-        if !state.queues.contains_key(&queue) {
+        if !state.queues.contains_key(&queue.id()) {
             return Err(Error::new(ErrorKind::UnknownHandle, "submit"));
         }
         check(&state)?;
@@ -287,7 +287,7 @@ impl Deferred {
             let j = state.below(i + 1);
             pieces.swap(i, j);
         }
-        let lane = state.queues.get_mut(&queue).expect("a known queue");
+        let lane = state.queues.get_mut(&queue.id()).expect("a known queue");
         let ticket = lane.timeline.begin()?;
         lane.jobs.push_back(Job { value: ticket.value, pieces, outcome: Ok(()) });
         if self.shared.flaw == Flaw::DoneTooEarly {
@@ -331,7 +331,43 @@ impl Drop for Deferred {
     }
 }
 
-impl Device for Deferred {
+/// What pieces keep of a request. They are done before what it names is given back, but for flaws, which do nothing with
+/// memory that is gone: the inner device does not know it any more.
+mod keep {
+    use super::*;
+
+    pub fn device(at: DeviceSpan<'_>) -> DeviceSpan<'static> {
+        // SAFETY: the pieces are done before the memory is given back.
+        unsafe { at.detach() }
+    }
+
+    pub fn host(at: HostSpan<'_>) -> HostSpan<'static> {
+        // SAFETY: as above.
+        unsafe { at.detach() }
+    }
+
+    pub fn elements(of: &Elements<'_>) -> Elements<'static> {
+        Elements { start: device(of.start), count: of.count, stride: of.stride }
+    }
+
+    pub fn transfer(transfer: &Transfer<'_>) -> Transfer<'static> {
+        match *transfer {
+            Transfer::Upload { from, to, bytes } => {
+                Transfer::Upload { from: host(from), to: device(to), bytes }
+            }
+            Transfer::Download { from, to, bytes } => {
+                Transfer::Download { from: device(from), to: host(to), bytes }
+            }
+            Transfer::Internal { from, to, bytes } => {
+                Transfer::Internal { from: device(from), to: device(to), bytes }
+            }
+        }
+    }
+}
+
+// SAFETY: the inner device does the work, on ranges that were checked; tickets are done after it. Releasing waits until
+// no piece names the memory. Where a flaw has it otherwise, the inner device refuses what is gone.
+unsafe impl Device for Deferred {
     fn info(&self) -> &DeviceInfo {
         self.shared.inner.info()
     }
@@ -340,14 +376,15 @@ impl Device for Deferred {
         self.shared.inner.memory()
     }
 
-    fn create_queue(&self) -> Result<QueueId> {
-        let queue = QueueId::unique();
-        let lane = Lane { timeline: Arc::new(Timeline::new(queue)), jobs: VecDeque::new() };
-        self.shared.state.lock().queues.insert(queue, lane);
+    fn create_queue(&self) -> Result<QueueHandle> {
+        let queue = QueueHandle::unique();
+        let lane = Lane { timeline: Arc::new(Timeline::new(queue.id())), jobs: VecDeque::new() };
+        self.shared.state.lock().queues.insert(queue.id(), lane);
         Ok(queue)
     }
 
-    fn release_queue(&self, queue: QueueId) {
+    fn release_queue(&self, queue: QueueHandle) {
+        let queue = queue.id();
         if self.shared.flaw != Flaw::QueuesDoNotWait {
             self.block_while(|state| state.queues.get(&queue).is_some_and(|lane| !lane.jobs.is_empty()));
         }
@@ -361,73 +398,92 @@ impl Device for Deferred {
         }
     }
 
-    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferId> {
-        let id = self.shared.inner.allocate(bytes, commit)?;
-        self.shared.state.lock().buffers.insert(id, bytes);
-        Ok(id)
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        let buffer = self.shared.inner.allocate(bytes, commit)?;
+        self.shared.state.lock().buffers.insert(buffer.id(), bytes);
+        Ok(buffer)
     }
 
-    fn release(&self, buffer: BufferId) {
+    fn release(&self, buffer: BufferHandle) {
         if self.shared.flaw != Flaw::DeviceMemoryDoesNotWait {
-            self.block_while(|state| state.in_flight(Some(buffer), None));
+            self.block_while(|state| state.in_flight(Some(buffer.id()), None));
         }
-        self.shared.state.lock().buffers.remove(&buffer);
+        self.shared.state.lock().buffers.remove(&buffer.id());
         self.shared.inner.release(buffer);
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         let allocation = self.shared.inner.allocate_host(bytes, kind)?;
-        self.shared.state.lock().hosts.insert(allocation.id, bytes as u64);
+        self.shared.state.lock().hosts.insert(allocation.id(), bytes as u64);
         Ok(allocation)
     }
 
-    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
         // SAFETY: passed on; `release_host` waits for what is in flight before it tells the inner device.
-        let id = unsafe { self.shared.inner.import_host(address, bytes, kind)? };
-        self.shared.state.lock().hosts.insert(id, bytes as u64);
-        Ok(id)
+        let host = unsafe { self.shared.inner.import_host(address, bytes, kind)? };
+        self.shared.state.lock().hosts.insert(host.id(), bytes as u64);
+        Ok(host)
     }
 
-    fn release_host(&self, host: HostId) {
+    fn release_host(&self, host: HostAllocation) {
         if self.shared.flaw != Flaw::HostMemoryDoesNotWait {
-            self.block_while(|state| state.in_flight(None, Some(host)));
+            self.block_while(|state| state.in_flight(None, Some(host.id())));
         }
-        self.shared.state.lock().hosts.remove(&host);
+        self.shared.state.lock().hosts.remove(&host.id());
         self.shared.inner.release_host(host);
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         let check = |state: &State| transfers.iter().try_for_each(|transfer| state.check_transfer(transfer));
-        self.push(queue, check, transfers.iter().map(|transfer| Piece::Copy(*transfer)))
+        self.push(queue, check, transfers.iter().map(|transfer| Piece::Copy(keep::transfer(transfer))))
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
-        let piece = Piece::Fill { to: fill.to, bytes: fill.bytes, pattern: fill.pattern.to_vec() };
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
+        let piece =
+            Piece::Fill { to: keep::device(fill.to), bytes: fill.bytes, pattern: fill.pattern.to_vec() };
         self.push(queue, |state| state.check_fill(fill), [piece])
     }
 
-    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
         let piece = Piece::Search {
-            elements: search.elements,
+            elements: keep::elements(&search.elements),
             field_offset: search.field_offset,
             value: search.value.to_vec(),
             limit: search.limit,
             count_all: search.count_all,
-            answer: search.answer,
+            answer: keep::host(search.answer),
         };
         self.push(queue, |state| state.check_search(search), [piece])
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
-        self.push(queue, |state| state.check_gather(gather), [Piece::Gather(*gather)])
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
+        let piece = Piece::Gather(Gather {
+            elements: keep::elements(&gather.elements),
+            indices: keep::host(gather.indices),
+            count: gather.count,
+            values: keep::host(gather.values),
+        });
+        self.push(queue, |state| state.check_gather(gather), [piece])
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
-        self.push(queue, |state| state.check_scatter(scatter), [Piece::Scatter(*scatter)])
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
+        let piece = Piece::Scatter(Scatter {
+            elements: keep::elements(&scatter.elements),
+            indices: keep::host(scatter.indices),
+            count: scatter.count,
+            values: keep::host(scatter.values),
+        });
+        self.push(queue, |state| state.check_scatter(scatter), [piece])
     }
 
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
-        let piece = Piece::Compute(OwnedCompute::new(compute));
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
+        // SAFETY: as in `keep`.
+        let piece = Piece::Compute(unsafe { OwnedCompute::new(compute).detach() });
         self.push(queue, |state| state.check_compute(compute), [piece])
     }
 
@@ -459,14 +515,14 @@ impl Device for Deferred {
         }
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         match self.poll(ticket) {
             Err(error) if error.kind() == ErrorKind::UnknownHandle => return Err(error),
             _ => {}
         }
         let mut state = self.shared.state.lock();
         let before = state.queues.get(&ticket.queue).map(|lane| Arc::clone(&lane.timeline));
-        let Some(lane) = state.queues.get_mut(&queue) else {
+        let Some(lane) = state.queues.get_mut(&queue.id()) else {
             return Err(Error::new(ErrorKind::UnknownHandle, "order_after"));
         };
         if let Some(before) = before

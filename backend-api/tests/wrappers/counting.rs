@@ -3,8 +3,8 @@ use std::sync::Arc;
 use backend_api::conformance::reference::ReferenceDevice;
 use backend_api::wrap::{Counting, Work};
 use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue, QueueId, Scatter,
-    Search, Ticket, Transfer,
+    Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue, QueueHandle,
+    Scatter, Search, Ticket, Transfer,
 };
 
 fn device() -> Arc<Counting<ReferenceDevice>> {
@@ -60,13 +60,13 @@ fn what_is_refused_or_fails_is_not_counted_as_work() {
     let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();
     let host = HostBuffer::new(&device, 100, HostMemory::Pageable).unwrap();
     queue.fill(&Fill { to: memory.at(0), bytes: 101, pattern: &[1] }).unwrap_err();
-    device.submit(QueueId::unique(), &[]).unwrap_err();
+    device.submit(&QueueHandle::unique(), &[]).unwrap_err();
     host.write(0, &5_u64.to_ne_bytes());
     let elements = Elements { start: memory.at(0), count: 5, stride: 8 };
     let failed =
         queue.gather(&Gather { elements, indices: host.at(0), count: 1, values: host.at(8) }).unwrap();
     device.wait(failed).unwrap_err();
-    device.poll(Ticket { queue: QueueId::unique(), value: 1 }).unwrap_err();
+    device.poll(Ticket { queue: QueueHandle::unique().id(), value: 1 }).unwrap_err();
     let all = device.counts().work;
     assert_eq!((all.fills, all.submits, all.gathers), (0, 0, 1));
     assert_eq!((all.refused, all.failed, all.waits, all.polls), (2, 2, 1, 1));

@@ -104,14 +104,18 @@ pub fn run(index: u32) -> Result<(), Box<dyn Error>> {
         }
     }
     let sample = sample(Type::F32, 0x3F80_0000, 0)?;
-    let row =
-        |buffer: &DeviceBuffer<CudaDevice>| Elements { start: buffer.at(0), count: bytes / 4, stride: 4 };
+    let row = |start| Elements { start, count: bytes / 4, stride: 4 };
     let stores = [Store { value: sample.changed, source: 1, offset: 0 }];
     let store = Action::Store { stores: &stores, filter: None };
-    measure("transform f32 to another array", &sample.program, &[row(&memory), row(&other)], store)?;
+    measure(
+        "transform f32 to another array",
+        &sample.program,
+        &[row(memory.at(0)), row(other.at(0))],
+        store,
+    )?;
     let mut list = sample.program.instructions().to_vec();
     list.push(Instruction::Cast { of: sample.value, to: Type::U32 });
     let value = Value(list.len() as u16 - 1);
     let histogram = Action::Histogram { value, filter: None, bins: 256, answer };
-    measure("histogram of f32, one bin", &Program::new(list)?, &[row(&memory)], histogram)
+    measure("histogram of f32, one bin", &Program::new(list)?, &[row(memory.at(0))], histogram)
 }

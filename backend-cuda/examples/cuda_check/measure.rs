@@ -557,7 +557,7 @@ pub fn pinned(index: u32) -> Outcome {
     let address = std::ptr::NonNull::new(map.as_mut_ptr()).ok_or("no address")?;
     // SAFETY: the mapping lives until after the release below.
     let imported = unsafe { device.import_host(address, size, HostMemory::Pinned) }?;
-    for (name, at) in [("allocated", own.at(0)), ("registered", backend_api::HostSpan::new(imported, 0))] {
+    for (name, at) in [("allocated", own.at(0)), ("registered", imported.at(0))] {
         let bytes = size as u64;
         let up = median(9, || {
             Ok(device.wait(queue.submit(&[Transfer::Upload { from: at, to: memory.at(0), bytes }])?)?)

@@ -122,12 +122,12 @@ impl Bench {
             }
             for transfer in &mut over {
                 if let Transfer::Internal { to, .. } = transfer {
-                    to.offset += ROOM as u64 - at;
+                    *to = to.plus(ROOM as u64 - at);
                 }
             }
             for transfer in &mut down {
                 if let Transfer::Download { from, .. } = transfer {
-                    from.offset += ROOM as u64 - at;
+                    *from = from.plus(ROOM as u64 - at);
                 }
             }
             self.queue.submit(&up)?;
@@ -360,11 +360,12 @@ impl Bench {
                 other => Err(format!("{what}: {other:?}").into()),
             }
         };
-        let allocate = |bytes| self.device.allocate(bytes, Commit::Lazy).map(|id| self.device.release(id));
+        let allocate =
+            |bytes| self.device.allocate(bytes, Commit::Lazy).map(|memory| self.device.release(memory));
         expect("too large", allocate(status.total_bytes + 1), ErrorKind::TooLarge)?;
         expect("more than free", allocate(status.usable_bytes + (64 << 20)), ErrorKind::OutOfMemory)?;
         let pin = |bytes| {
-            self.device.allocate_host(bytes, HostMemory::Pinned).map(|a| self.device.release_host(a.id))
+            self.device.allocate_host(bytes, HostMemory::Pinned).map(|host| self.device.release_host(host))
         };
         expect("pinned", pin(1 << 50), ErrorKind::PinRefused)?;
         allocate(0)?;

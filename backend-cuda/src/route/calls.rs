@@ -24,7 +24,7 @@ impl Scene {
     }
 
     /// Every other page of both sides, so that nothing can be joined.
-    fn downloads(&self, pieces: u64) -> Vec<Transfer> {
+    fn downloads(&self, pieces: u64) -> Vec<Transfer<'_>> {
         let (memory, host) = (&self.memory, &self.host);
         (0..pieces)
             .map(|i| Transfer::Download {
@@ -51,7 +51,7 @@ impl Scene {
 
     fn submitted_by(&self, route: Route, pieces: u64) -> [usize; 3] {
         let transfers = self.downloads(pieces);
-        self.started(|| self.device.submit_by(route, self.queue.id(), &transfers).unwrap())
+        self.started(|| self.device.submit_by(route, self.queue.handle(), &transfers).unwrap())
     }
 }
 

@@ -26,13 +26,15 @@ pub(crate) struct ComputeJob<M> {
     pub sources: Vec<Place<M>>,
     /// Where the answer goes.
     pub answer: Option<Place<Piece>>,
-    request: OwnedCompute,
+    request: OwnedCompute<'static>,
 }
 
 impl<M: Medium> ComputeJob<M> {
     /// A computation whose names were looked up.
     pub fn new(compute: &Compute<'_>, sources: Vec<Place<M>>, answer: Option<Place<Piece>>) -> Self {
-        Self { sources, answer, request: OwnedCompute::new(compute) }
+        // SAFETY: memory is reached through `sources` and `answer`, which keep it, and never by the request's places.
+        let request = unsafe { OwnedCompute::new(compute).detach() };
+        Self { sources, answer, request }
     }
 
     /// How many bytes it works on.

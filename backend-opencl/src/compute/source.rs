@@ -97,8 +97,8 @@ impl Shape {
             Action::Histogram { value, filter, .. } => (Task::Histogram, Some(value), filter),
             Action::Store { stores, filter } => (Task::Store(stores.to_vec()), None, filter),
         };
-        let layout = |source: &backend_api::Elements| {
-            (source.stride, 1 << (source.start.offset | source.stride | 8).trailing_zeros())
+        let layout = |source: &backend_api::Elements<'_>| {
+            (source.stride, 1 << (source.start.offset() | source.stride | 8).trailing_zeros())
         };
         let needs_index = compute.needs_index();
         let shape = Self {

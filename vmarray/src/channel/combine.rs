@@ -20,14 +20,14 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use backend_api::{Device, DeviceSpan, HostSpan, Ticket, Transfer};
+use backend_api::{Device, Ticket, Transfer};
 use parking_lot::MutexGuard;
 
 use super::frames::Frame;
 use super::pieces::{Way, pieces};
 use super::transfers::{Fetch, Wakes};
 use super::waiting::spin_while;
-use super::{Channel, Shard};
+use super::{Channel, DevicePlace, HostPlace, Shard};
 use crate::error::Result;
 use crate::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
 use crate::page::{Holder, PageTable, State};
@@ -71,7 +71,7 @@ pub(crate) struct Load {
 /// Bytes of a home slot on their way to pinned memory.
 #[derive(Debug)]
 pub(super) struct Read {
-    copy: Transfer,
+    copy: Transfer<'static>,
     /// What came of it, and whether it was submitted without others.
     pub(super) outcome: OnceLock<(backend_api::Result<()>, bool)>,
 }
@@ -117,8 +117,8 @@ impl<D: Device> Channel<D> {
     pub(super) fn read_with_others(
         &self,
         table: &PageTable,
-        from: DeviceSpan,
-        to: HostSpan,
+        from: DevicePlace,
+        to: HostPlace,
         bytes: u64,
     ) -> backend_api::Result<()> {
         let copy = Transfer::Download { from, to, bytes };

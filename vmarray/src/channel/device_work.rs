@@ -1,8 +1,8 @@
 //! Work on home slots: fills, kernels, and copies of single elements.
 
-use backend_api::{Device, DeviceSpan, Fill, HostBuffer, HostMemory, HostSpan, Transfer as Copy, contended};
+use backend_api::{Device, Fill, HostBuffer, HostMemory, Transfer as Copy, contended};
 
-use super::Channel;
+use super::{Channel, HostPlace};
 use crate::error::Result;
 use crate::page::PageTable;
 
@@ -10,7 +10,7 @@ use crate::page::PageTable;
 #[derive(Debug)]
 pub(super) struct Bounce<D: Device> {
     chunks: Vec<HostBuffer<D>>,
-    free: Vec<(HostSpan, *mut u8)>,
+    free: Vec<(HostPlace, *mut u8)>,
 }
 
 // SAFETY: the pointers lead into the chunks, which move along; a free cell is touched by nobody.
@@ -81,7 +81,7 @@ impl<D: Device> Channel<D> {
         into: &mut [u8],
     ) -> Result<()> {
         let (host, address) = self.bounce_cell()?;
-        let from = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
+        let from = self.home(page).plus(offset as u64);
         let result = self.read_with_others(table, from, host, into.len() as u64);
         if result.is_ok() {
             // SAFETY: the cell is as long as an element and this thread's alone; the copy into it is done.
@@ -97,7 +97,7 @@ impl<D: Device> Channel<D> {
         let (host, address) = self.bounce_cell()?;
         // SAFETY: the cell is as long as an element and this thread's alone.
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(address, bytes.len()) };
-        let to = DeviceSpan { offset: self.home(page).offset + offset as u64, ..self.home(page) };
+        let to = self.home(page).plus(offset as u64);
         let copy = Copy::Upload { from: host, to, bytes: bytes.len() as u64 };
         let ticket = self.write(&mut contended::lock(&self.home_order), |queue| queue.submit(&[copy]));
         let result = ticket.and_then(|ticket| self.wait(ticket));
@@ -108,7 +108,7 @@ impl<D: Device> Channel<D> {
         Ok(result?)
     }
 
-    fn bounce_cell(&self) -> Result<(HostSpan, *mut u8)> {
+    fn bounce_cell(&self) -> Result<(HostPlace, *mut u8)> {
         const CELLS: usize = 16;
         if let Some(cell) = self.bounce.lock().free.pop() {
             return Ok(cell);
@@ -123,7 +123,8 @@ impl<D: Device> Channel<D> {
         let cell = |i: usize| {
             // SAFETY: the chunk is `CELLS * stride` bytes long.
             let address = unsafe { chunk.address().as_ptr().add(i * stride) };
-            (chunk.at((i * stride) as u64), address)
+            // SAFETY: the chunk is kept beside its cells as long as the channel lives.
+            (unsafe { chunk.at((i * stride) as u64).detach() }, address)
         };
         let mut bounce = self.bounce.lock();
         bounce.free.extend((1..CELLS).map(cell));

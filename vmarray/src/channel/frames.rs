@@ -3,13 +3,13 @@
 use std::iter;
 use std::sync::atomic::Ordering;
 
-use backend_api::{Device, HostBuffer, HostMemory, HostSpan, contended};
+use backend_api::{Device, HostBuffer, HostMemory, contended};
 use parking_lot::MutexGuard;
 
 use super::transfers::Wakes;
 use super::victims::USED_PATIENCE;
 use super::write_back::Purpose;
-use super::{Channel, NO_PAGE, Shard};
+use super::{Channel, HostPlace, NO_PAGE, Shard};
 use crate::error::{ErrorKind, Result};
 use crate::guards;
 use crate::page::PageTable;
@@ -38,7 +38,7 @@ struct Found {
 pub(crate) struct Frame {
     pub(crate) index: u32,
     pub(crate) address: *mut u8,
-    pub(crate) host: HostSpan,
+    pub(crate) host: HostPlace,
 }
 
 // SAFETY: a frame is a name and an address; who may touch the bytes is decided by the page protocol.
@@ -86,7 +86,8 @@ impl<D: Device> Channel<D> {
                     let index = shard.frames.len() as u32;
                     // SAFETY: the chunk is `frames * frame_stride` bytes long.
                     let address = unsafe { chunk.address().as_ptr().add(i * self.frame_stride) };
-                    let host = chunk.at((i * self.frame_stride) as u64);
+                    // SAFETY: the shard owns the chunk as long as the channel lives; frames are the channel's own.
+                    let host = unsafe { chunk.at((i * self.frame_stride) as u64).detach() };
                     shard.frames.push(Frame { index, address, host });
                     shard.pages.push(NO_PAGE);
                 }

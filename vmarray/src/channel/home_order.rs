@@ -214,10 +214,10 @@ impl<D: Device> Channel<D> {
     ///
     /// `choose` is told whether any load or fill was submitted since there were `begun` of them. If so it looks at
     /// its pages again and leaves out all that are not absent any more. Loads of the channel wait meanwhile.
-    pub(crate) fn scatter_home(
+    pub(crate) fn scatter_home<'a>(
         &self,
         begun: u64,
-        choose: impl FnOnce(bool) -> Option<Scatter>,
+        choose: impl FnOnce(bool) -> Option<Scatter<'a>>,
     ) -> Result<Option<Ticket>> {
         let mut order = contended::lock(&self.home_order);
         let mut loads = contended::lock(&self.load_order);

@@ -14,22 +14,21 @@ pub(super) enum Way {
 /// Copies of so many bytes each, in ascending order of slots; those that follow each other on both sides are one.
 ///
 /// The driver takes microseconds for each piece, so one long copy is far cheaper than several short ones.
-pub(super) fn pieces(
-    pages: impl Iterator<Item = (DeviceSpan, HostSpan)>,
+pub(super) fn pieces<'a>(
+    pages: impl Iterator<Item = (DeviceSpan<'a>, HostSpan<'a>)>,
     bytes: u64,
     way: Way,
-) -> Vec<Transfer> {
+) -> Vec<Transfer<'a>> {
     let transfer = |(slot, frame, bytes)| match way {
         Way::Fetch => Transfer::Download { from: slot, to: frame, bytes },
         Way::WriteBack => Transfer::Upload { from: frame, to: slot, bytes },
     };
     let mut pieces = Vec::with_capacity(pages.size_hint().0);
-    let mut last: Option<(DeviceSpan, HostSpan, u64)> = None;
+    let mut last: Option<(DeviceSpan<'a>, HostSpan<'a>, u64)> = None;
     for (slot, frame) in pages {
         if let Some((first_slot, first_frame, length)) = &mut last
-            && first_slot.offset + *length == slot.offset
-            && first_frame.host == frame.host
-            && first_frame.offset + *length == frame.offset
+            && first_slot.plus(*length) == slot
+            && first_frame.plus(*length) == frame
         {
             *length += bytes;
             continue;
@@ -42,16 +41,18 @@ pub(super) fn pieces(
 
 #[cfg(test)]
 mod tests {
-    use backend_api::{BufferId, HostId};
+    use std::ptr::NonNull;
+
+    use backend_api::{BufferHandle, HostAllocation, HostMemory};
 
     use super::*;
 
     #[test]
     fn neighbours_on_both_sides_are_one_copy() {
-        let (buffer, hosts) = (BufferId::unique(), [HostId::unique(), HostId::unique()]);
-        let page = |slot: u64, host: usize, frame: u64| {
-            (DeviceSpan::new(buffer, slot * 10), HostSpan::new(hosts[host], frame * 10))
-        };
+        // SAFETY: no bytes are anywhere.
+        let host = || unsafe { HostAllocation::new(NonNull::dangling(), 0, HostMemory::Pageable) };
+        let (buffer, hosts) = (BufferHandle::unique(), [host(), host()]);
+        let page = |slot: u64, host: usize, frame: u64| (buffer.at(slot * 10), hosts[host].at(frame * 10));
         // Slots 0 to 2 in frames 4 to 6; then a gap in the slots, one in the frames, and another piece of host memory.
         let pages =
             [page(0, 0, 4), page(1, 0, 5), page(2, 0, 6), page(4, 0, 7), page(5, 0, 9), page(6, 1, 10)];

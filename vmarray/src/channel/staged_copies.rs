@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 
-use backend_api::{Device, DeviceSpan, HostSpan, Ticket, Transfer, contended};
+use backend_api::{Device, Ticket, Transfer, contended};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::pieces::{Way, pieces};
 use super::waiting::spin_while;
-use super::{Channel, Stage};
+use super::{Channel, DevicePlace, HostPlace, Stage};
 
 /// How much one submission copies at most, in bytes, unless one thread asks for more.
 const GROUP_BYTES: u64 = 4 << 20;
@@ -31,7 +31,7 @@ const DEPTH: usize = 2;
 #[derive(Debug)]
 pub(crate) struct StagedCopy {
     way: Way,
-    copies: Vec<Transfer>,
+    copies: Vec<Transfer<'static>>,
     bytes: u64,
     owner: Thread,
     /// Whether its owner has left it to others to wait for it. Set under the lock.
@@ -174,7 +174,7 @@ impl<D: Device> Channel<D> {
     fn start_staged(
         &self,
         way: Way,
-        places: impl Iterator<Item = (DeviceSpan, HostSpan)>,
+        places: impl Iterator<Item = (DevicePlace, HostPlace)>,
         pages: usize,
     ) -> Arc<StagedCopy> {
         let copy = Arc::new(StagedCopy {
@@ -263,7 +263,7 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    fn submit_staged(&self, way: Way, copies: &[Transfer]) -> backend_api::Result<Ticket> {
+    fn submit_staged(&self, way: Way, copies: &[Transfer<'_>]) -> backend_api::Result<Ticket> {
         match way {
             Way::Fetch => self.read(&mut contended::lock(&self.load_order), |queue| queue.submit(copies)),
             Way::WriteBack => {

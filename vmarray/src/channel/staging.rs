@@ -2,11 +2,11 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use backend_api::{Device, HostBuffer, HostMemory, HostSpan};
+use backend_api::{Device, HostBuffer, HostMemory};
 use parking_lot::{Condvar, Mutex};
 
-use super::Channel;
 use super::waiting::spin_while;
+use super::{Channel, DevicePlace, HostPlace};
 
 /// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds between one
 /// copy and the next.
@@ -59,8 +59,9 @@ impl<D: Device> Stage<D> {
         unsafe { self.memory.address().as_ptr().add(at * page_bytes) }
     }
 
-    fn span(&self, at: usize, page_bytes: usize) -> HostSpan {
-        self.memory.at((at * page_bytes) as u64)
+    fn span(&self, at: usize, page_bytes: usize) -> HostPlace {
+        // SAFETY: the stage is kept until the copy is done, and given to nobody else meanwhile.
+        unsafe { self.memory.at((at * page_bytes) as u64).detach() }
     }
 }
 
@@ -131,7 +132,7 @@ impl<D: Device> Channel<D> {
         &'a self,
         pages: &'a [u64],
         stage: &'a Stage<D>,
-    ) -> impl Iterator<Item = (backend_api::DeviceSpan, HostSpan)> + 'a {
+    ) -> impl Iterator<Item = (DevicePlace, HostPlace)> + 'a {
         pages.iter().enumerate().map(|(at, page)| (self.home(*page), stage.span(at, self.page_bytes)))
     }
 }

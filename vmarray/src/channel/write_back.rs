@@ -34,7 +34,7 @@ impl<D: Device> Channel<D> {
         self.quiesce_all(dirty.iter().map(|v| (table.entry(v.page), v.before)), Access::Writes);
         let bytes = self.page_bytes as u64;
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
-        places.sort_unstable_by_key(|(home, _)| home.offset);
+        places.sort_unstable_by_key(|(home, _)| home.offset());
         let copies = pieces(places.into_iter(), bytes, Way::WriteBack);
         // Until it is on record: whoever runs a kernel after it finds it there.
         let mut order = contended::lock(&self.home_order);

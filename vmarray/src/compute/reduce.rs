@@ -24,7 +24,7 @@ pub(crate) trait Reduction: Sync {
         Compute::partials_bytes()
     }
 
-    fn action(&self, answer: HostSpan) -> Action<'static>;
+    fn action<'a>(&self, answer: HostSpan<'a>) -> Action<'a>;
 
     /// Whether results are rounded, so that it matters which elements are asked for together.
     fn is_rounded(&self) -> bool {
@@ -94,7 +94,7 @@ impl<F: Summed> Reduction for Total<F> {
         &self.of.program
     }
 
-    fn action(&self, answer: HostSpan) -> Action<'static> {
+    fn action<'a>(&self, answer: HostSpan<'a>) -> Action<'a> {
         Action::Sum { value: self.of.value, filter: self.of.filter, answer }
     }
 
@@ -155,7 +155,7 @@ impl<F: Scalar + Number> Reduction for Extremes<F> {
         &self.of.program
     }
 
-    fn action(&self, answer: HostSpan) -> Action<'static> {
+    fn action<'a>(&self, answer: HostSpan<'a>) -> Action<'a> {
         let Reduced { value, filter, .. } = self.of;
         Action::Extremes { value, filter, least: self.least, greatest: self.greatest, answer }
     }
@@ -208,7 +208,7 @@ impl Reduction for Histogram {
         u64::from(self.bins) * 8
     }
 
-    fn action(&self, answer: HostSpan) -> Action<'static> {
+    fn action<'a>(&self, answer: HostSpan<'a>) -> Action<'a> {
         Action::Histogram { value: self.of.value, filter: self.of.filter, bins: self.bins, answer }
     }
 

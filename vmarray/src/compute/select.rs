@@ -5,7 +5,7 @@ use std::fmt;
 use std::iter::FusedIterator;
 use std::ops::{Range, RangeBounds};
 
-use backend_api::{Device, DeviceSpan, Elements, Gather};
+use backend_api::{Device, Elements, Gather};
 
 use super::Condition;
 use crate::array::VirtualArray;
@@ -98,7 +98,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             let (list_bytes, bytes) = (numbers.len() * 8, places.len() * size_of::<T>());
             let memory = channel.take_answer(list_bytes + bytes)?;
             memory.write(0, bytemuck::cast_slice(&numbers));
-            let slots: DeviceSpan = channel.slot_memory();
+            let slots = channel.slot_memory();
             let stride = size_of::<T>() as u64;
             let gather = Gather {
                 elements: Elements { start: slots, count: channel.slot_bytes() / stride, stride },

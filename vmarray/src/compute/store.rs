@@ -178,7 +178,7 @@ struct Writer<'a, T: Element, D: Device> {
 struct Asked<'a, D: Device> {
     /// Elements, counted in the channel.
     elements: Range<u64>,
-    sources: Vec<Elements>,
+    sources: Vec<Elements<'a>>,
     geometry: Geometry,
     /// The other channels in whose slots some of them lie.
     neighbours: Vec<&'a Channel<D>>,
@@ -352,19 +352,19 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     }
 
     /// What the device is asked to work on.
-    fn asked(
-        &self,
+    fn asked<'b>(
+        &'b self,
         channel: usize,
         slots: &Range<u64>,
         within: &Range<u64>,
-        staging: &[Staging<D>],
+        staging: &'b [Staging<D>],
         staged_from: u64,
-    ) -> Asked<'_, D> {
+    ) -> Asked<'b, D> {
         let elements = self.elements_of(slots, within);
         let count = elements.end - elements.start;
         let pager = self.target.pager();
-        let source = |slots: DeviceSpan, stride: usize, first: u64| {
-            let start = DeviceSpan::new(slots.buffer, slots.offset + first * stride as u64);
+        let source = |slots: DeviceSpan<'b>, stride: usize, first: u64| {
+            let start = slots.plus(first * stride as u64);
             Elements { start, count, stride: stride as u64 }
         };
         let home = &pager.channels()[channel];

@@ -160,12 +160,12 @@ impl<T: Element, D: Device> Stage<T, D> {
         unsafe { self.memory.address().as_ptr().add(self.values_offset() + number * size_of::<T>()) }
     }
 
-    fn values_span(&self) -> HostSpan {
+    fn values_span(&self) -> HostSpan<'_> {
         self.memory.at(self.values_offset() as u64)
     }
 
     /// The gather of the listed elements.
-    pub(crate) fn gather(&self, slots: DeviceSpan, slot_bytes: u64) -> Gather {
+    pub(crate) fn gather<'a>(&'a self, slots: DeviceSpan<'a>, slot_bytes: u64) -> Gather<'a> {
         Gather {
             elements: elements::<T>(slots, slot_bytes),
             indices: self.memory.at(0),
@@ -175,7 +175,7 @@ impl<T: Element, D: Device> Stage<T, D> {
     }
 
     /// The scatter to the listed elements.
-    pub(crate) fn scatter(&self, slots: DeviceSpan, slot_bytes: u64) -> Scatter {
+    pub(crate) fn scatter<'a>(&'a self, slots: DeviceSpan<'a>, slot_bytes: u64) -> Scatter<'a> {
         Scatter {
             elements: elements::<T>(slots, slot_bytes),
             indices: self.memory.at(0),
@@ -241,7 +241,7 @@ unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-fn elements<T>(slots: DeviceSpan, slot_bytes: u64) -> Elements {
+fn elements<T>(slots: DeviceSpan<'_>, slot_bytes: u64) -> Elements<'_> {
     let stride = size_of::<T>() as u64;
     Elements { start: slots, count: slot_bytes / stride, stride }
 }

@@ -177,7 +177,7 @@ impl<'a, D: Device> Scene<'a, D> {
 
     /// Copies between slots and frames in different orders, so that no two of them can be joined; `number` says which
     /// part of the memory they use.
-    fn batch(&self, way: Way, piece_bytes: usize, pieces: usize, number: usize) -> Vec<Transfer> {
+    fn batch(&self, way: Way, piece_bytes: usize, pieces: usize, number: usize) -> Vec<Transfer<'_>> {
         let piece_bytes = piece_bytes.min(self.bytes);
         let room = self.bytes / piece_bytes;
         let pieces = pieces.clamp(1, room);
@@ -358,7 +358,7 @@ impl<'a, D: Device> Scene<'a, D> {
         let start = (self.clock)();
         let queue = self.queue(way);
         let ticket = match route {
-            Some(route) => self.device.submit_by(route, queue.id(), batch)?,
+            Some(route) => self.device.submit_by(route, queue.handle(), batch)?,
             None => queue.submit(batch)?,
         };
         self.device.wait(ticket)?;

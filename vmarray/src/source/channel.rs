@@ -1,11 +1,12 @@
 //! One channel of a source: a bounded number of slots on a device, and the copies between them and the home.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostId, HostMemory, HostSpan, Queue,
-    Ticket, Transfer,
+    Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostAllocation, HostBuffer, HostMemory, HostSpan,
+    Queue, Ticket, Transfer,
 };
 use parking_lot::{Mutex, RwLockWriteGuard};
 
@@ -69,7 +70,8 @@ struct Piece {
 #[derive(Debug)]
 pub(super) struct Import<D: Device> {
     device: Arc<D>,
-    id: HostId,
+    /// There until the drop.
+    host: ManuallyDrop<HostAllocation>,
 }
 
 impl<D: Device> Import<D> {
@@ -85,14 +87,15 @@ impl<D: Device> Import<D> {
         let bytes = home.cuts.len * home.element_bytes;
         // SAFETY: vouched for by the caller; nothing is downloaded to memory that cannot be written to, since nothing
         // becomes dirty then.
-        let id = unsafe { device.import_host(home.first, bytes, kind)? };
-        Ok(Self { device: Arc::clone(device), id })
+        let host = ManuallyDrop::new(unsafe { device.import_host(home.first, bytes, kind)? });
+        Ok(Self { device: Arc::clone(device), host })
     }
 }
 
 impl<D: Device> Drop for Import<D> {
     fn drop(&mut self) {
-        self.device.release_host(self.id);
+        // SAFETY: the field is not used again.
+        self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
     }
 }
 
@@ -202,7 +205,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// All slots, as elements one after the other.
-    pub(super) fn all_elements(&self) -> Elements {
+    pub(super) fn all_elements(&self) -> Elements<'_> {
         let stride = self.home.element_bytes as u64;
         Elements { start: self.slots.at(0), count: self.slots.bytes() / stride, stride }
     }
@@ -212,8 +215,10 @@ impl<D: Device> Channel<D> {
     }
 
     /// The place of an element of a slot.
-    pub(super) fn place(&self, slot: u32, at: usize) -> DeviceSpan {
-        self.slots.at(slot as u64 * self.page_bytes as u64 + (at * self.home.element_bytes) as u64)
+    pub(super) fn place(&self, slot: u32, at: usize) -> DeviceSpan<'static> {
+        let offset = slot as u64 * self.page_bytes as u64 + (at * self.home.element_bytes) as u64;
+        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the source alone.
+        unsafe { self.slots.at(offset).detach() }
     }
 
     fn pieces(&self, pages: &[PageBlocks]) -> Vec<Piece> {
@@ -223,7 +228,7 @@ impl<D: Device> Channel<D> {
             for range in cuts.ranges(page, blocks) {
                 let piece = Piece {
                     home: (page * cuts.page_len + range.start) * element_bytes,
-                    device: self.place(slot, range.start).offset,
+                    device: self.place(slot, range.start).offset(),
                     bytes: range.len() * element_bytes,
                 };
                 match pieces.last_mut() {
@@ -240,15 +245,15 @@ impl<D: Device> Channel<D> {
         pieces
     }
 
-    fn upload_of(&self, piece: &Piece, from: HostSpan) -> Transfer {
+    fn upload_of<'a>(&'a self, piece: &Piece, from: HostSpan<'a>) -> Transfer<'a> {
         Transfer::Upload { from, to: self.slots.at(piece.device), bytes: piece.bytes as u64 }
     }
 
-    fn download_of(&self, piece: &Piece, to: HostSpan) -> Transfer {
+    fn download_of<'a>(&'a self, piece: &Piece, to: HostSpan<'a>) -> Transfer<'a> {
         Transfer::Download { from: self.slots.at(piece.device), to, bytes: piece.bytes as u64 }
     }
 
-    fn submit(&self, queue: &Queue<D>, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit(&self, queue: &Queue<D>, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.counters.submissions.add(1);
         Ok(queue.submit(transfers)?)
     }
@@ -265,7 +270,7 @@ impl<D: Device> Channel<D> {
         let bytes: u64 = pieces.iter().map(|piece| piece.bytes as u64).sum();
         if let Some(import) = &self.import {
             for batch in pieces.chunks(BATCH) {
-                let copy = |piece: &Piece| self.upload_of(piece, HostSpan::new(import.id, piece.home as u64));
+                let copy = |piece: &Piece| self.upload_of(piece, import.host.at(piece.home as u64));
                 tickets.push(self.submit(&self.uploads, &batch.iter().map(copy).collect::<Vec<_>>())?);
             }
         } else {
@@ -331,7 +336,7 @@ impl<D: Device> Channel<D> {
 
     fn bring_home_directly(&self, pieces: &[Piece]) -> Result<()> {
         let Some(import) = &self.import else { return Ok(()) };
-        let copy = |piece: &Piece| self.download_of(piece, HostSpan::new(import.id, piece.home as u64));
+        let copy = |piece: &Piece| self.download_of(piece, import.host.at(piece.home as u64));
         let mut outcome = Ok(());
         let mut last = None;
         for batch in pieces.chunks(BATCH) {

@@ -2,9 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use backend_api::{
-    Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, Queue, Ticket, Transfer,
-};
+use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, Queue, Ticket, Transfer};
 
 use super::channel::Channel;
 use super::core::Core;
@@ -69,7 +67,7 @@ impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
     fn prepare(&self, channel: &Channel<D>, like: &Run) {
         // Others do not begin where the target does, but are as well aligned.
         let other = |(number, other): (u64, &Read)| {
-            let start = DeviceSpan { offset: like.start.offset + 8 * (number + 1), ..like.start };
+            let start = like.start.plus(8 * (number + 1));
             Elements { start, count: 0, stride: other.stride as u64 }
         };
         let mut sources = vec![like.elements(self.element_bytes)];
@@ -84,7 +82,7 @@ impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
         let staged = self.others.iter().map(|other| other.stage(channel, run)).collect::<Result<Vec<_>>>()?;
         let mut sources = vec![run.elements(self.element_bytes)];
         sources.extend(self.others.iter().zip(&staged).map(|(other, staged)| {
-            let start: DeviceSpan = staged.memory.at(0);
+            let start = staged.memory.at(0);
             Elements { start, count: run.count as u64, stride: other.stride as u64 }
         }));
         let mut tickets = Vec::with_capacity(staged.len() + 1);

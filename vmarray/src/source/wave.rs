@@ -50,7 +50,7 @@ pub(super) enum Access {
 #[derive(Clone, Debug)]
 pub(super) struct Run {
     /// The place of the first element.
-    pub(super) start: DeviceSpan,
+    pub(super) start: DeviceSpan<'static>,
     /// How many there are.
     pub(super) count: usize,
     /// Which index each has.
@@ -60,7 +60,7 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) fn elements(&self, element_bytes: usize) -> Elements {
+    pub(super) fn elements(&self, element_bytes: usize) -> Elements<'static> {
         Elements { start: self.start, count: self.count as u64, stride: element_bytes as u64 }
     }
 

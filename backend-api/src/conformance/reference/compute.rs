@@ -7,17 +7,19 @@ use crate::expr::{Action, Type, evaluate_all};
 /// one. Sources that begin at the same place are kept alike.
 ///
 /// ```
-/// use backend_api::{Compute, DeviceSpan, Elements, HostId, HostSpan, BufferId};
+/// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
 /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
 /// use backend_api::conformance::reference;
 ///
 /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U8 }])?;
-/// let start = DeviceSpan::new(BufferId::unique(), 0);
+/// let memory = BufferHandle::unique();
+/// let device = std::sync::Arc::new(reference::ReferenceDevice::new(100));
+/// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
 /// let compute = Compute {
 ///     program: &program,
-///     sources: &[Elements { start, count: 3, stride: 1 }],
+///     sources: &[Elements { start: memory.at(0), count: 3, stride: 1 }],
 ///     geometry: Geometry::plain(0),
-///     action: Action::Sum { value: Value(0), filter: None, answer: HostSpan::new(HostId::unique(), 0) },
+///     action: Action::Sum { value: Value(0), filter: None, answer: host.at(0) },
 /// };
 /// assert_eq!(reference::compute(&compute, &mut [vec![3, 4, 5]]), [1, 3, 12, 0, 0, 0]);
 /// # Ok::<_, backend_api::Error>(())

@@ -9,9 +9,9 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
-    Extents, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress, QueueId,
-    Result, Scatter, Search, Ticket, Timeline, Transfer, racy,
+    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
+    ErrorKind, Extents, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress,
+    QueueHandle, QueueId, Result, Scatter, Search, Ticket, Timeline, Transfer, racy,
 };
 
 /// A device of ordinary memory that has done everything by the time a call returns.
@@ -89,13 +89,13 @@ impl ReferenceDevice {
     /// Checks a call, carries it out, and gives the ticket of its outcome.
     fn run(
         &self,
-        queue: QueueId,
+        queue: &QueueHandle,
         operation: &'static str,
         check: impl FnOnce(&State) -> Result<()>,
         work: impl FnOnce(&mut State) -> Result<()>,
     ) -> Result<Ticket> {
         let mut state = self.state.lock();
-        let timeline = state.queues.get(&queue).cloned().ok_or_else(|| unknown(operation, "queue"))?;
+        let timeline = state.queues.get(&queue.id()).cloned().ok_or_else(|| unknown(operation, "queue"))?;
         check(&state).map_err(|error| error.on(&self.info))?;
         let ticket = timeline.begin()?;
         let outcome = work(&mut state).map_err(|error| error.on(&self.info));
@@ -133,40 +133,40 @@ impl Extents for State {
 
 // All of these are called after the check of the whole request, which proved that names are known and ranges inside.
 impl State {
-    fn device(&mut self, at: DeviceSpan, bytes: u64) -> &mut [u8] {
-        let memory = self.buffers.get_mut(&at.buffer).expect("a checked buffer");
-        &mut memory[at.offset as usize..][..bytes as usize]
+    fn device(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
+        let memory = self.buffers.get_mut(&at.buffer()).expect("a checked buffer");
+        &mut memory[at.offset() as usize..][..bytes as usize]
     }
 
-    fn elements(&mut self, elements: &Elements) -> &mut [u8] {
+    fn elements(&mut self, elements: &Elements<'_>) -> &mut [u8] {
         self.device(elements.start, elements.count * elements.stride)
     }
 
-    fn host(&self, at: HostSpan, bytes: usize) -> *mut u8 {
-        let piece = &self.hosts[&at.host];
-        assert!(at.offset as usize + bytes <= piece.bytes, "a checked range");
+    fn host(&self, at: HostSpan<'_>, bytes: usize) -> *mut u8 {
+        let piece = &self.hosts[&at.host()];
+        assert!(at.offset() as usize + bytes <= piece.bytes, "a checked range");
         // SAFETY: the offset is inside of the piece, which lives as long as its entry.
-        unsafe { piece.address.as_ptr().add(at.offset as usize) }
+        unsafe { piece.address.as_ptr().add(at.offset() as usize) }
     }
 
-    fn read(&self, from: HostSpan, bytes: u64) -> Vec<u8> {
+    fn read(&self, from: HostSpan<'_>, bytes: u64) -> Vec<u8> {
         let mut copy = vec![0; bytes as usize];
         // SAFETY: `host` proved the range; the vector is new. Others may touch the range meanwhile as `racy` allows.
         unsafe { racy::read(self.host(from, copy.len()), &mut copy) };
         copy
     }
 
-    fn write(&self, to: HostSpan, bytes: &[u8]) {
+    fn write(&self, to: HostSpan<'_>, bytes: &[u8]) {
         // SAFETY: as in `read`; `bytes` is a copy made by this device and cannot overlap.
         unsafe { racy::write(self.host(to, bytes.len()), bytes) };
     }
 
-    fn indices(&self, at: HostSpan, count: u64) -> Vec<u64> {
+    fn indices(&self, at: HostSpan<'_>, count: u64) -> Vec<u64> {
         let bytes = self.read(at, count * 8);
         bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes"))).collect()
     }
 
-    fn transfer(&mut self, transfer: &Transfer) {
+    fn transfer(&mut self, transfer: &Transfer<'_>) {
         match *transfer {
             Transfer::Upload { from, to, bytes } => {
                 let copy = self.read(from, bytes);
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    fn gather(&mut self, gather: &Gather) -> Result<()> {
+    fn gather(&mut self, gather: &Gather<'_>) -> Result<()> {
         let indices = self.indices(gather.indices, gather.count);
         let stride = gather.elements.stride as usize;
         let values = super::gather(self.elements(&gather.elements), stride, &indices);
@@ -213,7 +213,7 @@ impl State {
         Ok(())
     }
 
-    fn scatter(&mut self, scatter: &Scatter) -> Result<()> {
+    fn scatter(&mut self, scatter: &Scatter<'_>) -> Result<()> {
         let indices = self.indices(scatter.indices, scatter.count);
         let stride = scatter.elements.stride as usize;
         let values = self.read(scatter.values, scatter.count * scatter.elements.stride);
@@ -226,7 +226,10 @@ fn outside(operation: &'static str) -> Error {
     Error::new(ErrorKind::KernelFailed, operation).with_detail("an index is outside of the elements")
 }
 
-impl Device for ReferenceDevice {
+// SAFETY: all memory is behind one lock, and a call does all of its work before it returns, on ranges that were checked:
+// nothing is ever in flight. Host memory lives as long as its entry, which only its handle removes, and is reached by
+// `racy` alone.
+unsafe impl Device for ReferenceDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -236,20 +239,20 @@ impl Device for ReferenceDevice {
         Ok(MemoryStatus::new(self.info.total_bytes, free, free))
     }
 
-    fn create_queue(&self) -> Result<QueueId> {
-        let queue = QueueId::unique();
-        self.state.lock().queues.insert(queue, Arc::new(Timeline::new(queue)));
+    fn create_queue(&self) -> Result<QueueHandle> {
+        let queue = QueueHandle::unique();
+        self.state.lock().queues.insert(queue.id(), Arc::new(Timeline::new(queue.id())));
         Ok(queue)
     }
 
-    fn release_queue(&self, queue: QueueId) {
+    fn release_queue(&self, queue: QueueHandle) {
         let mut state = self.state.lock();
-        if let Some(timeline) = state.queues.remove(&queue) {
-            state.ended.insert(queue, timeline.newest().value);
+        if let Some(timeline) = state.queues.remove(&queue.id()) {
+            state.ended.insert(queue.id(), timeline.newest().value);
         }
     }
 
-    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferId> {
+    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
         let mut state = self.state.lock();
         let free = self.info.total_bytes - state.used_bytes;
         let refused = |kind| {
@@ -264,15 +267,15 @@ impl Device for ReferenceDevice {
             return refused(ErrorKind::OutOfMemory);
         }
         memory.resize(bytes as usize, GARBAGE);
-        let id = BufferId::unique();
+        let buffer = BufferHandle::unique();
         state.used_bytes += bytes;
-        state.buffers.insert(id, memory);
-        Ok(id)
+        state.buffers.insert(buffer.id(), memory);
+        Ok(buffer)
     }
 
-    fn release(&self, buffer: BufferId) {
+    fn release(&self, buffer: BufferHandle) {
         let mut state = self.state.lock();
-        if let Some(memory) = state.buffers.remove(&buffer) {
+        if let Some(memory) = state.buffers.remove(&buffer.id()) {
             state.used_bytes -= memory.len() as u64;
         }
     }
@@ -288,26 +291,33 @@ impl Device for ReferenceDevice {
         // SAFETY: the layout is not empty.
         let address = unsafe { alloc_zeroed(layout) };
         let address = NonNull::new(address).ok_or_else(|| refused(ErrorKind::OutOfMemory))?;
-        let id = HostId::unique();
-        self.state.lock().hosts.insert(id, HostPiece { address, bytes, layout: Some(layout) });
-        Ok(HostAllocation { id, address, bytes, kind })
+        // SAFETY: the memory is zeroed, is nobody else's, and lives until its entry goes.
+        let host = unsafe { HostAllocation::new(address, bytes, kind) };
+        self.state.lock().hosts.insert(host.id(), HostPiece { address, bytes, layout: Some(layout) });
+        Ok(host)
     }
 
-    unsafe fn import_host(&self, address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostId> {
+    unsafe fn import_host(
+        &self,
+        address: NonNull<u8>,
+        bytes: usize,
+        kind: HostMemory,
+    ) -> Result<HostAllocation> {
         if kind == HostMemory::Pinned {
             let error = Error::new(ErrorKind::PinRefused, "import_host").with_bytes(bytes as u64);
             return Err(error.on(&self.info));
         }
-        let id = HostId::unique();
-        self.state.lock().hosts.insert(id, HostPiece { address, bytes, layout: None });
-        Ok(id)
+        // SAFETY: the caller's promise.
+        let host = unsafe { HostAllocation::new(address, bytes, kind) };
+        self.state.lock().hosts.insert(host.id(), HostPiece { address, bytes, layout: None });
+        Ok(host)
     }
 
-    fn release_host(&self, host: HostId) {
-        self.state.lock().hosts.remove(&host);
+    fn release_host(&self, host: HostAllocation) {
+        self.state.lock().hosts.remove(&host.id());
     }
 
-    fn submit(&self, queue: QueueId, transfers: &[Transfer]) -> Result<Ticket> {
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.run(
             queue,
             "submit",
@@ -319,7 +329,7 @@ impl Device for ReferenceDevice {
         )
     }
 
-    fn fill(&self, queue: QueueId, fill: &Fill<'_>) -> Result<Ticket> {
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
         self.run(
             queue,
             "fill",
@@ -331,7 +341,7 @@ impl Device for ReferenceDevice {
         )
     }
 
-    fn search(&self, queue: QueueId, search: &Search<'_>) -> Result<Ticket> {
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
         self.run(
             queue,
             "search",
@@ -343,15 +353,15 @@ impl Device for ReferenceDevice {
         )
     }
 
-    fn gather(&self, queue: QueueId, gather: &Gather) -> Result<Ticket> {
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
         self.run(queue, "gather", |state| state.check_gather(gather), |state| state.gather(gather))
     }
 
-    fn scatter(&self, queue: QueueId, scatter: &Scatter) -> Result<Ticket> {
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
         self.run(queue, "scatter", |state| state.check_scatter(scatter), |state| state.scatter(scatter))
     }
 
-    fn compute(&self, queue: QueueId, compute: &Compute<'_>) -> Result<Ticket> {
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         self.run(
             queue,
             "compute",
@@ -376,8 +386,8 @@ impl Device for ReferenceDevice {
         waker.wake();
     }
 
-    fn order_after(&self, queue: QueueId, ticket: Ticket) -> Result<()> {
-        if !self.state.lock().queues.contains_key(&queue) {
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        if !self.state.lock().queues.contains_key(&queue.id()) {
             return Err(unknown("order_after", "queue").on(&self.info));
         }
         // Nothing is ever pending, so there is nothing to wait for; but the ticket has to exist.

@@ -4,9 +4,17 @@ use std::io::Write;
 use std::process::{Command, Stdio};
 
 use backend_api::expr::{Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
-use backend_api::{BufferId, DeviceSpan, Elements, HostId, HostSpan};
+use backend_api::{BufferHandle, Elements, HostAllocation, HostMemory};
 
 use super::*;
+
+/// Host memory of no bytes: where it is does not go into a text.
+fn host() -> &'static HostAllocation {
+    // SAFETY: no bytes are anywhere.
+    let make = || unsafe { HostAllocation::new(std::ptr::NonNull::dangling(), 0, HostMemory::Pageable) };
+    static HOST: std::sync::OnceLock<HostAllocation> = std::sync::OnceLock::new();
+    HOST.get_or_init(make)
+}
 
 /// The text for one action on a program over two sources.
 fn text_of(
@@ -16,8 +24,8 @@ fn text_of(
     starts: [u64; 2],
     page_len: u64,
 ) -> String {
-    let sources =
-        strides.map(|stride| Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 1000, stride });
+    let memory = BufferHandle::unique();
+    let sources = strides.map(|stride| Elements { start: memory.at(0), count: 1000, stride });
     let geometry = Geometry { first: 0, page_len, channel: 0, channels: 2 };
     let (shape, _) = Shape::new(&Compute { program, sources: &sources, geometry, action }, &starts);
     let (text, names) = source(&shape);
@@ -69,7 +77,7 @@ fn everything(of: Type) -> (Program, Vec<Value>, Value) {
 }
 
 fn texts() -> Vec<String> {
-    let answer = HostSpan::new(HostId::unique(), 0);
+    let answer = host().at(0);
     let mut texts = Vec::new();
     for of in Type::NUMBERS {
         let (program, values, truth) = everything(of);
@@ -116,7 +124,7 @@ fn literals_are_parameters() {
         ])
         .unwrap()
     };
-    let answer = HostSpan::new(HostId::unique(), 0);
+    let answer = host().at(0);
     let action = Action::Find { predicate: Value(2), limit: 0, count_all: true, answer };
     let [one, other] = [7, 8].map(|bits| text_of(&program(bits), action, [4, 4], [0, 0], 64));
     assert_eq!(one, other, "programs that differ in literals share their code");
@@ -125,7 +133,7 @@ fn literals_are_parameters() {
 #[test]
 fn fields_are_read_in_pieces_that_are_aligned() {
     let program = Program::new(vec![Instruction::Field { source: 0, offset: 2, of: Type::U32 }]).unwrap();
-    let action = |value| Action::Sum { value, filter: None, answer: HostSpan::new(HostId::unique(), 0) };
+    let action = |value| Action::Sum { value, filter: None, answer: host().at(0) };
     let loads = |stride, start| {
         let text = text_of(&program, action(Value(0)), [stride, 8], [start, 0], 64);
         ["u8", "u16", "u32"].map(|unit| text.matches(&format!("ld.global.nc.{unit} ")).count())
@@ -137,7 +145,7 @@ fn fields_are_read_in_pieces_that_are_aligned() {
 
 #[test]
 fn short_elements_without_gaps_are_loaded_and_stored_together() {
-    let answer = HostSpan::new(HostId::unique(), 0);
+    let answer = host().at(0);
     let count = |of: Type, stride: u64, start: u64, action: &dyn Fn(Value) -> Action<'static>| {
         let program = Program::new(vec![
             Instruction::Field { source: 0, offset: 0, of },
@@ -225,8 +233,9 @@ fn of_two_translations_of_one_program_the_first_is_kept() {
     let device = crate::fake::device(&crate::Options::new());
     let context = &device.shared.context;
     let program = Program::new(vec![Instruction::Index]).unwrap();
-    let sources = [Elements { start: DeviceSpan::new(BufferId::unique(), 0), count: 1, stride: 4 }];
-    let action = Action::Sum { value: Value(0), filter: None, answer: HostSpan::new(HostId::unique(), 0) };
+    let memory = BufferHandle::unique();
+    let sources = [Elements { start: memory.at(0), count: 1, stride: 4 }];
+    let action = Action::Sum { value: Value(0), filter: None, answer: host().at(0) };
     let geometry = Geometry::plain(0);
     let compute = Compute { program: &program, sources: &sources, geometry, action };
     let (shape, _) = Shape::new(&compute, &[0]);

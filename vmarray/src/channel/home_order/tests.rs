@@ -93,7 +93,7 @@ impl<'a> Scene<'a> {
         self.read.push((ticket, place, self.value));
     }
 
-    fn elements(&self) -> Elements {
+    fn elements(&self) -> Elements<'_> {
         Elements { start: self.channel.slot_memory(), count: PAGES as u64, stride: PAGE_BYTES }
     }
 

@@ -1,0 +1,288 @@
+//! What a device hands out: each is owned by one, and the right to use it is borrowed from its owner.
+
+use std::ptr::NonNull;
+
+use crate::id::{BufferId, HostId, QueueId};
+use crate::{DeviceSpan, HostMemory, HostSpan};
+
+/// A queue of a device, owned. Ended by [`release_queue`](crate::Device::release_queue).
+///
+/// Nobody but the owner, and whom it lends the handle to, can submit work to the queue: a [`QueueId`] is only a name.
+/// A handle that is dropped ends nothing: the queue stays as long as its device. [`Queue`](crate::Queue) ends it on
+/// drop.
+///
+/// ```
+/// use backend_api::Device;
+/// let device = backend_host::HostDevice::new(1 << 20)?;
+/// let queue = device.create_queue()?;
+/// let ticket = device.submit(&queue, &[])?;
+/// assert_eq!(ticket.queue, queue.id());
+/// device.release_queue(queue);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
+/// An ended queue takes no more work:
+///
+/// ```compile_fail,E0382
+/// # use backend_api::Device;
+/// # let device = backend_host::HostDevice::new(1 << 20)?;
+/// let queue = device.create_queue()?;
+/// device.release_queue(queue);
+/// device.submit(&queue, &[])?;
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug, PartialEq, Eq, Hash)]
+#[must_use = "a handle that is dropped leaves its queue to the device"]
+pub struct QueueHandle(QueueId);
+
+impl QueueHandle {
+    /// A handle with a name that nothing else in this process has. For backends: no device knows it before it was put
+    /// into its tables.
+    ///
+    /// ```
+    /// use backend_api::QueueHandle;
+    /// assert_ne!(QueueHandle::unique().id(), QueueHandle::unique().id());
+    /// ```
+    pub fn unique() -> Self {
+        Self(QueueId::unique())
+    }
+
+    /// Its name.
+    ///
+    /// ```
+    /// use backend_api::Device;
+    /// let device = backend_host::HostDevice::new(1 << 20)?;
+    /// let queue = device.create_queue()?;
+    /// assert_eq!(device.submit(&queue, &[])?.queue, queue.id());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> QueueId {
+        self.0
+    }
+}
+
+/// Device memory, owned. Given back by [`release`](crate::Device::release).
+///
+/// Places in it are borrowed from the handle, so that nobody can name them in a submission when it is gone. A handle
+/// that is dropped gives nothing back. [`DeviceBuffer`](crate::DeviceBuffer) gives it back on drop.
+///
+/// ```
+/// use backend_api::{Commit, Device, Fill};
+/// let device = backend_host::HostDevice::new(1000)?;
+/// let queue = device.create_queue()?;
+/// let buffer = device.allocate(600, Commit::Lazy)?;
+/// device.fill(&queue, &Fill { to: buffer.at(100), bytes: 500, pattern: &[1] })?;
+/// device.release(buffer);
+/// assert_eq!(device.memory()?.free_bytes, 1000);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
+/// A place does not outlive it:
+///
+/// ```compile_fail,E0505
+/// # use backend_api::{Commit, Device, Fill};
+/// # let device = backend_host::HostDevice::new(1000)?;
+/// # let queue = device.create_queue()?;
+/// let buffer = device.allocate(600, Commit::Lazy)?;
+/// let place = buffer.at(100);
+/// device.release(buffer);
+/// device.fill(&queue, &Fill { to: place, bytes: 500, pattern: &[1] })?;
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug, PartialEq, Eq, Hash)]
+#[must_use = "a handle that is dropped leaves its memory to the device"]
+pub struct BufferHandle(BufferId);
+
+impl BufferHandle {
+    /// A handle with a name that nothing else in this process has. For backends: no device knows it before it was put
+    /// into its tables.
+    ///
+    /// ```
+    /// use backend_api::BufferHandle;
+    /// assert_ne!(BufferHandle::unique().id(), BufferHandle::unique().id());
+    /// ```
+    pub fn unique() -> Self {
+        Self(BufferId::unique())
+    }
+
+    /// Its name.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let buffer = device.allocate(600, Commit::Lazy)?;
+    /// assert_eq!(buffer.at(100).buffer(), buffer.id());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> BufferId {
+        self.0
+    }
+
+    /// The place `offset` bytes into it. May be anywhere; whether it is inside is checked when it is used.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, ErrorKind, Fill};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let queue = device.create_queue()?;
+    /// let buffer = device.allocate(600, Commit::Lazy)?;
+    /// let fill = Fill { to: buffer.at(600), bytes: 1, pattern: &[1] };
+    /// assert_eq!(device.fill(&queue, &fill).unwrap_err().kind(), ErrorKind::InvalidArgument);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
+        DeviceSpan::new(self.0, offset)
+    }
+}
+
+/// Host memory that a device can copy from and to, owned. Given back by [`release_host`](crate::Device::release_host).
+///
+/// Memory of [`allocate_host`](crate::Device::allocate_host) is aligned to at least 4096 bytes and zeroed, and stays
+/// where it is until it is released or its device is dropped. Places in it are borrowed from the handle. A handle that
+/// is dropped gives nothing back. [`HostBuffer`](crate::HostBuffer) gives it back on drop and keeps its device alive.
+///
+/// ```
+/// use backend_api::{Device, HostMemory};
+/// # let device = backend_host::HostDevice::new(0)?;
+/// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
+/// assert_eq!(allocation.bytes(), 100);
+/// assert!(allocation.address().as_ptr().addr().is_multiple_of(4096));
+/// device.release_host(allocation);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
+/// No device gives memory back that another owns: a name does not do, and the handle in a
+/// [`HostBuffer`](crate::HostBuffer) stays there.
+///
+/// ```compile_fail,E0308
+/// use backend_api::{Device, HostBuffer, HostMemory};
+/// # use std::sync::Arc;
+/// # let device = Arc::new(backend_host::HostDevice::new(0)?);
+/// let buffer = HostBuffer::new(&device, 4096, HostMemory::Pageable)?;
+/// device.release_host(buffer.id());
+/// buffer.read(0, &mut [0; 8]); // This would read memory that is gone.
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+///
+/// Nor does safe code make up memory that is not there:
+///
+/// ```compile_fail,E0133
+/// use backend_api::{HostAllocation, HostMemory};
+/// let nowhere = std::ptr::NonNull::dangling();
+/// let wrong = HostAllocation::new(nowhere, 1 << 20, HostMemory::Pageable);
+/// ```
+#[derive(Debug)]
+#[must_use = "a handle that is dropped leaves its memory to the device"]
+pub struct HostAllocation {
+    id: HostId,
+    address: NonNull<u8>,
+    bytes: usize,
+    kind: HostMemory,
+}
+
+// SAFETY: an allocation is a name and an address; nothing is reached through it without further unsafe code, or through
+// the atomics of `HostBuffer`.
+unsafe impl Send for HostAllocation {}
+// SAFETY: as above.
+unsafe impl Sync for HostAllocation {}
+
+impl HostAllocation {
+    /// A handle of memory, with a name that nothing else in this process has. For backends: no device knows the name
+    /// before it was put into its tables.
+    ///
+    /// ```
+    /// use std::ptr::NonNull;
+    /// use backend_api::{HostAllocation, HostMemory};
+    /// let mut memory = [0_u64; 512];
+    /// // SAFETY: the array outlives all uses of the handle, and is reached through nothing else meanwhile.
+    /// let one = unsafe { HostAllocation::new(NonNull::from(&mut memory).cast(), 4096, HostMemory::Pageable) };
+    /// assert_eq!((one.bytes(), one.kind()), (4096, HostMemory::Pageable));
+    /// ```
+    ///
+    /// # Safety
+    /// Until the handle is given to [`release_host`](crate::Device::release_host) of the device that hands it out, or
+    /// that device is dropped:
+    ///
+    /// - the `bytes` bytes from `address` on are initialised, and valid for reads and writes by any thread,
+    /// - nobody reaches them but through this handle and places borrowed from it, which includes work on those places.
+    ///
+    /// Where a device hands it out for memory of the program ([`import_host`](crate::Device::import_host)), these are
+    /// promises of the importer, which may keep the handle to itself instead of keeping all of them.
+    pub unsafe fn new(address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Self {
+        Self { id: HostId::unique(), address, bytes, kind }
+    }
+
+    /// Its name.
+    ///
+    /// ```
+    /// use backend_api::{Device, HostMemory};
+    /// # let device = backend_host::HostDevice::new(0)?;
+    /// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
+    /// assert_eq!(allocation.at(10).host(), allocation.id());
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn id(&self) -> HostId {
+        self.id
+    }
+
+    /// Its first byte. Reaching through it needs care: see the section on races in the [crate's documentation](crate).
+    ///
+    /// ```
+    /// use backend_api::{Device, HostMemory};
+    /// # let device = backend_host::HostDevice::new(0)?;
+    /// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
+    /// // SAFETY: no work in flight touches the memory, and the byte is inside of it.
+    /// assert_eq!(unsafe { allocation.address().read() }, 0);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn address(&self) -> NonNull<u8> {
+        self.address
+    }
+
+    /// Its length.
+    ///
+    /// ```
+    /// use backend_api::{Device, HostMemory};
+    /// # let device = backend_host::HostDevice::new(0)?;
+    /// assert_eq!(device.allocate_host(100, HostMemory::Pageable)?.bytes(), 100);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// What kind it is.
+    ///
+    /// ```
+    /// use backend_api::{Device, HostMemory};
+    /// # let device = backend_host::HostDevice::new(0)?;
+    /// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
+    /// assert_eq!(allocation.kind(), HostMemory::Pageable);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> HostMemory {
+        self.kind
+    }
+
+    /// The place `offset` bytes into it. May be anywhere; whether it is inside is checked when it is used.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, HostMemory, Transfer};
+    /// let device = backend_host::HostDevice::new(1000)?;
+    /// let (queue, buffer) = (device.create_queue()?, device.allocate(600, Commit::Lazy)?);
+    /// let host = device.allocate_host(100, HostMemory::Pageable)?;
+    /// let copy = Transfer::Upload { from: host.at(10), to: buffer.at(0), bytes: 90 };
+    /// device.wait(device.submit(&queue, &[copy])?)?;
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn at(&self, offset: u64) -> HostSpan<'_> {
+        HostSpan::new(self.id, offset)
+    }
+}
