@@ -33,7 +33,8 @@ use space::Space;
 /// # Who can read it
 ///
 /// On Unix the file is made for its user alone (mode 0600). Elsewhere it has the permissions that the folder gives. What
-/// elements were in it stays on the disk until the system uses its blocks for something else.
+/// elements were in it stays in the file, or on the disk until the system uses its blocks for something else, unless
+/// [`wipe_on_release`](Device::wipe_on_release) was asked for.
 ///
 /// # Why not a memory map
 ///
@@ -308,11 +309,11 @@ unsafe impl Device for FileDevice {
     fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
         // All blocks of the file were reserved when it was made: there is nothing left to prove.
         let place = self.engine.named(self.space.take(bytes))?;
-        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place))))
+        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place, self.engine.wiping()))))
     }
 
     backend_api::forward! { self => self.engine;
-        info create_queue release_queue release allocate_host import_host release_host
+        info create_queue release_queue release allocate_host import_host release_host wipe_on_release
         submit fill search gather scatter compute poll wait wake order_after
     }
 }

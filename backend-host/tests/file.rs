@@ -233,3 +233,37 @@ fn a_file_of_nothing_is_a_device_of_nothing() {
     device.release(device.allocate(0, Commit::Proven).unwrap());
     assert_eq!(device.allocate(1, Commit::Lazy).unwrap_err().kind(), ErrorKind::TooLarge);
 }
+
+#[test]
+fn memory_is_wiped_in_the_file_when_it_is_given_back() {
+    let path = Path::new("wiped");
+    let rig = Rig::new(FileDevice::create(&path.0, 1 << 20).unwrap());
+    let at = |ranges: &[std::ops::Range<u64>]| {
+        let bytes = fs::read(&path.0).unwrap();
+        ranges
+            .iter()
+            .flat_map(|range| bytes[range.start as usize..range.end as usize].to_vec())
+            .collect::<Vec<u8>>()
+    };
+    let (first, kept, unwiped) = (rig.buffer(1000), rig.buffer(2000), rig.buffer(1000));
+    rig.upload(&kept, 0, &[5; 2000]).unwrap();
+    rig.upload(&unwiped, 0, &[6; 1000]).unwrap();
+    let ranges = rig.device.file_ranges(unwiped.id()).unwrap();
+    drop((first, unwiped));
+    assert_eq!(at(&ranges), [6; 1000]);
+    rig.device.wipe_on_release().unwrap();
+    // In two pieces, the second of which is longer than a block.
+    let split = rig.buffer((1 << 20) - 2000);
+    let ranges = rig.device.file_ranges(split.id()).unwrap();
+    assert_eq!(ranges.len(), 2);
+    for offset in [0, 900, 300_000, (1 << 20) - 2000 - 200] {
+        rig.upload(&split, offset, &[7; 200]).unwrap();
+    }
+    assert!(at(&ranges).contains(&7));
+    drop(split);
+    assert!(at(&ranges).iter().all(|&byte| byte == 0));
+    let ranges = rig.device.file_ranges(kept.id()).unwrap();
+    assert_eq!(at(&ranges), [5; 2000]);
+    drop((kept, rig));
+    assert_eq!(at(&ranges), [0; 2000]);
+}

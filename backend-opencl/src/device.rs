@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use backend_api::{
@@ -354,6 +355,11 @@ unsafe impl Device for OpenClDevice {
         let handle = BufferHandle::unique();
         self.memory.write().buffers.insert(handle.id(), buffer);
         Ok(handle)
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        self.core.wipes.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn release(&self, buffer: BufferHandle) {

@@ -60,21 +60,12 @@ impl Kernels {
         let division = if with.integer_division { Division::Integers } else { Division::on(&found.traits) };
 
         let info = found.info();
-        let key = format!(
-            "{}\n{}\n{}\n{}\n{}\n{options}\n{}",
-            info.name,
-            info.identity,
-            info.driver,
-            found.platform(),
-            env!("CARGO_PKG_VERSION"),
-            SOURCES.concat()
-        );
         let mut cache_error = None;
         let mut or_tell = |error: io::Error| {
             tracing::debug!(%error, device = %info, "built kernels were not read from disk, or are not kept there");
             cache_error.get_or_insert(error);
         };
-        let entry = Entry::new(&with.kernel_cache, key).unwrap_or_else(|error| {
+        let entry = Entry::new(&with.kernel_cache, key(found, &options)).unwrap_or_else(|error| {
             or_tell(error);
             None
         });
@@ -185,6 +176,13 @@ impl Division {
     }
 }
 
+/// Everything that decides whether a built program fits.
+fn key(found: &Discovered, options: &str) -> String {
+    let (info, version) = (found.info(), env!("CARGO_PKG_VERSION"));
+    let device = [&info.name, &info.identity, &info.driver, found.platform()].join("\n");
+    format!("{device}\n{version}\n{options}\n{}", SOURCES.concat())
+}
+
 fn options(group: usize) -> String {
     format!("-cl-std=CL1.2 -D GROUP={group}")
 }
@@ -271,6 +269,28 @@ mod tests {
             assert_eq!(widths, [if cpu { kernels.groups } else { 1 }, widths[1], kernels.groups]);
             assert!(!cpu || widths[1] == kernels.groups, "{widths:?}");
         }
+    }
+
+    #[test]
+    fn kernels_that_the_driver_refuses_are_built_anew() {
+        let folder = std::env::temp_dir().join(own_files::random_name());
+        let with = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+        for found in crate::devices() {
+            let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
+            let group = 1
+                << found
+                    .traits
+                    .max_group
+                    .min(if found.info().kind == backend_api::DeviceKind::Cpu { 64 } else { 256 })
+                    .ilog2();
+            let entry = Entry::new(&with.kernel_cache, key(&found, &options(group))).unwrap().unwrap();
+            entry.store(b"no program").unwrap();
+            let kernels = Kernels::new(&context, &found, &with).unwrap();
+            assert!(!kernels.cached && kernels.cache_error.is_none());
+            assert_eq!(kernels.group, group);
+            assert_ne!(entry.load().unwrap().unwrap(), b"no program", "what was built is kept instead");
+        }
+        let _ = std::fs::remove_dir_all(folder);
     }
 
     /// Numbers at which division turns, and others.

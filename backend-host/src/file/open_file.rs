@@ -255,14 +255,14 @@ impl Positioned {
 /// The same with what the standard library has everywhere: one thread at a time, by way of memory of its own.
 #[cfg(not(unix))]
 #[derive(Debug)]
-struct Positioned(parking_lot::Mutex<(File, Vec<u8>)>);
+struct Positioned(parking_lot::Mutex<(File, crate::memory::Passage<u8>)>);
 
 #[cfg(not(unix))]
 impl Positioned {
     const DETOUR_BYTES: usize = 256 << 10;
 
     fn new(file: File) -> Self {
-        Self(parking_lot::Mutex::new((file, vec![0; Self::DETOUR_BYTES])))
+        Self(parking_lot::Mutex::new((file, crate::memory::Passage(vec![0; Self::DETOUR_BYTES]))))
     }
 
     fn with<T>(&self, body: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
@@ -273,7 +273,7 @@ impl Positioned {
     /// As [`OpenFile::read`].
     unsafe fn read(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<usize> {
         use io::{Read, Seek};
-        let (file, detour) = &mut *self.0.lock();
+        let (file, crate::memory::Passage(detour)) = &mut *self.0.lock();
         file.seek(io::SeekFrom::Start(offset))?;
         let count = file.read(&mut detour[..bytes.min(Self::DETOUR_BYTES)])?;
         // SAFETY: the caller vouches for the target; `count` is at most `bytes`.
@@ -285,7 +285,7 @@ impl Positioned {
     /// As [`OpenFile::write`].
     unsafe fn write(&self, offset: u64, from: *const u8, bytes: usize) -> io::Result<usize> {
         use io::{Seek, Write};
-        let (file, detour) = &mut *self.0.lock();
+        let (file, crate::memory::Passage(detour)) = &mut *self.0.lock();
         let count = bytes.min(Self::DETOUR_BYTES);
         // SAFETY: the caller vouches for the source; the detour is long enough.
         unsafe { backend_api::racy::copy(from, detour.as_mut_ptr(), count) };
