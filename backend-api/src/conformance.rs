@@ -569,6 +569,7 @@ macro_rules! __conformance_list {
                 buffers_larger_than_one_piece_are_one
                 proven_memory_is_memory
                 imported_memory_is_copied_from_and_to
+                wiping_spares_what_is_in_use_or_the_programs
             }
             lifetimes {
                 giving_device_memory_back_waits_for_work

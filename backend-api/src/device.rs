@@ -5,8 +5,8 @@ use std::ptr::NonNull;
 use std::task::Waker;
 
 use crate::{
-    BufferHandle, Compute, DeviceInfo, Fill, Gather, HostAllocation, MemoryStatus, QueueHandle, Result,
-    Route, Routing, Scatter, Search, Ticket, Transfer,
+    BufferHandle, Compute, DeviceInfo, Error, ErrorKind, Fill, Gather, HostAllocation, MemoryStatus,
+    QueueHandle, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
 };
 
 /// What a queue has done of the work up to a ticket.
@@ -295,6 +295,40 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     fn release_host(&self, host: HostAllocation);
+
+    /// Has memory be overwritten with zeroes before it goes back to the driver or the system, from now on and for
+    /// as long as the device lives: device memory, host memory that the device allocated, and memory of its own
+    /// through which data of the program passes. For all who use the device, and memory that they have already.
+    ///
+    /// It is done when the work that touches the memory is done, by the thread that releases it, which takes about as
+    /// long as to write all of it; also where memory is given back because something else failed. What cannot be reached
+    /// any more is not wiped: memory of a lost device, the system's swap space, former places of a file's blocks on
+    /// drives and file systems that move them, registers and caches of a card. Nor is memory that is the program's:
+    /// [imported](Self::import_host) memory, and what its calls take and return.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
+    /// use backend_host::FileDevice;
+    /// # use std::sync::Arc;
+    /// # let path = std::env::temp_dir().join(format!("vmarray-wipe-{}", std::process::id()));
+    /// let device = Arc::new(FileDevice::create(&path, 4096)?);
+    /// device.wipe_on_release()?;
+    /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4096, Commit::Lazy)?);
+    /// device.wait(queue.fill(&Fill { to: memory.at(0), bytes: 4096, pattern: &[7] })?)?;
+    /// assert_eq!(std::fs::read(&path).unwrap(), [7; 4096]);
+    /// drop(memory);
+    /// assert_eq!(std::fs::read(&path).unwrap(), [0; 4096]);
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not do that, which is the default.
+    fn wipe_on_release(&self) -> Result<()> {
+        Err(Error::new(ErrorKind::Unsupported, "wipe_on_release")
+            .with_detail("this device does not wipe memory; do without it, or use another device")
+            .on(self.info()))
+    }
 
     /// Starts copies; returns before they are done.
     ///

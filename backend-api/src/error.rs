@@ -50,6 +50,8 @@ pub enum ErrorKind {
     Lost,
     /// The device cannot do that at all.
     Unsupported,
+    /// There is something at that place already, which would be overwritten. It is left as it is.
+    AlreadyExists,
     /// The operating system refused: a file, a mapping, a thread.
     System,
     /// The driver is missing, or answered with something that fits nowhere else.
@@ -68,6 +70,7 @@ impl fmt::Display for ErrorKind {
             Self::KernelFailed => "kernel failed",
             Self::Lost => "device lost",
             Self::Unsupported => "not supported",
+            Self::AlreadyExists => "exists already",
             Self::System => "refused by the system",
             Self::Driver => "driver error",
         })

@@ -42,7 +42,9 @@
 //! loses its race, and throws the bytes away. A backend that copies with the processor must therefore use the functions
 //! of [`racy`] towards host memory that others see, never an ordinary `memcpy`.
 //!
-//! **Contents.** New device memory holds anything, possibly data of another program. New host memory is zeroed.
+//! **Contents.** New device memory holds anything, possibly data of another program. New host memory is zeroed. What
+//! was in memory stays there when it is given back, unless the device was told to
+//! [wipe](Device::wipe_on_release) it.
 //!
 //! **Failure.** Errors carry a [kind](ErrorKind), which is all that logic may react to, and the figures and driver
 //! codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device touches no
@@ -110,6 +112,7 @@ mod handle;
 mod id;
 mod info;
 mod names;
+pub mod own_files;
 mod owned;
 pub mod racy;
 mod request;

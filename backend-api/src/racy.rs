@@ -324,10 +324,54 @@ pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     }}
 }
 
+/// Overwrites memory with zeroes before it is given back, in a way that the compiler does not leave out. What is zero
+/// already is only read, so that memory which was never touched does not come into being here.
+///
+/// ```
+/// use backend_api::racy;
+/// let mut secret = *b"a secret";
+/// // SAFETY: the array is this long, and nobody else has it.
+/// unsafe { racy::wipe(secret.as_mut_ptr(), secret.len()) };
+/// assert_eq!(secret, [0; 8]);
+/// ```
+///
+/// # Safety
+/// The `bytes` bytes from `address` on are initialised, writable, and nobody else's: no work in flight touches them.
+pub unsafe fn wipe(address: *mut u8, bytes: usize) {
+    const PART: usize = 4096;
+    for start in (0..bytes).step_by(PART) {
+        let length = PART.min(bytes - start);
+        // SAFETY: the part is inside of the memory, which is the caller's alone.
+        unsafe {
+            let part = address.add(start);
+            if std::slice::from_raw_parts(part, length).iter().fold(0, |all, byte| all | byte) != 0 {
+                fill(part, 0, length);
+            }
+        }
+    }
+    std::hint::black_box(address);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::cell::UnsafeCell;
+
+    #[test]
+    fn all_of_it_is_wiped_and_nothing_else() {
+        for bytes in [0, 1, 7, 4095, 4096, 4097, 10_000] {
+            for written in [0..bytes, bytes.saturating_sub(1)..bytes, 0..bytes.min(1), 0..0] {
+                let mut memory = vec![0_u8; bytes + 10];
+                memory[5..][written].fill(0xA5);
+                memory[..5].fill(1);
+                memory[5 + bytes..].fill(1);
+                // SAFETY: five bytes are left on both sides.
+                unsafe { wipe(memory.as_mut_ptr().add(5), bytes) };
+                assert!(memory[5..][..bytes].iter().all(|&byte| byte == 0));
+                assert!(memory[..5].iter().chain(&memory[5 + bytes..]).all(|&byte| byte == 1));
+            }
+        }
+    }
 
     /// Every way in which `bytes` bytes can be copied.
     ///

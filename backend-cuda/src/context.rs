@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::driver::{Code, ContextHandle, Driver, Outcome, check};
 
@@ -16,6 +16,8 @@ pub(crate) struct Context {
     is_primary: bool,
     /// Tells apart contexts that one after the other have the same handle.
     generation: u64,
+    /// Whether memory is wiped before it is given back.
+    pub(crate) wipes: AtomicBool,
 }
 
 thread_local! {
@@ -34,7 +36,14 @@ impl Context {
         let mut handle = ContextHandle::NULL;
         // SAFETY: writes one handle; a wrong ordinal is answered with an error.
         check(unsafe { (driver.table.primary_retain)(&raw mut handle, ordinal) })?;
-        Ok(Self { driver, handle, ordinal, is_primary: true, generation: next_generation() })
+        Ok(Self {
+            driver,
+            handle,
+            ordinal,
+            is_primary: true,
+            generation: next_generation(),
+            wipes: AtomicBool::new(false),
+        })
     }
 
     /// A context of the program.
@@ -42,8 +51,14 @@ impl Context {
     /// # Safety
     /// The context must be alive, and stay so until `self` is dropped.
     pub(crate) unsafe fn adopted(driver: &'static Driver, handle: ContextHandle) -> Outcome<Self> {
-        let mut context =
-            Self { driver, handle, ordinal: 0, is_primary: false, generation: next_generation() };
+        let mut context = Self {
+            driver,
+            handle,
+            ordinal: 0,
+            is_primary: false,
+            generation: next_generation(),
+            wipes: AtomicBool::new(false),
+        };
         let mut ordinal = 0;
         {
             let _current = context.enter()?;

@@ -4,6 +4,7 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use backend_api::{
@@ -308,6 +309,11 @@ unsafe impl Device for CudaDevice {
             queue.and_then(|queue| memory.clear(queue.stream).and_then(|()| queue.drain())).map_err(fail)?;
         }
         Ok(self.shared.memory.add_device(memory))
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        self.shared.context.wipes.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn release(&self, buffer: BufferHandle) {

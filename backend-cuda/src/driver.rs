@@ -1,9 +1,10 @@
 //! The CUDA driver: the functions that are called here, found in the library at run time, once.
 //!
-//! The library is searched for and kept open by `cudarc`, which also brings the constants. The functions are looked
-//! up by name and declared again with a plain integer as result, because `cudarc` declares an enum there: a code that
-//! its bindings do not list (newer drivers have such) would be undefined behaviour before anybody could look at it.
-//! One that is missing makes the driver count as too old, here and now, instead of a panic at its first use.
+//! The constants are those of `cudarc`. The functions are looked up by name and declared again with a plain integer as
+//! result, because `cudarc` declares an enum there: a code that its bindings do not list (newer drivers have such)
+//! would be undefined behaviour before anybody could look at it. One that is missing makes the driver count as too old,
+//! here and now, instead of a panic at its first use. Nor does `cudarc` search for the library: it asks for many names,
+//! and on Windows takes a file of such a name that lies beside the program or in its current folder.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -12,6 +13,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use cudarc::driver::sys;
+use libloading::Library;
 
 /// What the driver answers when something is wrong: a `CUresult` other than 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -163,10 +165,7 @@ macro_rules! table {
 
         impl Table {
             /// Finds all functions, or names the first one that is missing.
-            fn find() -> Result<Self, &'static str> {
-                // SAFETY: the caller found the library to be there, so this neither panics nor runs foreign code
-                // other than the library's own initialisation.
-                let library = unsafe { sys::culib() };
+            fn find(library: &'static Library) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($(#[$attribute])* $name: {
                         // SAFETY: the type is that of the function in the driver's header, with the result as the
@@ -276,6 +275,26 @@ impl Table {
     }
 }
 
+/// The driver's library as it is installed, loaded at the first call and never unloaded. On Windows it is the one in
+/// the system's folder, wherever else there is a file of that name.
+pub(crate) fn library() -> Option<&'static Library> {
+    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
+    let load = || {
+        #[cfg(windows)]
+        {
+            use libloading::os::windows;
+            // SAFETY: loading a library runs its initialisers; the system's maintainer vouches for what is installed.
+            unsafe { windows::Library::load_with_flags("nvcuda.dll", windows::LOAD_LIBRARY_SEARCH_SYSTEM32) }
+                .ok()
+                .map(Library::from)
+        }
+        #[cfg(not(windows))]
+        // SAFETY: as above.
+        ["libcuda.so.1", "libcuda.so"].into_iter().find_map(|name| unsafe { Library::new(name) }.ok())
+    };
+    LIBRARY.get_or_init(load).as_ref()
+}
+
 /// The loaded and initialised driver.
 pub(crate) struct Driver {
     pub(crate) table: Table,
@@ -302,11 +321,7 @@ pub(crate) fn driver() -> Result<&'static Driver, &'static Missing> {
 
 impl Driver {
     fn load() -> Result<Self, Missing> {
-        // SAFETY: this opens the driver's library, which may run its initialisers; nothing else is asked of the caller.
-        if !unsafe { sys::is_culib_present() } {
-            return Err(Missing::Library);
-        }
-        let table = Table::find().map_err(Missing::Symbol)?;
+        let table = Table::find(library().ok_or(Missing::Library)?).map_err(Missing::Symbol)?;
         // SAFETY: may be called at any time; 0 is the only defined value of its argument.
         check(unsafe { (table.init)(0) }).map_err(Missing::Refused)?;
         let mut version = 0;

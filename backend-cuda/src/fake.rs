@@ -4,6 +4,7 @@
 //! the test says so.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -190,13 +191,33 @@ unsafe extern "C" fn mem_alloc(address: *mut u64, bytes: usize) -> u32 {
     0
 }
 
+thread_local! {
+    /// How much memory this thread has freed: all in all, and of that what was zero.
+    static FREED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// How many bytes of device memory this thread has freed since it asked last: all in all, and of that what was zero.
+pub(crate) fn freed_bytes() -> (usize, usize) {
+    FREED.take()
+}
+
 unsafe extern "C" fn mem_free(address: u64) -> u32 {
     let start = std::ptr::with_exposed_provenance_mut::<u8>(address as usize - HEADER);
     // SAFETY: from `mem_alloc`, with the same layout.
     unsafe {
         let bytes = start.cast::<usize>().read();
+        let zeroes =
+            std::slice::from_raw_parts(start.add(HEADER), bytes).iter().filter(|&&byte| byte == 0).count();
+        let (all, zero) = FREED.get();
+        FREED.set((all + bytes, zero + zeroes));
         dealloc(start, Layout::from_size_align_unchecked(bytes + HEADER, HEADER));
     }
+    0
+}
+
+unsafe extern "C" fn memset(address: u64, byte: u8, bytes: usize, _: Stream) -> u32 {
+    // SAFETY: the caller gives an allocated range.
+    unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address as usize).write_bytes(byte, bytes) };
     0
 }
 
@@ -291,6 +312,7 @@ fn driver(has_batches: bool) -> &'static Driver {
         mem_alloc,
         mem_free,
         mem_host_get_device_pointer: host_pointer,
+        memset_d8_async: memset,
         memcpy_htod_async: upload,
         memcpy_dtoh_async: download,
         launch_kernel: launch,

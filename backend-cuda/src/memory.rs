@@ -4,9 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use backend_api::{
-    BufferHandle, BufferId, Extents, HostAllocation, HostId, HostMemory, Names, Result, Transfer,
+    BufferHandle, BufferId, Extents, HostAllocation, HostId, HostMemory, Names, Result, Transfer, racy,
 };
 use cudarc::driver::sys;
 use memmap2::MmapMut;
@@ -60,6 +61,20 @@ impl DeviceMemory {
             (self.context.driver.table.memset_d8_async)(self.address, 0, self.bytes as usize, stream)
         })
     }
+
+    /// Writes zeroes to all of it and waits for that, in a stream of its own: other streams may be held up.
+    fn wipe(&self) -> Outcome {
+        let table = &self.context.driver.table;
+        let mut stream = Stream::NULL;
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes one handle.
+        check(unsafe { (table.stream_create)(&raw mut stream, flags) })?;
+        // SAFETY: the stream is from just above, and not used after it is destroyed.
+        unsafe {
+            let wiped = self.clear(stream).and_then(|()| check((table.stream_synchronize)(stream)));
+            wiped.and(check((table.stream_destroy)(stream)))
+        }
+    }
 }
 
 impl Drop for DeviceMemory {
@@ -68,6 +83,11 @@ impl Drop for DeviceMemory {
             return;
         }
         let freed = self.context.enter().and_then(|_current| {
+            if self.context.wipes.load(Ordering::Acquire)
+                && let Err(code) = self.wipe()
+            {
+                tracing::warn!(?code, bytes = self.bytes, "device memory was not wiped");
+            }
             // SAFETY: the address came from `mem_alloc`, and the owner made sure that nothing is in flight.
             check(unsafe { (self.context.driver.table.mem_free)(self.address) })
         });
@@ -252,6 +272,11 @@ impl Drop for HostRange {
     fn drop(&mut self) {
         let start = self.address.as_ptr().cast::<c_void>();
         let table = &self.context.driver.table;
+        let is_ours = !matches!(self.owner, Owner::Registered | Owner::Program);
+        if is_ours && self.context.wipes.load(Ordering::Acquire) {
+            // SAFETY: the range is ours and was zeroed in the beginning, and nothing is in flight on it.
+            unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
+        }
         let freed = match self.owner {
             Owner::Mapping { .. } | Owner::Program => return,
             Owner::Driver { start } => self.context.enter().and_then(|_current| {
@@ -508,5 +533,35 @@ impl Extents for Lookup<'_> {
 
     fn host_bytes(&self, host: HostId) -> Option<u64> {
         self.host(host).map(|found| found.bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use backend_api::{Device, Queue, Transfer};
+
+    use crate::fake;
+    use crate::options::Options;
+
+    #[test]
+    fn device_memory_is_wiped_before_it_is_freed() {
+        for wipes in [false, true] {
+            let device = fake::device(&Options::new());
+            if wipes {
+                device.wipe_on_release().unwrap();
+            }
+            let queue = Queue::new(&device).unwrap();
+            let (memory, host) = fake::memory(&device, 1000);
+            host.write(0, &[7; 1000]);
+            let upload = Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 1000 };
+            device.wait(queue.submit(&[upload]).unwrap()).unwrap();
+            fake::freed_bytes();
+            drop(memory);
+            assert_eq!(fake::freed_bytes(), (1000, if wipes { 1000 } else { 0 }));
+            drop((host, queue));
+            assert_eq!(Arc::strong_count(&device), 1);
+        }
     }
 }

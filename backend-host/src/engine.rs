@@ -12,6 +12,7 @@ use crate::error;
 use crate::host_memory::{Piece, Pinning};
 use crate::job::Work;
 use crate::medium::Medium;
+use crate::memory::Wiping;
 use crate::queue::Lane;
 use crate::registry::{Entries, Found, Registry};
 use crate::worker::Pool;
@@ -40,6 +41,16 @@ impl<M: Medium> Engine<M> {
 
     pub fn info(&self) -> &DeviceInfo {
         &self.info
+    }
+
+    /// Whether memory of the device is wiped.
+    pub fn wiping(&self) -> &Arc<Wiping> {
+        self.pinning.wiping()
+    }
+
+    pub fn wipe_on_release(&self) -> Result<()> {
+        self.wiping().start();
+        Ok(())
     }
 
     /// Names the device in an error.

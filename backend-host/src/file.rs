@@ -7,20 +7,34 @@ mod space;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, MemoryStatus, Result};
 
 use crate::engine::Engine;
 use crate::host::default_threads;
 use extent::Extent;
-use open_file::{Access, OpenFile};
+use open_file::OpenFile;
 use space::Space;
 
-/// A file that stands in for a card: slow, large, and still there tomorrow.
+/// A file that stands in for a card: slow and large.
 ///
-/// The file holds the device's memory byte for byte and nothing else: no header, no padding. It is as long as the
-/// device is large, and its blocks are reserved when it is created, so a full disk shows then.
+/// The file is always a new one, of this device alone: what exists is never opened, and so never overwritten. It is as
+/// long as the device is large, and its blocks are reserved when it is created, so a full disk shows then.
+///
+/// # Contents do not stay
+///
+/// As on every device, the contents of an array live as long as the array. A file that was given a name is still there
+/// when its device is dropped, until somebody removes it; but nothing in it says which array it was, which of its pages
+/// were ever written to and which were only cached, so there is no way to open it again as a device, and
+/// [`create`](Self::create) refuses its path with [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). What is to
+/// outlive the program is written by the program to a file of its own. Contents of a file that exists are worked on
+/// where they are by a source over its memory map (`Source` of `vmarray`, feature `memmap2`).
+///
+/// # Who can read it
+///
+/// On Unix the file is made for its user alone (mode 0600). Elsewhere it has the permissions that the folder gives. What
+/// elements were in it stays in the file, or on the disk until the system uses its blocks for something else, unless
+/// [`wipe_on_release`](Device::wipe_on_release) was asked for.
 ///
 /// # Why not a memory map
 ///
@@ -30,35 +44,20 @@ use space::Space;
 /// them, and they become errors of the tickets concerned. The kernel's page cache is the same in both cases, and
 /// page-sized copies cost about a microsecond more.
 ///
-/// # Contents that stay
-///
-/// Buffers are placed by a fixed rule: each at the lowest free offset at which it fits in one piece. A program that
-/// opens the file again and allocates buffers of the same lengths in the same order therefore finds their bytes where
-/// they were. Programs that give buffers back in between should note down [`file_ranges`](Self::file_ranges) and ask
-/// for the same place with [`allocate_at`](Self::allocate_at). [`sync`](Self::sync) makes sure that the bytes survive
-/// a loss of power.
-///
 /// ```
 /// use std::sync::Arc;
 /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
 /// use backend_host::FileDevice;
 ///
-/// let path = std::env::temp_dir().join(format!("vmarray-example-{}", std::process::id()));
-/// {
-///     let device = Arc::new(FileDevice::create(&path, 1 << 16)?);
-///     let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4096, Commit::Proven)?);
-///     let host = HostBuffer::new(&device, 5, HostMemory::Pageable)?;
-///     host.write(0, b"later");
-///     device.wait(queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(100), bytes: 5 }])?)?;
-/// }
-/// let device = Arc::new(FileDevice::open_read_only(&path)?);
-/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4096, Commit::Lazy)?);
-/// let host = HostBuffer::new(&device, 5, HostMemory::Pageable)?;
-/// device.wait(queue.submit(&[Transfer::Download { from: memory.at(100), to: host.at(0), bytes: 5 }])?)?;
+/// let device = Arc::new(FileDevice::builder(std::env::temp_dir()).create_temporary(1 << 16)?);
+/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4096, Commit::Proven)?);
+/// let host = HostBuffer::new(&device, 10, HostMemory::Pageable)?;
+/// host.write(0, b"later");
+/// queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(100), bytes: 5 }])?;
+/// device.wait(queue.submit(&[Transfer::Download { from: memory.at(100), to: host.at(5), bytes: 5 }])?)?;
 /// let mut bytes = [0; 5];
-/// host.read(0, &mut bytes);
+/// host.read(5, &mut bytes);
 /// assert_eq!(&bytes, b"later");
-/// # std::fs::remove_file(&path).unwrap();
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
@@ -129,7 +128,7 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// Makes a new file of `bytes` bytes. It reads as zeroes.
+    /// Makes a new file of `bytes` bytes, which stays when the device is dropped, until somebody removes it.
     ///
     /// ```
     /// use backend_api::ErrorKind;
@@ -138,14 +137,16 @@ impl FileDeviceBuilder {
     /// let device = FileDevice::builder(&path).threads(2).create(1 << 16)?;
     /// assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 16);
     /// // What is there already is never overwritten.
-    /// assert_eq!(FileDevice::builder(&path).create(10).unwrap_err().kind(), ErrorKind::System);
+    /// assert_eq!(FileDevice::builder(&path).create(10).unwrap_err().kind(), ErrorKind::AlreadyExists);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
     /// # Errors
-    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if the disk or a quota has no room for it; then no file
-    /// is left behind. [`System`](backend_api::ErrorKind::System) for everything else, among it that the file exists.
+    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if there is anything at that path, a link or the file of
+    /// another device or process among it; it is left as it is. [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if
+    /// the disk or a quota has no room; then no file is left behind. [`System`](backend_api::ErrorKind::System) for
+    /// everything else.
     pub fn create(self, bytes: u64) -> Result<FileDevice> {
         let file = OpenFile::create(&self.path, bytes)?;
         Ok(self.with(file))
@@ -164,56 +165,10 @@ impl FileDeviceBuilder {
     /// ```
     ///
     /// # Errors
-    /// As [`create`](Self::create).
-    pub fn create_temporary(mut self, bytes: u64) -> Result<FileDevice> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        self.path.push(format!(".vmarray-{}-{number}", std::process::id()));
-        let mut file = OpenFile::create(&self.path, bytes)?;
-        file.make_temporary();
-        Ok(self.with(file))
-    }
-
-    /// Opens a file that exists, as it is. Holes in it are reserved on the disk.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_host::FileDevice;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-open-{}", std::process::id()));
-    /// std::fs::write(&path, [7; 1000]).unwrap();
-    /// let device = FileDevice::builder(&path).threads(2).open()?;
-    /// assert_eq!(device.info().total_bytes, 1000);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`create`](Self::create); also if another process has it open as a device.
-    pub fn open(self) -> Result<FileDevice> {
-        let file = OpenFile::open(&self.path, Access::ReadWrite)?;
-        Ok(self.with(file))
-    }
-
-    /// Opens a file that exists, for reading only: whatever would write to device memory is refused with
-    /// [`Unsupported`](backend_api::ErrorKind::Unsupported). Any number of processes can do so at once.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device, ErrorKind, Fill};
-    /// use backend_host::FileDevice;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-read-{}", std::process::id()));
-    /// # std::fs::write(&path, [7; 1000]).unwrap();
-    /// let device = FileDevice::builder(&path).threads(2).open_read_only()?;
-    /// let (queue, buffer) = (device.create_queue()?, device.allocate(1000, Commit::Lazy)?);
-    /// let fill = Fill { to: buffer.at(0), bytes: 1000, pattern: &[0] };
-    /// assert_eq!(device.fill(&queue, &fill).unwrap_err().kind(), ErrorKind::Unsupported);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As [`open`](Self::open).
-    pub fn open_read_only(self) -> Result<FileDevice> {
-        let file = OpenFile::open(&self.path, Access::ReadOnly)?;
+    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) and [`System`](backend_api::ErrorKind::System) as
+    /// [`create`](Self::create).
+    pub fn create_temporary(self, bytes: u64) -> Result<FileDevice> {
+        let file = OpenFile::create_temporary(&self.path, bytes)?;
         Ok(self.with(file))
     }
 
@@ -243,7 +198,7 @@ impl FileDevice {
     /// let path = std::env::temp_dir().join(format!("vmarray-create-{}", std::process::id()));
     /// let device = FileDevice::create(&path, 4096)?;
     /// let error = FileDevice::create(&path, 4096).unwrap_err();
-    /// assert_eq!(error.driver().map(|driver| &*driver.name), Some("EEXIST"));
+    /// assert_eq!(error.kind(), ErrorKind::AlreadyExists);
     /// # std::fs::remove_file(&path).unwrap();
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -252,50 +207,6 @@ impl FileDevice {
     /// As there.
     pub fn create(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
         Self::builder(path).create(bytes)
-    }
-
-    /// Opens a file that exists: [`FileDeviceBuilder::open`] with the default settings.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
-    /// use backend_host::FileDevice;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-contents-{}", std::process::id()));
-    /// std::fs::write(&path, b"what is in the file").unwrap();
-    /// let device = std::sync::Arc::new(FileDevice::open(&path)?);
-    /// let memory = DeviceBuffer::new(&device, 19, Commit::Lazy)?;
-    /// # let (queue, host) = (Queue::new(&device)?, HostBuffer::new(&device, 4, HostMemory::Pageable)?);
-    /// let copy = Transfer::Download { from: memory.at(15), to: host.at(0), bytes: 4 };
-    /// device.wait(queue.submit(&[copy])?)?;
-    /// # let mut bytes = [0; 4];
-    /// # host.read(0, &mut bytes);
-    /// assert_eq!(&bytes, b"file");
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
-        Self::builder(path).open()
-    }
-
-    /// Opens a file that exists for reading only: [`FileDeviceBuilder::open_read_only`] with the default settings.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_host::FileDevice;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-twice-{}", std::process::id()));
-    /// std::fs::write(&path, [7; 1000]).unwrap();
-    /// let (one, other) = (FileDevice::open_read_only(&path)?, FileDevice::open_read_only(&path)?);
-    /// assert_eq!(one.info().total_bytes, other.info().total_bytes);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// As there.
-    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Self> {
-        Self::builder(path).open_read_only()
     }
 
     /// A device of one's own making, on the file (or, for a temporary one, in the folder) `path`.
@@ -341,25 +252,6 @@ impl FileDevice {
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
-    }
-
-    /// Device memory at a place in the file that is known from before.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_host::FileDevice;
-    /// let device = FileDevice::builder(std::env::temp_dir()).create_temporary(1000)?;
-    /// let buffer = device.allocate_at(600, 400)?;
-    /// assert_eq!(device.file_ranges(buffer.id())?, [600..1000]);
-    /// assert!(device.allocate_at(500, 101).is_err());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
-    /// # Errors
-    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if a part of the place is taken or outside of the file.
-    pub fn allocate_at(&self, offset: u64, bytes: u64) -> Result<BufferHandle> {
-        let place = self.engine.named(self.space.take_at(offset, bytes))?;
-        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place))))
     }
 
     /// Where in the file a buffer is: one range, unless the free space was in pieces when it was allocated.
@@ -415,13 +307,13 @@ unsafe impl Device for FileDevice {
     }
 
     fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
-        // All blocks of the file were reserved when it was opened: there is nothing left to prove.
+        // All blocks of the file were reserved when it was made: there is nothing left to prove.
         let place = self.engine.named(self.space.take(bytes))?;
-        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place))))
+        Ok(self.engine.add_buffer(Arc::new(Extent::new(&self.file, place, self.engine.wiping()))))
     }
 
     backend_api::forward! { self => self.engine;
-        info create_queue release_queue release allocate_host import_host release_host
+        info create_queue release_queue release allocate_host import_host release_host wipe_on_release
         submit fill search gather scatter compute poll wait wake order_after
     }
 }

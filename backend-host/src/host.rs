@@ -150,11 +150,9 @@ impl HostDeviceBuilder {
         let threads = self.threads.unwrap_or_else(default_threads);
         let mut info = describe(&self.name, next_index(), bytes);
         info.copy_engines = u32::try_from(threads).unwrap_or(u32::MAX);
-        Ok(HostDevice {
-            engine: Engine::new(info, threads, self.pinned_max_bytes),
-            capacity: Capacity::new(bytes),
-            bounded: self.bytes.is_none(),
-        })
+        let engine = Engine::new(info, threads, self.pinned_max_bytes);
+        let capacity = Capacity::new(bytes, engine.wiping());
+        Ok(HostDevice { engine, capacity, bounded: self.bytes.is_none() })
     }
 }
 
@@ -278,7 +276,7 @@ unsafe impl Device for HostDevice {
     }
 
     backend_api::forward! { self => self.engine;
-        info create_queue release_queue release allocate_host import_host release_host
+        info create_queue release_queue release allocate_host import_host release_host wipe_on_release
         submit fill search gather scatter compute poll wait wake order_after
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use backend_api::{Error, ErrorKind, HostMemory, Result};
 
 use crate::error;
-use crate::memory::{Locked, Map, SystemMemory};
+use crate::memory::{Locked, Map, SystemMemory, Wiping};
 
 /// One piece of it.
 #[derive(Debug)]
@@ -15,9 +15,20 @@ pub(crate) struct Piece {
     address: NonNull<u8>,
     bytes: usize,
     kind: HostMemory,
+    /// `None` for memory of the program, which is not wiped.
+    wiping: Option<Arc<Wiping>>,
     // Dropped in this order: unlocked, then unmapped.
     _pin: Option<Pin>,
     _map: Option<Map>,
+}
+
+impl Drop for Piece {
+    fn drop(&mut self) {
+        if let Some(wiping) = &self.wiping {
+            // SAFETY: memory of ours, zeroed in the beginning. Work in flight would own this piece, too.
+            unsafe { wiping.wipe(self.at(0), self.bytes) };
+        }
+    }
 }
 
 // SAFETY: an address and its owners, all of which can be used and dropped anywhere. What is done through the address is
@@ -55,6 +66,7 @@ impl Piece {
 pub(crate) struct Pinning {
     max_bytes: u64,
     used_bytes: AtomicU64,
+    wiping: Arc<Wiping>,
 }
 
 #[derive(Debug)]
@@ -73,7 +85,12 @@ impl Drop for Pin {
 impl Pinning {
     /// At most `max_bytes`, on top of what the system says.
     pub fn new(max_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0) })
+        Arc::new(Self { max_bytes, used_bytes: AtomicU64::new(0), wiping: Arc::default() })
+    }
+
+    /// Whether host memory, and all other memory of the device, is wiped.
+    pub fn wiping(&self) -> &Arc<Wiping> {
+        &self.wiping
     }
 
     /// New zeroed memory.
@@ -104,7 +121,8 @@ impl Pinning {
             HostMemory::Pinned => Some(unsafe { self.pin(OPERATION, address, bytes) }?),
             HostMemory::Pageable => None,
         };
-        Ok(Piece { address, bytes, kind, _pin: pin, _map: Some(map) })
+        let wiping = Some(Arc::clone(&self.wiping));
+        Ok(Piece { address, bytes, kind, wiping, _pin: pin, _map: Some(map) })
     }
 
     /// Memory of the program.
@@ -128,7 +146,7 @@ impl Pinning {
             HostMemory::Pinned => Some(unsafe { self.pin(OPERATION, address, bytes) }?),
             HostMemory::Pageable => None,
         };
-        Ok(Piece { address, bytes, kind, _pin: pin, _map: None })
+        Ok(Piece { address, bytes, kind, wiping: None, _pin: pin, _map: None })
     }
 
     /// # Safety
@@ -195,6 +213,22 @@ mod tests {
             assert!(pinning.allocate(usize::MAX / 2, kind).is_err());
         }
         assert_eq!(pinning.used_bytes.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn memory_is_wiped_from_when_it_is_asked_for() {
+        for kind in [HostMemory::Pageable, HostMemory::Pinned] {
+            let pinning = Pinning::new(u64::MAX);
+            drop(pinning.allocate(5_000, kind).unwrap());
+            let had_before = pinning.allocate(5_000, kind).unwrap();
+            pinning.wiping().start();
+            drop((had_before, pinning.allocate(1_000, kind).unwrap()));
+            assert_eq!(pinning.wiping().bytes(), 6_000);
+            let mut own = [1_u8; 4096];
+            // SAFETY: the array outlives the piece.
+            drop(unsafe { pinning.import(NonNull::from(&mut own).cast(), 4096, HostMemory::Pageable) });
+            assert_eq!((own, pinning.wiping().bytes()), ([1; 4096], 6_000));
+        }
     }
 
     #[test]

@@ -41,7 +41,7 @@ impl<M: Medium> Work<M> {
             Ok(match *transfer {
                 Transfer::Upload { from, to, .. } => Move::Upload {
                     from: entries.host(OPERATION, from)?,
-                    to: entries.device_to_write(OPERATION, to)?,
+                    to: entries.device(OPERATION, to)?,
                     bytes,
                 },
                 Transfer::Download { from, to, .. } => Move::Download {
@@ -51,7 +51,7 @@ impl<M: Medium> Work<M> {
                 },
                 Transfer::Internal { from, to, .. } => Move::Internal {
                     from: entries.device(OPERATION, from)?,
-                    to: entries.device_to_write(OPERATION, to)?,
+                    to: entries.device(OPERATION, to)?,
                     bytes,
                 },
             })
@@ -65,7 +65,7 @@ impl<M: Medium> Work<M> {
     /// Checks and resolves a fill.
     pub fn fill<Q>(entries: &Entries<M, Q>, fill: &Fill<'_>) -> Result<Self> {
         entries.check_fill(fill)?;
-        let to = entries.device_to_write("fill", fill.to)?;
+        let to = entries.device("fill", fill.to)?;
         Ok(Self::Fill(FillJob { to, bytes: fill.bytes, pattern: fill.pattern.into() }))
     }
 
@@ -89,7 +89,7 @@ impl<M: Medium> Work<M> {
     pub fn scatter<Q>(entries: &Entries<M, Q>, scatter: &Scatter<'_>) -> Result<Self> {
         entries.check_scatter(scatter)?;
         let Scatter { elements, indices, count, values } = *scatter;
-        let to = entries.device_to_write("scatter", elements.start)?;
+        let to = entries.device("scatter", elements.start)?;
         Self::indexed(entries, "scatter", (Direction::Scatter, to, elements), (indices, count, values))
     }
 
@@ -97,11 +97,8 @@ impl<M: Medium> Work<M> {
     pub fn compute<Q>(entries: &Entries<M, Q>, compute: &Compute<'_>) -> Result<Self> {
         const OPERATION: &str = "compute";
         entries.check_compute(compute)?;
-        let resolve = |(at, source): (usize, &Elements<'_>)| {
-            let place = if compute.writes(at) { Entries::device_to_write } else { Entries::device };
-            place(entries, OPERATION, source.start)
-        };
-        let sources = compute.sources.iter().enumerate().map(resolve).collect::<Result<_>>()?;
+        let resolve = |source: &Elements<'_>| entries.device(OPERATION, source.start);
+        let sources = compute.sources.iter().map(resolve).collect::<Result<_>>()?;
         let answer = compute.answer().map(|answer| entries.host(OPERATION, answer)).transpose()?;
         Ok(Self::Compute(ComputeJob::new(compute, sources, answer)))
     }

@@ -3,7 +3,7 @@
 //! | device | what it is | for |
 //! |---|---|---|
 //! | [`HostDevice`] | host RAM with a budget, queues and threads | machines without a GPU; tests at full speed |
-//! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU; contents that stay |
+//! | [`FileDevice`] | a file on a drive | arrays larger than RAM without a GPU |
 //! | [`SimulatedDevice`] | a seeded adversary in virtual time | tests of everything that can go wrong |
 //!
 //! All three keep to the contract in [`backend_api`] and pass its conformance suite.

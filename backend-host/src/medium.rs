@@ -16,9 +16,6 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
     /// Its length.
     fn bytes(&self) -> u64;
 
-    /// Refuses to be written to, if it cannot be.
-    fn check_writable(&self, operation: &'static str) -> Result<()>;
-
     /// Its first byte, if it can be read and written in place.
     fn address(&self) -> Option<*mut u8>;
 

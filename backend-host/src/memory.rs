@@ -2,7 +2,9 @@
 
 use std::io;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use backend_api::racy;
 use memmap2::{MmapMut, MmapRaw};
 
 /// The huge page of x86-64, and of AArch64 with 4 KiB pages. Elsewhere it is a fine alignment and nothing more.
@@ -76,9 +78,60 @@ impl Map {
         }
         for offset in (0..self.bytes).step_by(ALIGNMENT_BYTES) {
             // SAFETY: inside of the map. The map is new, so zero is what is there already.
-            unsafe { backend_api::racy::fill(self.address().as_ptr().add(offset), 0, 1) };
+            unsafe { racy::fill(self.address().as_ptr().add(offset), 0, 1) };
         }
         Ok(())
+    }
+}
+
+/// Whether a device wipes its memory before it gives it back, and how much it has.
+#[derive(Debug, Default)]
+pub(crate) struct Wiping {
+    is_on: AtomicBool,
+    bytes: AtomicU64,
+}
+
+impl Wiping {
+    /// For good.
+    pub fn start(&self) {
+        self.is_on.store(true, Ordering::Release);
+    }
+
+    pub fn is_on(&self) -> bool {
+        self.is_on.load(Ordering::Acquire)
+    }
+
+    /// How many bytes were wiped so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Notes that so many bytes were wiped.
+    pub fn count(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Wipes memory, if that is wanted.
+    ///
+    /// # Safety
+    /// As [`racy::wipe`].
+    pub unsafe fn wipe(&self, address: *mut u8, bytes: usize) {
+        if self.is_on() {
+            // SAFETY: passed on.
+            unsafe { racy::wipe(address, bytes) };
+            self.count(bytes as u64);
+        }
+    }
+}
+
+/// Bytes through which elements pass while a kernel works: wiped in the end in any case, as there are few.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Passage<T: bytemuck::Zeroable + Copy>(pub Vec<T>);
+
+impl<T: bytemuck::Zeroable + Copy> Drop for Passage<T> {
+    fn drop(&mut self) {
+        // SAFETY: the elements are initialised, and this is their only owner. Zeroes are such elements, too.
+        unsafe { racy::wipe(self.0.as_mut_ptr().cast(), size_of_val(&*self.0)) };
     }
 }
 

@@ -7,19 +7,20 @@ use backend_api::{Commit, Error, ErrorKind, Result, racy};
 
 use crate::error;
 use crate::medium::Medium;
-use crate::memory::Map;
+use crate::memory::{Map, Wiping};
 
 /// The memory of a device, as a sum.
 #[derive(Debug)]
 pub(crate) struct Capacity {
     total_bytes: u64,
     used_bytes: AtomicU64,
+    wiping: Arc<Wiping>,
 }
 
 impl Capacity {
     /// All of it unused.
-    pub fn new(total_bytes: u64) -> Arc<Self> {
-        Arc::new(Self { total_bytes, used_bytes: AtomicU64::new(0) })
+    pub fn new(total_bytes: u64, wiping: &Arc<Wiping>) -> Arc<Self> {
+        Arc::new(Self { total_bytes, used_bytes: AtomicU64::new(0), wiping: Arc::clone(wiping) })
     }
 
     pub fn total_bytes(&self) -> u64 {
@@ -75,7 +76,14 @@ pub(crate) struct Ram {
     // Dropped in this order: there is no moment at which memory is free by the books and still taken.
     map: Map,
     bytes: u64,
-    _share: Share,
+    share: Share,
+}
+
+impl Drop for Ram {
+    fn drop(&mut self) {
+        // SAFETY: the map is so long and holds zeroes or what was written. Work in flight would own this memory, too.
+        unsafe { self.share.capacity.wiping.wipe(self.at(0), self.bytes as usize) };
+    }
 }
 
 impl Ram {
@@ -90,7 +98,7 @@ impl Ram {
         if commit == Commit::Proven {
             map.populate().map_err(refused)?;
         }
-        Ok(Self { map, bytes, _share: share })
+        Ok(Self { map, bytes, share })
     }
 
     /// Where byte `offset` is.
@@ -109,10 +117,6 @@ impl Medium for Ram {
 
     fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    fn check_writable(&self, _operation: &'static str) -> Result<()> {
-        Ok(())
     }
 
     fn address(&self) -> Option<*mut u8> {

@@ -152,13 +152,6 @@ impl<M: Medium, Q> Entries<M, Q> {
         Ok(Place { memory, offset: at.offset() })
     }
 
-    /// A place in device memory that was checked and will be written to.
-    pub fn device_to_write(&self, operation: &'static str, at: DeviceSpan<'_>) -> Result<Place<M>> {
-        let place = self.device(operation, at)?;
-        place.memory.check_writable(operation)?;
-        Ok(place)
-    }
-
     /// A place in host memory that was checked.
     pub fn host(&self, operation: &'static str, at: HostSpan<'_>) -> Result<Place<Piece>> {
         let unknown = || Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown host memory");

@@ -214,6 +214,24 @@ impl SimulatedDevice {
         self.schedule.lock().trace().to_vec()
     }
 
+    /// How many bytes of device memory and host memory were [wiped](Device::wipe_on_release) and given back so far.
+    ///
+    /// ```
+    /// use backend_api::{Commit, Device};
+    /// use backend_host::SimulatedDevice;
+    /// let device = SimulatedDevice::builder(7).build();
+    /// device.release(device.allocate(100, Commit::Lazy)?);
+    /// assert_eq!(device.wiped_bytes(), 0);
+    /// device.wipe_on_release()?;
+    /// device.release(device.allocate(100, Commit::Lazy)?);
+    /// assert_eq!(device.wiped_bytes(), 100);
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn wiped_bytes(&self) -> u64 {
+        self.pinning.wiping().bytes()
+    }
+
     /// Changes the schedule, then tells those who wait, when no lock is held any more.
     fn pass<T>(&self, change: impl FnOnce(&mut Schedule) -> T) -> T {
         let mut schedule = self.schedule.lock();
@@ -344,6 +362,11 @@ unsafe impl Device for SimulatedDevice {
         let piece = self.named(unsafe { self.pinning.import(address, bytes, kind) })?;
         // SAFETY: as the caller promises.
         Ok(unsafe { self.names.add_host(piece) })
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        self.pinning.wiping().start();
+        Ok(())
     }
 
     fn release_host(&self, host: HostAllocation) {

@@ -3,13 +3,13 @@
 // Ranges of a file are often a list of one.
 #![allow(clippy::single_range_in_vec_init)]
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Scatter, Search,
-    Ticket, Transfer,
+    Commit, Device, DeviceBuffer, Elements, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Search, Ticket,
+    Transfer,
 };
 use backend_host::FileDevice;
 
@@ -77,85 +77,82 @@ impl Rig {
 }
 
 #[test]
-fn the_same_layout_finds_its_bytes_again() {
+fn the_file_is_the_memory_byte_for_byte() {
     let path = Path::new("layout");
-    {
-        let rig = Rig::new(FileDevice::create(&path.0, 10_000).unwrap());
-        let (a, b) = (rig.buffer(3_000), rig.buffer(5_001));
-        rig.upload(&a, 10, b"first").unwrap();
-        rig.upload(&b, 4_990, b"second").unwrap();
-        rig.device.sync().unwrap();
-    }
-    // Byte for byte, without a header.
+    let rig = Rig::new(FileDevice::create(&path.0, 10_000).unwrap());
+    let (a, b) = (rig.buffer(3_000), rig.buffer(5_001));
+    rig.upload(&a, 10, b"first").unwrap();
+    rig.upload(&b, 4_990, b"second").unwrap();
+    rig.device.sync().unwrap();
     let bytes = fs::read(&path.0).unwrap();
     assert_eq!(bytes.len(), 10_000);
     assert_eq!((&bytes[10..15], &bytes[7_990..7_996]), (&b"first"[..], &b"second"[..]));
-
-    let rig = Rig::new(FileDevice::open(&path.0).unwrap());
-    assert_eq!(rig.device.info().total_bytes, 10_000);
-    let (a, b) = (rig.buffer(3_000), rig.buffer(5_001));
-    assert_eq!(rig.device.file_ranges(b.id()).unwrap(), [3_000..8_001]);
-    assert_eq!(rig.download(&a, 10, 5).unwrap(), b"first");
-    assert_eq!(rig.download(&b, 4_990, 6).unwrap(), b"second");
-}
-
-#[test]
-fn a_place_that_is_known_can_be_asked_for() {
-    let path = Path::new("place");
-    fs::write(&path.0, b"0123456789").unwrap();
-    let rig = Rig::new(FileDevice::open(&path.0).unwrap());
-    let memory = rig.device.allocate_at(4, 3).unwrap();
-    let download = Transfer::Download { from: memory.at(0), to: rig.host.at(0), bytes: 3 };
-    rig.device.wait(rig.queue.submit(&[download]).unwrap()).unwrap();
-    let mut bytes = [0; 3];
-    rig.host.read(0, &mut bytes);
-    assert_eq!(&bytes, b"456");
     // What is left is in two pieces, and is one buffer all the same.
-    let rest = rig.buffer(7);
-    assert_eq!(rig.device.file_ranges(rest.id()).unwrap(), [0..4, 7..10]);
-    assert_eq!(rig.download(&rest, 2, 4).unwrap(), b"2378");
-    rig.upload(&rest, 3, b"ab").unwrap();
-    assert_eq!(fs::read(&path.0).unwrap(), b"012a456b89");
-    let id = memory.id();
-    rig.device.release(memory);
-    assert_eq!(rig.device.file_ranges(id).unwrap_err().kind(), ErrorKind::UnknownHandle);
+    drop(a);
+    let rest = rig.buffer(4_999);
+    assert_eq!(rig.device.file_ranges(rest.id()).unwrap(), [0..3_000, 8_001..10_000]);
+    rig.upload(&rest, 2_998, b"pieces").unwrap();
+    assert_eq!(rig.download(&rest, 2_998, 6).unwrap(), b"pieces");
+    let bytes = fs::read(&path.0).unwrap();
+    assert_eq!((&bytes[2_998..3_000], &bytes[8_001..8_005]), (&b"pi"[..], &b"eces"[..]));
 }
 
 #[test]
-fn what_was_opened_for_reading_is_not_written_to() {
-    let path = Path::new("read-only");
-    fs::write(&path.0, [7; 100]).unwrap();
-    let rig = Rig::new(FileDevice::open_read_only(&path.0).unwrap());
-    let (a, b) = (rig.buffer(50), rig.buffer(50));
-    let elements = Elements { start: a.at(0), count: 5, stride: 10 };
-    let values = rig.host.at(1024);
-    let refusals = [
-        rig.queue.submit(&[Transfer::Upload { from: rig.host.at(0), to: a.at(0), bytes: 1 }]),
-        rig.queue.submit(&[Transfer::Internal { from: a.at(0), to: b.at(0), bytes: 1 }]),
-        rig.queue.fill(&Fill { to: a.at(0), bytes: 1, pattern: b"x" }),
-        rig.queue.scatter(&Scatter { elements, indices: rig.host.at(0), count: 1, values }),
-    ];
-    for refusal in refusals {
-        assert_eq!(refusal.unwrap_err().kind(), ErrorKind::Unsupported);
+fn what_exists_is_never_opened_nor_changed() {
+    let (path, empty, folder) = (Path::new("exists"), Path::new("empty"), Path::new("folder"));
+    fs::write(&path.0, b"precious").unwrap();
+    fs::write(&empty.0, b"").unwrap();
+    fs::create_dir_all(&folder.0).unwrap();
+    for path in [&path, &empty, &folder] {
+        for bytes in [0, 8, 1 << 20] {
+            let error = FileDevice::create(&path.0, bytes).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::AlreadyExists, "{error}");
+            let text = error.to_string();
+            assert!(text.contains(path.0.to_str().unwrap()), "{text}");
+            assert!(text.ends_with("or remove this one first if nobody needs it"), "{text}");
+        }
     }
-    assert_eq!(rig.download(&b, 49, 1).unwrap(), [7]);
-    assert_eq!(fs::read(&path.0).unwrap(), [7; 100]);
+    assert_eq!(fs::read(&path.0).unwrap(), b"precious");
+    assert_eq!(fs::read(&empty.0).unwrap(), b"");
+    fs::remove_dir(&folder.0).unwrap();
 }
 
 #[test]
-fn two_devices_do_not_write_to_one_file() {
+#[cfg(unix)]
+fn links_are_not_followed() {
+    let (file, link, dangling) = (Path::new("linked"), Path::new("link"), Path::new("dangling"));
+    fs::write(&file.0, b"precious").unwrap();
+    let nowhere = file.0.with_extension("nowhere");
+    std::os::unix::fs::symlink(&file.0, &link.0).unwrap();
+    std::os::unix::fs::symlink(&nowhere, &dangling.0).unwrap();
+    for path in [&link, &dangling] {
+        assert_eq!(FileDevice::create(&path.0, 10).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    }
+    assert_eq!(fs::read(&file.0).unwrap(), b"precious");
+    assert!(!nowhere.exists());
+}
+
+#[test]
+fn two_devices_never_have_one_file() {
     let path = Path::new("two");
-    let first = FileDevice::create(&path.0, 100).unwrap();
-    for second in [FileDevice::open(&path.0), FileDevice::open_read_only(&path.0)] {
-        let error = second.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::System);
-        assert!(error.detail().contains("in use"), "{error}");
-    }
-    drop(first);
-    let readers = [(); 3].map(|()| FileDevice::open_read_only(&path.0).unwrap());
-    assert!(FileDevice::open(&path.0).is_err());
-    drop(readers);
-    FileDevice::open(&path.0).unwrap();
+    let rig = Rig::new(FileDevice::create(&path.0, 100).unwrap());
+    let buffer = rig.buffer(100);
+    rig.upload(&buffer, 0, b"mine").unwrap();
+    assert_eq!(FileDevice::create(&path.0, 100).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(rig.download(&buffer, 0, 4).unwrap(), b"mine");
+    drop((buffer, rig));
+    // Nor one after the other.
+    assert_eq!(FileDevice::create(&path.0, 100).unwrap_err().kind(), ErrorKind::AlreadyExists);
+    assert_eq!(fs::read(&path.0).unwrap()[..4], *b"mine");
+}
+
+#[test]
+#[cfg(unix)]
+fn nobody_else_can_read_the_file() {
+    use std::os::unix::fs::PermissionsExt;
+    let path = Path::new("mode");
+    let _device = FileDevice::create(&path.0, 100).unwrap();
+    assert_eq!(fs::metadata(&path.0).unwrap().permissions().mode() & 0o7777, 0o600);
 }
 
 #[test]
@@ -204,28 +201,15 @@ fn a_disk_without_room_is_an_error_at_creation_and_nothing_is_left_behind() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
-fn holes_without_room_on_the_disk_are_an_error_at_opening() {
-    let path = Path::new("holes");
-    File::create(&path.0).unwrap().set_len(1 << 42).unwrap();
-    assert_eq!(FileDevice::open(&path.0).unwrap_err().kind(), ErrorKind::OutOfMemory);
-    // To read them takes no room.
-    let rig = Rig::new(FileDevice::open_read_only(&path.0).unwrap());
-    let buffer = rig.buffer(1 << 42);
-    assert_eq!(rig.download(&buffer, (1 << 42) - 4, 4).unwrap(), [0; 4]);
-}
-
-#[test]
-fn files_that_are_not_there_and_folders_are_errors() {
+fn a_folder_that_is_not_there_is_an_error() {
     let path = Path::new("absent");
-    let error = FileDevice::open(&path.0).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::System);
-    assert!(error.detail().contains("absent"), "{error}");
-    assert_eq!(
-        FileDevice::open_read_only(env!("CARGO_TARGET_TMPDIR")).unwrap_err().kind(),
-        ErrorKind::System
-    );
-    assert_eq!(FileDevice::create(path.0.join("below"), 1).unwrap_err().kind(), ErrorKind::System);
+    for error in [
+        FileDevice::create(path.0.join("below"), 1).unwrap_err(),
+        FileDevice::builder(&path.0).create_temporary(1).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::System);
+        assert!(error.detail().contains("absent"), "{error}");
+    }
 }
 
 #[test]
@@ -248,4 +232,38 @@ fn a_file_of_nothing_is_a_device_of_nothing() {
     let device = FileDevice::create(&path.0, 0).unwrap();
     device.release(device.allocate(0, Commit::Proven).unwrap());
     assert_eq!(device.allocate(1, Commit::Lazy).unwrap_err().kind(), ErrorKind::TooLarge);
+}
+
+#[test]
+fn memory_is_wiped_in_the_file_when_it_is_given_back() {
+    let path = Path::new("wiped");
+    let rig = Rig::new(FileDevice::create(&path.0, 1 << 20).unwrap());
+    let at = |ranges: &[std::ops::Range<u64>]| {
+        let bytes = fs::read(&path.0).unwrap();
+        ranges
+            .iter()
+            .flat_map(|range| bytes[range.start as usize..range.end as usize].to_vec())
+            .collect::<Vec<u8>>()
+    };
+    let (first, kept, unwiped) = (rig.buffer(1000), rig.buffer(2000), rig.buffer(1000));
+    rig.upload(&kept, 0, &[5; 2000]).unwrap();
+    rig.upload(&unwiped, 0, &[6; 1000]).unwrap();
+    let ranges = rig.device.file_ranges(unwiped.id()).unwrap();
+    drop((first, unwiped));
+    assert_eq!(at(&ranges), [6; 1000]);
+    rig.device.wipe_on_release().unwrap();
+    // In two pieces, the second of which is longer than a block.
+    let split = rig.buffer((1 << 20) - 2000);
+    let ranges = rig.device.file_ranges(split.id()).unwrap();
+    assert_eq!(ranges.len(), 2);
+    for offset in [0, 900, 300_000, (1 << 20) - 2000 - 200] {
+        rig.upload(&split, offset, &[7; 200]).unwrap();
+    }
+    assert!(at(&ranges).contains(&7));
+    drop(split);
+    assert!(at(&ranges).iter().all(|&byte| byte == 0));
+    let ranges = rig.device.file_ranges(kept.id()).unwrap();
+    assert_eq!(at(&ranges), [5; 2000]);
+    drop((kept, rig));
+    assert_eq!(at(&ranges), [0; 2000]);
 }

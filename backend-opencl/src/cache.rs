@@ -1,17 +1,20 @@
 //! Built kernels on disk.
 //!
-//! A file holds everything that decides whether it fits (device, driver, source, build options) word for word, and a
-//! checksum. Whatever does not match in full is ignored and replaced. Files appear by renaming, so that a reader
-//! never sees half of one. Nothing that goes wrong here is an error: kernels are then built as if there were no
-//! cache.
+//! A driver runs what it is given as a built kernel, so a folder is used only if nobody but the user can write to it
+//! (see [`OwnFolder`]). A file holds everything that decides whether it fits (device, driver, source, build options)
+//! word for word, and a checksum. Whatever does not match in full is ignored and replaced, and what the driver refuses
+//! is built anew. Nothing that goes wrong here keeps a device from being opened: kernels are then built as if there
+//! were no cache.
 
-use std::fs;
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::path::PathBuf;
+
+use backend_api::own_files::OwnFolder;
 
 use crate::options::KernelCache;
 
+/// More than any driver's binary: PoCL's have 1 MB.
+const BYTES_MAX: u64 = 64 << 20;
 const MAGIC: &[u8; 8] = b"vmaclk1\n";
 
 /// FNV-1a, 64 bits: stable between versions of the compiler, which the standard library's hashes are not.
@@ -24,34 +27,49 @@ fn hash(parts: &[&[u8]]) -> u64 {
 /// One place on disk for one program on one device.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    path: PathBuf,
+    folder: OwnFolder,
+    name: String,
     key: String,
 }
 
 impl Entry {
     /// The place for what `key` describes; `None` if nothing is to be kept.
-    pub fn new(cache: &KernelCache, key: String) -> Option<Self> {
-        let folder = match cache {
-            KernelCache::Off => return None,
-            KernelCache::Folder(folder) => folder.clone(),
-            KernelCache::User => user_folder()?,
+    ///
+    /// # Errors
+    /// A folder that cannot be made, or that others can write to.
+    pub fn new(cache: &KernelCache, key: String) -> io::Result<Option<Self>> {
+        let path = match cache {
+            KernelCache::Off => None,
+            KernelCache::Folder(folder) => Some(folder.clone()),
+            KernelCache::User => user_folder(),
         };
-        let path = folder.join(format!("{:016x}.clbin", hash(&[key.as_bytes()])));
-        Some(Self { path, key })
+        let Some(path) = path else { return Ok(None) };
+        let name = format!("{:016x}.clbin", hash(&[key.as_bytes()]));
+        Ok(Some(Self { folder: OwnFolder::create(&path)?, name, key }))
     }
 
     /// A number that stands for the place.
     pub fn number(&self) -> u64 {
-        hash(&[self.path.as_os_str().as_encoded_bytes()])
+        hash(&[self.folder.path().as_os_str().as_encoded_bytes(), b"/", self.name.as_bytes()])
     }
 
     /// The binary, if there is one that fits and is whole.
-    pub fn load(&self) -> Option<Vec<u8>> {
-        let file = fs::read(&self.path).ok()?;
+    ///
+    /// # Errors
+    /// A file that is not this user's, or cannot be read.
+    pub fn load(&self) -> io::Result<Option<Vec<u8>>> {
+        match self.folder.read(&self.name, BYTES_MAX) {
+            Ok(file) => Ok(self.binary(&file)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn binary(&self, file: &[u8]) -> Option<Vec<u8>> {
         let rest = file.strip_prefix(MAGIC)?;
         let (sum, rest) = rest.split_first_chunk::<8>()?;
         if hash(&[rest]) != u64::from_le_bytes(*sum) {
-            tracing::debug!(path = %self.path.display(), "a damaged kernel cache file");
+            tracing::debug!(name = self.name, "a damaged kernel cache file");
             return None;
         }
         let (length, rest) = rest.split_first_chunk::<8>()?;
@@ -59,40 +77,14 @@ impl Entry {
         (key == self.key.as_bytes()).then(|| binary.to_vec())
     }
 
-    /// Keeps a binary.
-    pub fn store(&self, binary: &[u8]) {
-        if let Err(error) = self.try_store(binary) {
-            tracing::debug!(%error, path = %self.path.display(), "kernels could not be kept");
-        }
-    }
-
-    fn try_store(&self, binary: &[u8]) -> std::io::Result<()> {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        let folder = self.path.parent().unwrap_or(Path::new("."));
-        fs::create_dir_all(folder)?;
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let scratch = folder.join(format!(".{}-{number}.tmp", std::process::id()));
+    /// Keeps a binary, in place of what was there.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn store(&self, binary: &[u8]) -> io::Result<()> {
         let length = (self.key.len() as u64).to_le_bytes();
         let sum = hash(&[&length, self.key.as_bytes(), binary]).to_le_bytes();
-        let write = || {
-            let mut file = fs::File::create(&scratch)?;
-            for part in [MAGIC.as_slice(), &sum, &length, self.key.as_bytes(), binary] {
-                file.write_all(part)?;
-            }
-            drop(file);
-            fs::rename(&scratch, &self.path)
-        };
-        let result = write();
-        if result.is_err() {
-            // It may not even exist.
-            drop(fs::remove_file(&scratch));
-        }
-        result
-    }
-
-    /// Forgets a binary that the driver did not like.
-    pub fn forget(&self) {
-        drop(fs::remove_file(&self.path));
+        self.folder.write(&self.name, &[MAGIC.as_slice(), &sum, &length, self.key.as_bytes(), binary])
     }
 }
 
@@ -107,61 +99,83 @@ fn user_folder() -> Option<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use backend_api::own_files::random_name;
+
     use super::*;
 
-    fn folder(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("vmarray-cache-{}-{name}", std::process::id()));
-        drop(fs::remove_dir_all(&folder));
-        folder
+    fn folder() -> PathBuf {
+        std::env::temp_dir().join(random_name())
     }
 
     fn entry(folder: &Path, key: &str) -> Entry {
-        Entry::new(&KernelCache::Folder(folder.to_owned()), key.to_owned()).unwrap()
+        Entry::new(&KernelCache::Folder(folder.to_owned()), key.to_owned()).unwrap().unwrap()
     }
 
     #[test]
     fn what_was_kept_comes_back_for_the_same_key_alone() {
-        let folder = folder("same");
+        let folder = folder();
         let one = entry(&folder, "one");
-        assert_eq!(one.load(), None);
-        one.store(b"binary");
-        assert_eq!(one.load().unwrap(), b"binary");
-        assert_eq!(entry(&folder, "two").load(), None);
+        assert_eq!(one.load().unwrap(), None);
+        one.store(b"binary").unwrap();
+        assert_eq!(one.load().unwrap().unwrap(), b"binary");
+        assert_eq!(entry(&folder, "two").load().unwrap(), None);
         // Another key at the same place, as if two keys had one hash.
-        let stranger = Entry { path: one.path.clone(), key: "two".into() };
-        assert_eq!(stranger.load(), None);
-        one.forget();
-        assert_eq!(one.load(), None);
+        let stranger = Entry { key: "two".into(), ..one };
+        assert_eq!(stranger.load().unwrap(), None);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1, "whole files only");
         fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
     fn a_damaged_file_is_ignored_wherever_the_damage_is() {
-        let folder = folder("damaged");
+        let folder = folder();
         let one = entry(&folder, "key");
-        one.store(b"binary");
-        let whole = fs::read(&one.path).unwrap();
+        one.store(b"binary").unwrap();
+        let path = folder.join(&one.name);
+        let whole = fs::read(&path).unwrap();
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
-            fs::write(&one.path, &damaged).unwrap();
-            assert_eq!(one.load(), None, "byte {at}");
-            fs::write(&one.path, &whole[..at]).unwrap();
-            assert_eq!(one.load(), None, "cut at {at}");
+            fs::write(&path, &damaged).unwrap();
+            assert_eq!(one.load().unwrap(), None, "byte {at}");
+            fs::write(&path, &whole[..at]).unwrap();
+            assert_eq!(one.load().unwrap(), None, "cut at {at}");
         }
         fs::remove_dir_all(folder).unwrap();
     }
 
     #[test]
-    fn only_whole_files_are_left_behind() {
-        let folder = folder("rename");
-        entry(&folder, "key").store(b"binary");
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
-        fs::remove_dir_all(folder).unwrap();
+    fn off_keeps_nothing() {
+        assert!(Entry::new(&KernelCache::Off, "key".into()).unwrap().is_none());
     }
 
     #[test]
-    fn off_keeps_nothing() {
-        assert!(Entry::new(&KernelCache::Off, "key".into()).is_none());
+    #[cfg(unix)]
+    fn a_file_that_is_not_ours_is_not_read_and_gets_replaced() {
+        let (folder, victim) = (folder(), folder());
+        let one = entry(&folder, "key");
+        one.store(b"binary").unwrap();
+        let path = folder.join(&one.name);
+        fs::rename(&path, &victim).unwrap();
+        std::os::unix::fs::symlink(&victim, &path).unwrap();
+        assert_eq!(one.load().unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let before = fs::read(&victim).unwrap();
+        one.store(b"other").unwrap();
+        assert_eq!(one.load().unwrap().unwrap(), b"other");
+        assert_eq!(fs::read(&victim).unwrap(), before);
+        fs::remove_dir_all(folder).unwrap();
+        fs::remove_file(victim).unwrap();
+    }
+
+    #[test]
+    fn a_file_without_end_is_not_read() {
+        let folder = folder();
+        let one = entry(&folder, "key");
+        fs::File::create(folder.join(&one.name)).unwrap().set_len(BYTES_MAX + 1).unwrap();
+        assert_eq!(one.load().unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        fs::remove_dir_all(folder).unwrap();
     }
 }

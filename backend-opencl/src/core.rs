@@ -1,6 +1,6 @@
 //! What everything of one device shares: its context, its kernels, and whether it is still there.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing};
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub courier: Courier,
     /// The routes of copies that were measured.
     pub routing: RwLock<Routing>,
+    /// Whether memory is wiped before it is given back.
+    pub wipes: Arc<AtomicBool>,
 }
 
 impl Core {
@@ -85,6 +87,7 @@ impl Core {
             host_buffers_nv,
             courier,
             routing: RwLock::default(),
+            wipes: Arc::default(),
         }))
     }
 

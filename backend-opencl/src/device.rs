@@ -2,6 +2,7 @@
 
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use backend_api::{
@@ -174,6 +175,25 @@ impl OpenClDevice {
         self.core.kernels.cached
     }
 
+    /// Why built kernels were not taken from the folder that [`KernelCache`](crate::KernelCache) names, or are not kept
+    /// there: for instance because others can write to it. They were built as if there were none, which takes some
+    /// seconds at each start. `None` if all is well, or no folder is wanted.
+    ///
+    /// ```
+    /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
+    /// if let Some(found) = devices().first() {
+    ///     let everybodys = KernelCache::Folder(std::env::temp_dir());
+    ///     let device = OpenClDevice::open(found, &Options::new().with_kernel_cache(everybodys))?;
+    ///     # #[cfg(unix)]
+    ///     assert!(device.kernel_cache_error().is_some());
+    /// }
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn kernel_cache_error(&self) -> Option<&std::io::Error> {
+        self.core.kernels.cache_error.as_ref()
+    }
+
     /// What has been asked of the driver in queues of this device, ended ones included. For tests and tuning.
     ///
     /// ```
@@ -335,6 +355,11 @@ unsafe impl Device for OpenClDevice {
         let handle = BufferHandle::unique();
         self.memory.write().buffers.insert(handle.id(), buffer);
         Ok(handle)
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        self.core.wipes.store(true, Ordering::Release);
+        Ok(())
     }
 
     fn release(&self, buffer: BufferHandle) {

@@ -113,10 +113,10 @@ pub fn devices() -> Vec<Discovered> {
     // are no devices.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock();
-    let platforms = match get_platforms() {
+    let platforms = match sys().and_then(|_| get_platforms().map_err(|error| error.0)) {
         Ok(platforms) => platforms,
-        Err(error) => {
-            tracing::debug!(code = error.0, "no OpenCL platforms");
+        Err(code) => {
+            tracing::debug!(code, "no OpenCL platforms");
             return Vec::new();
         }
     };

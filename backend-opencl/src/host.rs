@@ -3,6 +3,7 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ops::Range;
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 
 use backend_api::{Error, ErrorKind, HostMemory, Progress, Result, racy};
@@ -27,7 +28,18 @@ pub(crate) struct HostPiece {
     pub shared: bool,
     pub uses: Uses,
     writes: Writes,
+    /// Whether memory of ours is wiped before it is given back.
+    wipes: Option<Arc<AtomicBool>>,
     backing: Backing,
+}
+
+impl Drop for HostPiece {
+    fn drop(&mut self) {
+        if self.wipes.as_ref().is_some_and(|wipes| wipes.load(Ordering::Acquire)) {
+            // SAFETY: the memory is ours and was zeroed in the beginning, and all work that touches it is done.
+            unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
+        }
+    }
 }
 
 // SAFETY: the address is only used in copies, whose validity the device checks and the contract's rules on races
@@ -157,15 +169,16 @@ impl Drop for Heap {
 struct Page;
 
 impl HostPiece {
-    fn new(address: NonNull<u8>, bytes: usize, backing: Backing) -> Self {
+    fn new(address: NonNull<u8>, bytes: usize, wipes: Option<&Arc<AtomicBool>>, backing: Backing) -> Self {
         let shared = matches!(backing, Backing::Shared { .. });
-        Self { address, bytes, shared, uses: Uses::default(), writes: Writes::default(), backing }
+        let (uses, writes, wipes) = (Uses::default(), Writes::default(), wipes.map(Arc::clone));
+        Self { address, bytes, shared, uses, writes, wipes, backing }
     }
 
     /// Zeroed memory.
     pub fn allocate(core: &Arc<Core>, bytes: usize, kind: HostMemory) -> Result<Self> {
         if bytes == 0 {
-            return Ok(Self::new(NonNull::<Page>::dangling().cast(), 0, Backing::None));
+            return Ok(Self::new(NonNull::<Page>::dangling().cast(), 0, None, Backing::None));
         }
         match kind {
             HostMemory::Pageable => Self::heap(core, bytes),
@@ -179,7 +192,7 @@ impl HostPiece {
 
     /// Memory of the program.
     pub fn imported(address: NonNull<u8>, bytes: usize) -> Self {
-        Self::new(address, bytes, Backing::None)
+        Self::new(address, bytes, None, Backing::None)
     }
 
     fn heap(core: &Core, bytes: usize) -> Result<Self> {
@@ -188,7 +201,7 @@ impl HostPiece {
         let layout = Layout::from_size_align(bytes, ALIGNMENT_BYTES).map_err(|_| full())?;
         // SAFETY: `bytes` is not zero.
         let address = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(full)?;
-        Ok(Self::new(address, bytes, Backing::Heap { _heap: Heap { address, layout } }))
+        Ok(Self::new(address, bytes, Some(&core.wipes), Backing::Heap { _heap: Heap { address, layout } }))
     }
 
     /// How much to ask for so that `bytes` aligned bytes are in it.
@@ -232,7 +245,7 @@ impl HostPiece {
         let kernels_from = for_kernels.then(|| start.align_offset(ALIGNMENT_BYTES) as u64);
         let mapping = Mapping { core: Arc::clone(core), memory, address: start, kernels_from };
         let backing = Backing::Mapped { mapping };
-        Ok(Self::aligned(start, bytes, backing))
+        Ok(Self::aligned(core, start, bytes, backing))
     }
 
     fn shared(core: &Arc<Core>, bytes: usize) -> Option<Self> {
@@ -247,11 +260,11 @@ impl HostPiece {
             return None;
         }
         let backing = Backing::Shared { _shared: Shared { core: Arc::clone(core), address: start } };
-        Some(Self::aligned(start, bytes, backing))
+        Some(Self::aligned(core, start, bytes, backing))
     }
 
     /// The aligned and zeroed part of memory that begins at `start` and is long enough for it.
-    fn aligned(start: *mut u8, bytes: usize, backing: Backing) -> Self {
+    fn aligned(core: &Core, start: *mut u8, bytes: usize, backing: Backing) -> Self {
         let shift = start.align_offset(ALIGNMENT_BYTES);
         // SAFETY: the memory is a page longer than `bytes`, so aligning stays inside; it is ours alone so far.
         let address = unsafe {
@@ -259,7 +272,7 @@ impl HostPiece {
             racy::fill(address, 0, bytes);
             NonNull::new_unchecked(address)
         };
-        Self::new(address, bytes, backing)
+        Self::new(address, bytes, Some(&core.wipes), backing)
     }
 
     /// The memory as a kernel's argument, and where in it the piece begins; `None` if only copies reach it.

@@ -1,5 +1,6 @@
 //! Device memory: several buffers behind one name, and the account of what was given out.
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
@@ -10,7 +11,7 @@ use parking_lot::Mutex;
 use crate::core::Core;
 use crate::discovery::free_bytes;
 use crate::queue::Queue;
-use crate::raw::Memory;
+use crate::raw::{Memory, Status};
 
 /// Which submissions touch a piece of memory: the newest of each queue.
 #[derive(Debug, Default)]
@@ -39,12 +40,55 @@ impl Uses {
     }
 }
 
+/// A buffer of the driver with elements in it, wiped before it is given back if the device does that.
+///
+/// Dropped when all work that touches it is done.
+#[derive(Debug)]
+pub(crate) struct OwnMemory {
+    memory: Memory,
+    bytes: usize,
+    core: Arc<Core>,
+}
+
+impl OwnMemory {
+    /// `bytes` > 0 bytes.
+    pub fn new(core: &Arc<Core>, bytes: usize) -> Status<Self> {
+        let memory = core.context.buffer(CL_MEM_READ_WRITE, bytes)?;
+        Ok(Self { memory, bytes, core: Arc::clone(core) })
+    }
+
+    fn wipe(&self) -> Status<()> {
+        // SAFETY: the buffer was made of this length.
+        unsafe { self.core.service.clear(&self.memory, self.bytes)? };
+        self.core.service.finish()
+    }
+}
+
+impl Deref for OwnMemory {
+    type Target = Memory;
+
+    fn deref(&self) -> &Memory {
+        &self.memory
+    }
+}
+
+impl Drop for OwnMemory {
+    fn drop(&mut self) {
+        if self.core.wipes.load(Ordering::Acquire)
+            && !self.core.is_lost()
+            && let Err(status) = self.wipe()
+        {
+            tracing::warn!(status, bytes = self.bytes, "device memory was not wiped");
+        }
+    }
+}
+
 /// One allocation. Piece i holds the bytes from `i << shift` on.
 #[derive(Debug)]
 pub(crate) struct Buffer {
     pub bytes: u64,
     pub shift: u32,
-    pub pieces: Vec<Memory>,
+    pub pieces: Vec<OwnMemory>,
     pub uses: Uses,
     _share: Share,
 }
@@ -64,7 +108,7 @@ pub(crate) struct Part {
 pub(crate) const ONE_PIECE: u32 = 63;
 
 impl Buffer {
-    pub fn new(core: &Core, account: &Arc<Account>, bytes: u64) -> Result<Self> {
+    pub fn new(core: &Arc<Core>, account: &Arc<Account>, bytes: u64) -> Result<Self> {
         let share = account.take(core, bytes)?;
         let largest = core.info.largest_allocation_bytes;
         // Pieces of a power of two, so that kernels find theirs by a shift.
@@ -76,7 +120,7 @@ impl Buffer {
             let length = left.min(piece);
             let length_here = usize::try_from(length)
                 .map_err(|_| Error::new(ErrorKind::TooLarge, "allocate").with_bytes(bytes).on(&core.info))?;
-            let memory = core.context.buffer(CL_MEM_READ_WRITE, length_here).map_err(|status| {
+            let memory = OwnMemory::new(core, length_here).map_err(|status| {
                 core.fail("allocate", ErrorKind::OutOfMemory, status)
                     .with_bytes(bytes)
                     .with_available_bytes(account.usable(core))

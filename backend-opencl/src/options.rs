@@ -4,6 +4,12 @@ use std::path::PathBuf;
 
 /// Where built kernels are kept between runs.
 ///
+/// A driver runs whatever it finds there, so the folder and its files have to be the user's own: on Unix owned by the
+/// effective user of the process, writable by nobody else, and no links. What is made is for the user alone (0700,
+/// files 0600). Otherwise the folder is not used, and kernels are built at each start:
+/// [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) tells why. On other systems the permissions of the
+/// folder are not looked at.
+///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
 /// let folder = std::env::temp_dir().join(format!("vmarray-kernels-{}", std::process::id()));

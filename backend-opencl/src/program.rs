@@ -1,5 +1,6 @@
 //! The kernels: building them, keeping them, and one set of kernel objects for each queue.
 
+use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{ErrorKind, Result};
@@ -38,6 +39,8 @@ pub(crate) struct Kernels {
     division: Division,
     /// Whether the kernels came from disk.
     pub cached: bool,
+    /// Why they did not, or are not kept there.
+    pub cache_error: Option<io::Error>,
 }
 
 impl Kernels {
@@ -57,20 +60,21 @@ impl Kernels {
         let division = if with.integer_division { Division::Integers } else { Division::on(&found.traits) };
 
         let info = found.info();
-        let key = format!(
-            "{}\n{}\n{}\n{}\n{}\n{options}\n{}",
-            info.name,
-            info.identity,
-            info.driver,
-            found.platform(),
-            env!("CARGO_PKG_VERSION"),
-            SOURCES.concat()
-        );
-        let entry = Entry::new(&with.kernel_cache, key);
+        let mut cache_error = None;
+        let mut or_tell = |error: io::Error| {
+            tracing::debug!(%error, device = %info, "built kernels were not read from disk, or are not kept there");
+            cache_error.get_or_insert(error);
+        };
+        let entry = Entry::new(&with.kernel_cache, key(found, &options)).unwrap_or_else(|error| {
+            or_tell(error);
+            None
+        });
         let device = found.handles.device;
-        if let Some(entry) = &entry
-            && let Some(binary) = entry.load()
-        {
+        let kept = entry.as_ref().map(Entry::load).transpose().unwrap_or_else(|error| {
+            or_tell(error);
+            None
+        });
+        if let Some(binary) = kept.flatten() {
             let loaded = context.program_from_binary(device, &binary).and_then(|program| {
                 program.build(device, &options)?;
                 // Some drivers take any binary and fail here.
@@ -79,11 +83,18 @@ impl Kernels {
             });
             match loaded {
                 Ok(program) => {
-                    return Ok(Self { program, group, groups, steady: cpu, division, cached: true });
+                    return Ok(Self {
+                        program,
+                        group,
+                        groups,
+                        steady: cpu,
+                        division,
+                        cached: true,
+                        cache_error,
+                    });
                 }
                 Err(status) => {
                     tracing::debug!(status, "a driver refused kernels that it built itself");
-                    entry.forget();
                 }
             }
         }
@@ -94,12 +105,12 @@ impl Kernels {
         let program = build(context, found.handles.device, &SOURCES, &built_with, "open")?;
         if let Some(entry) = &entry {
             match program.binary() {
-                Ok(binary) if !binary.is_empty() => entry.store(&binary),
+                Ok(binary) if !binary.is_empty() => entry.store(&binary).unwrap_or_else(or_tell),
                 Ok(_) => {}
                 Err(status) => tracing::debug!(status, "a driver does not give built kernels away"),
             }
         }
-        Ok(Self { program, group, groups, steady: cpu, division, cached: false })
+        Ok(Self { program, group, groups, steady: cpu, division, cached: false, cache_error })
     }
 
     /// Builds kernels for a program, whose text comes before theirs.
@@ -165,6 +176,13 @@ impl Division {
     }
 }
 
+/// Everything that decides whether a built program fits.
+fn key(found: &Discovered, options: &str) -> String {
+    let (info, version) = (found.info(), env!("CARGO_PKG_VERSION"));
+    let device = [&info.name, &info.identity, &info.driver, found.platform()].join("\n");
+    format!("{device}\n{version}\n{options}\n{}", SOURCES.concat())
+}
+
 fn options(group: usize) -> String {
     format!("-cl-std=CL1.2 -D GROUP={group}")
 }
@@ -226,6 +244,8 @@ impl KernelSet {
 
 #[cfg(test)]
 mod tests {
+    use backend_api::own_files;
+
     use super::*;
     use crate::options::KernelCache;
     use crate::raw::Order;
@@ -233,9 +253,11 @@ mod tests {
 
     #[test]
     fn processors_get_launches_of_one_width_and_programs_that_differ() {
-        let folder = std::env::temp_dir().join(format!("vmarray-width-{}", std::process::id()));
-        let entry = Entry::new(&KernelCache::Folder(folder), "key".into()).unwrap();
-        let other = Entry::new(&KernelCache::Folder("elsewhere".into()), "key".into()).unwrap();
+        let folder = std::env::temp_dir().join(own_files::random_name());
+        let entry_in =
+            |name| Entry::new(&KernelCache::Folder(folder.join(name)), "key".into()).unwrap().unwrap();
+        let (entry, other) = (entry_in("here"), entry_in("elsewhere"));
+        std::fs::remove_dir_all(&folder).unwrap();
         let all = [&entry, &entry, &other].map(|entry| options_of_its_own("-D GROUP=64", entry));
         assert!(all[0] != all[1] && all[1] != all[2] && all[0] != all[2], "{all:?}");
         let off = Options::new().with_kernel_cache(KernelCache::Off);
@@ -247,6 +269,28 @@ mod tests {
             assert_eq!(widths, [if cpu { kernels.groups } else { 1 }, widths[1], kernels.groups]);
             assert!(!cpu || widths[1] == kernels.groups, "{widths:?}");
         }
+    }
+
+    #[test]
+    fn kernels_that_the_driver_refuses_are_built_anew() {
+        let folder = std::env::temp_dir().join(own_files::random_name());
+        let with = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+        for found in crate::devices() {
+            let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
+            let group = 1
+                << found
+                    .traits
+                    .max_group
+                    .min(if found.info().kind == backend_api::DeviceKind::Cpu { 64 } else { 256 })
+                    .ilog2();
+            let entry = Entry::new(&with.kernel_cache, key(&found, &options(group))).unwrap().unwrap();
+            entry.store(b"no program").unwrap();
+            let kernels = Kernels::new(&context, &found, &with).unwrap();
+            assert!(!kernels.cached && kernels.cache_error.is_none());
+            assert_eq!(kernels.group, group);
+            assert_ne!(entry.load().unwrap().unwrap(), b"no program", "what was built is kept instead");
+        }
+        let _ = std::fs::remove_dir_all(folder);
     }
 
     /// Numbers at which division turns, and others.

@@ -1,13 +1,14 @@
 //! One in-order queue: its commands, its kernels, its scratch memory.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Ticket, contended};
-use opencl3::memory::CL_MEM_READ_WRITE;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::core::Core;
 use crate::host::HostPiece;
+use crate::memory::OwnMemory;
 use crate::program::KernelSet;
 use crate::raw::{Argument, CommandQueue, Event, Memory, Order, Program, Status};
 use crate::track::{Keep, Mark, Track, Verdict};
@@ -63,7 +64,7 @@ struct SubmitState {
     /// The value of the newest ticket.
     newest: u64,
     kernels: KernelSet,
-    scratch: [Option<(Memory, u64)>; Scratch::COUNT],
+    scratch: [Option<(Arc<OwnMemory>, u64)>; Scratch::COUNT],
     mailbox: Option<Arc<Mailbox>>,
     statistics: Statistics,
     /// Reused from call to call.
@@ -346,6 +347,7 @@ impl<'q> Submission<'q> {
         let known = self.state.scratch[place].take();
         if let Some((memory, length)) = known {
             if length >= bytes {
+                self.keep_to_wipe(&memory);
                 return Ok(ScratchMemory { memory, bytes: length, which });
             }
             self.keep(memory);
@@ -357,8 +359,9 @@ impl<'q> Submission<'q> {
         let full = |error: Error| error.with_bytes(length).with_detail("scratch memory of a queue");
         let size = usize::try_from(length)
             .map_err(|_| full(Error::new(ErrorKind::OutOfMemory, self.operation).on(&self.core.info)))?;
-        let memory =
-            self.core.context.buffer(CL_MEM_READ_WRITE, size).map_err(|status| full(self.refused(status)))?;
+        let memory = OwnMemory::new(&self.queue.core, size).map_err(|status| full(self.refused(status)))?;
+        let memory = Arc::new(memory);
+        self.keep_to_wipe(&memory);
         let memory = ScratchMemory { memory, bytes: length, which };
         // What another program left there must not get out with an answer.
         let vectors = length / 16;
@@ -371,6 +374,14 @@ impl<'q> Submission<'q> {
         // SAFETY: `vectors` times 16 bytes fit into the buffer.
         unsafe { self.launch("fill_same", self.core.kernels.groups_for(vectors), &arguments)? };
         Ok(memory)
+    }
+
+    /// A submission that fails on the way drops its scratch memory, which the driver keeps as long as it is used. To be
+    /// wiped after that it has to be ours as long.
+    fn keep_to_wipe(&mut self, memory: &Arc<OwnMemory>) {
+        if self.core.wipes.load(Ordering::Acquire) {
+            self.keep(Arc::clone(memory));
+        }
     }
 
     /// Gives scratch memory back for the next call.
@@ -472,7 +483,7 @@ impl Drop for Submission<'_> {
 
 /// Scratch memory while a submission uses it.
 pub(crate) struct ScratchMemory {
-    pub memory: Memory,
+    pub memory: Arc<OwnMemory>,
     bytes: u64,
     which: Scratch,
 }

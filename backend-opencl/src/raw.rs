@@ -224,6 +224,28 @@ impl CommandQueue {
         check(unsafe { (self.sys.clFinish)(self.handle) })
     }
 
+    /// Starts to fill the first `bytes` bytes of a buffer with zeroes.
+    ///
+    /// # Safety
+    /// The buffer is so long.
+    pub unsafe fn clear(&self, memory: &Memory, bytes: usize) -> Status<()> {
+        let zero = 0_u8;
+        // SAFETY: the caller vouches for the range; the driver has copied the pattern when it returns.
+        check(unsafe {
+            (self.sys.clEnqueueFillBuffer)(
+                self.handle,
+                memory.handle,
+                (&raw const zero).cast(),
+                1,
+                0,
+                bytes,
+                0,
+                ptr::null(),
+                ptr::null_mut(),
+            )
+        })
+    }
+
     /// Starts to copy from a buffer to host memory.
     ///
     /// # Safety

@@ -266,8 +266,8 @@ pub(crate) fn search(
     if let Some(straddlers) = &straddlers {
         for segment in segments.iter().filter(|segment| segment.piece.is_none()) {
             for part in buffer.parts(first_field + segment.before * stride, length) {
-                let to = (&straddlers.memory, segment.field + part.before);
-                submission.copy((&buffer.pieces[part.piece], part.offset), to, part.bytes, false)?;
+                let to = (&**straddlers.memory, segment.field + part.before);
+                submission.copy((&*buffer.pieces[part.piece], part.offset), to, part.bytes, false)?;
             }
         }
     }
@@ -287,7 +287,7 @@ pub(crate) fn search(
     }
     let plan = Plan {
         buffer,
-        straddlers: straddlers.as_ref().map(|scratch| &scratch.memory),
+        straddlers: straddlers.as_ref().map(|scratch| &**scratch.memory),
         segments,
         access,
         stride,

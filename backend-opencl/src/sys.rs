@@ -78,6 +78,7 @@ entry_points! {
         fn clEnqueueReadBuffer(queue: cl_command_queue, buffer: cl_mem, blocking: cl_bool, offset: usize, bytes: usize, to: *mut c_void, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
         fn clEnqueueWriteBuffer(queue: cl_command_queue, buffer: cl_mem, blocking: cl_bool, offset: usize, bytes: usize, from: *const c_void, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
         fn clEnqueueCopyBuffer(queue: cl_command_queue, from: cl_mem, to: cl_mem, from_offset: usize, to_offset: usize, bytes: usize, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
+        fn clEnqueueFillBuffer(queue: cl_command_queue, buffer: cl_mem, pattern: *const c_void, pattern_bytes: usize, offset: usize, bytes: usize, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
         fn clEnqueueMapBuffer(queue: cl_command_queue, buffer: cl_mem, blocking: cl_bool, flags: cl_map_flags, offset: usize, bytes: usize, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event, status: *mut cl_int) -> *mut c_void;
         fn clEnqueueUnmapMemObject(queue: cl_command_queue, memory: cl_mem, address: *mut c_void, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
         fn clEnqueueNDRangeKernel(queue: cl_command_queue, kernel: cl_kernel, dimensions: cl_uint, offset: *const usize, global: *const usize, local: *const usize, waits: cl_uint, wait_list: *const cl_event, event: *mut cl_event) -> cl_int;
@@ -115,7 +116,9 @@ entry_points! {
 /// The table, loaded at the first call.
 ///
 /// The library is looked for as `opencl3` does: in the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then under its
-/// usual name.
+/// usual name. On Windows that is the one in the system's folder: a file of that name beside the program, in its current
+/// folder, or in `PATH` is not taken. `opencl3` asks for it by the bare name, which then stands for the library that is
+/// loaded, so nothing of it is called before this.
 ///
 /// # Errors
 /// The code for "no library" or "a function is missing".
@@ -130,15 +133,31 @@ pub(crate) fn sys() -> Result<&'static Sys, cl_int> {
     };
     let load = || {
         let paths = std::env::var("OPENCL_DYLIB_PATH").unwrap_or_default();
-        let named = paths.split(';').filter(|path| !path.is_empty());
-        for path in named.chain([NAME]) {
-            // SAFETY: loading a library runs its initialisers; the user, or the system's maintainer, vouches for what
-            // is installed as libOpenCL.
-            if let Ok(library) = unsafe { Library::new(path) } {
-                return Sys::from_library(library);
-            }
-        }
-        Err(DLOPEN_RUNTIME_LOAD_FAILED)
+        let mut named = paths.split(';').filter(|path| !path.is_empty());
+        // SAFETY: loading a library runs its initialisers; the user vouches for what the variable names.
+        let named = named.find_map(|path| unsafe { Library::new(path) }.ok());
+        // SAFETY: the system's maintainer vouches for what is installed as the OpenCL library.
+        let library = named.or_else(|| unsafe { installed(NAME) }.ok()).ok_or(DLOPEN_RUNTIME_LOAD_FAILED)?;
+        Sys::from_library(library)
     };
     SYS.get_or_init(load).as_ref().map_err(|&code| code)
+}
+
+/// A library of the system.
+///
+/// # Safety
+/// As [`Library::new`].
+unsafe fn installed(name: &str) -> Result<Library, libloading::Error> {
+    #[cfg(target_os = "windows")]
+    {
+        use libloading::os::windows;
+        // SAFETY: passed on.
+        unsafe { windows::Library::load_with_flags(name, windows::LOAD_LIBRARY_SEARCH_SYSTEM32) }
+            .map(Library::from)
+    }
+    #[cfg(not(target_os = "windows"))]
+    // SAFETY: passed on.
+    unsafe {
+        Library::new(name)
+    }
 }

@@ -337,7 +337,7 @@ fn enqueue_one(copy: &Resolved, submission: &mut Submission<'_>, last: bool) -> 
             for outer in source.parts(*at, *bytes) {
                 for inner in target.parts(offset + outer.before, outer.bytes) {
                     let last = last && outer.before + inner.before + inner.bytes == *bytes;
-                    let from = (&source.pieces[outer.piece], outer.offset + inner.before);
+                    let from = (&*source.pieces[outer.piece], outer.offset + inner.before);
                     submission.copy(from, (&target.pieces[inner.piece], inner.offset), inner.bytes, last)?;
                 }
             }

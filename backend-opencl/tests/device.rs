@@ -372,7 +372,26 @@ fn a_cache_that_cannot_be_written_is_done_without() {
         std::fs::write(&file, b"in the way").unwrap();
         let device = open(&found, &Options::new().with_kernel_cache(KernelCache::Folder(file.join("below"))));
         assert!(!device.kernels_were_cached());
+        assert!(device.kernel_cache_error().is_some());
         std::fs::remove_file(file).unwrap();
+    }
+}
+
+/// Whoever can write to the folder could have the driver run anything.
+#[test]
+#[cfg(unix)]
+fn a_folder_that_others_can_write_to_is_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    for (number, found) in chosen().iter().enumerate() {
+        let folder = temporary(&format!("writable-{number}"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+        let device = open(found, &Options::new().with_kernel_cache(KernelCache::Folder(folder.clone())));
+        assert!(!device.kernels_were_cached());
+        let error = device.kernel_cache_error().unwrap().to_string();
+        assert!(error.contains("can be written to by other users (mode 0777)"), "{error}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir_all(folder).unwrap();
     }
 }
 

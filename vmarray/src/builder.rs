@@ -76,6 +76,7 @@ pub struct Builder<T: Element, D: Device> {
     fall_back: bool,
     commit: Commit,
     read_ahead: bool,
+    wipe: bool,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -92,6 +93,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             fall_back: true,
             commit: Commit::Lazy,
             read_ahead: true,
+            wipe: false,
             marker: PhantomData,
         }
     }
@@ -118,6 +120,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             fall_back: self.fall_back,
             commit: self.commit,
             read_ahead: self.read_ahead,
+            wipe: self.wipe,
             marker: PhantomData,
         }
     }
@@ -151,6 +154,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             fall_back: self.fall_back,
             commit: self.commit,
             read_ahead: self.read_ahead,
+            wipe: self.wipe,
             marker: PhantomData,
         }
     }
@@ -308,6 +312,38 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
+    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the system: of the
+    /// devices (slots, and what kernels work in), page-locked and pageable host memory (frames, stages, lists, answers), and
+    /// the contents of files. For data that nobody is to find there later. Off by default.
+    ///
+    /// It is the devices that wipe, from when this array is built and as long as they live: for all who share them, in
+    /// whatever way memory is given back, also if building fails half-way or another device is lost. Dropping then takes
+    /// about as long as to write all of that memory once, and blocks meanwhile.
+    ///
+    /// Not wiped: what the program was given (vectors, values, what closures work on) and small results on the heap on
+    /// their way to it; values that calls were given to look for or to fill with; memory of a lost device; the system's swap
+    /// space; blocks that a drive or a file system has moved; registers and caches of a card.
+    /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{VirtualArray, host::FileDevice};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-{}", std::process::id()));
+    /// let device = Arc::new(FileDevice::create(&path, 1 << 20)?);
+    /// let array = VirtualArray::<u32>::builder(1000).devices([device]).wipe_on_drop(true).build()?;
+    /// array.write(0, &[7; 1000])?;
+    /// array.flush(..)?;
+    /// assert!(std::fs::read(&path).unwrap().contains(&7));
+    /// drop(array);
+    /// assert!(!std::fs::read(&path).unwrap().contains(&7));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
+        self.wipe = wipe;
+        self
+    }
+
     /// The page length, where a page of `suited_bytes` suits the devices.
     fn page_len_checked(&self, suited_bytes: usize) -> Result<usize> {
         let element_bytes = Layout::<T>::BYTES;
@@ -329,6 +365,9 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     fn build_on(self, devices: &[Arc<D>]) -> Result<VirtualArray<T, D>> {
+        if self.wipe {
+            devices.iter().try_for_each(|device| device.wipe_on_release())?;
+        }
         self.placement.measure(devices)?;
         profile::apply_known(devices);
         let page_len = self.page_len_checked(profile::suited_page_bytes(devices, PAGE_BYTES))?;

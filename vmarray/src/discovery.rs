@@ -378,7 +378,11 @@ fn candidates() -> Vec<Candidate> {
     candidates.extend(backend_opencl::devices().into_iter().map(|found| Candidate {
         info: found.info().clone(),
         open: Box::new(move || {
-            backend_opencl::OpenClDevice::open(&found, &backend_opencl::Options::new()).map(AnyDevice::from)
+            let device = backend_opencl::OpenClDevice::open(&found, &backend_opencl::Options::new())?;
+            if let Some(error) = device.kernel_cache_error() {
+                crate::trace::kernels_not_kept(found.info(), error);
+            }
+            Ok(AnyDevice::from(device))
         }),
     }));
     #[cfg(feature = "host")]

@@ -15,7 +15,7 @@ impl NoDevice {
 // SAFETY: nothing can be called.
 unsafe impl Device for NoDevice {
     backend_api::forward! { self => self.device();
-        info memory create_queue release_queue allocate release allocate_host import_host release_host
+        info memory create_queue release_queue allocate release allocate_host import_host release_host wipe_on_release
         submit fill search gather scatter compute poll wait wake order_after
     }
 }

@@ -59,8 +59,9 @@ pub enum Direction {
 /// # Where it is kept
 /// In the process, by the device's identity; for cards also in a file in `$XDG_CACHE_HOME/vmarray/profiles` or
 /// `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names (`off`:
-/// nowhere), so that a later process that asks need not measure. It is measured anew for another backend, driver or
-/// version of this crate. [`forget`](Self::forget) clears one, deleting the folder all. [`remember`](Self::remember)
+/// nowhere), so that a later process that asks need not measure. On Unix the folder has to be owned by the user and
+/// writable by nobody else; one that is not is not used, which is told as a warning. It is measured anew for another
+/// backend, driver or version of this crate. [`forget`](Self::forget) clears one, deleting the folder all. [`remember`](Self::remember)
 /// declares what was not measured, and needs no file.
 ///
 /// ```
@@ -135,13 +136,15 @@ impl Profile {
             profile.apply(&**device);
             return Ok(profile);
         }
-        let key = key(info);
-        let profile = match store::load(info, &key) {
+        let (key, kept) = (key(info), store::open(info));
+        let profile = match kept.as_ref().and_then(|kept| kept.load(&key)) {
             Some(profile) => profile,
             None => {
                 let start = Instant::now();
                 let profile = probe::measure(device, &|| start.elapsed())?;
-                store::keep(info, &key, &profile);
+                if let Some(kept) = kept {
+                    kept.keep(&key, &profile);
+                }
                 profile
             }
         };
@@ -202,7 +205,9 @@ impl Profile {
         known.declared.remove(&info.identity);
         known.measured.remove(&key);
         drop(known);
-        store::delete(info, &key);
+        if let Some(kept) = store::open(info) {
+            kept.delete(&key);
+        }
         device.set_routing(Routing::new());
     }
 

@@ -47,10 +47,29 @@ pub(crate) fn not_brought_home(error: &crate::Error) {
     eprintln!("vmarray: a source was dropped, and elements that were newer on its devices are lost: {error}");
 }
 
-/// What was measured of a device could not be kept for the next process.
+/// What was measured of a device was not read from its file, or is not kept for the next process.
 pub(crate) fn profile_not_kept(device: &backend_api::DeviceInfo, error: &std::io::Error) {
+    not_kept("the profile", device, error);
+}
+
+/// Kernels that were built for a device were not read from their file, or are not kept for the next process.
+#[cfg(feature = "opencl")]
+pub(crate) fn kernels_not_kept(device: &backend_api::DeviceInfo, error: &std::io::Error) {
+    not_kept("built kernels", device, error);
+}
+
+/// A refusal of the system (no home, a disk that is full) is nothing to worry about. One of ours is: somebody else can
+/// write to what the program would take for its own.
+fn not_kept(what: &str, device: &backend_api::DeviceInfo, error: &std::io::Error) {
+    let is_ours = error.raw_os_error().is_none();
     #[cfg(feature = "tracing")]
-    tracing::debug!(%device, %error, "a profile could not be kept");
+    if is_ours {
+        tracing::warn!(%device, %error, "{what} of a device cannot be kept on disk");
+    } else {
+        tracing::debug!(%device, %error, "{what} of a device cannot be kept on disk");
+    }
     #[cfg(not(feature = "tracing"))]
-    let _ = (device, error);
+    if is_ours {
+        eprintln!("vmarray: {what} of {device} cannot be kept on disk: {error}");
+    }
 }

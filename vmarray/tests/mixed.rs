@@ -143,3 +143,38 @@ fn data_is_shared_out_by_the_ratios() {
     let of_device: Vec<u64> = devices.iter().map(|d| d.counts().work.upload_bytes).collect();
     assert_eq!(of_device, [36 * 64, 0, 24 * 64]);
 }
+
+/// What an array left in a file is no array: it is neither taken for one nor overwritten.
+#[test]
+fn the_file_of_an_array_that_is_gone_is_left_as_it_is() {
+    let file = Scratch::new("left");
+    let device = Arc::new(file.device());
+    let array = VirtualArray::<u32>::builder(10_000).devices([device]).build().unwrap();
+    array.write(0, &(1..=10_000).collect::<Vec<u32>>()).unwrap();
+    array.flush(..).unwrap();
+    drop(array);
+    let bytes = std::fs::read(&file.0).unwrap();
+    assert!(bytes.windows(8).any(|window| window == [1, 0, 0, 0, 2, 0, 0, 0]));
+    let error = FileDevice::create(&file.0, 1 << 24).unwrap_err();
+    assert_eq!(error.kind(), vmarray::device::ErrorKind::AlreadyExists);
+    assert!(std::fs::read(&file.0).unwrap() == bytes);
+}
+
+/// Questions to a source over a file that exists, written or not by an array, change nothing in it.
+#[cfg(feature = "memmap2")]
+#[test]
+fn what_is_in_a_file_is_read_and_asked_about_by_a_source() {
+    let file = Scratch::new("asked");
+    let bytes: Vec<u8> = (1..=10_000_u32).flat_map(u32::to_ne_bytes).collect();
+    std::fs::write(&file.0, &bytes).unwrap();
+    let opened = std::fs::OpenOptions::new().read(true).write(true).open(&file.0).unwrap();
+    // SAFETY: nobody else has the file.
+    let map = unsafe { memmap2::MmapMut::map_mut(&opened) }.unwrap();
+    let source = vmarray::Source::<u32, _>::builder(map);
+    let source = source.devices([Arc::new(HostDevice::new(1 << 20).unwrap())]).build().unwrap();
+    assert_eq!(source.get(9_999).unwrap(), 10_000);
+    assert_eq!(source.sum(.., Field::whole()).unwrap(), 50_005_000);
+    assert_eq!(source.count(.., Field::whole(), &7).unwrap(), 1);
+    drop(source);
+    assert!(std::fs::read(&file.0).unwrap() == bytes);
+}

@@ -322,6 +322,34 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
     }
 }
 
+pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Context<'_, D>) {
+    const BYTES: usize = 50_000;
+    let mut scene = Scene::new(cx, BYTES, BYTES);
+    scene.fill(0, BYTES, &[7, 8, 9]);
+    for _ in 0..2 {
+        if let Err(error) = cx.device().wipe_on_release() {
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "a device that does not wipe: {error}");
+            return cx.skip(format!("wiping: {error}"));
+        }
+    }
+    let mut memory = cx.noise(3, BYTES);
+    let address = NonNull::from(&mut memory[..]).cast::<u8>();
+    // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but by copies.
+    if let Ok(host) = unsafe { cx.device().import_host(address, BYTES, HostMemory::Pageable) } {
+        let imported = Imported { device: &**cx.device(), host: Some(host) };
+        let copy = Transfer::Upload { from: imported.at(0), to: scene.memory.at(0), bytes: 1000 };
+        cx.wait(scene.queue.submit(&[copy]).expect("a copy"));
+        scene.expected[..1000].copy_from_slice(&cx.noise(3, BYTES)[..1000]);
+        drop(imported);
+        assert_bytes("imported memory", &memory, &cx.noise(3, BYTES));
+    }
+    for _ in 0..3 {
+        let mut other = Scene::new(cx, BYTES, BYTES);
+        other.submit(&[other.upload(0, 0, BYTES)]);
+    }
+    scene.assert_as_expected("memory that is kept while other memory is wiped");
+}
+
 /// Gives imported memory back when it goes, also in a panic: the device must not keep an address that is freed.
 struct Imported<'a, D: Device> {
     device: &'a D,

@@ -313,7 +313,7 @@ impl State {
 // SAFETY: every call goes on to the inner device as it is, before or after it is counted; so what that device promises
 // holds for this one.
 unsafe impl<D: Device> Device for Counting<D> {
-    forward! { self => self.inner; info memory release_queue routes routing set_routing }
+    forward! { self => self.inner; info memory release_queue routes routing set_routing wipe_on_release }
 
     fn create_queue(&self) -> Result<QueueHandle> {
         self.granted(self.inner.create_queue(), |state, _| state.counts.queues += 1)

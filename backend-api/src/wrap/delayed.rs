@@ -502,7 +502,7 @@ impl<D: Device> Delayed<D> {
 unsafe impl<D: Device> Device for Delayed<D> {
     forward! {
         self => self.inner;
-        info memory create_queue allocate allocate_host import_host prepare routes routing set_routing
+        info memory create_queue allocate allocate_host import_host prepare routes routing set_routing wipe_on_release
     }
 
     fn release_queue(&self, queue: QueueHandle) {

@@ -589,7 +589,7 @@ impl<D: Device> Faulty<D> {
 // SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some go. A
 // ticket is answered with an error only when the inner device has done what it was given for it.
 unsafe impl<D: Device> Device for Faulty<D> {
-    forward! { self => self.inner; info release release_host routes routing set_routing }
+    forward! { self => self.inner; info release release_host routes routing set_routing wipe_on_release }
 
     fn memory(&self) -> Result<MemoryStatus> {
         self.grant(Operation::Memory, None, D::memory)

@@ -21,7 +21,7 @@
 ///     }
 ///     backend_api::forward! { self => self.inner;
 ///         info memory create_queue release_queue allocate release allocate_host import_host release_host
-///         fill search gather scatter compute prepare poll wait wake order_after
+///         wipe_on_release fill search gather scatter compute prepare poll wait wake order_after
 ///     }
 /// }
 /// # let device = Counted { inner: backend_host::HostDevice::new(1 << 20)?, copies: AtomicU64::new(0) };
@@ -121,6 +121,11 @@ macro_rules! forward {
     (@routing $self:ident => $to:expr) => {
         fn routing(&$self) -> $crate::Routing {
             $to.routing()
+        }
+    };
+    (@wipe_on_release $self:ident => $to:expr) => {
+        fn wipe_on_release(&$self) -> $crate::Result<()> {
+            $to.wipe_on_release()
         }
     };
     (@fill $self:ident => $to:expr) => {

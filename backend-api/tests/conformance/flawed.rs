@@ -81,6 +81,7 @@ pub enum Flaw {
     IdentityIsEmpty,
     ImportsAreCopies,
     SeamsCutCopies,
+    ImportsAreWiped,
 }
 
 /// How long the pieces are that a device with small pieces puts its buffers together from.
@@ -110,6 +111,7 @@ struct State {
     /// What pieces that begin too late are in.
     skewed: HashMap<HostId, HostAllocation>,
     in_arena: Vec<BufferId>,
+    imports: Vec<HostId>,
 }
 
 impl Flawed {
@@ -332,11 +334,21 @@ unsafe impl Device for Flawed {
             return Ok(copy);
         }
         // SAFETY: the caller's promise is passed on.
-        unsafe { self.inner.import_host(address, bytes, kind) }
+        let host = unsafe { self.inner.import_host(address, bytes, kind) }?;
+        self.state.lock().imports.push(host.id());
+        Ok(host)
+    }
+
+    fn wipe_on_release(&self) -> Result<()> {
+        if self.is(Flaw::ImportsAreWiped) { Ok(()) } else { self.inner.wipe_on_release() }
     }
 
     fn release_host(&self, host: HostAllocation) {
         let id = host.id();
+        if self.is(Flaw::ImportsAreWiped) && self.state.lock().imports.contains(&id) {
+            // SAFETY: imported memory is the program's until it is released.
+            unsafe { racy::fill(host.address().as_ptr(), 0, host.bytes()) };
+        }
         self.inner.release_host(host);
         let mut state = self.state.lock();
         state.hosts.remove(&id);

@@ -96,6 +96,7 @@ const FLAWS: &[(Flaw, &str)] = &[
     (Flaw::MoreIsFreeThanThereIs, "the_memory_status_is_plausible"),
     (Flaw::IdentityIsEmpty, "the_information_is_plausible"),
     (Flaw::ImportsAreCopies, "imported_memory_is_copied_from_and_to"),
+    (Flaw::ImportsAreWiped, "wiping_spares_what_is_in_use_or_the_programs"),
     (Flaw::SeamsCutCopies, "buffers_larger_than_one_piece_are_one"),
     (Flaw::CopiesEndAt64KiB, "proven_memory_is_memory"),
     (Flaw::UploadsMissTheirLastByte, "random_programs_in_one_queue"),

@@ -44,14 +44,10 @@ macro_rules! forward {
             type Found = unsafe extern "C" fn($($type),*) -> u32;
             static FOUND: OnceLock<Result<Found, u32>> = OnceLock::new();
             let found = FOUND.get_or_init(|| {
-                // SAFETY: this opens the driver's library, which may run its initialisers; nothing else is asked of the
-                // caller.
-                if !unsafe { cudarc::driver::sys::is_culib_present() } {
-                    return Err(NOT_INITIALIZED);
-                }
-                // SAFETY: the library is there and never unloaded; the type is that of the function in the driver's
-                // header, with the result as the integer that the C enum is.
-                unsafe { cudarc::driver::sys::culib().get::<Found>(stringify!($name).as_bytes()) }
+                let library = crate::driver::library().ok_or(NOT_INITIALIZED)?;
+                // SAFETY: the library is never unloaded; the type is that of the function in the driver's header, with
+                // the result as the integer that the C enum is.
+                unsafe { library.get::<Found>(stringify!($name).as_bytes()) }
                     .map(|symbol| *symbol)
                     .map_err(|_| NOT_FOUND)
             });

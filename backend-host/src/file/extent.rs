@@ -3,11 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend_api::{Error, ErrorKind, Result};
+use backend_api::Result;
 
 use super::open_file::OpenFile;
 use super::space::Taken;
 use crate::medium::Medium;
+use crate::memory::{Passage, Wiping};
 
 /// One allocation: ranges of the file, one after the other.
 #[derive(Debug)]
@@ -15,13 +16,46 @@ pub(super) struct Extent {
     file: Arc<OpenFile>,
     place: Taken,
     bytes: u64,
+    wiping: Arc<Wiping>,
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        if !self.wiping.is_on() {
+            return;
+        }
+        match self.wipe() {
+            Ok(()) => self.wiping.count(self.bytes),
+            Err(error) => tracing::warn!(%error, path = %self.file.path().display(), "a file was not wiped"),
+        }
+    }
 }
 
 impl Extent {
     /// The bytes of `file` at `place`.
-    pub fn new(file: &Arc<OpenFile>, place: Taken) -> Self {
+    pub fn new(file: &Arc<OpenFile>, place: Taken, wiping: &Arc<Wiping>) -> Self {
         let bytes = place.ranges().iter().map(|range| range.end - range.start).sum();
-        Self { file: Arc::clone(file), place, bytes }
+        Self { file: Arc::clone(file), place, bytes, wiping: Arc::clone(wiping) }
+    }
+
+    /// Writes zeroes where there are others, and has the drive store them: what is still to be stored of a file without
+    /// a name is dropped when it is closed.
+    fn wipe(&self) -> Result<()> {
+        const OPERATION: &str = "release";
+        let mut block = Passage(vec![0_u8; Self::BLOCK_BYTES]);
+        for range in self.place.ranges() {
+            for at in range.clone().step_by(Self::BLOCK_BYTES) {
+                let bytes = (range.end - at).min(Self::BLOCK_BYTES as u64) as usize;
+                // SAFETY: the block is so long, and this function's own.
+                unsafe { self.file.read(OPERATION, at, block.0.as_mut_ptr(), bytes)? };
+                if block.0[..bytes].iter().fold(0, |all, byte| all | byte) != 0 {
+                    block.0[..bytes].fill(0);
+                    // SAFETY: as above.
+                    unsafe { self.file.write(OPERATION, at, block.0.as_ptr(), bytes)? };
+                }
+            }
+        }
+        self.file.sync()
     }
 
     /// Where it is in the file.
@@ -66,13 +100,6 @@ impl Medium for Extent {
         self.bytes
     }
 
-    fn check_writable(&self, operation: &'static str) -> Result<()> {
-        if self.file.is_writable() {
-            return Ok(());
-        }
-        Err(Error::new(ErrorKind::Unsupported, operation).with_detail("the file was opened for reading only"))
-    }
-
     fn address(&self) -> Option<*mut u8> {
         None
     }
@@ -105,7 +132,8 @@ impl Medium for Extent {
         source_offset: u64,
         bytes: usize,
     ) -> Result<()> {
-        let mut block = vec![0_u8; bytes.min(Self::BLOCK_BYTES)];
+        let mut block = Passage(vec![0_u8; bytes.min(Self::BLOCK_BYTES)]);
+        let block = &mut block.0;
         let mut done = 0;
         while done < bytes {
             let part = block.len().min(bytes - done);

@@ -1,80 +1,50 @@
-//! The file itself: making, opening, reading, writing.
+//! The file itself: making, reading, writing.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backend_api::{Error, ErrorKind, Result};
+use backend_api::{Error, ErrorKind, Result, own_files};
 
 use crate::error::{is_full, system};
 use crate::medium;
-
-/// What a file is opened for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
-    ReadOnly,
-    ReadWrite,
-}
 
 /// An open file of a length that is not meant to change.
 #[derive(Debug)]
 pub(super) struct OpenFile {
     file: Positioned,
     path: PathBuf,
-    access: Access,
     bytes: u64,
     /// To be removed when the file is closed.
     remove: bool,
 }
 
 impl OpenFile {
-    /// A new file of zeroes, all of it reserved on the disk.
+    /// A new file of zeroes, all of it reserved on the disk, for this user alone. Nothing that exists is opened, and no
+    /// link followed, so no two devices ever have one file.
     pub fn create(path: &Path, bytes: u64) -> Result<Self> {
         let mut options = OpenOptions::new();
-        let file = options.read(true).write(true).create_new(true).open(path);
-        let file = file.map_err(|cause| refused("create", path, &cause))?;
-        let made = lock(&file, Access::ReadWrite)
-            .and_then(|()| {
-                reserve(&file, path, bytes)?;
-                file.set_len(bytes)
-            })
-            .map_err(|cause| refused("create", path, &cause).with_bytes(bytes));
-        if let Err(error) = made {
+        options.read(true).write(true).create_new(true);
+        #[cfg(unix)]
+        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+        let file = options.open(path).map_err(|cause| refused("create", path, &cause))?;
+        let made = reserve(&file, path, bytes).and_then(|()| file.set_len(bytes));
+        if let Err(cause) = made {
             drop(file);
             // The first error is the one to tell.
             let _ = std::fs::remove_file(path);
-            return Err(with_free(error, path));
+            return Err(with_free(refused("create", path, &cause).with_bytes(bytes), path));
         }
-        Ok(Self::new(file, path, Access::ReadWrite, bytes))
-    }
-
-    /// A file that exists.
-    pub fn open(path: &Path, access: Access) -> Result<Self> {
-        let open = || {
-            let write = access == Access::ReadWrite;
-            let file = OpenOptions::new().read(true).write(write).open(path)?;
-            lock(&file, access)?;
-            let metadata = file.metadata()?;
-            if !metadata.is_file() {
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-            }
-            if write {
-                reserve(&file, path, metadata.len())?;
-            }
-            Ok((file, metadata.len()))
-        };
-        let (file, bytes) = open().map_err(|cause| with_free(refused("open", path, &cause), path))?;
-        Ok(Self::new(file, path, access, bytes))
-    }
-
-    fn new(file: File, path: &Path, access: Access, bytes: u64) -> Self {
         let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
-        Self { file: Positioned::new(file), path, access, bytes, remove: false }
+        Ok(Self { file: Positioned::new(file), path, bytes, remove: false })
     }
 
-    /// Has the file disappear: from the folder at once where the system allows it, else when it is closed.
-    pub fn make_temporary(&mut self) {
-        self.remove = !cfg!(unix) || std::fs::remove_file(&self.path).is_err();
+    /// A new file in `folder` that disappears: from the folder at once where the system allows it, else when it is
+    /// closed. Its name cannot be foreseen, so nobody can be there before it.
+    pub fn create_temporary(folder: &Path, bytes: u64) -> Result<Self> {
+        let mut file = Self::create(&folder.join(own_files::random_name()), bytes)?;
+        file.remove = !cfg!(unix) || std::fs::remove_file(&file.path).is_err();
+        Ok(file)
     }
 
     pub fn path(&self) -> &Path {
@@ -83,10 +53,6 @@ impl OpenFile {
 
     pub fn bytes(&self) -> u64 {
         self.bytes
-    }
-
-    pub fn is_writable(&self) -> bool {
-        self.access == Access::ReadWrite
     }
 
     pub fn sync(&self) -> Result<()> {
@@ -163,26 +129,6 @@ impl Drop for OpenFile {
     }
 }
 
-/// Keeps other processes (and other devices of this one) from writing to the file at the same time.
-fn lock(file: &File, access: Access) -> io::Result<()> {
-    let result = match access {
-        Access::ReadOnly => file.try_lock_shared(),
-        Access::ReadWrite => file.try_lock(),
-    };
-    match result {
-        Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => {
-            Err(io::Error::new(io::ErrorKind::WouldBlock, "the file is in use as a device already"))
-        }
-        // Some network file systems have no locks. The file works all the same.
-        Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
-            tracing::warn!(%error, "a file system without locks");
-            Ok(())
-        }
-        Err(TryLockError::Error(error)) => Err(error),
-    }
-}
-
 /// Has the disk set blocks aside for the whole file, without a change to what can be read.
 #[cfg(target_os = "linux")]
 fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
@@ -242,10 +188,17 @@ fn free_on_disk(_path: &Path) -> Option<u64> {
     None
 }
 
-/// An error of opening, making, or storing the file.
+/// An error of making or storing the file.
 fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
-    let kind = if is_full(cause) { ErrorKind::OutOfMemory } else { ErrorKind::System };
-    system(kind, operation, cause).with_detail(format!("{}: {cause}", path.display()))
+    let (kind, advice) = match cause.kind() {
+        io::ErrorKind::AlreadyExists => (
+            ErrorKind::AlreadyExists,
+            "; it is left as it is: name a file that does not exist, or remove this one first if nobody needs it",
+        ),
+        _ if is_full(cause) => (ErrorKind::OutOfMemory, "; make room, or name a file on another disk"),
+        _ => (ErrorKind::System, "; name a file in a folder that this user may write to"),
+    };
+    system(kind, operation, cause).with_detail(format!("{}: {cause}{advice}", path.display()))
 }
 
 /// The same error, with how much room there is if that is the trouble.
@@ -302,14 +255,14 @@ impl Positioned {
 /// The same with what the standard library has everywhere: one thread at a time, by way of memory of its own.
 #[cfg(not(unix))]
 #[derive(Debug)]
-struct Positioned(parking_lot::Mutex<(File, Vec<u8>)>);
+struct Positioned(parking_lot::Mutex<(File, crate::memory::Passage<u8>)>);
 
 #[cfg(not(unix))]
 impl Positioned {
     const DETOUR_BYTES: usize = 256 << 10;
 
     fn new(file: File) -> Self {
-        Self(parking_lot::Mutex::new((file, vec![0; Self::DETOUR_BYTES])))
+        Self(parking_lot::Mutex::new((file, crate::memory::Passage(vec![0; Self::DETOUR_BYTES]))))
     }
 
     fn with<T>(&self, body: impl FnOnce(&File) -> io::Result<T>) -> io::Result<T> {
@@ -320,7 +273,7 @@ impl Positioned {
     /// As [`OpenFile::read`].
     unsafe fn read(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<usize> {
         use io::{Read, Seek};
-        let (file, detour) = &mut *self.0.lock();
+        let (file, crate::memory::Passage(detour)) = &mut *self.0.lock();
         file.seek(io::SeekFrom::Start(offset))?;
         let count = file.read(&mut detour[..bytes.min(Self::DETOUR_BYTES)])?;
         // SAFETY: the caller vouches for the target; `count` is at most `bytes`.
@@ -332,7 +285,7 @@ impl Positioned {
     /// As [`OpenFile::write`].
     unsafe fn write(&self, offset: u64, from: *const u8, bytes: usize) -> io::Result<usize> {
         use io::{Seek, Write};
-        let (file, detour) = &mut *self.0.lock();
+        let (file, crate::memory::Passage(detour)) = &mut *self.0.lock();
         let count = bytes.min(Self::DETOUR_BYTES);
         // SAFETY: the caller vouches for the source; the detour is long enough.
         unsafe { backend_api::racy::copy(from, detour.as_mut_ptr(), count) };

@@ -84,27 +84,6 @@ impl Space {
         Ok(Taken { space: Arc::clone(self), ranges })
     }
 
-    /// Takes one particular range.
-    pub fn take_at(self: &Arc<Self>, offset: u64, bytes: u64) -> Result<Taken> {
-        let mut taken = self.taken.lock();
-        let refuse = |detail| {
-            Error::new(ErrorKind::OutOfMemory, "allocate_at")
-                .with_offset(offset)
-                .with_bytes(bytes)
-                .with_detail(detail)
-        };
-        let end = offset.checked_add(bytes).filter(|&end| end <= self.bytes);
-        let end = end.ok_or_else(|| refuse("the range leaves the file").with_available_bytes(self.bytes))?;
-        if bytes == 0 {
-            return Ok(Taken { space: Arc::clone(self), ranges: Vec::new() });
-        }
-        if !self.holes(&taken).iter().any(|hole| hole.start <= offset && end <= hole.end) {
-            return Err(refuse("a part of the range is taken"));
-        }
-        taken.insert(offset, end);
-        Ok(Taken { space: Arc::clone(self), ranges: vec![offset..end] })
-    }
-
     fn holes(&self, taken: &BTreeMap<u64, u64>) -> Vec<Range<u64>> {
         let ends = std::iter::once(0).chain(taken.values().copied());
         let starts = taken.keys().copied().chain([self.bytes]);
@@ -140,18 +119,5 @@ mod tests {
         assert_eq!((error.kind(), error.available_bytes()), (ErrorKind::OutOfMemory, Some(300)));
         assert_eq!(space.take(1001).unwrap_err().kind(), ErrorKind::TooLarge);
         assert_eq!(space.free_bytes(), 300);
-    }
-
-    #[test]
-    fn a_place_is_had_if_all_of_it_is_free() {
-        let space = Space::new(1000);
-        let middle = space.take_at(400, 200).unwrap();
-        for (offset, bytes) in [(0, 401), (399, 2), (450, 50), (599, 1), (900, 101), (u64::MAX, 2)] {
-            assert_eq!(space.take_at(offset, bytes).unwrap_err().kind(), ErrorKind::OutOfMemory);
-        }
-        assert_eq!(space.take_at(600, 400).unwrap().ranges(), [600..1000]);
-        assert_eq!(space.take_at(1000, 0).unwrap().ranges(), []);
-        drop(middle);
-        assert_eq!(space.take_at(0, 1000).unwrap().ranges(), [0..1000]);
     }
 }

@@ -6,6 +6,7 @@ use super::matcher::Matcher;
 use super::waves::{Found, Part, Waves, no_memory};
 use crate::host_memory::Piece;
 use crate::medium::Medium;
+use crate::memory::Passage;
 use crate::registry::Place;
 use crate::short::{Wide, Word};
 use crate::worker::Crew;
@@ -75,11 +76,11 @@ impl<M: Medium> SearchJob<M> {
     fn part(&self, part: &Part<'_>) -> Result<Found> {
         let per_piece = (PIECE_BYTES.max(M::BLOCK_BYTES) / self.matcher.stride()).max(1) as u64;
         let mut found = Found::default();
-        let mut block = Vec::new();
+        let mut block = Passage::default();
         let mut next = part.first;
         while next < part.end && part.is_needed() && !self.is_enough(part.room, &found) {
             let end = part.end.min(next.saturating_add(per_piece));
-            self.range(next, end, part.room, &mut block, &mut found)?;
+            self.range(next, end, part.room, &mut block.0, &mut found)?;
             next = end;
         }
         Ok(found)
@@ -180,13 +181,14 @@ impl<M: Medium> SearchJob<M> {
 
     /// The same for long elements, of which only the fields are read.
     fn range_of_fields(&self, first: u64, end: u64, room: u64, found: &mut Found) -> Result<()> {
-        let mut field = vec![0_u8; self.matcher.value().len()];
+        let mut field = Passage(vec![0_u8; self.matcher.value().len()]);
+        let field = &mut field.0;
         for index in first..end {
             let at =
                 self.from.offset + index * self.matcher.stride() as u64 + self.matcher.field_offset() as u64;
             // SAFETY: as in `range`; a field is inside of its element.
             unsafe { self.from.memory.read(OPERATION, at, field.as_mut_ptr(), field.len()) }?;
-            if field == self.matcher.value() {
+            if *field == self.matcher.value() {
                 found.matches += 1;
                 if (found.listed.len() as u64) < room {
                     found.list(OPERATION, index)?;

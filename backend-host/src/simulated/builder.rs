@@ -389,10 +389,11 @@ impl SimulatedDeviceBuilder {
             DeviceInfo::new("host", &name, DeviceKind::Simulated, &identity).with_total_bytes(self.bytes);
         info.copy_engines = 2;
         let info = Arc::new(info);
+        let pinning = Pinning::new(self.pinned_max_bytes);
         SimulatedDevice {
             names: Registry::new(),
-            capacity: Capacity::new(self.bytes),
-            pinning: Pinning::new(self.pinned_max_bytes),
+            capacity: Capacity::new(self.bytes, pinning.wiping()),
+            pinning,
             schedule: Mutex::new(Schedule::new(self.settings, Arc::clone(&info))),
             manual_wakes: self.manual_wakes,
             routes: Routes::new(self.routes),

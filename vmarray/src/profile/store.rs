@@ -1,13 +1,13 @@
-//! Profiles on disk, one a file.
+//! Profiles on disk, one a file, in a folder that nobody but the user can write to (see [`OwnFolder`]).
 //!
 //! A file begins with everything that decides whether it fits, word for word; what does not match in full or cannot be
-//! understood is ignored and replaced. Files appear by renaming, so that a reader never sees half of one. Nothing that
-//! goes wrong here is an error: the device is measured again as if there were no file.
+//! understood is ignored and replaced. Nothing that goes wrong here is an error: the device is measured again as if
+//! there were no file.
 
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
+use backend_api::own_files::OwnFolder;
 use backend_api::{DeviceInfo, DeviceKind, Route, Routing};
 
 use super::Profile;
@@ -19,25 +19,50 @@ const TITLE: &str = "vmarray profile 1";
 /// The last line.
 const END: &str = "end";
 
-/// The profile of a device with this key, if one was kept.
-pub(super) fn load(info: &DeviceInfo, key: &str) -> Option<Profile> {
-    read(&folder_for(info)?, key)
+/// Longer than any profile.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// Where the profile of a device is kept.
+pub(super) struct Kept<'a> {
+    info: &'a DeviceInfo,
+    folder: OwnFolder,
 }
 
-/// Keeps a profile.
-pub(super) fn keep(info: &DeviceInfo, key: &str, profile: &Profile) {
-    if let Some(folder) = folder_for(info)
-        && let Err(error) = write(&folder, key, profile)
-    {
-        crate::trace::profile_not_kept(info, &error);
+/// Opens the folder in which the profile of a device is kept, if there is to be one; makes it if it does not exist.
+pub(super) fn open(info: &DeviceInfo) -> Option<Kept<'_>> {
+    open_at(&folder_for(info)?, info)
+}
+
+fn open_at<'a>(folder: &Path, info: &'a DeviceInfo) -> Option<Kept<'a>> {
+    match OwnFolder::create(folder) {
+        Ok(folder) => Some(Kept { info, folder }),
+        Err(error) => {
+            crate::trace::profile_not_kept(info, &error);
+            None
+        }
     }
 }
 
-/// Deletes the profile of a device.
-pub(super) fn delete(info: &DeviceInfo, key: &str) {
-    if let Some(folder) = folder_for(info) {
+impl Kept<'_> {
+    /// The profile with this key, if one was kept.
+    pub fn load(&self, key: &str) -> Option<Profile> {
+        read(&self.folder, key).unwrap_or_else(|error| {
+            crate::trace::profile_not_kept(self.info, &error);
+            None
+        })
+    }
+
+    /// Keeps a profile.
+    pub fn keep(&self, key: &str, profile: &Profile) {
+        if let Err(error) = write(&self.folder, key, profile) {
+            crate::trace::profile_not_kept(self.info, &error);
+        }
+    }
+
+    /// Deletes a profile.
+    pub fn delete(&self, key: &str) {
         // It may not even exist.
-        drop(fs::remove_file(file(&folder, key)));
+        let _ = self.folder.remove(&file(key));
     }
 }
 
@@ -69,26 +94,20 @@ fn hash(text: &str) -> u64 {
     })
 }
 
-fn file(folder: &Path, key: &str) -> PathBuf {
-    folder.join(format!("{:016x}.profile", hash(key)))
+fn file(key: &str) -> String {
+    format!("{:016x}.profile", hash(key))
 }
 
-fn read(folder: &Path, key: &str) -> Option<Profile> {
-    parse(&fs::read_to_string(file(folder, key)).ok()?, key)
-}
-
-fn write(folder: &Path, key: &str, profile: &Profile) -> std::io::Result<()> {
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    fs::create_dir_all(folder)?;
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let scratch = folder.join(format!(".{}-{number}.tmp", std::process::id()));
-    let result =
-        fs::write(&scratch, print(key, profile)).and_then(|()| fs::rename(&scratch, file(folder, key)));
-    if result.is_err() {
-        // It may not even exist.
-        drop(fs::remove_file(&scratch));
+fn read(folder: &OwnFolder, key: &str) -> io::Result<Option<Profile>> {
+    match folder.read(&file(key), BYTES_MAX) {
+        Ok(bytes) => Ok(std::str::from_utf8(&bytes).ok().and_then(|text| parse(text, key))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
     }
-    result
+}
+
+fn write(folder: &OwnFolder, key: &str, profile: &Profile) -> io::Result<()> {
+    folder.write(&file(key), &[print(key, profile).as_bytes()])
 }
 
 fn print(key: &str, profile: &Profile) -> String {
@@ -145,6 +164,10 @@ fn parse_table(letters: &str, mut set: impl FnMut(usize, u64, Option<Route>)) ->
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
+    use backend_api::own_files;
+
     use super::*;
 
     fn profile() -> Profile {
@@ -155,26 +178,63 @@ mod tests {
         profile
     }
 
-    fn scratch(name: &str) -> PathBuf {
-        let folder = std::env::temp_dir().join(format!("vmarray-profiles-{}-{name}", std::process::id()));
-        drop(fs::remove_dir_all(&folder));
-        folder
+    fn scratch() -> OwnFolder {
+        OwnFolder::create(&std::env::temp_dir().join(own_files::random_name())).unwrap()
     }
 
     #[test]
     fn what_was_kept_comes_back_for_the_same_key_alone() {
-        let folder = scratch("same");
-        assert_eq!(read(&folder, "one"), None);
+        let folder = scratch();
+        assert_eq!(read(&folder, "one").unwrap(), None);
         write(&folder, "one", &profile()).unwrap();
         write(&folder, "two", &Profile::new(1, 2, 3, 4096)).unwrap();
-        assert_eq!(read(&folder, "one"), Some(profile()));
-        assert_eq!(read(&folder, "two"), Some(Profile::new(1, 2, 3, 4096)));
-        assert_eq!(read(&folder, "three"), None);
+        assert_eq!(read(&folder, "one").unwrap(), Some(profile()));
+        assert_eq!(read(&folder, "two").unwrap(), Some(Profile::new(1, 2, 3, 4096)));
+        assert_eq!(read(&folder, "three").unwrap(), None);
         // Another key in the same file, as if two keys had one hash.
-        fs::rename(file(&folder, "one"), file(&folder, "three")).unwrap();
-        assert_eq!(read(&folder, "three"), None);
-        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "whole files only");
-        fs::remove_dir_all(folder).unwrap();
+        let path = folder.path();
+        fs::rename(path.join(file("one")), path.join(file("three"))).unwrap();
+        assert_eq!(read(&folder, "three").unwrap(), None);
+        assert_eq!(fs::read_dir(path).unwrap().count(), 2, "whole files only");
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_profile_of_ours_is_not_read_to_its_end() {
+        let folder = scratch();
+        fs::File::create(folder.path().join(file("one"))).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read(&folder, "one").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        fs::write(folder.path().join(file("two")), [0xFF; 100]).unwrap();
+        assert_eq!(read(&folder, "two").unwrap(), None);
+        fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_in_the_place_of_a_profile_is_not_followed() {
+        let folder = scratch();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, print("one", &profile())).unwrap();
+        std::os::unix::fs::symlink(&victim, folder.path().join(file("one"))).unwrap();
+        assert_eq!(read(&folder, "one").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let other = Profile::new(1, 2, 3, 4096);
+        write(&folder, "one", &other).unwrap();
+        assert_eq!(read(&folder, "one").unwrap(), Some(other));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), print("one", &profile()));
+        fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_folder_that_others_can_write_to_is_not_used() {
+        use std::os::unix::fs::PermissionsExt;
+        let (folder, info) = (scratch(), DeviceInfo::new("cuda", "", DeviceKind::DiscreteGpu, "pci:1"));
+        let path = folder.path();
+        open_at(path, &info).unwrap().keep("one", &profile());
+        assert_eq!(open_at(path, &info).unwrap().load("one"), Some(profile()));
+        fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(open_at(path, &info).is_none());
+        fs::remove_dir_all(path).unwrap();
     }
 
     #[test]

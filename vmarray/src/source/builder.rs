@@ -61,6 +61,7 @@ pub struct SourceBuilder<T: Element, H: Home<T>, D: Device = AnyDevice> {
     device_bytes: Option<u64>,
     eviction: EvictionPolicy,
     import: Option<HostMemory>,
+    wipe: bool,
     marker: PhantomData<fn() -> T>,
 }
 
@@ -74,6 +75,7 @@ impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
             device_bytes: None,
             eviction: EvictionPolicy::default(),
             import: None,
+            wipe: false,
             marker: PhantomData,
         }
     }
@@ -99,6 +101,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             device_bytes: self.device_bytes,
             eviction: self.eviction,
             import: self.import,
+            wipe: self.wipe,
             marker: PhantomData,
         }
     }
@@ -150,6 +153,37 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// ```
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
         self.eviction = policy;
+        self
+    }
+
+    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the system: of the
+    /// devices (slots, and what kernels work in), page-locked and pageable host memory (frames, stages, lists, answers), and
+    /// the contents of files. For data that nobody is to find there later. Off by default.
+    ///
+    /// It is the devices that wipe, from when this source is built and as long as they live: for all who share them, in
+    /// whatever way memory is given back, also if building fails half-way or another device is lost. Dropping then takes
+    /// about as long as to write all of that memory once, and blocks meanwhile.
+    ///
+    /// Not wiped: the home; what the program was given (vectors, values, what closures work on) and small results on the heap on
+    /// their way to it; values that calls were given to look for or to fill with; memory of a lost device; the system's swap
+    /// space; blocks that a drive or a file system has moved; registers and caches of a card.
+    /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Field, Source, host::FileDevice};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-source-{}", std::process::id()));
+    /// let device = Arc::new(FileDevice::create(&path, 1 << 20)?);
+    /// let source = Source::builder(vec![7_u32; 1000]).devices([device]).wipe_on_drop(true).build()?;
+    /// assert_eq!(source.count(.., Field::whole(), &7)?, 1000);
+    /// assert!(std::fs::read(&path).unwrap().contains(&7));
+    /// drop(source);
+    /// assert!(!std::fs::read(&path).unwrap().contains(&7));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
+        self.wipe = wipe;
         self
     }
 
@@ -217,6 +251,9 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             Devices::Named(devices) => devices,
             Devices::Found(find) => find()?,
         };
+        if self.wipe {
+            devices.iter().try_for_each(|device| device.wipe_on_release())?;
+        }
         crate::profile::apply_known(&devices);
         let usable = devices
             .iter()

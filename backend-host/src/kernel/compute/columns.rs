@@ -3,32 +3,34 @@
 use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
 use backend_api::{by_binary, by_integer, by_type};
 
+use crate::memory::Passage;
+
 /// The values of one instruction for a block of elements; bools as bytes of 0 and 1.
 #[derive(Debug, Default)]
-pub(super) struct Column(Vec<u64>);
+pub(super) struct Column(Passage<u64>);
 
 impl Column {
     pub fn new(of: Type, lanes: usize) -> Self {
-        Self(vec![0; (lanes * of.bytes() as usize).div_ceil(8)])
+        Self(Passage(vec![0; (lanes * of.bytes() as usize).div_ceil(8)]))
     }
 
     pub fn of<T: bytemuck::Pod>(&self, lanes: usize) -> &[T] {
-        &bytemuck::cast_slice(&self.0)[..lanes]
+        &bytemuck::cast_slice(&self.0.0)[..lanes]
     }
 
     pub fn of_mut<T: bytemuck::Pod>(&mut self, lanes: usize) -> &mut [T] {
-        &mut bytemuck::cast_slice_mut(&mut self.0)[..lanes]
+        &mut bytemuck::cast_slice_mut(&mut self.0.0)[..lanes]
     }
 
     pub fn bytes_mut(&mut self) -> &mut [u8] {
-        bytemuck::cast_slice_mut(&mut self.0)
+        bytemuck::cast_slice_mut(&mut self.0.0)
     }
 
     /// The same value in all places.
     pub fn fill(&mut self, of: Type, bits: u64) {
         macro_rules! fill {
             ($T:ty) => {
-                bytemuck::cast_slice_mut::<u64, $T>(&mut self.0).fill(bits as $T)
+                bytemuck::cast_slice_mut::<u64, $T>(&mut self.0.0).fill(bits as $T)
             };
         }
         match of.bytes() {

@@ -8,6 +8,7 @@ use super::columns::{Column, evaluate};
 use super::reduce::{Extremes, Filtered, Sum, count_true};
 use crate::kernel::waves::{Found, no_memory};
 use crate::medium::Medium;
+use crate::memory::Passage;
 use crate::registry::Place;
 use crate::short::Word;
 
@@ -60,9 +61,9 @@ pub(super) struct Machine<'a, 'b, M> {
     plan: &'b Plan<'a, M>,
     columns: Vec<Column>,
     /// Of each source, elements of a block as they lie.
-    blocks: Vec<Vec<u8>>,
+    blocks: Vec<Passage<u8>>,
     loaded: Vec<bool>,
-    keys: Vec<u64>,
+    keys: Passage<u64>,
     counting: Vec<u8>,
 }
 
@@ -82,9 +83,9 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         Self {
             plan,
             columns: columns.collect(),
-            blocks: vec![Vec::new(); plan.sources.len()],
+            blocks: vec![Passage::default(); plan.sources.len()],
             loaded: vec![false; plan.sources.len()],
-            keys: Vec::new(),
+            keys: Passage::default(),
             counting: Vec::new(),
         }
     }
@@ -187,7 +188,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
             return Ok(());
         }
         self.load_block(source, first, lanes)?;
-        let block = &self.blocks[plan.alias[source]];
+        let block = &self.blocks[plan.alias[source]].0;
         let places = self.columns[at].bytes_mut().chunks_exact_mut(width).take(lanes);
         for (place, element) in places.zip(block.chunks_exact(stride)) {
             place.copy_from_slice(&element[offset..offset + width]);
@@ -202,7 +203,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         if std::mem::replace(&mut self.loaded[alias], true) {
             return Ok(());
         }
-        let block = &mut self.blocks[alias];
+        let block = &mut self.blocks[alias].0;
         block.resize(lanes * plan.stride(alias), 0);
         let from = plan.at(alias, first);
         // SAFETY: as in `load_field`.
@@ -255,10 +256,10 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         extremes: &mut Extremes,
     ) {
         let (mut keys, mut counting) = (std::mem::take(&mut self.keys), std::mem::take(&mut self.counting));
-        keys.resize(self.plan.lanes_max, 0);
+        keys.0.resize(self.plan.lanes_max, 0);
         counting.resize(self.plan.lanes_max, 0);
         let column = self.filtered(value, filter, lanes);
-        extremes.add(column, first, wanted, &mut keys[..lanes], &mut counting[..lanes]);
+        extremes.add(column, first, wanted, &mut keys.0[..lanes], &mut counting[..lanes]);
         (self.keys, self.counting) = (keys, counting);
     }
 
@@ -295,7 +296,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
                 self.store_in_block(store, source, width, lanes);
                 let is_last = !stores[nth + 1..].iter().any(|s| plan.alias[usize::from(s.source)] == source);
                 if is_last {
-                    let block = &self.blocks[source];
+                    let block = &self.blocks[source].0;
                     // SAFETY: as above.
                     unsafe { memory.write(OPERATION, plan.at(source, first), block.as_ptr(), block.len()) }?;
                 }
@@ -338,7 +339,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         let (stride, offset) = (self.plan.stride(source), store.offset as usize);
         let values = self.columns[store.value.at()].of::<u8>(lanes * width).chunks_exact(width);
         let mask = self.mask(lanes);
-        for (lane, (element, value)) in block.chunks_exact_mut(stride).zip(values).enumerate() {
+        for (lane, (element, value)) in block.0.chunks_exact_mut(stride).zip(values).enumerate() {
             if mask.is_none_or(|mask| mask[lane] != 0) {
                 element[offset..offset + width].copy_from_slice(value);
             }

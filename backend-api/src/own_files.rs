@@ -1,0 +1,505 @@
+//! Folders and files that nobody but their user can have written.
+//!
+//! What is kept from one run to the next, such as built kernels, is taken for the program's own when it is read again.
+//! So it lies in a folder that nobody else can put anything into, and a file is taken only if it is what this user
+//! wrote there.
+
+use std::collections::hash_map::RandomState;
+use std::fs::{DirBuilder, File};
+use std::hash::BuildHasher;
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+
+/// A name for a file that nobody can foresee, and that no other file has.
+///
+/// ```
+/// use backend_api::own_files;
+/// assert_ne!(own_files::random_name(), own_files::random_name());
+/// ```
+#[must_use]
+pub fn random_name() -> String {
+    // The standard library seeds each state with numbers from the system.
+    let random = || RandomState::new().hash_one(0);
+    format!(".vmarray-{:016x}{:016x}", random(), random())
+}
+
+/// A folder that only its user can write to, held open.
+///
+/// On Unix the folder must be owned by the process's effective user and writable by nobody else, and must not itself be
+/// a link; files must be regular, and owned and writable likewise. Files are reached through the open folder, so
+/// nobody who can rename a folder above it can put another one in its place. Elsewhere it must be a folder and no
+/// link, and files regular ones; who may write to them is left to the permissions of the folder above.
+///
+/// Any number of threads and processes can use one folder: a file appears whole, by renaming.
+///
+/// ```
+/// use backend_api::own_files::{OwnFolder, random_name};
+/// let path = std::env::temp_dir().join(random_name());
+/// let folder = OwnFolder::create(&path)?;
+/// folder.write("greeting", &[b"hel", b"lo"])?;
+/// assert_eq!(folder.read("greeting", 100)?, b"hello");
+/// # std::fs::remove_dir_all(path)?;
+/// # Ok::<_, std::io::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct OwnFolder {
+    place: os::Place,
+    path: PathBuf,
+}
+
+impl OwnFolder {
+    /// Opens a folder. If it does not exist it is made, for its user alone (mode 0700 on Unix), as are those above it
+    /// that do not exist.
+    ///
+    /// ```
+    /// use backend_api::own_files::{OwnFolder, random_name};
+    /// let path = std::env::temp_dir().join(random_name());
+    /// OwnFolder::create(&path)?;
+    /// assert!(path.is_dir());
+    /// # std::fs::remove_dir(path)?;
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`open`](Self::open), and what the system says to making it.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut builder = DirBuilder::new();
+        builder.recursive(true);
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        builder.create(path)?;
+        Self::open(path)
+    }
+
+    /// Opens a folder that exists.
+    ///
+    /// ```
+    /// use backend_api::own_files::OwnFolder;
+    /// // Everybody may write there.
+    /// # #[cfg(unix)]
+    /// assert!(OwnFolder::open(std::path::Path::new("/tmp")).is_err());
+    /// ```
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a text that says why and what to do, if others can
+    /// write to it; otherwise what the system says.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        // A slash at the end would have a link followed.
+        let path: PathBuf = path.components().collect();
+        Ok(Self { place: os::Place::open(&path)?, path })
+    }
+
+    /// Where it is.
+    ///
+    /// ```
+    /// # use backend_api::own_files::{OwnFolder, random_name};
+    /// # let path = std::env::temp_dir().join(random_name());
+    /// assert_eq!(OwnFolder::create(&path)?.path(), path);
+    /// # std::fs::remove_dir(path)?;
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// All bytes of a file of at most `bytes_max` bytes.
+    ///
+    /// ```
+    /// # use backend_api::own_files::{OwnFolder, random_name};
+    /// # let path = std::env::temp_dir().join(random_name());
+    /// # let folder = OwnFolder::create(&path)?;
+    /// folder.write("long", &[&[7; 101]])?;
+    /// assert!(folder.read("long", 100).is_err());
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is a link, no
+    /// regular file, or one that others can write to; [`FileTooLarge`](io::ErrorKind::FileTooLarge); otherwise what the
+    /// system says.
+    pub fn read(&self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
+        let file = self.place.open_file(name)?;
+        let metadata = file.metadata()?;
+        check(&metadata, metadata.is_file(), || self.path.join(name))?;
+        let mut bytes = Vec::new();
+        file.take(bytes_max.saturating_add(1)).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 > bytes_max {
+            let text =
+                format!("{} has more than {bytes_max} bytes; remove it", self.path.join(name).display());
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, text));
+        }
+        Ok(bytes)
+    }
+
+    /// Writes a file for its user alone (mode 0600 on Unix), made of `parts`, in place of the one that has this name: a
+    /// reader sees either of them whole. What a link of this name points to is left alone.
+    ///
+    /// ```
+    /// # use backend_api::own_files::{OwnFolder, random_name};
+    /// # let path = std::env::temp_dir().join(random_name());
+    /// # let folder = OwnFolder::create(&path)?;
+    /// folder.write("number", &[b"1"])?;
+    /// folder.write("number", &[b"2"])?;
+    /// assert_eq!(folder.read("number", 1)?, b"2");
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the system says. No part of the file is left behind.
+    pub fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
+        let scratch = random_name();
+        let mut file = self.place.create_file(&scratch)?;
+        let written = parts.iter().try_for_each(|part| file.write_all(part));
+        drop(file);
+        let result = written.and_then(|()| self.place.rename(&scratch, name));
+        if result.is_err() {
+            // The first error is the one to tell.
+            let _ = self.place.remove(&scratch);
+        }
+        result
+    }
+
+    /// Removes a file.
+    ///
+    /// ```
+    /// # use backend_api::own_files::{OwnFolder, random_name};
+    /// # let path = std::env::temp_dir().join(random_name());
+    /// # let folder = OwnFolder::create(&path)?;
+    /// folder.write("file", &[])?;
+    /// folder.remove("file")?;
+    /// assert_eq!(folder.read("file", 1).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+    /// # std::fs::remove_dir_all(path)?;
+    /// # Ok::<_, std::io::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn remove(&self, name: &str) -> io::Result<()> {
+        self.place.remove(name)
+    }
+}
+
+fn refused(path: &Path, reason: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, format!("{} {reason}", path.display()))
+}
+
+/// Refuses what is not what it should be, or others can write to.
+fn check(metadata: &std::fs::Metadata, fits: bool, path: impl Fn() -> PathBuf) -> io::Result<()> {
+    if !fits {
+        return Err(refused(&path(), "is not a regular file; remove it"));
+    }
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt;
+        // SAFETY: the call has no preconditions.
+        let user = unsafe { libc::geteuid() };
+        let (owner, mode) = (metadata.uid(), metadata.mode() & 0o7777);
+        if owner != user {
+            let reason = format!(
+                "belongs to user {owner} and not to user {user}, who runs this program; remove it, or name a folder \
+                 of this user"
+            );
+            return Err(refused(&path(), &reason));
+        }
+        if mode & 0o022 != 0 {
+            let reason = format!(
+                "can be written to by other users (mode {mode:04o}), so what is in it may not be this program's; \
+                 remove it, or look through it and `chmod go-w` it"
+            );
+            return Err(refused(&path(), &reason));
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = metadata;
+    Ok(())
+}
+
+/// A folder that is held open: its files are reached through it, whatever becomes of its path.
+#[cfg(unix)]
+mod os {
+    use std::ffi::{CString, c_int};
+    use std::fs::OpenOptions;
+    use std::os::fd::{AsRawFd, FromRawFd};
+    use std::os::unix::fs::OpenOptionsExt;
+
+    use super::{File, Path, check, io, refused};
+
+    #[derive(Debug)]
+    pub(super) struct Place(File);
+
+    fn answer(code: c_int) -> io::Result<c_int> {
+        if code < 0 { Err(io::Error::last_os_error()) } else { Ok(code) }
+    }
+
+    impl Place {
+        pub fn open(path: &Path) -> io::Result<Self> {
+            let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+            let folder = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(|error| {
+                // A link is one or the other, depending on the system.
+                let is_other =
+                    matches!(error.raw_os_error(), Some(libc::ELOOP | libc::ENOTDIR | libc::EMLINK));
+                if is_other {
+                    refused(path, "is not a folder, or a link to one; name the folder itself")
+                } else {
+                    error
+                }
+            })?;
+            let metadata = folder.metadata()?;
+            check(&metadata, metadata.is_dir(), || path.to_owned())?;
+            Ok(Self(folder))
+        }
+
+        fn open_at(&self, name: &str, flags: c_int) -> io::Result<File> {
+            let name = CString::new(name)?;
+            let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+            const MODE: libc::c_uint = 0o600;
+            // SAFETY: the descriptor is open, and the name ends with a zero. Nobody else has the new descriptor.
+            unsafe {
+                let file = answer(libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags, MODE))?;
+                Ok(File::from_raw_fd(file))
+            }
+        }
+
+        /// Nothing is waited for: a pipe has no end.
+        pub fn open_file(&self, name: &str) -> io::Result<File> {
+            self.open_at(name, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY).map_err(|error| {
+                let is_link = matches!(error.raw_os_error(), Some(libc::ELOOP | libc::EMLINK));
+                if is_link { refused(Path::new(name), "is a link; remove it") } else { error }
+            })
+        }
+
+        pub fn create_file(&self, name: &str) -> io::Result<File> {
+            self.open_at(name, libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL)
+        }
+
+        pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            let (from, to, folder) = (CString::new(from)?, CString::new(to)?, self.0.as_raw_fd());
+            // SAFETY: the descriptor is open, and the names end with a zero.
+            answer(unsafe { libc::renameat(folder, from.as_ptr(), folder, to.as_ptr()) }).map(drop)
+        }
+
+        pub fn remove(&self, name: &str) -> io::Result<()> {
+            let name = CString::new(name)?;
+            // SAFETY: the descriptor is open, and the name ends with a zero.
+            answer(unsafe { libc::unlinkat(self.0.as_raw_fd(), name.as_ptr(), 0) }).map(drop)
+        }
+    }
+}
+
+/// A folder by its path: what the standard library has everywhere.
+#[cfg(not(unix))]
+mod os {
+    use std::fs;
+    use std::path::PathBuf;
+
+    use super::{File, Path, io, refused};
+
+    #[derive(Debug)]
+    pub(super) struct Place(PathBuf);
+
+    impl Place {
+        pub fn open(path: &Path) -> io::Result<Self> {
+            if !fs::symlink_metadata(path)?.is_dir() {
+                return Err(refused(path, "is not a folder, or a link to one; name the folder itself"));
+            }
+            Ok(Self(path.to_owned()))
+        }
+
+        pub fn open_file(&self, name: &str) -> io::Result<File> {
+            let path = self.0.join(name);
+            if !fs::symlink_metadata(&path)?.is_file() {
+                return Err(refused(&path, "is not a regular file; remove it"));
+            }
+            File::open(path)
+        }
+
+        pub fn create_file(&self, name: &str) -> io::Result<File> {
+            File::create_new(self.0.join(name))
+        }
+
+        pub fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+            fs::rename(self.0.join(from), self.0.join(to))
+        }
+
+        pub fn remove(&self, name: &str) -> io::Result<()> {
+            fs::remove_file(self.0.join(name))
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
+    use std::process::Command;
+
+    use super::*;
+
+    const DENIED: io::ErrorKind = io::ErrorKind::PermissionDenied;
+
+    /// A folder for one test, removed in the end.
+    struct Scratch(PathBuf);
+
+    impl Scratch {
+        fn new() -> Self {
+            let path = std::env::temp_dir().join(random_name());
+            fs::create_dir(&path).unwrap();
+            Self(path)
+        }
+
+        fn set_mode(&self, name: &str, mode: u32) {
+            fs::set_permissions(self.0.join(name), fs::Permissions::from_mode(mode)).unwrap();
+        }
+
+        fn names(&self, folder: &str) -> Vec<String> {
+            let entries = fs::read_dir(self.0.join(folder)).unwrap();
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+        }
+    }
+
+    impl Drop for Scratch {
+        fn drop(&mut self) {
+            let _ = fs::remove_dir_all(&self.0);
+        }
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().mode() & 0o7777
+    }
+
+    #[test]
+    fn what_is_made_is_for_its_user_alone() {
+        let scratch = Scratch::new();
+        let path = scratch.0.join("above/folder");
+        let folder = OwnFolder::create(&path).unwrap();
+        folder.write("file", &[b"a", b"", b"bc"]).unwrap();
+        assert_eq!(folder.read("file", 3).unwrap(), b"abc");
+        assert_eq!([&scratch.0.join("above"), &path].map(|path| mode(path)), [0o700; 2]);
+        assert_eq!(mode(&path.join("file")), 0o600);
+        assert_eq!(scratch.names("above/folder"), ["file"], "no scratch file stays");
+        assert_eq!(OwnFolder::create(&path).unwrap().read("file", 3).unwrap(), b"abc");
+    }
+
+    #[test]
+    fn folders_that_others_can_write_to_are_refused() {
+        let scratch = Scratch::new();
+        OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        for bad in [0o777, 0o770, 0o702, 0o1777] {
+            scratch.set_mode("folder", bad);
+            for open in [OwnFolder::open, OwnFolder::create] {
+                let error = open(&scratch.0.join("folder")).unwrap_err();
+                assert_eq!(error.kind(), DENIED, "{bad:o}");
+                assert!(error.to_string().contains(&format!("mode {bad:04o}")), "{error}");
+            }
+        }
+        scratch.set_mode("folder", 0o755);
+        OwnFolder::open(&scratch.0.join("folder")).unwrap();
+    }
+
+    #[test]
+    fn a_link_and_a_file_are_no_folders() {
+        let scratch = Scratch::new();
+        OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        symlink(scratch.0.join("folder"), scratch.0.join("link")).unwrap();
+        fs::write(scratch.0.join("file"), b"").unwrap();
+        for name in ["link", "link/", "file"] {
+            let error = OwnFolder::open(&scratch.0.join(name)).unwrap_err();
+            assert_eq!(error.kind(), DENIED, "{name}: {error}");
+        }
+        // Links above it are the user's business.
+        OwnFolder::create(&scratch.0.join("link/below")).unwrap();
+        assert_eq!(OwnFolder::open(&scratch.0.join("none")).unwrap_err().kind(), io::ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn what_belongs_to_somebody_else_is_refused() {
+        // SAFETY: the call has no preconditions.
+        if unsafe { libc::geteuid() } != 0 {
+            return;
+        }
+        let scratch = Scratch::new();
+        let path = scratch.0.join("folder");
+        let folder = OwnFolder::create(&path).unwrap();
+        folder.write("file", &[b"abc"]).unwrap();
+        chown(path.join("file"), Some(12_345), None).unwrap();
+        let error = folder.read("file", 3).unwrap_err();
+        assert_eq!(error.kind(), DENIED);
+        assert!(error.to_string().contains("belongs to user 12345"), "{error}");
+        chown(&path, Some(12_345), None).unwrap();
+        assert_eq!(OwnFolder::open(&path).unwrap_err().kind(), DENIED);
+    }
+
+    #[test]
+    fn only_short_regular_files_that_nobody_else_can_write_to_are_read() {
+        let scratch = Scratch::new();
+        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        fs::write(scratch.0.join("victim"), b"abc").unwrap();
+        symlink(scratch.0.join("victim"), scratch.0.join("folder/link")).unwrap();
+        assert!(Command::new("mkfifo").arg(scratch.0.join("folder/pipe")).status().unwrap().success());
+        fs::create_dir(scratch.0.join("folder/below")).unwrap();
+        folder.write("writable", &[b"abc"]).unwrap();
+        scratch.set_mode("folder/writable", 0o620);
+        for name in ["link", "pipe", "below", "writable"] {
+            let error = folder.read(name, 100).unwrap_err();
+            assert_eq!(error.kind(), DENIED, "{name}: {error}");
+        }
+        folder.write("long", &[&[1; 1000]]).unwrap();
+        assert_eq!(folder.read("long", 1000).unwrap(), [1; 1000]);
+        assert_eq!(folder.read("long", 999).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(folder.read("long", u64::MAX).unwrap(), [1; 1000]);
+    }
+
+    #[test]
+    fn a_link_at_the_name_is_replaced_and_its_target_left_alone() {
+        let scratch = Scratch::new();
+        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        fs::write(scratch.0.join("victim"), b"precious").unwrap();
+        for name in ["victim", "dangling"] {
+            symlink(scratch.0.join(name), scratch.0.join("folder/file")).unwrap();
+            folder.write("file", &[b"new"]).unwrap();
+            assert_eq!(folder.read("file", 3).unwrap(), b"new");
+            folder.remove("file").unwrap();
+        }
+        assert_eq!(fs::read(scratch.0.join("victim")).unwrap(), b"precious");
+        assert!(!scratch.0.join("dangling").exists());
+    }
+
+    #[test]
+    fn a_scratch_file_is_never_one_that_is_there() {
+        let scratch = Scratch::new();
+        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        fs::write(scratch.0.join("victim"), b"precious").unwrap();
+        symlink(scratch.0.join("victim"), scratch.0.join("folder/link")).unwrap();
+        symlink(scratch.0.join("none"), scratch.0.join("folder/dangling")).unwrap();
+        for name in ["link", "dangling"] {
+            assert_eq!(folder.place.create_file(name).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
+        }
+        assert_eq!(fs::read(scratch.0.join("victim")).unwrap(), b"precious");
+        assert!(!scratch.0.join("none").exists());
+    }
+
+    #[test]
+    fn another_folder_in_its_place_is_not_taken_for_it() {
+        let scratch = Scratch::new();
+        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        fs::rename(scratch.0.join("folder"), scratch.0.join("moved")).unwrap();
+        fs::create_dir(scratch.0.join("folder")).unwrap();
+        fs::write(scratch.0.join("folder/file"), b"foreign").unwrap();
+        assert_eq!(folder.read("file", 100).unwrap_err().kind(), io::ErrorKind::NotFound);
+        folder.write("file", &[b"own"]).unwrap();
+        assert_eq!(fs::read(scratch.0.join("folder/file")).unwrap(), b"foreign");
+        assert_eq!(fs::read(scratch.0.join("moved/file")).unwrap(), b"own");
+    }
+
+    #[test]
+    fn a_write_that_fails_leaves_nothing_behind() {
+        let scratch = Scratch::new();
+        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        fs::create_dir(scratch.0.join("folder/below")).unwrap();
+        folder.write("below", &[b"a file is no folder"]).unwrap_err();
+        assert_eq!(scratch.names("folder"), ["below"]);
+    }
+}
