@@ -44,6 +44,26 @@ pub struct DevicesArgs {
     pub devices: Option<String>,
 }
 
+/// Checks arrays under load, on host RAM, a file, simulated devices and all others that are found.
+#[derive(clap::Args, Debug)]
+pub struct SoakArgs {
+    /// Devices to use instead, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name.
+    #[arg(long, value_name = "LIST")]
+    pub devices: Option<String>,
+    /// Element operations, in all.
+    #[arg(long, value_name = "N", default_value_t = 20_000_000)]
+    pub operations: u64,
+    /// The first round's seed; later ones count up from it.
+    #[arg(long, value_name = "SEED", default_value_t = 1)]
+    pub seed: u64,
+    /// Threads of a round. Default: four.
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub threads: usize,
+    /// A folder for the files of file devices. Default: that for temporary files.
+    #[arg(long, value_name = "DIR")]
+    pub folder: Option<PathBuf>,
+}
+
 /// Runs `demo`.
 #[cfg(feature = "array")]
 pub fn demo(args: DemoArgs) -> Result<()> {
@@ -54,6 +74,18 @@ pub fn demo(args: DemoArgs) -> Result<()> {
 #[cfg(feature = "array")]
 pub fn devices(args: DevicesArgs) -> Result<()> {
     crate::demo::devices(args)
+}
+
+/// Runs `soak`.
+#[cfg(feature = "array")]
+pub fn soak(args: SoakArgs) -> Result<()> {
+    crate::soak::run(args)
+}
+
+/// Runs `soak` in an optimised xtask.
+#[cfg(not(feature = "array"))]
+pub fn soak(_: SoakArgs) -> Result<()> {
+    again(&[])
 }
 
 /// Runs `demo` in an optimised xtask.

@@ -14,6 +14,8 @@ mod ptx;
 #[cfg(feature = "array")]
 mod random;
 mod sanitizer;
+#[cfg(feature = "array")]
+mod soak;
 mod steps;
 mod supply;
 mod test_gpu;
@@ -42,6 +44,8 @@ enum Command {
     TestHost(test_host::Args),
     /// Runs every test, the stress tests included, on a machine with cards. Fails where there is none.
     TestGpu(test_gpu::Args),
+    /// Runs element operations that check themselves, by threads and tasks at once, with faults, on every device.
+    Soak(arrays::SoakArgs),
     /// Runs the benchmarks.
     Bench(bench::Args),
     /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long it took.
@@ -64,6 +68,7 @@ fn main() -> ExitCode {
         Command::Devices(args) => arrays::devices(args),
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),
+        Command::Soak(args) => arrays::soak(args),
         Command::Bench(args) => bench::run(args),
         Command::Ci(args) => ci::run(args),
         Command::Ptx(args) => ptx::run(args),

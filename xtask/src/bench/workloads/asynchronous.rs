@@ -1,9 +1,10 @@
-//! Tasks of one thread, thousands of them, each with one random element after another.
+//! Tasks of one thread or of some, thousands of them, each with one random element after another.
 
 use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};
-use crate::bench::measure::{Sample, Unit, timed};
-use crate::random::Random;
+use crate::bench::measure::{Sample, Unit, on_threads, timed};
+use crate::bench::raw::Way;
+use crate::random::{Random, mix};
 use anyhow::{Result, bail, ensure};
 use std::collections::VecDeque;
 use std::future::Future;
@@ -19,7 +20,56 @@ const TASKS: usize = 4096;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     one::<Record>(bench, Some(64))?;
-    one::<Block>(bench, Some(1))
+    one::<Block>(bench, Some(1))?;
+    crowds(bench)
+}
+
+/// Threads, tasks of each, and the elements that all of them get in one run: more tasks than frames, as few, and fewer.
+const CROWDS: [(usize, usize, usize); 4] =
+    [(16, 500, 800_000), (4, 4000, 800_000), (1, 10_000, 800_000), (16, 100, 800_000)];
+
+/// Many tasks that share a cache of 4096 pages of 64 KiB; where an element lies depends on the one before.
+fn crowds(bench: &mut Bench) -> Result<()> {
+    if !bench.wants_any("async/dependent/") {
+        return Ok(());
+    }
+    let setup = bench.setup.clone();
+    let bytes = setup.medium_bytes;
+    let array = setup.filled::<u32>(bytes, Some(16 << 10), (bytes / 4).min(256 << 20))?;
+    let page_bytes = array.page_len() * size_of::<u32>();
+    let mut seed = 0;
+    for (threads, tasks, count) in CROWDS {
+        let name = format!("async/dependent/4/{}/t{threads}x{tasks}", size(page_bytes));
+        let Some(mut row) = bench.row(name, Unit::KiloPerSecond) else { continue };
+        let each = (count / threads / tasks / if setup.quick { 20 } else { 1 }).max(2);
+        row.ours(&setup.effort, &array, || {
+            seed += 1;
+            on_threads(threads, |thread| {
+                let first = mix(seed * 1000 + thread as u64);
+                let mut all = Tasks::default();
+                (0..tasks).for_each(|task| all.spawn(dependent(&array, each, first + task as u64)));
+                all.run()?;
+                Ok((each * tasks) as f64)
+            })
+        })?;
+        let pages = |gigabytes: f64| gigabytes * 1e6 / page_bytes as f64;
+        row.limit("batched", bench.raw.batched(Way::Down, page_bytes)?.scaled(pages(1.0)));
+        row.limit("bus", bench.raw.bus(Way::Down)?.scaled(pages(1.0)));
+        bench.push(row);
+    }
+    Ok(())
+}
+
+/// Gets so many elements, each at a place that the last one decides.
+async fn dependent(array: &VirtualArray<u32>, count: usize, seed: u64) -> Result<()> {
+    let mut state = seed;
+    for _ in 0..count {
+        let index = (mix(state) % array.len() as u64) as usize;
+        let value = array.get_async(index).await?;
+        ensure!(value.belongs_to(index), "element {index} is wrong");
+        state = state.wrapping_mul(31).wrapping_add(u64::from(value) | 1);
+    }
+    Ok(())
 }
 
 fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>) -> Result<()> {

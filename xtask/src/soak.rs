@@ -1,0 +1,497 @@
+//! `cargo xtask soak`: element operations that check themselves, by threads and tasks at once, on every device at hand.
+//!
+//! Each element belongs to one thread or task, which alone writes it and knows its version; everybody reads it. An
+//! element's value names its index, so that nothing can be torn, lost, stale or misplaced unseen: who owns it expects
+//! the very version that it wrote last (or, after a failed write, that one or the one before), everybody else one that
+//! is no older than what they saw before. Devices fail copies now and then where that is asked for.
+//!
+//! A round is an array of random shape; its seed is printed and repeats it. If nothing moves for a minute the process
+//! ends with a message.
+
+use crate::arrays::SoakArgs;
+use crate::random::{Random, mix};
+use anyhow::{Result, anyhow, bail, ensure};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::{Duration, Instant};
+use vmarray::device::wrap::{Fault, Faulty};
+use vmarray::device::{DeviceKind, ErrorKind as DeviceErrorKind};
+use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
+use vmarray::{AnyDevice, Device, Discovery, Element, EvictionPolicy, Placement, VirtualArray};
+
+type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;
+
+/// How often operations of a device fail in rounds with faults.
+const FAULTS: f64 = 0.002;
+/// Nothing takes so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Operations of a round.
+const ROUND: u64 = 2_000_000;
+
+/// How far all threads have come.
+static PROGRESS: AtomicU64 = AtomicU64::new(0);
+
+/// Runs the command.
+pub fn run(args: SoakArgs) -> Result<()> {
+    let begun = Instant::now();
+    let is_over = AtomicBool::new(false);
+    let mut seed = args.seed;
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| watch(&is_over));
+        let outcome = (|| -> Result<u64> {
+            let mut failures = 0;
+            while PROGRESS.load(Ordering::Relaxed) < args.operations {
+                failures += round(&args, seed).map_err(|error| error.context(format!("seed {seed}")))?;
+                seed += 1;
+            }
+            Ok(failures)
+        })();
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    });
+    let failures = outcome?;
+    println!(
+        "{} element operations in {} rounds, {:.0} s: none lost, torn, stale or stuck; {failures} calls failed as they \
+         were made to",
+        PROGRESS.load(Ordering::Relaxed),
+        seed - args.seed,
+        begun.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+/// Ends the process if nothing moves.
+fn watch(is_over: &AtomicBool) {
+    let mut seen = (0, Instant::now());
+    while !is_over.load(Ordering::Relaxed) {
+        std::thread::sleep(Duration::from_millis(20));
+        let now = PROGRESS.load(Ordering::Relaxed);
+        if now != seen.0 {
+            seen = (now, Instant::now());
+        } else if seen.1.elapsed() > PATIENCE {
+            eprintln!("nothing has moved for a minute after {now} operations");
+            std::process::abort();
+        }
+    }
+}
+
+/// Devices by value, as wrappers take them.
+fn open(list: &str) -> Result<Vec<AnyDevice>> {
+    Ok(Discovery::new().select(list)?.open()?.into_iter().filter_map(Arc::into_inner).collect())
+}
+
+/// What a round runs on.
+fn devices(args: &SoakArgs, seed: u64, random: &mut Random) -> Result<Vec<AnyDevice>> {
+    let bytes = 64 << 20;
+    let host = || HostDevice::builder().bytes(bytes).build().map(AnyDevice::from);
+    let mut devices = match &args.devices {
+        Some(list) => open(list)?,
+        None => match seed % 4 {
+            0 => vec![host()?],
+            1 => {
+                let folder = args.folder.clone().unwrap_or_else(std::env::temp_dir);
+                vec![FileDevice::builder(folder).create_temporary(bytes)?.into()]
+            }
+            2 => {
+                let latency = Duration::from_micros(random.below(50));
+                let device = SimulatedDevice::builder(seed).bytes(bytes).latency(latency).jitter(3.0);
+                vec![device.build().into()]
+            }
+            _ => {
+                let mut others = open("all").unwrap_or_default();
+                others.retain(|device| device.info().kind != DeviceKind::HostMemory);
+                if others.is_empty() { vec![host()?] } else { others }
+            }
+        },
+    };
+    if random.below(4) == 0 {
+        devices.push(host()?);
+    }
+    Ok(devices)
+}
+
+/// One array, all threads and tasks. How many calls failed.
+fn round(args: &SoakArgs, seed: u64) -> Result<u64> {
+    let mut random = Random::new(seed);
+    let fails = random.below(2) == 0;
+    let devices: Vec<_> = devices(args, seed, &mut random)?
+        .into_iter()
+        .enumerate()
+        .map(|(at, device)| {
+            let device = Faulty::new(device);
+            (
+                Arc::new(device),
+                Fault::anywhere(DeviceErrorKind::CopyFailed).with_chance(FAULTS, seed + at as u64),
+            )
+        })
+        .collect();
+    let elements = 4096 + random.index(200_000);
+    let is_word = random.below(2) == 0;
+    let later = random.below(2) == 0;
+    let ready = |devices: &[(Arc<Faulty<AnyDevice>>, Fault)]| {
+        for (device, fault) in devices.iter().filter(|_| fails) {
+            device.inject(if later { fault.clone().reported_later() } else { fault.clone() });
+        }
+    };
+    let plain = devices.iter().map(|(device, _)| device.clone()).collect();
+    if is_word {
+        let array = build::<u64>(plain, elements, &mut random)?;
+        ready(&devices);
+        work(&array, args.threads, seed)
+    } else {
+        let array = build::<[u64; 3]>(plain, elements, &mut random)?;
+        ready(&devices);
+        work(&array, args.threads, seed)
+    }
+}
+
+fn build<T: Element>(
+    devices: Vec<Arc<Faulty<AnyDevice>>>,
+    elements: usize,
+    random: &mut Random,
+) -> Result<OnDevice<T>> {
+    let page_len = 1 + random.index(2000);
+    let policies = [EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue];
+    let frames = [1, 3, 20, 200][random.index(4)];
+    let channels = devices.iter().map(|_| 1 + random.below(2) as u32).collect();
+    Ok(VirtualArray::<T>::builder(elements)
+        .devices(devices)
+        .placement(Placement::Ratios(channels))
+        .page_len(page_len)
+        .frames_per_channel(1 + random.index(frames))
+        .eviction(policies[random.index(3)])
+        .read_ahead(random.below(2) == 0)
+        .build()?)
+}
+
+/// An element whose value names its index and version.
+trait Cell: Element + PartialEq + std::fmt::Debug {
+    fn of(index: usize, version: u32) -> Self;
+    /// The version, if the value is whole and that of the index.
+    fn version(self, index: usize) -> Option<u32>;
+}
+
+impl Cell for u64 {
+    fn of(index: usize, version: u32) -> Self {
+        if version == 0 { 0 } else { (index as u64) << 32 | u64::from(version) }
+    }
+
+    fn version(self, index: usize) -> Option<u32> {
+        let version = self as u32;
+        (self == Self::of(index, version)).then_some(version)
+    }
+}
+
+impl Cell for [u64; 3] {
+    fn of(index: usize, version: u32) -> Self {
+        if version == 0 {
+            [0; 3]
+        } else {
+            [index as u64, u64::from(version), mix(index as u64 ^ u64::from(version) << 32)]
+        }
+    }
+
+    fn version(self, index: usize) -> Option<u32> {
+        let version = self[1] as u32;
+        (self == Self::of(index, version)).then_some(version)
+    }
+}
+
+/// A thread or a task: what it owns, and what it saw of others.
+struct Worker {
+    number: usize,
+    workers: usize,
+    random: Random,
+    /// By place among its own elements: the version that it wrote last, and the oldest that may still be there.
+    own: Vec<(u32, u32)>,
+    /// The newest version that it saw, by index modulo the length.
+    seen: Vec<(usize, u32)>,
+    failures: u64,
+}
+
+impl Worker {
+    fn new(number: usize, workers: usize, len: usize, seed: u64) -> Self {
+        let own = (len + workers - 1 - number) / workers;
+        let random = Random::new(mix(seed) + number as u64);
+        Self { number, workers, random, own: vec![(0, 0); own], seen: vec![(0, 0); 512], failures: 0 }
+    }
+
+    /// Half of the time near an element that others use, too.
+    fn any(&mut self, len: usize) -> usize {
+        if self.random.below(2) == 0 { self.random.index(len) } else { self.random.index(len.min(3000)) }
+    }
+
+    /// One of its own, by its place among them; `None` if it has none.
+    fn own(&mut self) -> Option<usize> {
+        let few = if self.random.below(2) == 0 { self.own.len() } else { self.own.len().min(20) };
+        (few > 0).then(|| self.random.index(few))
+    }
+
+    fn index(&self, place: usize) -> usize {
+        place * self.workers + self.number
+    }
+
+    fn check<T: Cell>(&mut self, index: usize, value: T) -> Result<()> {
+        let version = value.version(index).ok_or_else(|| anyhow!("element {index} is torn: {value:?}"))?;
+        if index % self.workers == self.number {
+            let (last, before) = self.own[index / self.workers];
+            ensure!((before..=last).contains(&version), "element {index}: {version}, not {before} to {last}");
+            // What was seen once does not go back.
+            self.own[index / self.workers].1 = version;
+            return Ok(());
+        }
+        let at = index % self.seen.len();
+        let (known, least) = &mut self.seen[at];
+        if *known == index {
+            ensure!(version >= *least, "element {index}: {version} after {least}");
+        }
+        (*known, *least) = (index, version);
+        Ok(())
+    }
+
+    /// The value to be written next to one of its own.
+    fn begin<T: Cell>(&mut self, place: usize) -> T {
+        // Until it is known to be written the old one may be there, too.
+        self.own[place].0 += 1;
+        T::of(self.index(place), self.own[place].0)
+    }
+
+    /// What came of that.
+    fn end<R>(&mut self, place: usize, result: vmarray::Result<R>) -> Result<Option<R>> {
+        let result = self.outcome(result)?;
+        if result.is_some() {
+            self.own[place].1 = self.own[place].0;
+        }
+        Ok(result)
+    }
+
+    /// `None` for failures that were asked for.
+    fn outcome<R>(&mut self, result: vmarray::Result<R>) -> Result<Option<R>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error) if error.device_error().is_some_and(|e| e.kind() == DeviceErrorKind::CopyFailed) => {
+                self.failures += 1;
+                Ok(None)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// Runs threads that block and threads that poll tasks.
+fn work<T: Cell>(array: &OnDevice<T>, threads: usize, seed: u64) -> Result<u64> {
+    let tasks = [1, 30, 300][seed as usize % 3];
+    let workers = threads / 2 * tasks + threads.div_ceil(2);
+    let each = ROUND / workers as u64;
+    let failures = std::thread::scope(|scope| {
+        let all: Vec<_> = (0..threads)
+            .map(|thread| {
+                scope.spawn(move || -> Result<u64> {
+                    if thread % 2 == 0 {
+                        let mut worker = Worker::new(thread / 2, workers, array.len(), seed);
+                        block(array, &mut worker, each * tasks as u64)?;
+                        return Ok(worker.failures);
+                    }
+                    let first = threads.div_ceil(2) + thread / 2 * tasks;
+                    let spawned = (first..first + tasks).map(|number| async move {
+                        let mut worker = Worker::new(number, workers, array.len(), seed);
+                        poll(array, &mut worker, each).await?;
+                        Ok(worker.failures)
+                    });
+                    run_all(spawned)
+                })
+            })
+            .collect();
+        let joined =
+            all.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")));
+        joined.sum::<Result<u64>>()
+    })?;
+    Ok(failures)
+}
+
+/// Operations of a thread that blocks.
+fn block<T: Cell>(array: &OnDevice<T>, worker: &mut Worker, operations: u64) -> Result<()> {
+    let mut done = 0;
+    while done < operations {
+        let count = match worker.random.below(40) {
+            0..20 => {
+                let index = worker.any(array.len());
+                if let Some(value) = worker.outcome(array.get(index))? {
+                    worker.check(index, value)?;
+                }
+                1
+            }
+            20..34 => {
+                let Some(place) = worker.own() else { continue };
+                let value = worker.begin::<T>(place);
+                let index = worker.index(place);
+                let result = match worker.random.below(3) {
+                    0 => array.update(index, |_| value).map(drop),
+                    _ => array.set(index, value),
+                };
+                worker.end(place, result)?;
+                1
+            }
+            34 => {
+                let indices: Vec<usize> = (0..64).map(|_| worker.any(array.len())).collect();
+                if let Some(values) = worker.outcome(array.gather(&indices))? {
+                    indices.iter().zip(values).try_for_each(|(&index, value)| worker.check(index, value))?;
+                }
+                64
+            }
+            35..38 => {
+                let start = worker.any(array.len());
+                let mut values = vec![T::of(0, 0); 1 + worker.random.index(500).min(array.len() - start - 1)];
+                if worker.outcome(array.read(start, &mut values))?.is_some() {
+                    (start..).zip(&values).try_for_each(|(index, value)| worker.check(index, *value))?;
+                }
+                values.len() as u64
+            }
+            38 => {
+                let start = worker.any(array.len());
+                let end = (start + 5000).min(array.len());
+                let result = if worker.random.below(2) == 0 {
+                    array.flush(start..end)
+                } else {
+                    array.evict(start..end)
+                };
+                worker.outcome(result)?;
+                1
+            }
+            _ => {
+                let index = worker.any(array.len());
+                let page = index / array.page_len();
+                let guard = worker.outcome(array.page(page))?;
+                if let Some(guard) = guard {
+                    guard
+                        .range()
+                        .zip(guard.iter())
+                        .try_for_each(|(index, value)| worker.check(index, *value))?;
+                }
+                array.page_len() as u64
+            }
+        };
+        done += count;
+        PROGRESS.fetch_add(count, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+/// Operations of a task.
+async fn poll<T: Cell>(array: &OnDevice<T>, worker: &mut Worker, operations: u64) -> Result<()> {
+    let mut done = 0;
+    while done < operations {
+        let count = match worker.random.below(40) {
+            0..22 => {
+                let index = worker.any(array.len());
+                let result = array.get_async(index).await;
+                if let Some(value) = worker.outcome(result)? {
+                    worker.check(index, value)?;
+                }
+                1
+            }
+            22..35 => {
+                let Some(place) = worker.own() else { continue };
+                let value = worker.begin::<T>(place);
+                let result = array.set_async(worker.index(place), value).await;
+                worker.end(place, result)?;
+                1
+            }
+            35 => {
+                // One that is dropped, polled once at most.
+                let mut lost = array.get_async(worker.any(array.len()));
+                std::future::poll_fn(|context| Poll::Ready(Pin::new(&mut lost).poll(context).is_ready()))
+                    .await;
+                1
+            }
+            36 => {
+                let indices: Vec<usize> = (0..32).map(|_| worker.any(array.len())).collect();
+                let result = array.gather_async(&indices).await;
+                if let Some(values) = worker.outcome(result)? {
+                    indices.iter().zip(values).try_for_each(|(&index, value)| worker.check(index, value))?;
+                }
+                32
+            }
+            37..39 => {
+                let start = worker.any(array.len());
+                let mut values = vec![T::of(0, 0); 1 + worker.random.index(300).min(array.len() - start - 1)];
+                let result = array.read_async(start, &mut values).await;
+                if worker.outcome(result)?.is_some() {
+                    (start..).zip(&values).try_for_each(|(index, value)| worker.check(index, *value))?;
+                }
+                values.len() as u64
+            }
+            _ => {
+                let page = worker.any(array.len()) / array.page_len();
+                let result = array.page_async(page).await;
+                if let Some(guard) = worker.outcome(result)? {
+                    guard
+                        .range()
+                        .zip(guard.iter())
+                        .try_for_each(|(index, value)| worker.check(index, *value))?;
+                }
+                array.page_len() as u64
+            }
+        };
+        done += count;
+        PROGRESS.fetch_add(count, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+#[derive(Default)]
+struct Ready {
+    tasks: Mutex<VecDeque<usize>>,
+    woken: Condvar,
+}
+
+struct Task {
+    number: usize,
+    is_ready: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl Wake for Task {
+    fn wake(self: Arc<Self>) {
+        if !self.is_ready.swap(true, Ordering::AcqRel)
+            && let Ok(mut tasks) = self.ready.tasks.lock()
+        {
+            tasks.push_back(self.number);
+            self.ready.woken.notify_one();
+        }
+    }
+}
+
+/// Polls all tasks on this thread, in the order in which they are woken. The sum of what they return.
+fn run_all(futures: impl Iterator<Item = impl Future<Output = Result<u64>>>) -> Result<u64> {
+    let ready = Arc::new(Ready::default());
+    let mut tasks: Vec<_> = futures
+        .enumerate()
+        .map(|(number, future)| {
+            let task = Arc::new(Task { number, is_ready: AtomicBool::new(false), ready: ready.clone() });
+            task.clone().wake();
+            Some((Box::pin(future), Waker::from(task.clone()), task))
+        })
+        .collect();
+    let (mut left, mut sum) = (tasks.len(), 0);
+    while left > 0 {
+        let next = {
+            let Ok(waiting) = ready.tasks.lock() else { bail!("a waker panicked") };
+            let waiting = ready.woken.wait_while(waiting, |tasks| tasks.is_empty());
+            waiting.ok().and_then(|mut tasks| tasks.pop_front())
+        };
+        let Some(number) = next else { bail!("a waker panicked") };
+        let Some((future, waker, task)) = &mut tasks[number] else { continue };
+        task.is_ready.store(false, Ordering::Release);
+        if let Poll::Ready(result) = future.as_mut().poll(&mut Context::from_waker(waker)) {
+            sum += result?;
+            tasks[number] = None;
+            left -= 1;
+        }
+    }
+    Ok(sum)
+}
