@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn all_of_it_is_wiped_and_nothing_else() {
-        for bytes in [0, 1, 7, 4095, 4096, 4097, 10_000] {
+        for bytes in [0_usize, 1, 7, 4095, 4096, 4097, 10_000] {
             for written in [0..bytes, bytes.saturating_sub(1)..bytes, 0..bytes.min(1), 0..0] {
                 let mut memory = vec![0_u8; bytes + 10];
                 memory[5..][written].fill(0xA5);

@@ -356,7 +356,7 @@ mod tests {
             map.populate().unwrap();
             let mut copy = vec![7_u8; bytes];
             // SAFETY: the map is as long as the vector.
-            unsafe { backend_api::racy::copy(map.address().as_ptr(), copy.as_mut_ptr(), bytes) };
+            unsafe { racy::copy(map.address().as_ptr(), copy.as_mut_ptr(), bytes) };
             assert!(copy.iter().all(|&byte| byte == 0));
         }
     }

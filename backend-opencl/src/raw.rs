@@ -573,3 +573,29 @@ impl Kernel {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use opencl3::memory::CL_MEM_READ_WRITE;
+
+    use super::*;
+    use crate::sys::sys;
+
+    #[test]
+    fn a_buffer_is_cleared_up_to_a_length() {
+        for found in crate::devices() {
+            let context = Context::new(sys().unwrap(), found.handles.platform, found.handles.device).unwrap();
+            let queue = context.queue(found.handles.device).unwrap();
+            let (buffer, mut bytes) = (context.buffer(CL_MEM_READ_WRITE, 5001).unwrap(), [7_u8; 5001]);
+            // SAFETY: the buffer and the array are so long, and the array outlives the copies.
+            unsafe {
+                queue.write(bytes.as_ptr(), &buffer, 0, bytes.len(), Order::default()).unwrap();
+                queue.clear(&buffer, 5000).unwrap();
+                queue.read(&buffer, 0, bytes.as_mut_ptr(), bytes.len(), Order::default()).unwrap();
+            }
+            queue.finish().unwrap();
+            assert!(bytes[..5000].iter().all(|&byte| byte == 0));
+            assert_eq!(bytes[5000], 7);
+        }
+    }
+}
