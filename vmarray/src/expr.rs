@@ -37,6 +37,22 @@
 //! array.count_where(.., vmarray::Field::<u64, u64>::whole().eq(7)).unwrap();
 //! ```
 //!
+//! Comparisons are methods, `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)` and `a.ge(b)`, because Rust's
+//! operators give a `bool` at once and not one for each element. Such a `bool` is no condition, and neither `==` nor `<`
+//! compiles:
+//!
+//! ```compile_fail,E0277
+//! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
+//! array.count_where(.., vmarray::Field::<u32, u32>::whole() == 7).unwrap();
+//! ```
+//!
+//! ```compile_fail,E0277
+//! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
+//! array.count_where(.., 2 < 3).unwrap();
+//! ```
+//!
+//! A condition that always holds is [`Expr::constant(true)`](Expr::constant).
+//!
 //! # Arithmetic
 //!
 //! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0 and `a % 0`
@@ -233,6 +249,10 @@ fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no expression of type `{F}` over elements of type `{T}`",
+    label = "not an expression",
+    note = "comparisons are methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, `a.ge(b)`; operators such \
+            as `a == b` give a `bool` before any element is looked at",
+    note = "a condition that always holds is `Expr::constant(true)`",
     note = "types are not converted by themselves: see `cast`"
 )]
 pub trait IntoExpr<T, F> {

@@ -1,5 +1,6 @@
 //! Operators and methods, the same on fields and on expressions.
 
+use std::cmp;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Unary};
@@ -67,6 +68,38 @@ macro_rules! prefix {
 prefix!(Neg neg Signed);
 prefix!(Not not Bits);
 
+/// What Rust's operators can compare a field or an expression with: nothing.
+///
+/// The trait is there for what the compiler says. Without `PartialEq` it would advise to derive that; so it finds that
+/// `PartialEq` wants this here, and goes on to say of the `bool` that it is no condition.
+#[diagnostic::on_unimplemented(
+    message = "fields and expressions are compared by methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, \
+               `a.ge(b)`",
+    label = "gives a `bool` before any element is looked at: write `.eq(…)`, `.lt(…)`, …"
+)]
+trait ComparableByOperators {}
+
+/// Has comparing operators not compile.
+macro_rules! not_compared_by_operators {
+    ($Self:ty) => {
+        #[allow(private_bounds, reason = "nobody can meet it")]
+        impl<T, F, R: ComparableByOperators> PartialEq<R> for $Self {
+            fn eq(&self, _: &R) -> bool {
+                unreachable!("nothing meets the bound")
+            }
+        }
+
+        #[allow(private_bounds, reason = "nobody can meet it")]
+        impl<T, F, R: ComparableByOperators> PartialOrd<R> for $Self {
+            fn partial_cmp(&self, _: &R) -> Option<cmp::Ordering> {
+                unreachable!("nothing meets the bound")
+            }
+        }
+    };
+}
+not_compared_by_operators!(Field<T, F>);
+not_compared_by_operators!(Expr<T, F>);
+
 /// Numbers as expressions, and as left operands.
 macro_rules! literals {
     ($($T:ident)*) => { $(
@@ -77,7 +110,7 @@ macro_rules! literals {
         }
     )* };
 }
-literals!(bool u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+literals!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 macro_rules! left_literals {
     ($($T:ident)*) => { $(
