@@ -79,6 +79,7 @@
 
 extern crate self as backend_api;
 
+mod absence;
 pub mod contended;
 mod device;
 mod error;
@@ -97,8 +98,9 @@ pub mod wrap;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
+pub use absence::{Absence, AbsenceKind, refused_library};
 pub use device::{Commit, Device, HostAllocation, HostMemory, Progress};
-pub use error::{DriverCode, Error, ErrorKind, Result};
+pub use error::{DriverCode, Error, ErrorKind, Result, readable_bytes};
 pub use expr::Compute;
 pub use id::{BufferId, HostId, QueueId, Ticket};
 pub use info::{DeviceInfo, DeviceKind, MemoryStatus};

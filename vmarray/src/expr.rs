@@ -89,6 +89,7 @@ pub use scalar::{Bits, Scalar, Signed, Summed};
 /// assert_eq!(array.max(.., twice)?, Some(8));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+#[must_use = "does nothing unless an operation takes it"]
 pub struct Expr<T, F> {
     /// One more than a program can have at most, so that its check finds out.
     instructions: Vec<Instruction>,
@@ -321,6 +322,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "does nothing unless an operation takes it"]
 pub struct Filtered<T, F> {
     value: Expr<T, F>,
     filter: Option<Expr<T, bool>>,
@@ -398,6 +400,7 @@ impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "writes nothing unless `transform` or `assign_where` takes it"]
 pub struct Assignment<T> {
     pub(crate) source: u8,
     pub(crate) offset: u32,

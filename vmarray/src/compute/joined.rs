@@ -276,7 +276,7 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> Joined<'a, T, O, D> {
         let (expected, others) = (target.len(), others.joints());
         let others: Vec<_> = others.into_iter().map(|Joint(other)| other).collect();
         if let Some(got) = others.iter().map(|other| other.len()).find(|len| *len != expected) {
-            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+            return Err(ErrorKind::LengthMismatch { of: "what is joined", expected, got }.into());
         }
         Ok(Self { target, others, marker: PhantomData })
     }

@@ -274,12 +274,12 @@ macro_rules! number_methods {
             #[must_use]
             pub fn cast<U: Scalar + Number>(self) -> Expr<T, U> {
                 let expr = self.into_expr();
-                if is_same(<F as Scalar>::TYPE, <U as Scalar>::TYPE) {
+                if is_same(F::TYPE, U::TYPE) {
                     let Expr { instructions, value, .. } = expr;
                     return Expr { instructions, value, marker: std::marker::PhantomData };
                 }
                 let of = expr.value;
-                expr.then(Instruction::Cast { of, to: <U as Scalar>::TYPE })
+                expr.then(Instruction::Cast { of, to: U::TYPE })
             }
 
             /// This value, for those elements alone that meet a condition.
@@ -313,7 +313,7 @@ impl<T> Expr<T, bool> {
     #[must_use]
     pub fn as_number<U: Scalar + Number>(self) -> Expr<T, U> {
         let of = self.value;
-        self.then(Instruction::Cast { of, to: <U as Scalar>::TYPE })
+        self.then(Instruction::Cast { of, to: U::TYPE })
     }
 }
 
