@@ -96,11 +96,6 @@ impl<T: Element, D: Device> Builder<T, D> {
         }
     }
 
-    /// The page length, if it was set.
-    pub(crate) fn page_len_set(&self) -> Option<usize> {
-        self.page_len
-    }
-
     /// The same array of another length.
     pub(crate) fn with_len(mut self, len: usize) -> Self {
         self.len = len;

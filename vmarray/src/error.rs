@@ -739,7 +739,7 @@ mod tests {
             ErrorKind::ExpressionTooLong { most: 256 },
             ErrorKind::AssignmentCount { assignments: 0, most: 8 },
             ErrorKind::BinCount { bins: 0, most: 4096 },
-            ErrorKind::Interrupted { written: vec![0..1], unspecified: vec![2..3], cause: cause() },
+            ErrorKind::Interrupted { written: Vec::new(), unspecified: vec![2..3, 5..9], cause: cause() },
             ErrorKind::Device(cause()),
         ]
     }

@@ -118,7 +118,6 @@ impl<T, F> fmt::Debug for Expr<T, F> {
 /// assert_eq!(array.get(30)?, 900);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-#[must_use]
 pub fn index<T>() -> Expr<T, u64> {
     Expr::start(Instruction::Index)
 }
@@ -138,7 +137,6 @@ impl<T, F: Scalar> Expr<T, F> {
     /// assert_eq!(array.sum(.., Expr::constant(3_u16))?, 30);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn constant(value: F) -> Self {
         Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
     }
@@ -186,7 +184,6 @@ impl<T> Expr<T, bool> {
     /// assert_eq!(array.sum(.., cut)?, 9 * 40 + 50);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn select<F: Scalar>(self, yes: impl IntoExpr<T, F>, no: impl IntoExpr<T, F>) -> Expr<T, F> {
         let (mut this, condition, yes, no) = (self.clone(), self.value, yes.into_expr(), no.into_expr());
         let yes = append(&mut this.instructions, &yes.instructions, yes.value);

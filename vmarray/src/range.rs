@@ -425,7 +425,8 @@ mod tests {
         assert_eq!(kind(checked(3..=usize::MAX, 10)), outside(3, usize::MAX));
         let beyond = (Bound::Excluded(usize::MAX), Bound::Unbounded);
         assert_eq!(kind(checked(beyond, 10)), outside(usize::MAX, usize::MAX));
-        assert_eq!(kind(checked(7..3, 10)), Err(ErrorKind::RangeReversed { start: 7, end: 3 }));
+        let reversed = (Bound::Included(7), Bound::Excluded(3));
+        assert_eq!(kind(checked(reversed, 10)), Err(ErrorKind::RangeReversed { start: 7, end: 3 }));
     }
 
     #[test]

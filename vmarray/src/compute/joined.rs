@@ -112,7 +112,6 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// # let _ = second;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn get<F: Scalar + NoUninit>(self, field: Field<T, F>) -> Expr<S, F> {
         Expr::field(N, field.offset())
     }
@@ -141,7 +140,6 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     /// let assignment = y.set(Field::whole(), 7);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn set<F: Scalar + NoUninit>(
         self,
         field: Field<T, F>,

@@ -148,7 +148,6 @@ macro_rules! methods {
             /// assert_eq!(array.count_where(.., Field::whole().eq(0) & (Field::whole() + 1).eq(1))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn eq(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Eq, &other.into_expr())
             }
@@ -162,7 +161,6 @@ macro_rules! methods {
             /// assert_eq!(array.count_where(.., Field::whole().ne(Field::whole()))?, 1);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn ne(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Ne, &other.into_expr())
             }
@@ -183,7 +181,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().lt(1))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn lt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Lt, &other.into_expr())
             }
@@ -195,7 +192,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().le(0))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn le(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Le, &other.into_expr())
             }
@@ -207,7 +203,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().gt(0))?, 0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn gt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Lt, &self.into_expr())
             }
@@ -219,7 +214,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().ge(0))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn ge(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }
@@ -231,7 +225,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().min(-1.0))?, -10.0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn min(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
                 self.into_expr().binary(Binary::Min, &other.into_expr())
             }
@@ -243,7 +236,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().max(f32::NAN))?, 0.0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn max(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }
@@ -257,7 +249,6 @@ macro_rules! number_methods {
             /// assert_eq!(array.sum(.., Field::whole().abs())?, 30);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn abs(self) -> Expr<T, F> {
                 self.into_expr().unary(Unary::Abs)
             }
@@ -271,7 +262,6 @@ macro_rules! number_methods {
             /// assert_eq!(array.max(.., Field::whole().cast::<u8>())?, Some(255));
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn cast<U: Scalar + Number>(self) -> Expr<T, U> {
                 let expr = self.into_expr();
                 if is_same(F::TYPE, U::TYPE) {
@@ -291,7 +281,6 @@ macro_rules! number_methods {
             /// assert_eq!(array.sum(.., Field::whole().only_where((index() % 2).eq(0)))?, 20);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }
@@ -310,7 +299,6 @@ impl<T> Expr<T, bool> {
     /// assert_eq!(array.sum(.., Field::whole().eq(0).as_number::<u8>())?, 10);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn as_number<U: Scalar + Number>(self) -> Expr<T, U> {
         let of = self.value;
         self.then(Instruction::Cast { of, to: U::TYPE })
@@ -328,7 +316,6 @@ impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
     /// assert_eq!(array.to_vec(..3)?, [1, 2, 3]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn set(self, value: impl IntoExpr<T, F>) -> Assignment<T> {
         value.into_expr().assigned(0, self.offset())
     }

@@ -8,7 +8,7 @@ use super::{Geometry, NdArray, NdLayout};
 use crate::any::AnyDevice;
 use crate::builder::{Builder, PAGE_BYTES};
 use crate::element::Element;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 
 /// Describes an N-dimensional array; every setting has a default that works.
 ///
@@ -94,8 +94,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.tile(extent)
     }
 
-    /// Changes what describes the elements: their cache, their placement, and so on. The length is the shape's. A page
-    /// of a tiled array is a tile: a page length that is set to something else is refused.
+    /// Changes what describes the elements: their cache, their placement, and so on. The length is the shape's and, of
+    /// a tiled array, the page length is that of a tile, whatever is set here.
     ///
     /// ```
     /// use vmarray::{EvictionPolicy, NdArray};
@@ -126,8 +126,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     ///
     /// # Errors
     /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow) if the elements, with padding, cannot be counted;
-    /// [`EmptyTile`](crate::ErrorKind::EmptyTile); [`LengthMismatch`](crate::ErrorKind::LengthMismatch) if a page length
-    /// is set that is not that of a tile; and what [`Builder::build`] reports.
+    /// [`EmptyTile`](crate::ErrorKind::EmptyTile); and what [`Builder::build`] reports.
     ///
     /// ```
     /// use vmarray::{ErrorKind, NdArray};
@@ -138,11 +137,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         let (geometry, len) = Geometry::new(self.shape, self.layout)?;
         let mut elements = self.elements.with_len(len);
         if let Some(tiling) = &geometry.tiling {
-            let expected = tiling.len;
-            if let Some(got) = elements.page_len_set().filter(|set| *set != expected) {
-                return Err(ErrorKind::LengthMismatch { of: "a page of a tiled array", expected, got }.into());
-            }
-            elements = elements.page_len(expected);
+            elements = elements.page_len(tiling.len);
         }
         Ok(NdArray::assemble(elements.build()?, geometry))
     }
@@ -170,19 +165,6 @@ fn tile_extent<const N: usize>(shape: &[usize; N], element_bytes: usize) -> [usi
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_page_of_a_tiled_array_is_a_tile() {
-        let build = |page_len: usize| {
-            NdArray::<u8, 2>::builder([8, 8])
-                .elements(|elements| elements.page_len(page_len))
-                .tile([2, 4])
-                .build()
-        };
-        assert!(build(8).is_ok());
-        let expected = ErrorKind::LengthMismatch { of: "a page of a tiled array", expected: 8, got: 16 };
-        assert_eq!(*build(16).unwrap_err().kind(), expected);
-    }
 
     #[test]
     fn tiles_fill_a_page_and_no_more_than_the_shape_needs() {
