@@ -46,8 +46,8 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
 
 /// The library's file, from what `cargo check` prints.
 fn library(checked: &str) -> Option<String> {
-    let messages = checked.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let made = messages.filter(|message| message["target"]["name"] == "vmarray").last()?;
+    let mut messages = checked.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let made = messages.rfind(|message| message["target"]["name"] == "vmarray")?;
     Some(made["filenames"][0].as_str()?.to_owned())
 }
 
