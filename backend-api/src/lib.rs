@@ -104,6 +104,7 @@
 
 extern crate self as backend_api;
 
+mod absence;
 pub mod contended;
 mod device;
 mod error;
@@ -124,8 +125,9 @@ pub mod wrap;
 #[cfg(feature = "conformance")]
 pub mod conformance;
 
+pub use absence::{Absence, AbsenceKind, refused_library};
 pub use device::{Commit, Device, HostMemory, Progress};
-pub use error::{DriverCode, Error, ErrorKind, Result};
+pub use error::{DriverCode, Error, ErrorKind, Result, readable_bytes};
 pub use expr::Compute;
 pub use handle::{BufferHandle, HostAllocation, QueueHandle};
 pub use id::{BufferId, HostId, QueueId, Ticket};

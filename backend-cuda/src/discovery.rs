@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use backend_api::{DeviceInfo, DeviceKind, MemoryStatus, Result};
+use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, MemoryStatus, Result};
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 
 use crate::Options;
@@ -39,7 +39,7 @@ pub struct Card {
 /// All cards, in the driver's order; none where there is no driver or no card. Never panics.
 ///
 /// The first call loads the driver, which takes up to some tenths of a second. A card of which the driver tells
-/// nothing is left out.
+/// nothing is left out: [`survey`] says why.
 ///
 /// ```
 /// for card in backend_cuda::devices() {
@@ -48,28 +48,49 @@ pub struct Card {
 /// ```
 #[must_use]
 pub fn devices() -> Vec<Card> {
-    let driver = match driver() {
-        Ok(driver) => driver,
-        Err(missing) => {
-            tracing::debug!(?missing, "no CUDA devices");
-            return Vec::new();
-        }
+    survey().0
+}
+
+/// As [`devices`], and why there are none, or not all.
+///
+/// ```
+/// let (cards, absences) = backend_cuda::survey();
+/// assert!(!cards.is_empty() || !absences.is_empty());
+/// for absence in absences {
+///     println!("{absence}");
+/// }
+/// ```
+#[must_use]
+pub fn survey() -> (Vec<Card>, Vec<Absence>) {
+    match driver() {
+        Ok(driver) => survey_of(driver),
+        Err(missing) => (Vec::new(), vec![missing.absence()]),
+    }
+}
+
+fn survey_of(driver: &Driver) -> (Vec<Card>, Vec<Absence>) {
+    let unusable = |what: &str, code| {
+        let reason = format!("the CUDA driver does not {what}: {code:?}; see what `nvidia-smi` says");
+        Absence::new("cuda", AbsenceKind::Unusable, reason)
     };
     let mut count = 0;
     // SAFETY: writes one integer.
     if let Err(code) = check(unsafe { (driver.table.device_get_count)(&raw mut count) }) {
-        tracing::warn!(?code, "the CUDA driver does not count its devices");
-        return Vec::new();
+        return (Vec::new(), vec![unusable("count its devices", code)]);
     }
-    (0..count)
-        .filter_map(|ordinal| match Card::describe(driver, ordinal) {
-            Ok(card) => Some(card),
-            Err(code) => {
-                tracing::warn!(?code, ordinal, "the CUDA driver does not describe a device");
-                None
-            }
-        })
-        .collect()
+    let (mut cards, mut absences) = (Vec::new(), Vec::new());
+    for ordinal in 0..count {
+        match Card::describe(driver, ordinal) {
+            Ok(card) => cards.push(card),
+            Err(code) => absences.push(unusable(&format!("describe device {ordinal}"), code)),
+        }
+    }
+    if cards.is_empty() && absences.is_empty() {
+        let reason =
+            "the CUDA driver sees no card; if there is one, look at CUDA_VISIBLE_DEVICES and `nvidia-smi`";
+        absences.push(Absence::new("cuda", AbsenceKind::NoDevices, reason));
+    }
+    (cards, absences)
 }
 
 impl Card {
@@ -210,6 +231,65 @@ mod tests {
         }
         let missing = u32::try_from(cards.len()).unwrap();
         assert!(crate::CudaDevice::open(missing).is_err());
+    }
+
+    /// A driver some of whose functions answer with a code.
+    fn failing(change: impl FnOnce(&mut crate::driver::Table)) -> Driver {
+        let mut table = crate::driver::Table::inert();
+        change(&mut table);
+        Driver::with(table)
+    }
+
+    /// What is said of a driver whose initialisation answers with `CODE`.
+    fn refused<const CODE: u32>() -> Absence {
+        unsafe extern "C" fn init<const CODE: u32>(_: u32) -> u32 {
+            CODE
+        }
+        failing(|table| table.init = init::<CODE>).started().unwrap_err().absence()
+    }
+
+    #[test]
+    fn a_driver_that_does_not_start_is_unusable_for_a_reason() {
+        let stub = refused::<34>();
+        assert!(stub.kind == AbsenceKind::Unusable && stub.reason.contains("LD_LIBRARY_PATH"), "{stub}");
+        let other = refused::<803>();
+        assert!(
+            other.kind == AbsenceKind::Unusable && other.reason.contains("CUDA_ERROR_803 (803)"),
+            "{other}"
+        );
+        let none = refused::<100>();
+        assert!(
+            none.kind == AbsenceKind::NoDevices && none.reason.contains("CUDA_VISIBLE_DEVICES"),
+            "{none}"
+        );
+        assert!(failing(|_| ()).started().is_ok());
+    }
+
+    #[test]
+    fn a_driver_that_does_not_tell_of_its_devices_is_unusable() {
+        unsafe extern "C" fn unknown(_: *mut c_int) -> u32 {
+            999
+        }
+        unsafe extern "C" fn two(count: *mut c_int) -> u32 {
+            // SAFETY: the caller gives room for an integer.
+            unsafe { count.write(2) };
+            0
+        }
+        unsafe extern "C" fn first_alone(device: *mut c_int, ordinal: c_int) -> u32 {
+            // SAFETY: as above.
+            unsafe { device.write(ordinal) };
+            if ordinal == 0 { 0 } else { 999 }
+        }
+        let (cards, absences) = survey_of(&failing(|table| table.device_get_count = unknown));
+        assert!(cards.is_empty() && absences[0].reason.contains("count its devices"), "{absences:?}");
+        let (cards, absences) = survey_of(&failing(|_| ()));
+        assert!(cards.is_empty() && absences[0].kind == AbsenceKind::NoDevices, "{absences:?}");
+        let (cards, absences) = survey_of(&failing(|table| {
+            table.device_get_count = two;
+            table.device_get = first_alone;
+        }));
+        assert_eq!((cards.len(), absences.len()), (1, 1), "{absences:?}");
+        assert!(absences[0].reason.contains("device 1"), "{absences:?}");
     }
 
     #[test]

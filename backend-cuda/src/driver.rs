@@ -33,7 +33,9 @@ codes! {
     INVALID_VALUE = 1;
     OUT_OF_MEMORY = 2;
     DEINITIALIZED = 4;
+    STUB_LIBRARY = 34;
     DEVICE_UNAVAILABLE = 46;
+    NO_DEVICE = 100;
     INVALID_DEVICE = 101;
     INVALID_CONTEXT = 201;
     ECC_UNCORRECTABLE = 214;
@@ -69,7 +71,11 @@ impl Code {
         driver()
             .ok()
             .and_then(|driver| driver.text(driver.table.get_error_name, self))
-            .unwrap_or_else(|| format!("CUDA_ERROR_{}", self.get()))
+            .unwrap_or_else(|| self.numbered())
+    }
+
+    fn numbered(self) -> String {
+        format!("CUDA_ERROR_{}", self.get())
     }
 
     /// The driver's sentence for it, or nothing.
@@ -307,10 +313,27 @@ pub(crate) struct Driver {
 pub(crate) enum Missing {
     /// No library was found.
     Library,
+    /// There is one that the system does not load, for this reason.
+    Broken(String),
     /// The library lacks this function: it is too old.
     Symbol(&'static str),
-    /// It is there and refuses to start, for instance because there is no card.
-    Refused(Code),
+    /// It is there and refuses to start, for instance because there is no card. With its name and sentence for the
+    /// code, since there is no driver that could be asked later.
+    Refused { code: Code, name: String, sentence: String },
+}
+
+impl Missing {
+    /// Why none of the libraries could be loaded that are tried.
+    fn library() -> Self {
+        let names = ["cuda", "nvcuda"].into_iter().flat_map(cudarc::get_lib_name_candidates);
+        let broken = |name: String| {
+            // SAFETY: as in `Driver::load`, which has tried the same.
+            let error = unsafe { Library::new(&name) }.err()?;
+            let (text, is_absent) = backend_api::refused_library(&name, &error);
+            (!is_absent).then_some(text)
+        };
+        names.into_iter().find_map(broken).map_or(Self::Library, Self::Broken)
+    }
 }
 
 /// The driver of this process, loaded at the first call. Never panics.
@@ -321,13 +344,24 @@ pub(crate) fn driver() -> Result<&'static Driver, &'static Missing> {
 
 impl Driver {
     fn load() -> Result<Self, Missing> {
-        let table = Table::find(library().ok_or(Missing::Library)?).map_err(Missing::Symbol)?;
-        // SAFETY: may be called at any time; 0 is the only defined value of its argument.
-        check(unsafe { (table.init)(0) }).map_err(Missing::Refused)?;
+        let library = library().ok_or_else(Missing::library)?;
+        Self { table: Table::find(library).map_err(Missing::Symbol)?, version: 0 }.started()
+    }
+
+    /// The same, ready to be used.
+    pub(crate) fn started(mut self) -> Result<Self, Missing> {
         let mut version = 0;
+        // SAFETY: may be called at any time; 0 is the only defined value of its argument.
+        let init = check(unsafe { (self.table.init)(0) });
         // SAFETY: writes one integer.
-        check(unsafe { (table.driver_get_version)(&raw mut version) }).map_err(Missing::Refused)?;
-        Ok(Self { table, version: version.unsigned_abs() })
+        let asked = init.and_then(|()| check(unsafe { (self.table.driver_get_version)(&raw mut version) }));
+        if let Err(code) = asked {
+            let name = self.text(self.table.get_error_name, code).unwrap_or_else(|| code.numbered());
+            let sentence = self.text(self.table.get_error_string, code).unwrap_or_default();
+            return Err(Missing::Refused { code, name, sentence });
+        }
+        self.version = version.unsigned_abs();
+        Ok(self)
     }
 
     /// A driver with other functions.

@@ -1,6 +1,6 @@
 //! From the driver's codes to the contract's kinds.
 
-use backend_api::{DeviceInfo, Error, ErrorKind};
+use backend_api::{Absence, AbsenceKind, DeviceInfo, Error, ErrorKind};
 
 use crate::driver::{Code, Missing};
 
@@ -68,13 +68,52 @@ impl Code {
 impl Missing {
     /// Why a device cannot be opened.
     pub(crate) fn error(&self, operation: &'static str) -> Error {
+        let error = Error::new(ErrorKind::Driver, operation);
         match self {
-            Self::Library => Error::new(ErrorKind::Driver, operation)
-                .with_detail("the library of the CUDA driver was not found"),
-            Self::Symbol(name) => Error::new(ErrorKind::Driver, operation)
-                .with_detail(format!("the CUDA driver is too old: it has no function {name}")),
-            Self::Refused(code) => code.error_of(ErrorKind::Driver, operation),
+            Self::Library => error.with_detail("the library of the CUDA driver was not found"),
+            Self::Broken(reason) => error.with_detail(reason),
+            Self::Symbol(name) => {
+                error.with_detail(format!("the CUDA driver is too old: it has no function {name}"))
+            }
+            Self::Refused { code, name, sentence } => {
+                error.with_driver(i64::from(code.get()), name).with_detail(sentence)
+            }
         }
+    }
+
+    /// Why there are no devices.
+    pub(crate) fn absence(&self) -> Absence {
+        let (kind, reason) = match self {
+            Self::Library => (
+                AbsenceKind::NotInstalled,
+                "there is no library of the CUDA driver (libcuda); for an NVIDIA card install its driver".into(),
+            ),
+            Self::Broken(reason) => (
+                AbsenceKind::Unusable,
+                format!("the library of the CUDA driver cannot be loaded ({reason}); install the driver anew"),
+            ),
+            Self::Symbol(name) => (
+                AbsenceKind::Unusable,
+                format!("the library of the CUDA driver has no function {name}; install a newer driver"),
+            ),
+            Self::Refused { code: Code::NO_DEVICE, .. } => (
+                AbsenceKind::NoDevices,
+                "the CUDA driver sees no card; if there is one, look at CUDA_VISIBLE_DEVICES and `nvidia-smi`".into(),
+            ),
+            Self::Refused { code: Code::STUB_LIBRARY, .. } => (
+                AbsenceKind::Unusable,
+                "the toolkit's stub is found before the CUDA driver; take its folder out of LD_LIBRARY_PATH".into(),
+            ),
+            Self::Refused { code, name, sentence } => (
+                AbsenceKind::Unusable,
+                format!(
+                    "the CUDA driver refuses to start: {name} ({}) {sentence}; see what `nvidia-smi` says, and \
+                     whether the kernel's module has the version of the library",
+                    code.get()
+                ),
+            ),
+        };
+        Absence::new("cuda", kind, reason)
     }
 }
 

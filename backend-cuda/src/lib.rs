@@ -50,5 +50,5 @@ mod staging;
 mod watcher;
 
 pub use device::CudaDevice;
-pub use discovery::{Card, devices};
+pub use discovery::{Card, devices, survey};
 pub use options::{Completion, Options, Route};

@@ -2,18 +2,20 @@
 
 use std::ffi::c_void;
 
-use backend_api::{DeviceInfo, DeviceKind};
+use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind};
 use opencl3::device::{
     CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_INTEGRATED_MEMORY_NV, CL_DEVICE_PCI_BUS_ID_NV,
     CL_DEVICE_PCI_BUS_INFO_KHR, CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_SVM_CAPABILITIES,
     CL_DEVICE_SVM_FINE_GRAIN_BUFFER, CL_DEVICE_TOPOLOGY_AMD, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU,
     CL_DEVICE_TYPE_CUSTOM, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM, Device as ClDevice,
 };
+use opencl3::error_codes::{CL_DEVICE_NOT_FOUND, CL_PLATFORM_NOT_FOUND_KHR, ClError};
 use opencl3::platform::{Platform, get_platforms};
 use opencl3::types::{cl_device_id, cl_platform_id};
 use parking_lot::Mutex;
 
-use crate::sys::sys;
+use crate::error::name;
+use crate::sys::{self, sys};
 
 /// Not in every header: how many copies NVIDIA's cards carry out at once.
 const CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV: u32 = 0x4007;
@@ -96,7 +98,8 @@ impl Discovered {
 
 /// All devices of all platforms, in the order in which the drivers report them.
 ///
-/// Empty where there is no OpenCL loader, no driver or no device; one that answers with errors is left out. One
+/// Empty where there is no OpenCL loader, no driver or no device; one that answers with errors is left out ([`survey`]
+/// says why). One
 /// card may show up several times, through several platforms or also in another backend: compare
 /// [`identity`](DeviceInfo::identity) and [`aliases`](DeviceInfo::aliases).
 ///
@@ -109,30 +112,82 @@ impl Discovered {
 /// ```
 #[must_use]
 pub fn devices() -> Vec<Discovered> {
+    survey().0
+}
+
+/// As [`devices`], and why there are none, or not all.
+///
+/// ```
+/// let (devices, absences) = backend_opencl::survey();
+/// assert!(!devices.is_empty() || !absences.is_empty());
+/// for absence in absences {
+///     println!("{absence}");
+/// }
+/// ```
+#[must_use]
+pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
     // Seen with PoCL 3.1: a thread that asks while another one's first question is being answered is told that there
     // are no devices.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock();
-    let platforms = match sys().and_then(|_| get_platforms().map_err(|error| error.0)) {
-        Ok(platforms) => platforms,
+    let (mut found, mut absences) = (Vec::new(), sys::absences().to_vec());
+    if sys().is_err() {
+        return (found, absences);
+    }
+    let mut absent = |kind, reason: String| absences.push(Absence::new("opencl", kind, reason));
+    let platforms = match get_platforms().map_err(|error| error.0) {
+        Ok(platforms) if !platforms.is_empty() => platforms,
+        Ok(_) | Err(CL_PLATFORM_NOT_FOUND_KHR) => {
+            let listed = listed_drivers().join(", ");
+            if listed.is_empty() {
+                let reason = "the OpenCL loader finds no driver; install that of the device".into();
+                absent(AbsenceKind::NoDevices, reason);
+            } else {
+                let reason = format!("drivers are listed that do not load ({listed}); install them anew");
+                absent(AbsenceKind::Unusable, reason);
+            }
+            Vec::new()
+        }
         Err(code) => {
-            tracing::debug!(code, "no OpenCL platforms");
-            return Vec::new();
+            let reason = format!("the OpenCL loader names no drivers: {}; install it anew", name(code));
+            absent(AbsenceKind::Unusable, reason);
+            Vec::new()
         }
     };
-    let mut found = Vec::new();
     for platform in platforms {
-        for device in platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_default() {
+        let platform_name = platform.name().unwrap_or_default();
+        let devices = platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_else(|error| {
+            let (kind, said) = match error.0 {
+                CL_DEVICE_NOT_FOUND => (AbsenceKind::NoDevices, "knows no device".to_owned()),
+                code => (AbsenceKind::Unusable, format!("does not name its devices: {}", name(code))),
+            };
+            let advice = "look at the device's driver and at the rights of this user to use it";
+            absent(kind, format!("the driver {platform_name} {said}; {advice}"));
+            Vec::new()
+        });
+        // Those have fixed functions only.
+        let is_custom = |device: &cl_device_id| {
+            ClDevice::new(*device).dev_type().is_ok_and(|sort| sort & CL_DEVICE_TYPE_CUSTOM != 0)
+        };
+        for device in devices.into_iter().filter(|device| !is_custom(device)) {
             match describe(&platform, device, found.len()) {
-                Some(discovered) => found.push(discovered),
-                None => tracing::debug!(
-                    ?device,
-                    "an OpenCL device that does not answer, or has no memory or compiler"
+                Ok(discovered) => found.push(discovered),
+                Err(lacks) => absent(
+                    AbsenceKind::Unusable,
+                    format!("a device of the driver {platform_name} {lacks}; look at its driver"),
                 ),
             }
         }
     }
-    found
+    (found, absences)
+}
+
+/// The files in which drivers make themselves known to the loader.
+fn listed_drivers() -> Vec<String> {
+    let folder = std::env::var_os("OCL_ICD_VENDORS").unwrap_or_else(|| "/etc/OpenCL/vendors".into());
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
+    let drivers = files.filter(|file| file.extension().is_some_and(|extension| extension == "icd"));
+    drivers.map(|file| file.display().to_string()).collect()
 }
 
 /// The devices that `filter` names: by index in [`devices`], or by a part of their name, identity or platform, in any
@@ -159,15 +214,18 @@ pub fn devices_matching(filter: &str) -> Vec<Discovered> {
         .collect()
 }
 
-fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Option<Discovered> {
+/// # Errors
+/// What the device lacks.
+fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Result<Discovered, String> {
     let device = ClDevice::new(id);
-    if !device.available().ok()? || !device.compiler_available().ok()? {
-        return None;
+    let unanswered = |error: ClError| format!("does not answer: {}", name(error.0));
+    if !device.available().map_err(unanswered)? {
+        return Err("is not available".into());
     }
-    let sort = device.dev_type().ok()?;
-    if sort & CL_DEVICE_TYPE_CUSTOM != 0 {
-        return None;
+    if !device.compiler_available().map_err(unanswered)? {
+        return Err("has no compiler".into());
     }
+    let sort = device.dev_type().map_err(unanswered)?;
     let extensions = device.extensions().unwrap_or_default();
     let has = |name: &str| extensions.split_whitespace().any(|known| known == name);
     let nvidia = has("cl_nv_device_attribute_query");
@@ -193,10 +251,13 @@ fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Option<Disco
     }
     let identity = names.remove(0);
 
-    let total = device.global_mem_size().ok().filter(|&bytes| bytes > 0)?;
-    let largest = device.max_mem_alloc_size().ok().filter(|&bytes| bytes > 0)?.min(total);
-    let mut info =
-        DeviceInfo::new("opencl", device.name().ok()?.trim(), kind, &identity).with_total_bytes(total);
+    let total = device.global_mem_size().map_err(unanswered)?;
+    let largest = device.max_mem_alloc_size().map_err(unanswered)?.min(total);
+    if largest == 0 {
+        return Err("has no memory".into());
+    }
+    let device_name = device.name().map_err(unanswered)?;
+    let mut info = DeviceInfo::new("opencl", device_name.trim(), kind, &identity).with_total_bytes(total);
     info.aliases = names;
     info.vendor = device.vendor().unwrap_or_default().trim().to_owned();
     info.largest_allocation_bytes = largest;
@@ -208,7 +269,7 @@ fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Option<Disco
 
     let shared = query::<u64>(id, CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0);
     let single = device.single_fp_config().unwrap_or(0);
-    Some(Discovered {
+    Ok(Discovered {
         info,
         platform: platform.name().unwrap_or_default().trim().to_owned(),
         handles: Handles { platform: platform.id(), device: id },

@@ -78,6 +78,6 @@ mod transfer;
 mod zero_copy;
 
 pub use device::OpenClDevice;
-pub use discovery::{Discovered, devices, devices_matching};
+pub use discovery::{Discovered, devices, devices_matching, survey};
 pub use options::{KernelCache, Options};
 pub use queue::Statistics;

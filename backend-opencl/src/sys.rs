@@ -8,6 +8,7 @@ use std::ffi::c_char;
 use std::os::raw::c_void;
 use std::sync::OnceLock;
 
+use backend_api::{Absence, AbsenceKind, refused_library};
 use libloading::Library;
 use opencl3::error_codes::{DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::types::{
@@ -37,14 +38,15 @@ macro_rules! entry_points {
         }
 
         impl Sys {
-            fn from_library(library: Library) -> Result<Self, cl_int> {
+            /// Finds all functions, or names the first one that is missing.
+            fn from_library(library: Library) -> Result<Self, &'static str> {
                 // SAFETY: the signatures below are those of the OpenCL 1.2 (optional: 2.0) headers. The pointers live
                 // as long as the library, which the table keeps.
                 unsafe {
                     Ok(Self {
                         $($name: *library
                             .get(concat!(stringify!($name), "\0").as_bytes())
-                            .map_err(|_| DLOPEN_FUNCTION_NOT_AVAILABLE)?,)*
+                            .map_err(|_| stringify!($name))?,)*
                         $($optional: library
                             .get(concat!(stringify!($optional), "\0").as_bytes())
                             .ok()
@@ -123,7 +125,21 @@ entry_points! {
 /// # Errors
 /// The code for "no library" or "a function is missing".
 pub(crate) fn sys() -> Result<&'static Sys, cl_int> {
-    static SYS: OnceLock<Result<Sys, cl_int>> = OnceLock::new();
+    loaded().sys.as_ref().map_err(|&code| code)
+}
+
+/// What is wrong with the libraries that were tried.
+pub(crate) fn absences() -> &'static [Absence] {
+    &loaded().absences
+}
+
+struct Loaded {
+    sys: Result<Sys, cl_int>,
+    absences: Vec<Absence>,
+}
+
+fn loaded() -> &'static Loaded {
+    static LOADED: OnceLock<Loaded> = OnceLock::new();
     const NAME: &str = if cfg!(target_os = "windows") {
         "OpenCL.dll"
     } else if cfg!(target_os = "macos") {
@@ -133,14 +149,38 @@ pub(crate) fn sys() -> Result<&'static Sys, cl_int> {
     };
     let load = || {
         let paths = std::env::var("OPENCL_DYLIB_PATH").unwrap_or_default();
-        let mut named = paths.split(';').filter(|path| !path.is_empty());
-        // SAFETY: loading a library runs its initialisers; the user vouches for what the variable names.
-        let named = named.find_map(|path| unsafe { Library::new(path) }.ok());
-        // SAFETY: the system's maintainer vouches for what is installed as the OpenCL library.
-        let library = named.or_else(|| unsafe { installed(NAME) }.ok()).ok_or(DLOPEN_RUNTIME_LOAD_FAILED)?;
-        Sys::from_library(library)
+        let named = paths.split(';').filter(|path| !path.is_empty());
+        let mut absences = Vec::new();
+        let mut absent = |kind, reason: String| absences.push(Absence::new("opencl", kind, reason));
+        for path in named.chain([NAME]) {
+            // SAFETY: loading a library runs its initialisers; the user vouches for what the variable names, the
+            // system's maintainer for what is installed as the OpenCL library.
+            let library = unsafe { if path == NAME { installed(path) } else { Library::new(path) } };
+            match library.map_err(|error| refused_library(path, &error)) {
+                Ok(library) => {
+                    let sys = Sys::from_library(library).map_err(|name| {
+                        let reason =
+                            format!("{path} has no function {name}; install a loader of OpenCL 1.2 or later");
+                        absent(AbsenceKind::Unusable, reason);
+                        DLOPEN_FUNCTION_NOT_AVAILABLE
+                    });
+                    return Loaded { sys, absences };
+                }
+                Err((_, true)) if path == NAME => absent(
+                    AbsenceKind::NotInstalled,
+                    format!(
+                        "there is no {NAME}; install an OpenCL loader, such as ocl-icd, and the driver of the device"
+                    ),
+                ),
+                Err((text, _)) => absent(
+                    AbsenceKind::Unusable,
+                    format!("{path} cannot be loaded ({text}); install it anew, or mend OPENCL_DYLIB_PATH"),
+                ),
+            }
+        }
+        Loaded { sys: Err(DLOPEN_RUNTIME_LOAD_FAILED), absences }
     };
-    SYS.get_or_init(load).as_ref().map_err(|&code| code)
+    LOADED.get_or_init(load)
 }
 
 /// A library of the system.

@@ -12,7 +12,7 @@ use crate::error::{ErrorKind, Result};
 use crate::evict::EvictionPolicy;
 use crate::page::PageTable;
 use crate::pager::Pager;
-use crate::placement::Placement;
+use crate::placement::{Placement, expect_room};
 use crate::profile;
 
 /// The page size that the default page length comes closest to without exceeding it.
@@ -201,7 +201,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// How much RAM the cache may take, in bytes. At least one page a channel is needed, and more than the
-    /// array is never taken.
+    /// array is never taken. Takes the place of [`frames_per_channel`](Self::frames_per_channel), which is the same in
+    /// pages: the last of the two counts.
     ///
     /// ```
     /// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
@@ -245,7 +246,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the
-    /// cache goes on in pageable memory and says so.
+    /// cache goes on in pageable memory and says so, unless [`require_pinned`](Self::require_pinned) was called, before
+    /// or after. [`HostMemory::Pageable`] takes that back if it comes after it.
     ///
     /// ```
     /// use vmarray::{HostMemory, VirtualArray};
@@ -256,7 +258,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// ```
     pub fn host_memory(mut self, kind: HostMemory) -> Self {
         self.memory = kind;
-        self.fall_back = true;
+        // To ask for page-locked memory once more does not take back that it is required.
+        self.fall_back |= kind == HostMemory::Pageable;
         self
     }
 
@@ -264,11 +267,12 @@ impl<T: Element, D: Device> Builder<T, D> {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use vmarray::{ErrorKind, VirtualArray};
+    /// use vmarray::{ErrorKind, HostMemory, VirtualArray};
     /// use vmarray::host::HostDevice;
     /// let device = Arc::new(HostDevice::builder().bytes(1 << 20).pinned_max_bytes(0).build()?);
     /// let builder = VirtualArray::<u32>::builder(1000).devices([device.clone()]);
-    /// assert!(matches!(builder.require_pinned().build().unwrap_err().kind(), ErrorKind::Device(_)));
+    /// let required = builder.require_pinned().host_memory(HostMemory::Pinned);
+    /// assert!(matches!(required.build().unwrap_err().kind(), ErrorKind::Device(_)));
     /// // Without it, pageable memory does.
     /// assert!(VirtualArray::<u32>::builder(1000).devices([device]).build().is_ok());
     /// # Ok::<(), vmarray::Error>(())
@@ -355,7 +359,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             let page_bytes = suited_bytes.min(room.max(PAGE_BYTES));
             let most = (page_bytes / element_bytes).max(1);
             // No longer than the array, or nothing of a small one would be shared out.
-            (1 << most.ilog2()).min(self.len.max(1).next_power_of_two())
+            (1 << most.ilog2()).min(self.len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
         });
         if page_len == 0 {
             return Err(ErrorKind::ZeroPageLength.into());
@@ -387,18 +391,9 @@ impl<T: Element, D: Device> Builder<T, D> {
         turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
         let channels = turns.len() as u64;
         let slots = |channel: u64| (pages + channels - 1 - channel) / channels;
-        for (number, device) in devices.iter().enumerate() {
-            let asked_bytes: u64 = (0..channels)
-                .filter(|&c| turns[c as usize] == number)
-                .map(|c| slots(c) * page_bytes as u64)
-                .sum();
-            if asked_bytes > usable[number] {
-                let device = device.info().to_string();
-                return Err(
-                    ErrorKind::DoesNotFit { device, asked_bytes, usable_bytes: usable[number] }.into()
-                );
-            }
-        }
+        let mut asked = vec![0; devices.len()];
+        (0..channels).for_each(|c| asked[turns[c as usize]] += slots(c) * page_bytes as u64);
+        expect_room(devices, &asked, &usable)?;
         let frames = match self.cache {
             Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
             Cache::FramesPerChannel(frames) => frames,

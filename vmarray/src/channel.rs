@@ -325,11 +325,15 @@ impl<D: Device> Channel<D> {
 
     /// Bytes of RAM that the frames take now, and may take, and what kind of memory new ones are made of.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
-        let answers: usize = self.answers.lock().iter().map(HostBuffer::bytes).sum();
-        let others = self.bounce.lock().bytes() + self.stage_bytes() + self.list_bytes() + answers;
         let shard = self.lock();
         let frames: usize = shard.chunks.iter().map(HostBuffer::bytes).sum();
-        (frames + others, self.frames_max as usize * self.frame_stride + others, shard.memory)
+        (frames, self.frames_max as usize * self.frame_stride, shard.memory)
+    }
+
+    /// Bytes of RAM that are kept for what goes past the frames.
+    pub(crate) fn staging_bytes(&self) -> usize {
+        let answers: usize = self.answers.lock().iter().map(HostBuffer::bytes).sum();
+        self.bounce.lock().bytes() + self.stage_bytes() + self.list_bytes() + answers
     }
 
     /// Whether recency is kept in the page's state; else the policy is told of every access.

@@ -259,10 +259,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.reduce(&self.checked_range(range)?, &Extremes::greatest(what)?).map(|(_, greatest)| greatest)
     }
 
-    /// How many elements of a range have each number from 0 to below `bins`; others do not count.
+    /// How many elements of a range have each number from 0 to below `bins`; others do not count. A number that is
+    /// [cast](crate::expr) to `u32` beforehand is 0 if it was negative, or a NaN: leave those out by `only_where`.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where), and [`TooManyBins`](ErrorKind::TooManyBins): 1 to 4096 are possible.
+    /// As [`find_where`](Self::find_where), and [`BinCount`](ErrorKind::BinCount): 1 to 4096 are possible.
     ///
     /// ```
     /// use vmarray::{Field, VirtualArray};

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use backend_api::{DeviceInfo, DeviceKind};
+use backend_api::{Absence, AbsenceKind, Device, DeviceInfo, DeviceKind};
 
 use crate::any::AnyDevice;
 use crate::error::{ErrorKind, Result};
@@ -37,6 +37,10 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 /// By default: every discrete GPU once (one that shows up in CUDA and in OpenCL is used through CUDA), and host RAM if
 /// there is none. Integrated GPUs and CPUs, which share the RAM that is to be spared, only if asked for.
 ///
+/// Nothing is left out in silence. The [report](Self::report) has a row for each device, and for each backend that has
+/// none, with the reason. Where host RAM is used by default although a driver is installed, which does not work, there
+/// is a warning: by `tracing` with the feature of that name, else to standard error, once.
+///
 /// ```
 /// use vmarray::Discovery;
 /// // What is there, what would be used, and why not the rest.
@@ -47,11 +51,17 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Discovery {
-    terms: Vec<Term>,
+    wishes: Vec<Wish>,
     duplicates: bool,
 }
 
-/// One wish.
+/// One wish, and the words in which it was uttered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wish {
+    text: String,
+    term: Term,
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Term {
     All,
@@ -88,22 +98,86 @@ impl Term {
         })
     }
 
-    /// Whether a device is meant, which is number `number` of its backend.
-    fn matches(&self, info: &DeviceInfo, number: usize) -> bool {
+    /// Whether the device at a place of the list is meant.
+    fn matches(&self, infos: &[DeviceInfo], at: usize) -> bool {
+        let info = &infos[at];
+        let is_of = |backend: &str| info.backend == backend;
         match self {
             Self::All => true,
             Self::Kind(kind) => info.kind == *kind,
             Self::Backend(backend) => {
-                info.backend == *backend
-                    && matches!(info.kind, DeviceKind::DiscreteGpu | DeviceKind::HostMemory)
+                let is_first =
+                    |info: &DeviceInfo| matches!(info.kind, DeviceKind::DiscreteGpu | DeviceKind::HostMemory);
+                let has_first = infos.iter().any(|other| other.backend == *backend && is_first(other));
+                is_of(backend) && (is_first(info) || !has_first)
             }
-            Self::Number(backend, wanted) => info.backend == *backend && number == *wanted,
+            Self::Number(backend, wanted) => {
+                is_of(backend) && infos[..at].iter().filter(|other| is_of(&other.backend)).count() == *wanted
+            }
             Self::Text(backend, text) => {
                 let holds = |field: &str| field.to_lowercase().contains(text);
-                backend.as_ref().is_none_or(|backend| info.backend == *backend)
+                backend.as_deref().is_none_or(is_of)
                     && (holds(&info.name) || holds(&info.vendor) || holds(&info.identity))
             }
         }
+    }
+
+    /// Why it means no device.
+    fn reason(&self, infos: &[DeviceInfo], absences: &[Absence]) -> String {
+        let count = |backend: &str| infos.iter().filter(|info| info.backend == backend).count();
+        let of_backend = |backend: &str| {
+            let absences = absences.iter().filter(|absence| absence.backend == backend);
+            let reasons: Vec<String> = absences.map(|a| format!("{}: {}", a.kind, a.reason)).collect();
+            match (count(backend), reasons.is_empty(), is_built(backend)) {
+                (_, _, false) => format!("this build is without the feature `{backend}`"),
+                (0, false, _) => reasons.join("; "),
+                (0, true, _) => format!("{backend} has no devices"),
+                (1, ..) => format!("the only device of {backend} is number 0"),
+                (count, ..) => format!("{backend} has devices 0 to {}", count - 1),
+            }
+        };
+        match self {
+            Self::All => "there is no device at all".into(),
+            Self::Kind(kind) => format!("there is no device of kind {kind}"),
+            Self::Backend(backend) | Self::Number(backend, _) => of_backend(backend),
+            Self::Text(Some(backend), _) if count(backend) == 0 => of_backend(backend),
+            Self::Text(backend, text) => {
+                let whose =
+                    backend.as_ref().map_or("no device".into(), |backend| format!("no device of {backend}"));
+                format!("{whose} has {text:?} in its name, vendor or identity")
+            }
+        }
+    }
+}
+
+/// Whether a backend is compiled in.
+fn is_built(backend: &str) -> bool {
+    match backend {
+        "cuda" => cfg!(feature = "cuda"),
+        "opencl" => cfg!(feature = "opencl"),
+        _ => cfg!(feature = "host"),
+    }
+}
+
+/// A wish for devices that nothing was found for.
+///
+/// ```
+/// let report = vmarray::Discovery::new().select("host, no such device").unwrap().report();
+/// let unmet: Vec<_> = report.unmet().map(|unmet| unmet.wish.as_str()).collect();
+/// assert_eq!(unmet, ["no such device"]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unmet {
+    /// The wish, in the words in which it was uttered.
+    pub wish: String,
+    /// Why there is nothing for it.
+    pub reason: String,
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing for {:?}: {}", self.wish, self.reason)
     }
 }
 
@@ -120,6 +194,8 @@ impl Term {
 #[derive(Clone, Debug)]
 pub struct DiscoveryReport {
     rows: Vec<(DeviceInfo, Choice)>,
+    absences: Vec<Absence>,
+    unmet: Vec<Unmet>,
 }
 
 /// Whether a device is used.
@@ -153,6 +229,42 @@ impl DiscoveryReport {
     pub fn devices(&self) -> impl Iterator<Item = (&DeviceInfo, &Choice)> {
         self.rows.iter().map(|(info, choice)| (info, choice))
     }
+
+    /// Why backends have no devices, or not all that one would expect. One that is compiled in and has no devices has a
+    /// reason here.
+    ///
+    /// ```
+    /// use vmarray::{Discovery, device::AbsenceKind};
+    /// let report = Discovery::new().report();
+    /// for broken in report.absences().filter(|absence| absence.kind == AbsenceKind::Unusable) {
+    ///     println!("{} does not work: {}", broken.backend, broken.reason);
+    /// }
+    /// ```
+    pub fn absences(&self) -> impl Iterator<Item = &Absence> {
+        self.absences.iter()
+    }
+
+    /// The wishes that nothing was found for.
+    ///
+    /// ```
+    /// use vmarray::Discovery;
+    /// assert_eq!(Discovery::new().select("host").unwrap().report().unmet().count(), 0);
+    /// assert_eq!(Discovery::new().select("host:99").unwrap().report().unmet().count(), 1);
+    /// ```
+    pub fn unmet(&self) -> impl Iterator<Item = &Unmet> {
+        self.unmet.iter()
+    }
+
+    /// The devices to be used.
+    fn used(&self) -> impl Iterator<Item = usize> {
+        (0..self.rows.len()).filter(|&at| self.rows[at].1 == Choice::Used)
+    }
+
+    /// What there is, in a few words each, for an error.
+    fn found(&self) -> Vec<String> {
+        let devices = self.rows.iter().map(|(info, _)| info.to_string());
+        devices.chain(self.absences.iter().map(Absence::to_string)).collect()
+    }
 }
 
 impl fmt::Display for DiscoveryReport {
@@ -174,14 +286,21 @@ impl fmt::Display for DiscoveryReport {
                 used,
             ]
         };
-        let rows: Vec<[String; 6]> = std::iter::once(header).chain(self.rows.iter().map(row)).collect();
+        let absent = |Absence { backend, kind, reason, .. }: &Absence| {
+            let [none, no] = ["-".to_owned(), format!("no: {kind}: {reason}")];
+            [backend.clone(), none.clone(), none.clone(), none.clone(), none, no]
+        };
+        let mut rows: Vec<[String; 6]> = self.rows.iter().map(row).collect();
+        rows.extend(self.absences.iter().map(absent));
+        rows.sort_by_key(|row| BACKENDS.iter().position(|backend| row[0] == **backend));
+        rows.insert(0, header);
         for row in &rows {
             for (column, text) in row.iter().enumerate() {
                 let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
                 if column + 1 == row.len() { writeln!(f, "{text}")? } else { write!(f, "{text:width$}  ")? }
             }
         }
-        Ok(())
+        self.unmet.iter().try_for_each(|unmet| writeln!(f, "{unmet}"))
     }
 }
 
@@ -205,10 +324,10 @@ impl Discovery {
         Self::default()
     }
 
-    /// The choice that the environment variable `VMARRAY_DEVICES` states, else the default.
+    /// The choice that the environment variable `VMARRAY_DEVICES` states; the default if it is not set, or empty.
     ///
     /// # Errors
-    /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable cannot be understood.
+    /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable has an empty wish, or is not UTF-8.
     ///
     /// ```
     /// use vmarray::{Choice, Discovery};
@@ -219,17 +338,22 @@ impl Discovery {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn from_env() -> Result<Self> {
-        match std::env::var(VARIABLE) {
-            Ok(text) if !text.trim().is_empty() => Self::new().select(&text),
-            _ => Ok(Self::new()),
+        match std::env::var_os(VARIABLE).unwrap_or_default().into_string() {
+            Ok(text) if text.trim().is_empty() => Ok(Self::new()),
+            Ok(text) => Self::new().select(&text),
+            Err(text) => Err(ErrorKind::DeviceFilter { wish: text.to_string_lossy().into_owned() }.into()),
         }
     }
 
-    /// Chooses by a list of wishes, separated by commas; a device is used if any of them means it.
+    /// Chooses by a list of wishes, separated by commas; a device is used if any of them means it. Adds to what was
+    /// chosen before.
+    ///
+    /// A wish that nothing is found for is an error if there is nothing for the others either; else a warning, and
+    /// [in the report](DiscoveryReport::unmet).
     ///
     /// | wish | means |
     /// |---|---|
-    /// | `cuda`, `opencl`, `host` | the discrete GPUs of a backend; host RAM |
+    /// | `cuda`, `opencl`, `host` | the discrete GPUs of a backend, all its devices if it has none; host RAM |
     /// | `cuda:0` | the first device of a backend |
     /// | `opencl:radeon`, `nvidia` | devices whose name, vendor or identity contains the text, in any case |
     /// | `gpu`, `integrated`, `cpu` | devices of a kind |
@@ -248,7 +372,7 @@ impl Discovery {
         for wish in wishes.split(',') {
             let term =
                 Term::parse(wish).ok_or_else(|| ErrorKind::DeviceFilter { wish: wish.trim().to_owned() })?;
-            self.terms.push(term);
+            self.wishes.push(Wish { text: wish.trim().to_owned(), term });
         }
         Ok(self)
     }
@@ -269,7 +393,7 @@ impl Discovery {
         self
     }
 
-    /// Looks for devices and tells what would be used and why not the rest. Opens nothing.
+    /// Looks for devices and tells what would be used and why not the rest, and why backends have none. Opens nothing.
     ///
     /// ```
     /// let report = vmarray::Discovery::new().report();
@@ -277,17 +401,26 @@ impl Discovery {
     /// ```
     #[must_use]
     pub fn report(&self) -> DiscoveryReport {
-        let infos: Vec<DeviceInfo> = candidates().into_iter().map(|c| c.info).collect();
+        let (candidates, absences) = candidates();
+        self.report_of(candidates.iter().map(|candidate| candidate.info.clone()).collect(), absences)
+    }
+
+    fn report_of(&self, infos: Vec<DeviceInfo>, absences: Vec<Absence>) -> DiscoveryReport {
+        let is_unmet = |wish: &&Wish| !(0..infos.len()).any(|at| wish.term.matches(&infos, at));
+        let unmet =
+            |wish: &Wish| Unmet { wish: wish.text.clone(), reason: wish.term.reason(&infos, &absences) };
+        let unmet = self.wishes.iter().filter(is_unmet).map(unmet).collect();
         let choices = self.choose(&infos);
-        DiscoveryReport { rows: infos.into_iter().zip(choices).collect() }
+        DiscoveryReport { rows: infos.into_iter().zip(choices).collect(), absences, unmet }
     }
 
     /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in this
     /// process copy by it.
     ///
     /// # Errors
-    /// [`NoDevices`](ErrorKind::NoDevices) if nothing is found or chosen; [`Device`](ErrorKind::Device) if a device
-    /// that was asked for cannot be opened. Those that were not asked for by name are left out then.
+    /// [`NoneFound`](ErrorKind::NoneFound) if nothing is found or chosen, with what was asked for and what there is;
+    /// [`Device`](ErrorKind::Device) if a device that was asked for cannot be opened. Those that were not asked for are
+    /// left out then, with a warning.
     ///
     /// ```
     /// use vmarray::{Device, Discovery};
@@ -297,20 +430,19 @@ impl Discovery {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
-        let candidates = candidates();
-        let infos: Vec<DeviceInfo> = candidates.iter().map(|c| c.info.clone()).collect();
+        let (candidates, absences) = candidates();
+        let infos = candidates.iter().map(|candidate| candidate.info.clone()).collect();
+        let report = self.report_of(infos, absences);
+        let is_default = self.wishes.is_empty();
         let mut devices = Vec::new();
-        for (candidate, choice) in candidates.iter().zip(self.choose(&infos)) {
-            if choice != Choice::Used {
-                continue;
-            }
+        for candidate in report.used().map(|at| &candidates[at]) {
             match (candidate.open)() {
                 Ok(device) => devices.push(Arc::new(device)),
-                Err(error) if self.terms.is_empty() => crate::trace::device_left_out(&candidate.info, &error),
+                Err(error) if is_default => crate::trace::device_left_out(&candidate.info, &error),
                 Err(error) => return Err(error.into()),
             }
         }
-        if devices.is_empty() && self.terms.is_empty() {
+        if devices.is_empty() && is_default {
             // All cards refused: there may still be RAM.
             for candidate in candidates.iter().filter(|c| c.info.kind == DeviceKind::HostMemory) {
                 devices.push(Arc::new((candidate.open)()?));
@@ -318,7 +450,16 @@ impl Discovery {
         }
         // Also for those who use a device without an array.
         crate::profile::apply_known(&devices);
-        if devices.is_empty() { Err(ErrorKind::NoDevices.into()) } else { Ok(devices) }
+        if devices.is_empty() {
+            let found = report.found();
+            return Err(ErrorKind::NoneFound { asked: report.unmet, found }.into());
+        }
+        report.unmet().for_each(crate::trace::wish_unmet);
+        if is_default && devices.iter().all(|device| device.info().kind == DeviceKind::HostMemory) {
+            let broken = report.absences().filter(|absence| absence.kind == AbsenceKind::Unusable);
+            broken.for_each(crate::trace::host_ram_instead);
+        }
+        Ok(devices)
     }
 
     /// What becomes of each device, in the order of preference in which they are listed.
@@ -327,9 +468,8 @@ impl Discovery {
         let mut used: Vec<&DeviceInfo> = Vec::new();
         let mut choices = Vec::new();
         for (at, info) in infos.iter().enumerate() {
-            let number = infos[..at].iter().filter(|other| other.backend == info.backend).count();
-            let wanted = if !self.terms.is_empty() {
-                if self.terms.iter().any(|term| term.matches(info, number)) {
+            let wanted = if !self.wishes.is_empty() {
+                if self.wishes.iter().any(|wish| wish.term.matches(infos, at)) {
                     Ok(())
                 } else {
                     Err("not selected".into())
@@ -365,32 +505,47 @@ fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     names(a).any(|name| names(b).any(|other| name == other))
 }
 
-/// All devices of all backends that are compiled in, the preferred backend first.
-fn candidates() -> Vec<Candidate> {
+/// All devices of all backends that are compiled in, the preferred backend first, and why there are no others.
+fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
     #[allow(unused_mut, reason = "depends on the features")]
-    let mut candidates: Vec<Candidate> = Vec::new();
+    let (mut candidates, mut absences): (Vec<Candidate>, Vec<Absence>) = Default::default();
     #[cfg(feature = "cuda")]
-    candidates.extend(backend_cuda::devices().into_iter().map(|card| Candidate {
-        info: card.info.clone(),
-        open: Box::new(move || backend_cuda::CudaDevice::open(card.index).map(AnyDevice::from)),
-    }));
+    {
+        let (cards, why) = backend_cuda::survey();
+        absences.extend(why);
+        candidates.extend(cards.into_iter().map(|card| Candidate {
+            info: card.info.clone(),
+            open: Box::new(move || backend_cuda::CudaDevice::open(card.index).map(AnyDevice::from)),
+        }));
+    }
     #[cfg(feature = "opencl")]
-    candidates.extend(backend_opencl::devices().into_iter().map(|found| Candidate {
-        info: found.info().clone(),
-        open: Box::new(move || {
-            let device = backend_opencl::OpenClDevice::open(&found, &backend_opencl::Options::new())?;
-            if let Some(error) = device.kernel_cache_error() {
-                crate::trace::kernels_not_kept(found.info(), error);
-            }
-            Ok(AnyDevice::from(device))
-        }),
-    }));
+    {
+        let (devices, why) = backend_opencl::survey();
+        absences.extend(why);
+        candidates.extend(devices.into_iter().map(|found| Candidate {
+            info: found.info().clone(),
+            open: Box::new(move || {
+                let device = backend_opencl::OpenClDevice::open(&found, &backend_opencl::Options::new())?;
+                if let Some(error) = device.kernel_cache_error() {
+                    crate::trace::kernels_not_kept(found.info(), error);
+                }
+                Ok(AnyDevice::from(device))
+            }),
+        }));
+    }
     #[cfg(feature = "host")]
-    candidates.extend(backend_host::devices().into_iter().map(|info| Candidate {
-        info,
-        open: Box::new(|| backend_host::HostDevice::builder().build().map(AnyDevice::from)),
-    }));
-    candidates
+    {
+        let infos = backend_host::devices();
+        if infos.is_empty() {
+            let reason = "the system does not say how much RAM there is; make a `HostDevice` of a given size";
+            absences.push(Absence::new("host", AbsenceKind::Unusable, reason));
+        }
+        candidates.extend(infos.into_iter().map(|info| Candidate {
+            info,
+            open: Box::new(|| backend_host::HostDevice::builder().build().map(AnyDevice::from)),
+        }));
+    }
+    (candidates, absences)
 }
 
 #[cfg(test)]
@@ -452,7 +607,7 @@ mod tests {
         assert_eq!(selected("cpu,integrated"), [5, 6]);
         assert_eq!(selected("all"), [0, 1, 4, 5, 6, 7]);
         assert_eq!(selected("pci:3"), [4]);
-        assert!(selected("nothing").is_empty());
+        assert!(selected("nothing").is_empty() && selected("cuda:2").is_empty());
         let both = Discovery::new().select("nvidia").unwrap().allow_duplicates(true);
         assert_eq!(used(&both, &rig()), [0, 1, 2, 3]);
     }
@@ -467,10 +622,41 @@ mod tests {
 
     #[test]
     fn the_report_is_a_table() {
-        let discovery = Discovery::new();
-        let rows = rig().into_iter().zip(discovery.choose(&rig())).collect();
-        let text = DiscoveryReport { rows }.to_string();
-        assert_eq!(text.lines().count(), 9);
-        assert!(text.lines().nth(3).unwrap().ends_with("no: the same card is used through cuda"), "{text}");
+        let broken = Absence::new("cuda", AbsenceKind::Unusable, "it is old; update it");
+        let text = Discovery::new().report_of(rig(), vec![broken]).to_string();
+        assert_eq!(text.lines().count(), 10);
+        // Rows of one backend stand together.
+        assert!(text.lines().nth(3).unwrap().ends_with("no: unusable: it is old; update it"), "{text}");
+        assert!(text.lines().nth(4).unwrap().ends_with("no: the same card is used through cuda"), "{text}");
+    }
+
+    #[test]
+    fn a_backend_without_discrete_cards_means_all_that_it_has() {
+        let pocl = &rig()[6..];
+        assert_eq!(used(&Discovery::new().select("opencl").unwrap(), pocl), [0]);
+        assert_eq!(used(&Discovery::new().select("cuda").unwrap(), pocl), [0; 0]);
+    }
+
+    #[test]
+    fn wishes_that_nothing_is_found_for_say_why() {
+        let missing = Absence::new("cuda", AbsenceKind::NotInstalled, "there is no libcuda; install it");
+        let wishes = "cuda, CUDA:1, gpu, Nonsense, opencl:radeon, opencl:7, host:99, host";
+        let report = Discovery::new().select(wishes).unwrap().report_of(rig()[6..].to_vec(), vec![missing]);
+        let unmet: Vec<_> = report.unmet().map(|unmet| (&*unmet.wish, &*unmet.reason)).collect();
+        let not_installed = "not installed: there is no libcuda; install it";
+        assert_eq!(
+            unmet,
+            [
+                ("cuda", not_installed),
+                ("CUDA:1", not_installed),
+                ("gpu", "there is no device of kind discrete GPU"),
+                ("Nonsense", "no device has \"nonsense\" in its name, vendor or identity"),
+                ("opencl:radeon", "no device of opencl has \"radeon\" in its name, vendor or identity"),
+                ("opencl:7", "the only device of opencl is number 0"),
+                ("host:99", "the only device of host is number 0"),
+            ]
+        );
+        assert_eq!(report.used().collect::<Vec<_>>(), [1]);
+        assert_eq!(report.found().len(), 3);
     }
 }

@@ -256,7 +256,19 @@ const fn assert_searchable(bytes: usize) {
 /// ```compile_fail
 /// let too_long = vmarray::Field::<[u8; 8192], _>::whole();
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+///
+/// Fields are compared by [methods](Self::eq), which give conditions on elements. Operators would give a `bool` at
+/// once, so they do not compile:
+///
+/// ```compile_fail,E0277
+/// let [a, b] = [0, 1].map(|_| vmarray::Field::<u32, u32>::whole());
+/// let is_equal = a == b;
+/// ```
+///
+/// ```compile_fail,E0277
+/// let is_less = vmarray::Field::<u32, u32>::whole() < 7;
+/// ```
+#[derive(Clone, Copy, Debug)]
 pub struct Field<T, F> {
     offset: usize,
     marker: PhantomData<fn(&T) -> F>,

@@ -37,6 +37,22 @@
 //! array.count_where(.., vmarray::Field::<u64, u64>::whole().eq(7)).unwrap();
 //! ```
 //!
+//! Comparisons are methods, `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)` and `a.ge(b)`, because Rust's
+//! operators give a `bool` at once and not one for each element. Such a `bool` is no condition, and neither `==` nor `<`
+//! compiles:
+//!
+//! ```compile_fail,E0277
+//! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
+//! array.count_where(.., vmarray::Field::<u32, u32>::whole() == 7).unwrap();
+//! ```
+//!
+//! ```compile_fail,E0277
+//! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
+//! array.count_where(.., 2 < 3).unwrap();
+//! ```
+//!
+//! A condition that always holds is [`Expr::constant(true)`](Expr::constant).
+//!
 //! # Arithmetic
 //!
 //! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0 and `a % 0`
@@ -73,6 +89,7 @@ pub use scalar::{Bits, Scalar, Signed, Summed};
 /// assert_eq!(array.max(.., twice)?, Some(8));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+#[must_use = "does nothing unless an operation takes it"]
 pub struct Expr<T, F> {
     /// One more than a program can have at most, so that its check finds out.
     instructions: Vec<Instruction>,
@@ -101,7 +118,6 @@ impl<T, F> fmt::Debug for Expr<T, F> {
 /// assert_eq!(array.get(30)?, 900);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-#[must_use]
 pub fn index<T>() -> Expr<T, u64> {
     Expr::start(Instruction::Index)
 }
@@ -121,7 +137,6 @@ impl<T, F: Scalar> Expr<T, F> {
     /// assert_eq!(array.sum(.., Expr::constant(3_u16))?, 30);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn constant(value: F) -> Self {
         Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
     }
@@ -169,7 +184,6 @@ impl<T> Expr<T, bool> {
     /// assert_eq!(array.sum(.., cut)?, 9 * 40 + 50);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn select<F: Scalar>(self, yes: impl IntoExpr<T, F>, no: impl IntoExpr<T, F>) -> Expr<T, F> {
         let (mut this, condition, yes, no) = (self.clone(), self.value, yes.into_expr(), no.into_expr());
         let yes = append(&mut this.instructions, &yes.instructions, yes.value);
@@ -233,6 +247,10 @@ fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
 /// ```
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no expression of type `{F}` over elements of type `{T}`",
+    label = "not an expression",
+    note = "comparisons are methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, `a.ge(b)`; operators such \
+            as `a == b` give a `bool` before any element is looked at",
+    note = "a condition that always holds is `Expr::constant(true)`",
     note = "types are not converted by themselves: see `cast`"
 )]
 pub trait IntoExpr<T, F> {
@@ -301,6 +319,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "does nothing unless an operation takes it"]
 pub struct Filtered<T, F> {
     value: Expr<T, F>,
     filter: Option<Expr<T, bool>>,
@@ -378,6 +397,7 @@ impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Debug)]
+#[must_use = "writes nothing unless `transform` or `assign_where` takes it"]
 pub struct Assignment<T> {
     pub(crate) source: u8,
     pub(crate) offset: u32,

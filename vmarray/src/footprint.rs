@@ -22,8 +22,13 @@ pub struct Footprint {
     pub device_bytes: u64,
     /// RAM that the cache has taken so far, in bytes.
     pub cache_bytes: usize,
-    /// RAM that the cache may take, in bytes.
+    /// RAM that the cache may take, in bytes: no more than [`Builder::cache_bytes`](crate::Builder::cache_bytes) asks
+    /// for, unless that is less than a page for each channel.
     pub cache_max_bytes: usize,
+    /// RAM beside the cache, in bytes, that was taken so far for what goes past it: stages of long ranges, lists of
+    /// indices, answers of devices. It comes with the first such operation and is kept for the next: up to 64 MiB of
+    /// stages and some 130 MiB of lists and answers a channel.
+    pub staging_bytes: usize,
     /// Whether all of the cache taken so far is page-locked.
     pub is_pinned: bool,
     /// RAM of the page table, in bytes.
@@ -46,6 +51,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             device_bytes: 0,
             cache_bytes: 0,
             cache_max_bytes: 0,
+            staging_bytes: 0,
             is_pinned: true,
             table_bytes: pager.table().bytes(),
         };
@@ -54,6 +60,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             footprint.device_bytes += channel.slot_bytes();
             footprint.cache_bytes += bytes;
             footprint.cache_max_bytes += max_bytes;
+            footprint.staging_bytes += channel.staging_bytes();
             footprint.is_pinned &= kind == HostMemory::Pinned;
         }
         footprint

@@ -158,7 +158,11 @@ fn workers(bytes: usize, most: usize) -> usize {
 }
 
 fn equal_lengths(expected: usize, got: usize) -> Result<()> {
-    if expected == got { Ok(()) } else { Err(ErrorKind::LengthMismatch { expected, got }.into()) }
+    if expected == got {
+        Ok(())
+    } else {
+        Err(ErrorKind::LengthMismatch { of: "the slice of values", expected, got }.into())
+    }
 }
 
 #[cfg(test)]

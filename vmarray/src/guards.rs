@@ -8,6 +8,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
 
@@ -84,6 +85,15 @@ impl Identity {
                 held.swap_remove(at);
             }
         });
+    }
+
+    /// The first of the pages in a range that the calling thread holds and of which something is so.
+    pub(crate) fn first_held(&self, pages: &Range<u64>, is_so: impl Fn(u64) -> bool) -> Option<u64> {
+        let own = |held: &mut Vec<(u64, u64)>| {
+            let own = held.iter().filter(|(array, page)| *array == self.0 && pages.contains(page));
+            own.map(|(_, page)| *page).filter(|page| is_so(*page)).min()
+        };
+        with(own).flatten()
     }
 
     /// Whether the calling thread may wait until others let go of their guards of this page.

@@ -44,6 +44,8 @@ pub type Dimension = u32;
 /// Tuples keep their order, and duplicates are kept. Labels are any numbers in any order, none of them twice. The
 /// values lie in one vector, tuple after tuple. A set of no dimensions holds empty tuples: nothing but their number.
 ///
+/// Two sets are equal (`==`) if they have the same columns and the same tuples in the same order.
+///
 /// [`combine`](Self::combine) merges two sets on the dimensions that they have in common, and [`Combine`] does so
 /// within bounded memory, in chunks, or into an array larger than RAM.
 ///
@@ -363,7 +365,7 @@ impl ExactSizeIterator for IndexSetRows<'_> {}
 impl FusedIterator for IndexSetRows<'_> {}
 
 /// Labels, none of which comes twice.
-fn distinct(dimensions: impl IntoIterator<Item = Dimension>) -> Result<Vec<Dimension>> {
+pub(crate) fn distinct(dimensions: impl IntoIterator<Item = Dimension>) -> Result<Vec<Dimension>> {
     let dimensions: Vec<Dimension> = dimensions.into_iter().collect();
     let mut seen = HashSet::with_capacity(dimensions.len());
     match dimensions.iter().find(|&&dimension| !seen.insert(dimension)) {

@@ -33,6 +33,7 @@
 //!
 //! No feature needs a toolkit or SDK to build; drivers are loaded at run time.
 
+#![doc = include_str!("../docs/troubles.md")]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]
 
 #[cfg(not(target_pointer_width = "64"))]
@@ -133,7 +134,7 @@ mod facade {
     };
     pub use crate::builder::Builder;
     pub use crate::cursor::{Cursor, CursorMut};
-    pub use crate::discovery::{Choice, Discovery, DiscoveryReport, devices};
+    pub use crate::discovery::{Choice, Discovery, DiscoveryReport, Unmet, devices};
     pub use crate::element::{Element, Field};
     pub use crate::error::{Error, ErrorKind, Result};
     pub use crate::evict::EvictionPolicy;

@@ -132,9 +132,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
             MapBuffer::Borrowed(slice) => {
                 let got = slice.len();
-                let slice = slice
-                    .get_mut(..range.len())
-                    .ok_or(ErrorKind::LengthMismatch { expected: range.len(), got })?;
+                let slice = slice.get_mut(..range.len()).ok_or(ErrorKind::LengthMismatch {
+                    of: "the lent buffer",
+                    expected: range.len(),
+                    got,
+                })?;
                 self.run_mapped(range, mode, slice, run)
             }
             MapBuffer::Pinned => {

@@ -288,10 +288,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
     /// image.set([3, 4], 7)?;
     /// assert_eq!(image.get([3, 4])?, 7);
-    /// assert_eq!(
-    ///     image.get([3, 5]).unwrap_err().to_string(),
-    ///     "index 5 of axis 1 is outside of an extent of 5 elements"
-    /// );
+    /// let text = image.get([3, 5]).unwrap_err().to_string();
+    /// assert!(text.starts_with("index 5 of axis 1 is outside of an extent of 5 elements; "));
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[inline]

@@ -77,6 +77,21 @@ const SHARED_CHANNELS_EACH: usize = 8;
 /// Channel numbers stay below this.
 const CHANNELS_MAX: u64 = 1 << 16;
 
+/// Checks that devices can give what is asked of each, in bytes.
+pub(crate) fn expect_room<D: Device>(devices: &[Arc<D>], asked: &[u64], usable: &[u64]) -> Result<()> {
+    let Some(number) = (0..devices.len()).find(|&number| asked[number] > usable[number]) else {
+        return Ok(());
+    };
+    let kind = ErrorKind::DoesNotFit {
+        device: devices[number].info().to_string(),
+        asked_bytes: asked[number],
+        usable_bytes: usable[number],
+        all_asked_bytes: asked.iter().sum(),
+        all_usable_bytes: usable.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)),
+    };
+    Err(kind.into())
+}
+
 impl Placement {
     /// Measures the devices that are not known if that matters.
     pub(crate) fn measure<D: Device>(&self, devices: &[Arc<D>]) -> Result<()> {

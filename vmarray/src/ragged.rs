@@ -114,7 +114,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
     pub fn new(items: S, lengths: impl IntoIterator<Item = usize>, offsets: Builder<u64, D>) -> Result<Self> {
         let (offsets, rows, total) = offsets_of(lengths, &offsets)?;
         if total > items.item_count() {
-            return Err(ErrorKind::LengthMismatch { expected: total, got: items.item_count() }.into());
+            let (expected, got) = (total, items.item_count());
+            return Err(ErrorKind::LengthMismatch { of: "what the rows are made of", expected, got }.into());
         }
         Ok(Self { offsets, rows, total, items })
     }

@@ -45,7 +45,8 @@ pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Rang
     let end = match range.end_bound() {
         Bound::Included(&end) => end.checked_add(1).ok_or(ErrorKind::RangeOutside { start, end, len })?,
         Bound::Excluded(&end) => end,
-        Bound::Unbounded => len,
+        // `start..` of an array that ends before `start` is outside of it, not reversed.
+        Bound::Unbounded => start.max(len),
     };
     if end > len {
         Err(ErrorKind::RangeOutside { start, end, len }.into())
@@ -411,6 +412,22 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn ranges_end_where_they_say() {
+        let kind = |range: Result<Range<usize>>| range.map_err(|error| error.kind().clone());
+        let outside = |start, end| Err(ErrorKind::RangeOutside { start, end, len: 10 });
+        assert_eq!(kind(checked(.., 10)), Ok(0..10));
+        assert_eq!(kind(checked(3..=9, 10)), Ok(3..10));
+        assert_eq!(kind(checked(10.., 10)), Ok(10..10));
+        assert_eq!(kind(checked(20.., 10)), outside(20, 20));
+        assert_eq!(kind(checked(3..=10, 10)), outside(3, 11));
+        assert_eq!(kind(checked(3..=usize::MAX, 10)), outside(3, usize::MAX));
+        let beyond = (Bound::Excluded(usize::MAX), Bound::Unbounded);
+        assert_eq!(kind(checked(beyond, 10)), outside(usize::MAX, usize::MAX));
+        let reversed = (Bound::Included(7), Bound::Excluded(3));
+        assert_eq!(kind(checked(reversed, 10)), Err(ErrorKind::RangeReversed { start: 7, end: 3 }));
+    }
 
     #[test]
     fn parts_cover_a_range_once() {

@@ -8,10 +8,10 @@ pub(crate) fn pin_refused(error: &backend_api::Error) {
     {
         use std::sync::Once;
         static ONCE: Once = Once::new();
+        // Once in all, since the texts differ by their figures.
         ONCE.call_once(|| {
             eprintln!(
-                "vmarray: page-locking was refused, so copies go through pageable memory and are slower \
-                 (raise the limit of locked memory, or ask for HostMemory::Pageable): {error}"
+                "vmarray: page-locking was refused, so copies go through pageable memory and are slower: {error}"
             );
         });
     }
@@ -37,6 +37,33 @@ pub(crate) fn device_left_out(device: &backend_api::DeviceInfo, error: &backend_
     tracing::warn!(%device, %error, "a device cannot be used");
     #[cfg(not(feature = "tracing"))]
     eprintln!("vmarray: {device} cannot be used: {error}");
+}
+
+/// Nothing was found for a wish for devices; others are used.
+pub(crate) fn wish_unmet(unmet: &crate::Unmet) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(wish = unmet.wish, reason = unmet.reason, "nothing was found for a wish for devices");
+    #[cfg(not(feature = "tracing"))]
+    say_once(unmet.to_string());
+}
+
+/// Host RAM is used since there is no card, but there is a driver that does not work.
+pub(crate) fn host_ram_instead(broken: &backend_api::Absence) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(%broken, "host RAM is used, but there is a driver that does not work");
+    #[cfg(not(feature = "tracing"))]
+    say_once(format!("host RAM is used, but there is a driver that does not work: {broken}"));
+}
+
+/// Tells the operator something that may come up again and again.
+#[cfg(not(feature = "tracing"))]
+fn say_once(text: String) {
+    static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
+    let mut said = SAID.lock();
+    if !said.contains(&text) {
+        eprintln!("vmarray: {text}");
+        said.push(text);
+    }
 }
 
 /// A source was dropped whose devices had newer elements that they do not give.

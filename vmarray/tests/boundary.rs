@@ -363,10 +363,19 @@ fn windows_that_cannot_be_counted_are_errors() {
     assert!(matches!(error.kind(), ErrorKind::PositionOutside { axis: 0, .. }));
     assert_eq!(view.get([isize::MIN, isize::MAX]).unwrap(), 63);
     assert_eq!(view.to_vec([isize::MIN, isize::MAX - 1], [1, 1]).unwrap(), [62]);
+    assert_eq!(view.to_vec([isize::MIN, isize::MAX - 1], [1, 2]).unwrap(), [62, 63]);
+    assert!(view.to_vec([isize::MIN, isize::MAX - 1], [1, 3]).is_err());
+    for mode in [&Circular as &dyn Boundary<u32, 2>, &Mirror, &Symmetric, &Clamp, &Zero] {
+        let view = view.with_boundary(mode);
+        let far = [isize::MAX, isize::MAX];
+        assert_eq!(view.to_vec(far, [1, 1]).unwrap(), [view.get(far).unwrap()]);
+    }
+    view.with_writes(Ignored).write_window([isize::MAX, 0], [1, 1], &[7]).unwrap();
+    assert!(view.write_window([isize::MAX, 0], [1, 1], &[7]).is_err());
     let error = view.to_vec([0, 0], [usize::MAX, 2]).unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::ShapeOverflow { .. }));
     let error = view.read_window([0, 0], [2, 2], &mut [0; 3]).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: 4, got: 3 });
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the window's slice", expected: 4, got: 3 });
     // A mode that shows an element that is not there.
     struct Wrong;
     impl Boundary<u32, 2> for Wrong {

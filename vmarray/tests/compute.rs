@@ -209,7 +209,7 @@ fn arrays_placed_alike_and_otherwise_are_joined() {
     }
     let (a, b) = (Shape::default().build::<u8>(10), Shape::default().build::<u8>(11));
     let error = a.join((&b,)).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: 10, got: 11 });
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "what is joined", expected: 10, got: 11 });
 }
 
 #[test]
@@ -457,14 +457,11 @@ fn what_cannot_be_asked_is_refused() {
     }
     assert_eq!(*array.sum(.., &long).unwrap_err().kind(), ErrorKind::ExpressionTooLong { most: 256 });
     assert!(array.transform(.., value.set(long)).is_err());
-    assert!(matches!(
-        array.histogram(.., value, 0).unwrap_err().kind(),
-        ErrorKind::TooManyBins { bins: 0, .. }
-    ));
+    assert!(matches!(array.histogram(.., value, 0).unwrap_err().kind(), ErrorKind::BinCount { bins: 0, .. }));
     assert!(array.histogram(.., value, 4097).is_err());
     assert!(matches!(
         array.transform(.., Vec::new()).unwrap_err().kind(),
-        ErrorKind::TooManyAssignments { assignments: 0, most: 8 }
+        ErrorKind::AssignmentCount { assignments: 0, most: 8 }
     ));
     assert!(array.count_where(..65, value.eq(0)).is_err());
     // Two to one field.

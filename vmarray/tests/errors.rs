@@ -35,7 +35,7 @@ fn indices_and_ranges_outside() {
     assert_eq!(*array.to_vec(..=usize::MAX).unwrap_err().kind(), outside(0, usize::MAX));
     assert_eq!(*array.read(9, &mut [0; 2]).unwrap_err().kind(), outside(9, 11));
     assert_eq!(*array.write(usize::MAX, &[0; 2]).unwrap_err().kind(), outside(usize::MAX, usize::MAX));
-    assert_eq!(*array.fill(11.., 1).unwrap_err().kind(), ErrorKind::RangeReversed { start: 11, end: 10 });
+    assert_eq!(*array.fill(11.., 1).unwrap_err().kind(), outside(11, 11));
     #[expect(clippy::reversed_empty_ranges, reason = "what is tested")]
     let reversed = array.discard(5..2).unwrap_err();
     assert_eq!(*reversed.kind(), ErrorKind::RangeReversed { start: 5, end: 2 });
@@ -50,6 +50,9 @@ fn sizes_that_overflow() {
     let page = describe(10).page_len(usize::MAX);
     assert_eq!(refusal(page), ErrorKind::PageTooLong { page_len: usize::MAX, element_bytes: 4 });
     assert_eq!(refusal(describe(10).page_len(0)), ErrorKind::ZeroPageLength);
+    assert_eq!(refusal(describe(usize::MAX)), ErrorKind::TooLong { elements: u64::MAX, element_bytes: 4 });
+    let bytes = VirtualArray::<u8>::builder(usize::MAX).devices([Arc::new(host())]).build().unwrap_err();
+    assert_eq!(*bytes.kind(), ErrorKind::TooLong { elements: u64::MAX, element_bytes: 1 });
     let text = ErrorKind::TooLong { elements: 5, element_bytes: 4 }.to_string();
     assert!(text.contains('5') && text.contains('4'), "{text}");
 }
@@ -68,13 +71,25 @@ fn devices_that_are_not_there() {
 fn more_than_a_device_has() {
     let device = Arc::new(HostDevice::new(1 << 20).unwrap());
     let error = VirtualArray::<u32>::builder(1 << 20).devices([device.clone()]).build().unwrap_err();
-    let ErrorKind::DoesNotFit { asked_bytes, usable_bytes, device: name } = error.kind() else {
+    let ErrorKind::DoesNotFit { asked_bytes, usable_bytes, device: name, .. } = error.kind() else {
         panic!("{error}")
     };
     assert_eq!((*asked_bytes, *usable_bytes), (4 << 20, 1 << 20));
     assert!(!name.is_empty());
     // Nothing was kept: what fits still fits.
     assert!(VirtualArray::<u32>::builder(1 << 18).devices([device]).build().is_ok());
+}
+
+#[test]
+fn what_lies_beside_the_cache_is_not_counted_as_the_cache() {
+    let array = describe(1 << 16).page_len(256).cache_bytes(16 << 10).build().unwrap();
+    let before = array.footprint();
+    assert_eq!((before.cache_max_bytes, before.staging_bytes), (16 << 10, 0));
+    array.write(0, &vec![7; 1 << 16]).unwrap();
+    assert_eq!(array.count(.., vmarray::Field::whole(), &7).unwrap(), 1 << 16);
+    let after = array.footprint();
+    assert_eq!(after.cache_max_bytes, 16 << 10);
+    assert!(after.cache_bytes <= 16 << 10 && after.staging_bytes > 0, "{after:?}");
 }
 
 #[test]
@@ -114,7 +129,7 @@ fn borrowed_buffers_that_are_too_short() {
     let mut short = [0; 3];
     let buffer = vmarray::MapBuffer::Borrowed(&mut short);
     let error = array.map_in(0..4, vmarray::MapMode::Read, buffer, |_| ()).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: 4, got: 3 });
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the lent buffer", expected: 4, got: 3 });
 }
 
 #[test]
@@ -122,7 +137,7 @@ fn errors_are_small_and_say_what_happened() {
     assert_eq!(size_of::<vmarray::Result<u32>>(), 16);
     let array = describe(10).build().unwrap();
     let error = array.get(99).unwrap_err();
-    assert_eq!(error.to_string(), "index 99 is outside of an array of 10 elements");
+    assert_eq!(error.to_string(), "index 99 is outside of an array of 10 elements; use an index below 10");
     fn is_error<E: std::error::Error + Send + Sync + 'static>(_: E) {}
     is_error(error);
 }

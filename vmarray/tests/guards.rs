@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use common::Shape;
-use vmarray::{ErrorKind, VirtualArray};
+use vmarray::{ErrorKind, Field, VirtualArray};
 
 fn array() -> VirtualArray<u32> {
     Shape { frames: 8, channels: vec![1], ..Shape::default() }.build(64)
@@ -74,4 +74,48 @@ fn a_leaked_guard_troubles_its_thread_only_as_long_as_its_array_lives() {
     assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 0 });
     drop(leaky);
     assert_eq!(while_page_0_is_taken(&survivor, || survivor.get(0)).unwrap(), 0);
+}
+
+#[test]
+fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
+    let value = Field::<u32, u32>::whole;
+    // Whatever came before: nothing, contents at home, zeroes at home, contents in a frame alone.
+    let befores: [fn(&VirtualArray<u32>); 4] = [
+        |_| (),
+        |array| array.fill(.., 1).and_then(|()| array.evict(..)).unwrap(),
+        |array| assert_eq!(array.sum(.., Field::<u32, u32>::whole()).unwrap(), 0),
+        |array| array.fill(.., 1).unwrap(),
+    ];
+    for (number, before) in befores.into_iter().enumerate() {
+        let array = array();
+        before(&array);
+        let refused = |what: &str, result: vmarray::Result<()>| {
+            let error = result.expect_err(&format!("{what} after {number}"));
+            assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 3 }, "{what} after {number}");
+        };
+        let mut page = array.page_mut(3).unwrap();
+        page[0] = 7;
+        // Twice, since one may change what the next finds.
+        for _ in 0..2 {
+            refused("count_where", array.count_where(.., value().eq(7)).map(drop));
+            refused("find", array.find(value(), &7).map(drop));
+            refused("sum", array.sum(.., value()).map(drop));
+            refused("transform", array.transform(.., value().set(1)));
+            refused("flush", array.flush(..));
+            refused("evict", array.evict(..));
+        }
+        // Other pages are another matter.
+        let others = array.page_range(4).start..;
+        array.transform(others.clone(), value().set(2)).unwrap();
+        array.count_where(others, value().eq(2)).unwrap();
+        drop(page);
+        assert_eq!(array.count_where(.., value().eq(7)).unwrap(), 1, "after {number}");
+        let _page = array.page(3).unwrap();
+        for _ in 0..2 {
+            assert_eq!(array.count_where(.., value().eq(7)).unwrap(), 1, "after {number}");
+            array.flush(..).unwrap();
+            refused("transform", array.transform(.., value().set(1)));
+            refused("evict", array.evict(..));
+        }
+    }
 }

@@ -94,7 +94,10 @@ fn what_cannot_be_combined_is_refused() {
     assert_eq!(kind(a.project([1, 4])), ErrorKind::UnknownDimension { dimension: 4 });
     assert_eq!(kind(a.project([1, 1])), ErrorKind::DuplicateDimension { dimension: 1 });
     assert_eq!(kind(a.column(9).map(|_| ())), ErrorKind::UnknownDimension { dimension: 9 });
-    assert_eq!(kind(a.relabel([1])), ErrorKind::LengthMismatch { expected: 2, got: 1 });
+    assert_eq!(
+        kind(a.relabel([1])),
+        ErrorKind::LengthMismatch { of: "the list of labels", expected: 2, got: 1 }
+    );
 }
 
 #[test]
@@ -371,6 +374,30 @@ impl Tuples for Endless {
 fn more_pieces_than_can_be_counted_are_refused() {
     let error = kind(Combine::new(&Endless, &Endless).memory_bytes(0).run());
     assert!(matches!(error, ErrorKind::TooLong { .. }), "{error:?}");
+}
+
+#[test]
+fn a_source_with_a_label_twice_is_refused() {
+    struct Twice;
+    impl Tuples for Twice {
+        fn dimensions(&self) -> &[Dimension] {
+            &[0, 0]
+        }
+        fn len(&self) -> usize {
+            1
+        }
+        fn read_tuples(&self, _: usize, into: &mut [u64]) -> Result<()> {
+            into.fill(0);
+            Ok(())
+        }
+    }
+    let (a, twice) = (set(&[0], &[&[0]]), ErrorKind::DuplicateDimension { dimension: 0 });
+    assert_eq!(kind(Combine::new(&Twice, &a).run()), twice);
+    assert_eq!(kind(Combine::new(&a, &Twice).run()), twice);
+    assert_eq!(kind(Combine::product(&set(&[1], &[&[0]]), &Twice).run()), twice);
+    let line = vmarray::NdArray::<u8, 1>::new([3]).unwrap();
+    assert_eq!(kind(line.gather_set(&Twice, [0])), twice);
+    assert_eq!(kind(line.scatter_set(&Twice, [0], &[1])), twice);
 }
 
 #[test]

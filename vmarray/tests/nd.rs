@@ -308,7 +308,7 @@ fn misuse_is_an_error_that_names_the_values() {
     );
     assert_eq!(
         kind(image.write_box([0, 0]..[2, 2], &[1, 2, 3])),
-        ErrorKind::LengthMismatch { expected: 4, got: 3 }
+        ErrorKind::LengthMismatch { of: "the slice of values", expected: 4, got: 3 }
     );
     assert_eq!(
         kind(image.scatter(&[[0, 0], [9, 64]], &[1, 1])),
@@ -499,7 +499,10 @@ fn index_sets_in_ram_and_in_pages_name_elements() {
         let error = array.gather_set(&set, [3, 2, 5]).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::PositionOutside { axis: 0, extent: 9, .. }));
         let error = array.scatter_set(&set, [2, 9, 5], &[1]).unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: 10_000, got: 1 });
+        assert_eq!(
+            *error.kind(),
+            ErrorKind::LengthMismatch { of: "the slice of values", expected: 10_000, got: 1 }
+        );
         assert!(array.gather_set(&IndexSet::new([2, 9, 5]).unwrap(), [2, 9, 5]).unwrap().is_empty());
     }
 }

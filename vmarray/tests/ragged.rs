@@ -177,7 +177,7 @@ fn a_row_costs_its_own_pages_and_one_of_offsets() {
 fn misuse_is_an_error_that_names_the_values() {
     let writer = builder(64, 8).writer().unwrap();
     let error = writer.push_joined(&[1, 2, 3], &[1, 1]).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: 2, got: 3 });
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the slice of all rows", expected: 2, got: 3 });
     assert!(writer.push_joined(&[1], &[usize::MAX, 2]).is_err());
     assert_eq!(writer.row_count(), 0);
     let rows = writer.freeze().unwrap();
@@ -185,7 +185,10 @@ fn misuse_is_an_error_that_names_the_values() {
     assert!(rows.row_of(0).is_err());
     let elements = VirtualArray::<u32>::new(3).unwrap();
     let error = Ragged::new(elements, [2, 2], VirtualArray::builder(0)).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: 4, got: 3 });
+    assert_eq!(
+        *error.kind(),
+        ErrorKind::LengthMismatch { of: "what the rows are made of", expected: 4, got: 3 }
+    );
     assert!(RaggedArray::<u32>::with_lengths([usize::MAX, 1]).is_err());
 }
 
@@ -257,7 +260,7 @@ fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
         }
         rows.push(row);
     };
-    assert!(matches!(error.kind(), ErrorKind::DoesNotFit { .. }), "{error}");
+    assert!(matches!(error.kind(), ErrorKind::NoRoomToGrow { .. }), "{error}");
     // While an array grows there are two, so half of the memory at most is in use, and not much less.
     assert!(rows.len() * 400 > 20 << 10, "{}", rows.len());
     // Nothing was done for the row that did not fit; a shorter one has its number.
@@ -265,4 +268,25 @@ fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
     assert_eq!(writer.push(&[]).unwrap(), rows.len());
     rows.push(Vec::new());
     assert_eq!(writer.freeze().unwrap().to_vecs().unwrap(), rows);
+}
+
+#[test]
+fn a_writer_whose_capacity_was_stated_fills_its_devices() {
+    let device = Arc::new(HostDevice::builder().bytes(64 << 10).threads(1).build().unwrap());
+    let builder = RaggedArray::<u32>::builder().devices([device]);
+    // Settings of the offsets are kept, whatever is set after them.
+    let builder = builder.offsets(|offsets| offsets.page_len(64)).elements(|elements| elements.page_len(64));
+    let writer = builder.capacity(150, 15_000).writer().unwrap();
+    for row in 0..150 {
+        writer.push(&[row; 100]).unwrap();
+    }
+    assert_eq!(writer.freeze().unwrap().item_total(), 15_000, "60 KB of 64 KiB");
+}
+
+#[test]
+fn settings_of_the_offsets_outlive_the_choice_of_devices() {
+    let device = Arc::new(HostDevice::new(1 << 20).unwrap());
+    let builder = RaggedArray::<u32>::builder().offsets(|offsets| offsets.page_len(0));
+    let error = builder.devices([device]).writer().unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
 }

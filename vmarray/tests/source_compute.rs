@@ -593,15 +593,18 @@ fn what_cannot_be_asked_is_refused() {
     assert!(source.transform(.., value().set(long)).is_err());
     for bins in [0, 4097] {
         let error = source.histogram(.., value(), bins).unwrap_err();
-        assert_eq!(*error.kind(), ErrorKind::TooManyBins { bins, most: 4096 });
+        assert_eq!(*error.kind(), ErrorKind::BinCount { bins, most: 4096 });
     }
     let error = source.transform(.., Vec::new()).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::TooManyAssignments { assignments: 0, most: 8 });
+    assert_eq!(*error.kind(), ErrorKind::AssignmentCount { assignments: 0, most: 8 });
     let (one, two) = (described(vec![0; LEN + 1], &device).build().unwrap(), Shape::default().build::<u8>(7));
     let error = source.join((&source, &one)).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: LEN, got: LEN + 1 });
+    assert_eq!(
+        *error.kind(),
+        ErrorKind::LengthMismatch { of: "what is joined", expected: LEN, got: LEN + 1 }
+    );
     let error = two.join((&Source::new(vec![0_u8; 8]).unwrap(),)).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { expected: 7, got: 8 });
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "what is joined", expected: 7, got: 8 });
     assert_eq!(moved(&device), (0, 0));
     // Two to one field.
     let error = source.transform(.., [value().set(1), value().set(2)]).unwrap_err();

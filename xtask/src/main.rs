@@ -9,6 +9,7 @@ mod demo;
 mod examples;
 mod features;
 mod junit;
+mod misuse;
 mod project;
 mod ptx;
 #[cfg(feature = "array")]
@@ -54,6 +55,8 @@ enum Command {
     Ptx(ptx::Args),
     /// Checks that every public item has an example in its documentation.
     Examples,
+    /// Checks what the compiler says of programs that must not compile.
+    Misuse,
     /// Checks the small rules of the repository.
     Tidy,
     /// Checks licences, sources and bans of all dependencies against deny.toml, without any further tool.
@@ -73,6 +76,7 @@ fn main() -> ExitCode {
         Command::Ci(args) => ci::run(args),
         Command::Ptx(args) => ptx::run(args),
         Command::Examples => examples::run(),
+        Command::Misuse => misuse::run(),
         Command::Tidy => tidy::run(),
         Command::Supply => supply::run(),
         Command::Bundle(args) => bundle::run(args),

@@ -93,13 +93,10 @@ mod tests {
     #[test]
     fn code_runs_with_the_type_of_the_value() {
         for of in Type::NUMBERS {
-            assert_eq!(by_type!(of, T => <T as Number>::TYPE), of);
-            assert_eq!(
-                by_integer!(of, T => Some(<T as Number>::TYPE), _ => None),
-                (!of.is_float()).then_some(of)
-            );
+            assert_eq!(by_type!(of, T => T::NUMBER_TYPE), of);
+            assert_eq!(by_integer!(of, T => Some(T::NUMBER_TYPE), _ => None), (!of.is_float()).then_some(of));
         }
-        assert_eq!(by_type!(Type::Bool, T => <T as Number>::TYPE), Type::U8);
-        assert_eq!(by_integer!(Type::Bool, T => <T as Number>::TYPE, _ => Type::F32), Type::U8);
+        assert_eq!(by_type!(Type::Bool, T => T::NUMBER_TYPE), Type::U8);
+        assert_eq!(by_integer!(Type::Bool, T => T::NUMBER_TYPE, _ => Type::F32), Type::U8);
     }
 }

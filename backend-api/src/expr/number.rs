@@ -10,7 +10,7 @@ use super::Type;
 /// ```
 pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'static {
     /// Which type it is.
-    const TYPE: Type;
+    const NUMBER_TYPE: Type;
 
     /// The number of these bits; higher ones are ignored.
     ///
@@ -195,7 +195,7 @@ pub trait Integer: Number {
 macro_rules! integers {
     ($($T:ident $unsigned:ident $Type:ident $absolute:expr;)*) => { $(
         impl Number for $T {
-            const TYPE: Type = Type::$Type;
+            const NUMBER_TYPE: Type = Type::$Type;
 
             #[inline(always)]
             fn from_value(bits: u64) -> Self {
@@ -290,7 +290,7 @@ integers! {
 macro_rules! floats {
     ($($T:ident $bits:ident $Type:ident;)*) => { $(
         impl Number for $T {
-            const TYPE: Type = Type::$Type;
+            const NUMBER_TYPE: Type = Type::$Type;
 
             #[inline(always)]
             fn from_value(bits: u64) -> Self {

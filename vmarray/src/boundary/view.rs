@@ -153,12 +153,14 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     fn check_window(&self, origin: [isize; N], extent: [usize; N], len: usize) -> Result<()> {
         let expected = element_count(&extent)?;
         if expected != len {
-            return Err(ErrorKind::LengthMismatch { expected, got: len }.into());
+            return Err(ErrorKind::LengthMismatch { of: "the window's slice", expected, got: len }.into());
         }
         for axis in 0..N {
-            if origin[axis].checked_add_unsigned(extent[axis]).is_none() {
-                let end = origin[axis] as i128 + extent[axis] as i128;
-                return Err(position_outside(axis, end, self.source.extents()[axis]));
+            // The last index is one that `get` could be asked for; the end behind it need not be.
+            let more = extent[axis].saturating_sub(1);
+            if origin[axis].checked_add_unsigned(more).is_none() {
+                let last = origin[axis] as i128 + more as i128;
+                return Err(position_outside(axis, last, self.source.extents()[axis]));
             }
         }
         Ok(())

@@ -112,7 +112,6 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// # let _ = second;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn get<F: Scalar + NoUninit>(self, field: Field<T, F>) -> Expr<S, F> {
         Expr::field(N, field.offset())
     }
@@ -141,7 +140,6 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     /// let assignment = y.set(Field::whole(), 7);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn set<F: Scalar + NoUninit>(
         self,
         field: Field<T, F>,
@@ -276,7 +274,7 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> Joined<'a, T, O, D> {
         let (expected, others) = (target.len(), others.joints());
         let others: Vec<_> = others.into_iter().map(|Joint(other)| other).collect();
         if let Some(got) = others.iter().map(|other| other.len()).find(|len| *len != expected) {
-            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+            return Err(ErrorKind::LengthMismatch { of: "what is joined", expected, got }.into());
         }
         Ok(Self { target, others, marker: PhantomData })
     }

@@ -37,7 +37,7 @@ impl Plan {
     pub fn new<S>(condition: Option<Expr<S, bool>>, assignments: Vec<Assignment<S>>) -> Result<Self> {
         let most = Compute::STORES_MAX;
         if !(1..=most).contains(&assignments.len()) {
-            return Err(ErrorKind::TooManyAssignments { assignments: assignments.len(), most }.into());
+            return Err(ErrorKind::AssignmentCount { assignments: assignments.len(), most }.into());
         }
         let mut lowering = Lowering::default();
         let filter = condition.map(|condition| lowering.expr(&condition));

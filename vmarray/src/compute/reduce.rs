@@ -99,7 +99,7 @@ impl<F: Summed> Reduction for Total<F> {
     }
 
     fn is_rounded(&self) -> bool {
-        <F as Scalar>::TYPE.is_float()
+        F::TYPE.is_float()
     }
 
     fn take<D: Device>(&self, part: &mut F::Sum, answer: &Answer<'_, D>, _: &dyn Fn(u64) -> usize) {
@@ -174,7 +174,7 @@ impl<F: Scalar + Number> Reduction for Extremes<F> {
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole {
         let all = |(low, high), part: Self::Part| (least(low, part.0), greatest(high, part.1));
         let (low, high) = parts.into_iter().fold((None, None), all);
-        let value = |(key, index)| (index, F::from_bits(<F as Scalar>::TYPE.from_key(key)));
+        let value = |(key, index)| (index, F::from_bits(F::TYPE.from_key(key)));
         (low.map(value), high.map(value))
     }
 }
@@ -189,7 +189,7 @@ impl Histogram {
     pub fn new<T>(bin: impl IntoFiltered<T, u32>, bins: usize) -> Result<Self> {
         let most = Compute::BINS_MAX as usize;
         if !(1..=most).contains(&bins) {
-            return Err(ErrorKind::TooManyBins { bins, most }.into());
+            return Err(ErrorKind::BinCount { bins, most }.into());
         }
         Ok(Self { of: Reduced::new(bin)?, bins: bins as u32 })
     }

@@ -39,7 +39,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`TooManyAssignments`](ErrorKind::TooManyAssignments),
+    /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`AssignmentCount`](ErrorKind::AssignmentCount),
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds guards of such pages, or others do for
     /// which it must not wait; [`Interrupted`](ErrorKind::Interrupted) says what was written, and what holds anything,
     /// if there is trouble after devices were asked to write, and [`Device`](ErrorKind::Device) that nothing was

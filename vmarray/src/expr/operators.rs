@@ -1,5 +1,6 @@
 //! Operators and methods, the same on fields and on expressions.
 
+use std::cmp;
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Unary};
@@ -67,6 +68,38 @@ macro_rules! prefix {
 prefix!(Neg neg Signed);
 prefix!(Not not Bits);
 
+/// What Rust's operators can compare a field or an expression with: nothing.
+///
+/// The trait is there for what the compiler says. Without `PartialEq` it would advise to derive that; so it finds that
+/// `PartialEq` wants this here, and goes on to say of the `bool` that it is no condition.
+#[diagnostic::on_unimplemented(
+    message = "fields and expressions are compared by methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, \
+               `a.ge(b)`",
+    label = "gives a `bool` before any element is looked at: write `.eq(…)`, `.lt(…)`, …"
+)]
+trait ComparableByOperators {}
+
+/// Has comparing operators not compile.
+macro_rules! not_compared_by_operators {
+    ($Self:ty) => {
+        #[allow(private_bounds, reason = "nobody can meet it")]
+        impl<T, F, R: ComparableByOperators> PartialEq<R> for $Self {
+            fn eq(&self, _: &R) -> bool {
+                unreachable!("nothing meets the bound")
+            }
+        }
+
+        #[allow(private_bounds, reason = "nobody can meet it")]
+        impl<T, F, R: ComparableByOperators> PartialOrd<R> for $Self {
+            fn partial_cmp(&self, _: &R) -> Option<cmp::Ordering> {
+                unreachable!("nothing meets the bound")
+            }
+        }
+    };
+}
+not_compared_by_operators!(Field<T, F>);
+not_compared_by_operators!(Expr<T, F>);
+
 /// Numbers as expressions, and as left operands.
 macro_rules! literals {
     ($($T:ident)*) => { $(
@@ -77,7 +110,7 @@ macro_rules! literals {
         }
     )* };
 }
-literals!(bool u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+literals!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
 macro_rules! left_literals {
     ($($T:ident)*) => { $(
@@ -115,7 +148,6 @@ macro_rules! methods {
             /// assert_eq!(array.count_where(.., Field::whole().eq(0) & (Field::whole() + 1).eq(1))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn eq(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Eq, &other.into_expr())
             }
@@ -129,7 +161,6 @@ macro_rules! methods {
             /// assert_eq!(array.count_where(.., Field::whole().ne(Field::whole()))?, 1);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn ne(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Ne, &other.into_expr())
             }
@@ -150,7 +181,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().lt(1))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn lt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Lt, &other.into_expr())
             }
@@ -162,7 +192,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().le(0))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn le(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 self.into_expr().binary(Binary::Le, &other.into_expr())
             }
@@ -174,7 +203,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().gt(0))?, 0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn gt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Lt, &self.into_expr())
             }
@@ -186,7 +214,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().ge(0))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn ge(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
                 other.into_expr().binary(Binary::Le, &self.into_expr())
             }
@@ -198,7 +225,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().min(-1.0))?, -10.0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn min(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
                 self.into_expr().binary(Binary::Min, &other.into_expr())
             }
@@ -210,7 +236,6 @@ macro_rules! number_methods {
             /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().max(f32::NAN))?, 0.0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn max(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
                 self.into_expr().binary(Binary::Max, &other.into_expr())
             }
@@ -224,7 +249,6 @@ macro_rules! number_methods {
             /// assert_eq!(array.sum(.., Field::whole().abs())?, 30);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn abs(self) -> Expr<T, F> {
                 self.into_expr().unary(Unary::Abs)
             }
@@ -238,15 +262,14 @@ macro_rules! number_methods {
             /// assert_eq!(array.max(.., Field::whole().cast::<u8>())?, Some(255));
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn cast<U: Scalar + Number>(self) -> Expr<T, U> {
                 let expr = self.into_expr();
-                if is_same(<F as Scalar>::TYPE, <U as Scalar>::TYPE) {
+                if is_same(F::TYPE, U::TYPE) {
                     let Expr { instructions, value, .. } = expr;
                     return Expr { instructions, value, marker: std::marker::PhantomData };
                 }
                 let of = expr.value;
-                expr.then(Instruction::Cast { of, to: <U as Scalar>::TYPE })
+                expr.then(Instruction::Cast { of, to: U::TYPE })
             }
 
             /// This value, for those elements alone that meet a condition.
@@ -258,7 +281,6 @@ macro_rules! number_methods {
             /// assert_eq!(array.sum(.., Field::whole().only_where((index() % 2).eq(0)))?, 20);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
-            #[must_use]
             pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, F> {
                 Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
             }
@@ -277,10 +299,9 @@ impl<T> Expr<T, bool> {
     /// assert_eq!(array.sum(.., Field::whole().eq(0).as_number::<u8>())?, 10);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn as_number<U: Scalar + Number>(self) -> Expr<T, U> {
         let of = self.value;
-        self.then(Instruction::Cast { of, to: <U as Scalar>::TYPE })
+        self.then(Instruction::Cast { of, to: U::TYPE })
     }
 }
 
@@ -295,7 +316,6 @@ impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
     /// assert_eq!(array.to_vec(..3)?, [1, 2, 3]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    #[must_use]
     pub fn set(self, value: impl IntoExpr<T, F>) -> Assignment<T> {
         value.into_expr().assigned(0, self.offset())
     }

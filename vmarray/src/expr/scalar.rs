@@ -10,7 +10,14 @@ mod sealed {
 ///
 /// ```
 /// use vmarray::expr::Scalar;
+/// use vmarray::expr::Number;
+///
 /// assert_eq!(f32::TYPE.bytes(), 4);
+/// // In generic code, too.
+/// fn bytes_of<F: Scalar + Number>(len: usize) -> usize {
+///     len * F::TYPE.bytes() as usize
+/// }
+/// assert_eq!(bytes_of::<u16>(10), 20);
 /// ```
 pub trait Scalar: sealed::Sealed + Copy + Send + Sync + 'static {
     /// Which type it is.

@@ -35,6 +35,7 @@ fn chunk_len<T>() -> usize {
 /// assert!(outside.next().is_none());
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+#[must_use = "iterators are lazy: nothing is read unless they are consumed"]
 pub struct Gathered<'a, T: Element, I, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     /// Where the indices count from, and what they are to lie within.

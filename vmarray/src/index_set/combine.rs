@@ -5,7 +5,7 @@ use std::fmt;
 use super::combination::Combination;
 use super::engine::Limits;
 use super::merge::Merge;
-use super::{Tuples, threads};
+use super::{Tuples, distinct, threads};
 #[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::error::Result;
@@ -131,7 +131,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), or [`CommonDimension`](ErrorKind::CommonDimension) for a
-    /// product; [`TooLong`](ErrorKind::TooLong) if the results cannot be counted; [`NoMemory`](ErrorKind::NoMemory);
+    /// product; [`DuplicateDimension`](ErrorKind::DuplicateDimension) if a source has a label twice;
+    /// [`TooLong`](ErrorKind::TooLong) if the results cannot be counted; [`NoMemory`](ErrorKind::NoMemory);
     /// what the sources report.
     ///
     /// ```
@@ -144,6 +145,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         /// Where sources are not in RAM, their parts should leave room for others.
         const MEMORY_BYTES: usize = 1 << 30;
         let (a, b) = (self.a, self.b);
+        // The crate's own sets have been checked, those of programs have not.
+        distinct(a.dimensions().iter().copied())?;
+        distinct(b.dimensions().iter().copied())?;
         let merge = match self.is_product {
             true => Merge::of_all(a.dimensions(), b.dimensions())?,
             false => Merge::on_common(a.dimensions(), b.dimensions())?,

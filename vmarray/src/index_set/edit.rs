@@ -98,7 +98,7 @@ impl IndexSet {
         let dimensions = distinct(dimensions)?;
         let (expected, got) = (self.width(), dimensions.len());
         if got != expected {
-            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+            return Err(ErrorKind::LengthMismatch { of: "the list of labels", expected, got }.into());
         }
         Ok(Self { dimensions, ..self })
     }

@@ -39,7 +39,8 @@ use crate::memory::zeroed_vec_large;
 /// ```
 #[allow(clippy::len_without_is_empty, reason = "nobody needs it here")]
 pub trait Tuples: Sync {
-    /// The labels of the columns, none of them twice.
+    /// The labels of the columns, none of them twice: operations refuse that as
+    /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension).
     ///
     /// ```
     /// use vmarray::{IndexSet, Tuples};

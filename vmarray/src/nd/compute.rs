@@ -266,7 +266,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`VirtualArray::histogram`](crate::VirtualArray::histogram).
     ///
     /// # Errors
-    /// As [`count_where`](Self::count_where), and [`TooManyBins`](ErrorKind::TooManyBins).
+    /// As [`count_where`](Self::count_where), and [`BinCount`](ErrorKind::BinCount).
     ///
     /// ```
     /// use vmarray::{Field, NdArray};

@@ -79,7 +79,11 @@ fn steps<const N: usize>(extent: &[usize; N], strides: [usize; N]) -> [isize; N]
 
 fn expect_len<const N: usize>(extent: &[usize; N], got: usize) -> Result<()> {
     let expected = shape::volume(extent);
-    if expected == got { Ok(()) } else { Err(crate::ErrorKind::LengthMismatch { expected, got }.into()) }
+    if expected == got {
+        Ok(())
+    } else {
+        Err(crate::ErrorKind::LengthMismatch { of: "the slice of the box", expected, got }.into())
+    }
 }
 
 /// What a box and a page have in common, or a part of that.

@@ -8,7 +8,7 @@ use bytemuck::NoUninit;
 use super::{NdArray, NdLayout, position_outside};
 use crate::element::{Element, Field};
 use crate::error::{ErrorKind, Result};
-use crate::index_set::{Dimension, Tuples};
+use crate::index_set::{Dimension, Tuples, distinct};
 use crate::memory::zeroed_vec;
 
 /// Ranges with fewer elements than this between them are searched as one.
@@ -146,7 +146,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     pub fn scatter(&self, positions: &[[usize; N]], values: &[T]) -> Result<()> {
         if positions.len() != values.len() {
             let (expected, got) = (positions.len(), values.len());
-            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+            return Err(ErrorKind::LengthMismatch { of: "the slice of values", expected, got }.into());
         }
         self.elements.scatter(&self.indices_of(positions)?, values)
     }
@@ -156,7 +156,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// which is read a part at a time; eight bytes a tuple are kept.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension), what reading the tuples reports, and as
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension), [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the
+    /// set has a label twice, what reading the tuples reports, and as
     /// [`gather`](Self::gather).
     ///
     /// ```
@@ -176,7 +177,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// about. Of those that are named several times, the last counts.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension), what reading the tuples reports, and as
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension), [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the
+    /// set has a label twice, what reading the tuples reports, and as
     /// [`scatter`](Self::scatter).
     ///
     /// ```
@@ -190,7 +192,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     pub fn scatter_set<S: Tuples + ?Sized>(&self, set: &S, axes: [Dimension; N], values: &[T]) -> Result<()> {
         if set.len() != values.len() {
             let (expected, got) = (set.len(), values.len());
-            return Err(ErrorKind::LengthMismatch { expected, got }.into());
+            return Err(ErrorKind::LengthMismatch { of: "the slice of values", expected, got }.into());
         }
         self.elements.scatter(&self.indices_in(set, axes)?, values)
     }
@@ -198,6 +200,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The storage indices that the tuples of an index set name, all of which are checked.
     fn indices_in<S: Tuples + ?Sized>(&self, set: &S, axes: [Dimension; N]) -> Result<Vec<usize>> {
         let dimensions = set.dimensions();
+        distinct(dimensions.iter().copied())?;
         let mut columns = [0; N];
         for (column, dimension) in columns.iter_mut().zip(axes) {
             let unknown = ErrorKind::UnknownDimension { dimension };

@@ -118,7 +118,11 @@ pub trait Grid<const N: usize> {
             let first = (0..N)
                 .fold(0_usize, |sum, axis| sum.saturating_add(one[axis].place.saturating_mul(strides[axis])));
             let got = into.len();
-            let into = into.get_mut(first..).ok_or(ErrorKind::LengthMismatch { expected: first, got })?;
+            let into = into.get_mut(first..).ok_or(ErrorKind::LengthMismatch {
+                of: "the strided slice",
+                expected: first,
+                got,
+            })?;
             self.read_strided(one.map(|s| s.start), one.map(|s| s.len), strides, into)?;
         }
         Ok(())

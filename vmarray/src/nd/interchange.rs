@@ -122,8 +122,9 @@ impl<T: Element, const N: usize, const M: usize, D: Device> NdSection<'_, T, N, 
         let extent = shape::extent(&of);
         let values = self.to_vec(of)?;
         let got = values.len();
-        Array::from_shape_vec(extent.into_dimension().set_f(false), values)
-            .map_err(|_| ErrorKind::LengthMismatch { expected: shape::volume(&extent), got }.into())
+        Array::from_shape_vec(extent.into_dimension().set_f(false), values).map_err(|_| {
+            ErrorKind::LengthMismatch { of: "the box", expected: shape::volume(&extent), got }.into()
+        })
     }
 }
 

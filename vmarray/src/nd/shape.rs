@@ -125,7 +125,7 @@ pub(crate) fn check_places<const N: usize>(
         Some(last) if last < len => Ok(()),
         _ => {
             let expected = last.unwrap_or(usize::MAX).saturating_add(1);
-            Err(ErrorKind::LengthMismatch { expected, got: len }.into())
+            Err(ErrorKind::LengthMismatch { of: "the strided slice", expected, got: len }.into())
         }
     }
 }

@@ -7,12 +7,15 @@ use backend_api::Device;
 
 use super::Pager;
 use crate::channel::{Purpose, Victim};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::page::state::{AHEAD, DIRTY, EXCLUSIVE};
 use crate::page::{Access, Holder, Refusal, unpark};
 
 impl<D: Device> Pager<D> {
     /// Writes the dirty pages of a range back and waits until that is done.
+    ///
+    /// A page that the calling thread holds exclusively is an error, dirty or not: what the thread has written to it is
+    /// on its way, and a device that looks at its slot afterwards would not see that.
     ///
     /// On an error the pages concerned are still dirty, and the others are written back all the same.
     pub(crate) fn flush(&self, pages: &Range<u64>) -> Result<()> {
@@ -23,6 +26,10 @@ impl<D: Device> Pager<D> {
                 first_error = result;
             }
         };
+        let is_exclusive = |page| self.table.entry(page).state(Ordering::Acquire).any(EXCLUSIVE);
+        if let Some(page) = self.identity.first_held(pages, is_exclusive) {
+            keep(Err(ErrorKind::WouldDeadlock { page }.into()));
+        }
         // All channels work at once: each gets its batches before anybody waits.
         let mut tickets = Vec::new();
         for channel in &self.channels {

@@ -44,7 +44,9 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {
-        RaggedBuilder { elements: self.elements.devices(devices), offsets: None, capacity: self.capacity }
+        let devices: Vec<Arc<E>> = devices.into_iter().collect();
+        let offsets = self.offsets.map(|offsets| offsets.devices(devices.iter().cloned()));
+        RaggedBuilder { elements: self.elements.devices(devices), offsets, capacity: self.capacity }
     }
 
     /// Changes what describes the elements' array. Its length is set when it is built.
@@ -59,8 +61,8 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    /// Changes what describes the array of the places where rows begin: at first the settings of the elements, but for
-    /// the page length.
+    /// Changes what describes the array of the places where rows begin: at first the settings that the elements have by
+    /// then, but for the page length. Later changes of those do not reach it.
     ///
     /// ```
     /// let builder = vmarray::RaggedArray::<u8>::builder().offsets(|offsets| offsets.cache_bytes(1 << 20));
@@ -73,7 +75,9 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     }
 
     /// How many rows, and elements in all, a writer has room for at first. It grows beyond that, at the cost of copying
-    /// what it has.
+    /// what it has to a longer array beside the present one: so a writer that has to grow fills half of the devices'
+    /// memory at most, and then reports [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). One whose capacity was stated
+    /// fills all of it.
     ///
     /// ```
     /// let writer = vmarray::RaggedArray::<u8>::builder().capacity(10, 100).writer()?;

@@ -5,7 +5,7 @@ use backend_api::Device;
 use crate::array::VirtualArray;
 use crate::builder::Builder;
 use crate::element::Element;
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// An array, and how to build a longer one.
 #[derive(Debug)]
@@ -42,10 +42,24 @@ impl<T: Element, D: Device> Growing<T, D> {
         let longer = try_with(present)
             .or_else(|_| try_with(present / 4))
             .or_else(|_| try_with(present / 16))
-            .or_else(|_| try_with(0))?;
+            .or_else(|_| try_with(0))
+            .map_err(|error| self.explained(error))?;
         longer.copy_from(0, &self.array, ..)?;
         self.array = longer;
         Ok(())
+    }
+
+    /// Says so if there is room for the longer array, but not beside this one.
+    fn explained(&self, error: Error) -> Error {
+        let present_bytes = self.array.footprint().device_bytes;
+        match *error.kind() {
+            ErrorKind::DoesNotFit {
+                all_asked_bytes: asked_bytes, all_usable_bytes: usable_bytes, ..
+            } if present_bytes > 0 && asked_bytes <= usable_bytes.saturating_add(present_bytes) => {
+                ErrorKind::NoRoomToGrow { present_bytes, asked_bytes, usable_bytes }.into()
+            }
+            _ => error,
+        }
     }
 
     /// Adds elements at the end.

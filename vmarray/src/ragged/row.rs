@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::{Bound, Range, RangeBounds};
+use std::ops::{Range, RangeBounds};
 
 use backend_api::Device;
 
@@ -14,6 +14,7 @@ use crate::element::Element;
 use crate::error::{ErrorKind, Result, index_outside};
 use crate::iter::Iter;
 use crate::map::MapMode;
+use crate::range::checked as checked_range;
 
 /// A row of a [`Ragged`], or a part of one: a view that is copied freely.
 ///
@@ -86,23 +87,7 @@ impl<'a, S: Items> Row<'a, S> {
 
     /// The items of a range of places.
     fn of(&self, part: impl RangeBounds<usize>) -> Result<Range<usize>> {
-        let len = self.len();
-        let start = match part.start_bound() {
-            Bound::Included(&start) => start,
-            Bound::Excluded(&start) => start.saturating_add(1),
-            Bound::Unbounded => 0,
-        };
-        let end = match part.end_bound() {
-            Bound::Included(&end) => end.saturating_add(1),
-            Bound::Excluded(&end) => end,
-            Bound::Unbounded => len,
-        };
-        if end > len {
-            return Err(ErrorKind::RangeOutside { start, end, len }.into());
-        }
-        if start > end {
-            return Err(ErrorKind::RangeReversed { start, end }.into());
-        }
+        let Range { start, end } = checked_range(part, self.len())?;
         Ok(self.range.start + start..self.range.start + end)
     }
 

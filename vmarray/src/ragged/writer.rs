@@ -17,8 +17,9 @@ use crate::error::{ErrorKind, Result};
 ///
 /// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add two
 /// numbers, and copy at the same time, but for those that copy to one page; whoever has many short rows
-/// pushes them [together](Self::push_joined). Where the capacity ends, arrays of at least twice the length are built,
-/// and all threads wait while what is there is copied.
+/// pushes them [together](Self::push_joined). Where the [capacity](crate::RaggedBuilder::capacity) ends, longer arrays
+/// are built beside the present ones, of twice the length if there is room, and all threads wait while what is there is
+/// copied. To fill more than half of the devices, state the capacity.
 ///
 /// ```
 /// use vmarray::RaggedArray;
@@ -69,8 +70,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Adds a row and returns its number.
     ///
     /// # Errors
-    /// [`TooLong`](ErrorKind::TooLong), and what [`Builder::build`] reports where there is no room for a longer array:
-    /// nothing is done then, and shorter rows may still fit. What [`VirtualArray::write`](crate::VirtualArray::write)
+    /// [`TooLong`](ErrorKind::TooLong); [`NoRoomToGrow`](ErrorKind::NoRoomToGrow), or what [`Builder::build`] reports,
+    /// where there is no room for a longer array: nothing is done then, and shorter rows may still fit. What [`VirtualArray::write`](crate::VirtualArray::write)
     /// reports: the row has a number then but no contents, and [`freeze`](Self::freeze) refuses.
     ///
     /// ```
@@ -99,7 +100,12 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         let total = lengths.iter().try_fold(0_usize, |sum, len| sum.checked_add(*len));
         if total != Some(elements.len()) {
             let expected = total.unwrap_or(usize::MAX);
-            return Err(ErrorKind::LengthMismatch { expected, got: elements.len() }.into());
+            return Err(ErrorKind::LengthMismatch {
+                of: "the slice of all rows",
+                expected,
+                got: elements.len(),
+            }
+            .into());
         }
         let first = loop {
             let store = self.store.read();

@@ -14,7 +14,7 @@ use crate::any::AnyDevice;
 use crate::element::{Element, Layout};
 use crate::error::{ErrorKind, Result};
 use crate::evict::EvictionPolicy;
-use crate::placement::Placement;
+use crate::placement::{Placement, expect_room};
 use crate::trace;
 
 /// The page size that the default page length comes closest to without exceeding it.
@@ -279,18 +279,10 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
                 .min(of_channel)
                 .clamp(1, SLOTS_MAX)
         };
-        for (number, device) in devices.iter().enumerate() {
-            let asked_bytes: u64 = (0..turns.len())
-                .filter(|&channel| turns[channel] == number)
-                .map(|channel| slots(channel) as u64 * page_bytes as u64)
-                .sum();
-            if asked_bytes > usable[number] {
-                let device = device.info().to_string();
-                return Err(
-                    ErrorKind::DoesNotFit { device, asked_bytes, usable_bytes: usable[number] }.into()
-                );
-            }
-        }
+        let mut asked = vec![0; devices.len()];
+        (0..turns.len())
+            .for_each(|channel| asked[turns[channel]] += slots(channel) as u64 * page_bytes as u64);
+        expect_room(&devices, &asked, &usable)?;
         let mut entries = Vec::new();
         entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
         entries.resize_with(pages, Entry::new);

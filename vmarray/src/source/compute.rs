@@ -243,10 +243,11 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         self.core.reduce(&range, &Extremes::greatest(what)?).map(|(_, greatest)| greatest)
     }
 
-    /// How many elements of a range have each number from 0 to below `bins`; others do not count.
+    /// How many elements of a range have each number from 0 to below `bins`; others do not count. A number that is
+    /// [cast](crate::expr) to `u32` beforehand is 0 if it was negative, or a NaN: leave those out by `only_where`.
     ///
     /// # Errors
-    /// As [`find_where`](Self::find_where), and [`TooManyBins`](ErrorKind::TooManyBins): 1 to 4096 are possible.
+    /// As [`find_where`](Self::find_where), and [`BinCount`](ErrorKind::BinCount): 1 to 4096 are possible.
     ///
     /// ```
     /// use vmarray::{Field, Source};
@@ -320,7 +321,7 @@ impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`TooManyAssignments`](ErrorKind::TooManyAssignments);
+    /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`AssignmentCount`](ErrorKind::AssignmentCount);
     /// [`Interrupted`](ErrorKind::Interrupted) says what was written, and what holds anything, if there is trouble
     /// after devices were asked to write, and [`Device`](ErrorKind::Device) that nothing was written. Of elements that
     /// a device failed to write, only those hold anything that were newer there before: the others are valid at home.

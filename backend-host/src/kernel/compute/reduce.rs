@@ -167,7 +167,7 @@ fn keys_here(column: Filtered<'_>, keys: &mut [u64], counting: &mut [u8]) {
     by_type!(column.of, T => {
         let places = keys.iter_mut().zip(counting.iter_mut());
         for ((key, counts), value) in places.zip(column.values.of::<T>(column.lanes)) {
-            *key = <T as Number>::TYPE.key(value.to_value());
+            *key = T::NUMBER_TYPE.key(value.to_value());
             *counts &= u8::from(!value.is_nan());
         }
     });

@@ -1,0 +1,106 @@
+//! Why a backend has no devices.
+
+use std::fmt;
+
+/// Why a backend has no devices, or not all that one would expect.
+///
+/// ```
+/// use backend_api::{Absence, AbsenceKind};
+/// let absence = Absence::new("cuda", AbsenceKind::NotInstalled, "there is no libcuda; install the driver");
+/// assert_eq!(absence.to_string(), "cuda: not installed: there is no libcuda; install the driver");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Absence {
+    /// The backend's name, as in [`DeviceInfo::backend`](crate::DeviceInfo::backend).
+    pub backend: String,
+    /// What kind of reason it is.
+    pub kind: AbsenceKind,
+    /// The reason, and what can be done about it.
+    pub reason: String,
+}
+
+/// The kinds of reasons why a backend has no devices.
+///
+/// ```
+/// use backend_api::AbsenceKind;
+/// // The one that somebody should look at: drivers that nobody installed are no fault.
+/// assert_eq!(AbsenceKind::Unusable.to_string(), "unusable");
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AbsenceKind {
+    /// There is no driver.
+    NotInstalled,
+    /// There is a driver or a device that does not work.
+    Unusable,
+    /// The driver works and knows no device.
+    NoDevices,
+}
+
+impl Absence {
+    /// A reason of a backend.
+    ///
+    /// ```
+    /// use backend_api::{Absence, AbsenceKind};
+    /// let absence = Absence::new("opencl", AbsenceKind::NoDevices, "there is no device");
+    /// assert_eq!((&*absence.backend, absence.kind), ("opencl", AbsenceKind::NoDevices));
+    /// ```
+    #[must_use]
+    pub fn new(backend: &str, kind: AbsenceKind, reason: impl Into<String>) -> Self {
+        Self { backend: backend.to_owned(), kind, reason: reason.into() }
+    }
+}
+
+impl fmt::Display for AbsenceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NotInstalled => "not installed",
+            Self::Unusable => "unusable",
+            Self::NoDevices => "no devices",
+        })
+    }
+}
+
+impl fmt::Display for Absence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { backend, kind, reason } = self;
+        write!(f, "{backend}: {kind}: {reason}")
+    }
+}
+
+/// What the system says of a library that it does not load, and whether it says that there is none of this name.
+#[doc(hidden)]
+#[must_use]
+pub fn refused_library(name: &str, error: &dyn std::error::Error) -> (String, bool) {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(error) = source {
+        text = format!("{text}: {error}");
+        source = error.source();
+    }
+    let missing = ["No such file", "no such file", "os error 126"].iter().any(|part| text.contains(part));
+    // A library that is there may need another one that is not.
+    let is_needed = text.contains("needed by") || (cfg!(unix) && !text.contains(name));
+    (text, missing && !is_needed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(unix)]
+    fn a_library_that_lacks_another_one_is_there() {
+        let absent =
+            |text: &str| refused_library("libcuda.so.1", &*Box::<dyn std::error::Error>::from(text)).1;
+        assert!(absent("libcuda.so.1: cannot open shared object file: No such file or directory"));
+        assert!(absent("Error loading shared library libcuda.so.1: No such file or directory"));
+        assert!(!absent("libnvidia.so: cannot open shared object file: No such file or directory"));
+        assert!(!absent(
+            "Error loading shared library libx.so: No such file or directory (needed by libcuda.so.1)"
+        ));
+        assert!(!absent("libcuda.so.1: file too short"));
+        assert!(!absent("libcuda.so.1: cannot open shared object file: Permission denied"));
+    }
+}

@@ -1,0 +1,105 @@
+//! `cargo xtask misuse`: what the compiler says of programs that must not compile.
+//!
+//! The programs are vmarray/tests/misuse/*.rs. A comment `//~ text` says what the errors of its line have to contain;
+//! lines without one have no error. That something does not compile at all is for `compile_fail` examples to check.
+
+use crate::project;
+use crate::steps::Outcome;
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use xshell::{Shell, cmd};
+
+/// Runs the command.
+pub fn run() -> Result<()> {
+    if let Outcome::Passed(note) = check(&project::shell()?)? {
+        eprintln!("{note}");
+    }
+    Ok(())
+}
+
+/// The check as a step. The error lists the lines of which the compiler says something else.
+pub fn check(sh: &Shell) -> Result<Outcome> {
+    let checked = cmd!(sh, "cargo check --quiet -p vmarray --lib --message-format json").read()?;
+    let library = library(&checked).context("`cargo check` names no library")?;
+    let folder = library.rsplit_once(['/', '\\']).context("the library lies in no folder")?.0;
+    let dependencies = format!("dependency={folder}");
+    let (mut lines, mut faults) = (0, Vec::new());
+    for file in sh.read_dir("vmarray/tests/misuse")? {
+        let said = cmd!(sh, "rustc --edition 2024 --error-format json --emit metadata=-")
+            .args(["--extern", &format!("vmarray={library}"), "-L", &dependencies])
+            .arg(&file)
+            .ignore_status()
+            .quiet()
+            .output()?;
+        let said = errors(&String::from_utf8(said.stderr)?)?;
+        let wanted = wanted(&sh.read_file(&file)?);
+        lines += wanted.len();
+        let name = file.file_name().unwrap_or_default().to_string_lossy();
+        faults.extend(compare(&wanted, &said).into_iter().map(|fault| format!("{name}:{fault}")));
+    }
+    if !faults.is_empty() {
+        bail!("{} faults\n{}", faults.len(), faults.join("\n"));
+    }
+    Ok(Outcome::Passed(format!("{lines} lines")))
+}
+
+/// The library's file, from what `cargo check` prints.
+fn library(checked: &str) -> Option<String> {
+    let mut messages = checked.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let made = messages.rfind(|message| message["target"]["name"] == "vmarray")?;
+    Some(made["filenames"][0].as_str()?.to_owned())
+}
+
+/// What each line of a program is to be told.
+fn wanted(program: &str) -> BTreeMap<u64, String> {
+    let marked = |(number, line): (u64, &str)| Some((number, line.split_once("//~")?.1.trim().to_owned()));
+    (1..).zip(program.lines()).filter_map(marked).collect()
+}
+
+/// All that the compiler says of each line.
+fn errors(messages: &str) -> Result<BTreeMap<u64, String>> {
+    let mut errors: BTreeMap<u64, String> = BTreeMap::new();
+    for line in messages.lines() {
+        let message: Value = serde_json::from_str(line).with_context(|| line.to_owned())?;
+        let primary =
+            message["spans"].as_array().into_iter().flatten().find(|span| span["is_primary"] == true);
+        if message["level"] == "error"
+            && let Some(number) = primary.and_then(|span| span["line_start"].as_u64())
+        {
+            errors.entry(number).or_default().push_str(message["rendered"].as_str().unwrap_or_default());
+        }
+    }
+    Ok(errors)
+}
+
+fn compare(wanted: &BTreeMap<u64, String>, said: &BTreeMap<u64, String>) -> Vec<String> {
+    let unexpected = said.iter().filter(|(line, _)| !wanted.contains_key(line));
+    let mut faults: Vec<String> = unexpected.map(|(line, said)| format!("{line}: {said}")).collect();
+    for (line, text) in wanted {
+        match said.get(line) {
+            None => faults.push(format!("{line}: compiles")),
+            Some(said) if !said.contains(text) => faults.push(format!("{line}: not `{text}` but {said}")),
+            Some(_) => {}
+        }
+    }
+    faults
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_compared_with_what_is_said_of_them() {
+        let wanted = wanted("a\nb //~ say this\nc //~ or that\nd //~ fine");
+        assert_eq!(wanted.len(), 3);
+        let message = |line: u64, rendered: &str| {
+            let spans = [serde_json::json!({ "is_primary": true, "line_start": line })];
+            serde_json::json!({ "level": "error", "spans": spans, "rendered": rendered }).to_string()
+        };
+        let said = [message(1, "odd"), message(2, "say that"), message(4, "all is"), message(4, " fine")];
+        let faults = compare(&wanted, &errors(&said.join("\n")).unwrap());
+        assert_eq!(faults, ["1: odd", "2: not `say this` but say that", "3: compiles"]);
+    }
+}
