@@ -737,6 +737,70 @@ fn a_page_that_has_come_for_a_guard_keeps_its_frame_until_it_is_taken() {
     drop(guards);
 }
 
+/// Tasks copy long elements themselves, as long as frames are to be had, and are given them else.
+#[test]
+fn long_elements_reach_tasks_that_outnumber_frames() {
+    type Long = [u32; 128];
+    for frames in [1, 4, 40] {
+        let device = SimulatedDevice::builder(5).latency(Duration::from_millis(1)).manual_wakes(true);
+        let device = Arc::new(device.bytes(64 << 20).build());
+        let shape = Shape { page_len: 2, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<Long, _>(2 * 500, vec![device.clone()]).build().unwrap();
+        array.write(0, &(0..1000).map(|i| [i; 128]).collect::<Vec<Long>>()).unwrap();
+        array.evict(..).unwrap();
+        array.reset_stats();
+        // Those that are not polled any more keep some frames, until others need them.
+        let mut kept: Vec<_> = (0..100).map(|page| array.get_async(2 * page)).collect();
+        kept.iter_mut().for_each(|future| assert!(poll_once(future).is_pending()));
+        device.run();
+        let mut executor = Executor::default();
+        (100..500).for_each(|page| drop(executor.spawn(array.get_async(2 * page + 1))));
+        let values = executor.run(|| device.run());
+        assert!(values.into_iter().zip(100..).all(|(x, page)| x.unwrap() == [2 * page + 1; 128]));
+        let guards: Vec<_> = (0..frames.max(2) - 1).map(|page| array.page(page).unwrap()).collect();
+        if frames > 1 {
+            assert_eq!(array.get(999).unwrap(), [999; 128]);
+        }
+        drop(guards);
+        let loads = array.stats().total().misses;
+        for (page, mut future) in kept.into_iter().enumerate() {
+            let found = poll_once(&mut future);
+            assert!(matches!(found, Poll::Ready(Ok(x)) if x == [2 * page as u32; 128]), "{frames} {page}");
+        }
+        assert_eq!(array.stats().total().misses, loads, "{frames}");
+        assert!(loads <= 500 + frames as u64 + 1, "{frames} {loads}");
+    }
+}
+
+#[test]
+fn guards_of_tasks_and_threads_share_one_frame() {
+    let device = Arc::new(Delayed::new(common::host(), Speed::CARD));
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 1, read_ahead: false, ..Shape::default() };
+    let array = shape.describe::<u32, _>(16 * 40, vec![device]).build().unwrap();
+    fill(&array);
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let array = &array;
+            scope.spawn(move || {
+                let mut numbers = Numbers::new(thread);
+                for _ in 0..200 {
+                    let page = numbers.below(3);
+                    let x = match (thread % 3, numbers.below(3)) {
+                        (0, _) => block_on(array.page_async(page)).unwrap()[2],
+                        (1, _) => block_on(array.get_async(16 * page + 2)).unwrap(),
+                        (_, 0) => {
+                            array.evict(..).unwrap();
+                            continue;
+                        }
+                        _ => array.get(16 * page + 2).unwrap(),
+                    };
+                    assert_eq!(x, 16 * page as u32 + 2);
+                }
+            });
+        }
+    });
+}
+
 #[test]
 fn write_backs_that_fail_are_told_to_the_tasks_that_need_the_frames() {
     for (later, frames) in [(false, 1), (true, 1), (false, 4), (true, 4)] {

@@ -52,8 +52,8 @@ pub(super) struct Acquire<'a, D: Device> {
     page: u64,
     want: Want,
     wait: Wait,
-    /// The frame that is kept for the task's guard.
-    reserved: Option<u32>,
+    /// The frame that is kept for the task's guard, or for what it reads.
+    reserved: Option<(u32, Option<Arc<Request>>)>,
     /// Whether somebody else had the page when the request was looked at.
     was_busy: bool,
     /// Whether the page was brought for this task.
@@ -126,7 +126,7 @@ impl<'a, D: Device> Acquire<'a, D> {
                     Poll::Ready(Answer::Failed(error)) => return Poll::Ready(Err(error)),
                     Poll::Ready(Answer::Read(bytes)) => return Poll::Ready(Ok(Got::Read(bytes))),
                     Poll::Ready(Answer::Written) => return Poll::Ready(Ok(Got::Written)),
-                    Poll::Ready(Answer::Reserved(frame)) => self.reserved = Some(frame),
+                    Poll::Ready(Answer::Reserved(_)) => {}
                     Poll::Ready(Answer::Busy) => self.was_busy = true,
                 }
             }
@@ -184,6 +184,9 @@ impl<'a, D: Device> Acquire<'a, D> {
         if let Poll::Ready(answer) = request.poll(context) {
             self.has_missed |= request.is_first();
             self.wait = Wait::Nothing;
+            if let Answer::Reserved(frame) = answer {
+                self.reserved = Some((frame, request.kept_for_read()));
+            }
             return Poll::Ready(answer);
         }
         match self.pager.channel(self.page).poll_frames(context.waker()) {
@@ -193,7 +196,13 @@ impl<'a, D: Device> Acquire<'a, D> {
                 Poll::Pending
             }
             // Unless the answer came meanwhile.
-            Err(error) => Poll::Ready(request.cancel().unwrap_or(Answer::Failed(error))),
+            Err(error) => {
+                let answer = request.cancel().unwrap_or(Answer::Failed(error));
+                if let Answer::Reserved(frame) = answer {
+                    self.reserved = Some((frame, request.kept_for_read()));
+                }
+                Poll::Ready(answer)
+            }
         }
     }
 
@@ -234,8 +243,8 @@ impl<'a, D: Device> Acquire<'a, D> {
 
     /// The guard that the frame was kept for holds the page now, or will not come.
     pub(super) fn unreserve(&mut self) {
-        if let Some(frame) = self.reserved.take() {
-            self.pager.channel(self.page).unreserve(frame);
+        if let Some((frame, read)) = self.reserved.take() {
+            self.pager.channel(self.page).unreserve(frame, read.as_ref());
         }
     }
 
@@ -244,7 +253,7 @@ impl<'a, D: Device> Acquire<'a, D> {
         if let Wait::Answer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
             && let Some(Answer::Reserved(frame)) = request.cancel()
         {
-            self.pager.channel(self.page).unreserve(frame);
+            self.reserved = Some((frame, request.kept_for_read()));
         }
         self.unreserve();
     }

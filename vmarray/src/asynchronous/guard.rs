@@ -1,5 +1,6 @@
 //! Page guards for tasks.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
@@ -14,7 +15,7 @@ use crate::array::VirtualArray;
 use crate::channel::Ask;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
-use crate::page::state::{AHEAD, EXCLUSIVE, RESIDENT, WAITED, WANTED};
+use crate::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED, WANTED};
 use crate::page::{Access, Holder, Refusal, count_hit, this_thread, unpark};
 use crate::page_guard::{PageMut, PageRef};
 
@@ -23,7 +24,7 @@ struct Hold<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     acquire: Acquire<'a, D>,
     /// Whether it is counted as a guard already.
-    is_counted: bool,
+    is_counted: Cell<bool>,
     exclusive: bool,
     not_send: PhantomData<*mut T>,
 }
@@ -95,7 +96,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
     fn new(array: &'a VirtualArray<T, D>, page: usize, want: Want) -> Self {
         let exclusive = want == Want::Exclusive;
         let acquire = Acquire::new(array.pager(), page as u64, want);
-        Self { array, acquire, is_counted: false, exclusive, not_send: PhantomData }
+        Self { array, acquire, is_counted: Cell::new(false), exclusive, not_send: PhantomData }
     }
 
     /// The first byte of the frame, once the page is held and counted.
@@ -108,11 +109,11 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
         }
         let pager = array.pager();
         let (entry, channel) = (pager.entry(page), pager.channel(page));
-        let is_counted = &mut self.is_counted;
+        let is_counted = &self.is_counted;
         let hold = |acquire: &Acquire<'_, D>, context: &mut Context<'_>| {
-            if !*is_counted {
+            if !is_counted.get() {
                 match channel.poll_guard(context.waker()) {
-                    Ok(None) => *is_counted = true,
+                    Ok(None) => is_counted.set(true),
                     Ok(Some(wait)) => return Err(Refused::Wait(wait)),
                     Err(error) => return Err(Refused::Error(error)),
                 }
@@ -131,15 +132,17 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
             let before = match held {
                 Ok(before) => before,
                 // Who waits for others is not counted, but whose page comes is: it keeps its frame until it is held.
-                Err(Refusal::Busy(state)) if state.any(RESIDENT | EXCLUSIVE) && !acquire.has_reserved() => {
-                    *is_counted = false;
+                Err(Refusal::Busy(state))
+                    if (state.any(RESIDENT) || !state.any(IN_FLIGHT)) && !acquire.has_reserved() =>
+                {
+                    is_counted.set(false);
                     channel.dismiss_guard();
                     return Err(Refusal::Busy(state).into());
                 }
                 Err(refusal) => return Err(refusal.into()),
             };
             // By the guard, from now on.
-            *is_counted = false;
+            is_counted.set(false);
             if before.any(WAITED) {
                 unpark(entry);
             }
@@ -155,7 +158,8 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
             }
             Ok::<_, Refused>(entry.address())
         };
-        let reserve = || Some(Ask::Reserve { thread: this_thread() });
+        // A frame is kept for those alone who are counted: there are frames for them all.
+        let reserve = || is_counted.get().then(|| Ask::Reserve { thread: this_thread() });
         let polled = self.acquire.poll(context, hold, reserve);
         if polled.is_ready() {
             self.stop_counting();
@@ -167,7 +171,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
     }
 
     fn stop_counting(&mut self) {
-        if std::mem::take(&mut self.is_counted) {
+        if self.is_counted.take() {
             self.array.pager().channel(self.acquire.page()).dismiss_guard();
         }
     }

@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use backend_api::{Device, Progress, Ticket, racy};
 
-use super::combine::{BATCH_BYTES, Load, Then};
+use super::combine::{Load, Then};
 use super::frames::{Frame, Patience};
 use super::requests::{Answer, Request};
 use super::transfers::Wakes;
@@ -28,6 +28,9 @@ use crate::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
 /// How many submissions for tasks are under way in a channel: while one is copied, the next is there already, and the
 /// one after that is put together.
 pub(super) const UNDER_WAY_MAX: usize = 3;
+/// How much one of them fetches at most, in bytes: long enough that to wake the threads of those who were served takes
+/// less time than the next one.
+const SUBMISSION_BYTES: usize = 8 << 20;
 /// The part of the frames that one submission takes at most, so that all of them leave some for others.
 const FRAMES_SHARE: usize = 4;
 /// So many pages ahead of the one that is looked at, an entry is asked for: the time that memory takes, in looks.
@@ -110,7 +113,7 @@ impl<D: Device> Channel<D> {
 
     /// Submits the next requests, if there is room.
     fn submit_next(&self, table: &PageTable, serving: &mut Serving) -> Stuck {
-        let most = (BATCH_BYTES / self.page_bytes).min(self.frames_max as usize / FRAMES_SHARE).max(1);
+        let most = (SUBMISSION_BYTES / self.page_bytes).min(self.frames_max as usize / FRAMES_SHARE).max(1);
         let mut requests = Vec::new();
         while self.requests.has_room()
             && requests.len() < most
@@ -311,7 +314,7 @@ impl<D: Device> Channel<D> {
         let number = self.lock().reserve(frame, self.frame_stride, thread);
         let waker = request.answer(Answer::Reserved(number));
         if waker.is_none() {
-            self.unreserve(number);
+            self.unreserve(number, None);
         }
         waker
     }
@@ -388,6 +391,9 @@ impl<D: Device> Channel<D> {
                 }
                 Some(_) => Stuck::Again,
             };
+        }
+        if self.serve_long_reads(table) {
+            return Stuck::Again;
         }
         // From here on who frees a frame tells the driver.
         self.is_short_of_frames.store(true, Ordering::SeqCst);

@@ -250,6 +250,14 @@ impl<D: Device> Channel<D> {
             !shard.pages.is_empty() && shard.pages.iter().enumerate().all(is_kept)
         };
         if all_guarded(&shard) {
+            let has_reads = !shard.reserved.is_empty();
+            if has_reads {
+                drop(shard);
+                if self.serve_long_reads(table) {
+                    return Ok(());
+                }
+                shard = self.lock();
+            }
             if guards::held() || shard.reserves_here() {
                 let frames = shard.frames.len() as u64;
                 return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());

@@ -7,10 +7,12 @@
 //! loaded at most once for each time that it is asked for. (Once more, by itself, if a submission of several fails.)
 //!
 //! A page that is to be held by a guard cannot be served like that. Its frame is [reserved](super::reserve) until the
-//! task has taken it, and its future counts as a guard from then on.
+//! task has taken it, and its future counts as a guard from then on. So is, for reads of more than 256 bytes, up to a
+//! quarter of the frames; what is read beyond that is copied at once.
 //!
 //! No request holds anything while it waits. One whose future is dropped is left out, or its page goes to the cache.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
@@ -21,7 +23,11 @@ use smallvec::SmallVec;
 use crate::error::Error;
 
 /// An element's bytes, or those of a part of a page; short ones need no memory of their own.
-pub(crate) type Bytes = SmallVec<[u8; 32]>;
+pub(crate) type Bytes = SmallVec<[u8; 64]>;
+
+/// Longer reads are [left to their tasks](super::reserve), as far as there are frames for that: to copy them twice costs
+/// more than to come to the page once more.
+const LONG_BYTES: usize = 256;
 
 /// What is to be done as soon as the page is in a frame.
 #[derive(Debug)]
@@ -141,9 +147,19 @@ impl Request {
         matches!(self.ask, Ask::Write { .. })
     }
 
-    /// Of which thread the task is that the frame is to be reserved for, if it is.
+    /// Of which thread the task is that the frame has to be reserved for, if it is.
     pub(super) fn reserves_for(&self) -> Option<usize> {
         if let Ask::Reserve { thread } = self.ask { Some(thread) } else { None }
+    }
+
+    /// Itself, if a frame that is kept for it is for a read.
+    pub(crate) fn kept_for_read(self: &Arc<Self>) -> Option<Arc<Self>> {
+        self.reserves_for().is_none().then(|| Arc::clone(self))
+    }
+
+    /// Whether so much is read that it had better be copied once, by the task, where there are frames enough.
+    pub(super) fn is_long_read(&self) -> bool {
+        matches!(self.ask, Ask::Read { len, .. } if len > LONG_BYTES)
     }
 
     /// Where in the page the bytes are that will be touched, and how many they are.
@@ -179,7 +195,16 @@ impl Request {
     /// `frame` is the first byte of a frame that holds the page. No other thread or device writes to it, nor, if the
     /// request [writes](Self::is_write), reads it in any way but those of [`racy`], until this returns.
     pub(super) unsafe fn serve(&self, frame: *mut u8) -> Option<Waker> {
-        self.answer_with(|| match &self.ask {
+        // SAFETY: passed on.
+        self.answer_with(|| unsafe { self.read_or_write(frame) })
+    }
+
+    /// Does what is asked for, with the page in a frame.
+    ///
+    /// # Safety
+    /// As [`serve`](Self::serve).
+    unsafe fn read_or_write(&self, frame: *mut u8) -> Answer {
+        match &self.ask {
             Ask::Read { offset, len } => {
                 let mut bytes = Bytes::new();
                 if bytes.try_reserve_exact(*len).is_err() {
@@ -196,7 +221,19 @@ impl Request {
                 Answer::Written
             }
             Ask::Reserve { .. } => Answer::Busy,
-        })
+        }
+    }
+
+    /// Reads for a task that was told to do so itself, and did not come yet.
+    ///
+    /// # Safety
+    /// As [`serve`](Self::serve).
+    pub(super) unsafe fn serve_reserved(&self, frame: *mut u8) {
+        let mut stage = self.stage.lock();
+        if matches!(*stage, Stage::Answered(Answer::Reserved(_))) {
+            // SAFETY: passed on.
+            *stage = Stage::Answered(unsafe { self.read_or_write(frame) });
+        }
     }
 
     /// Has the task polled, though there is no answer, so that it looks for itself why.

@@ -13,6 +13,7 @@ use parking_lot::MutexGuard;
 use super::combine::{Load, Read, Then};
 use super::frames::Frame;
 use super::requests::{Answer, Request};
+use super::reserve::Holder;
 use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
 use crate::combiner::ASKED;
@@ -23,6 +24,9 @@ use crate::page::{PageTable, State, sleep, unpark, wake};
 
 /// So many loads ahead of the one that is ended, the entry of its page is asked for.
 const LOOK_AHEAD: usize = 8;
+
+/// The part of the frames that is kept for long reads at most.
+const LONG_READS_SHARE: usize = 4;
 
 /// Pages of so many bytes at most are read whole, or nearly so, by whoever waits for one.
 const READ_BYTES: usize = 4096;
@@ -107,8 +111,9 @@ struct Served {
     is_ours: bool,
     /// Pages that were written to, in ascending order.
     written: Vec<u64>,
-    /// Requests for frames.
+    /// Requests for frames, and how many frames are kept already.
     reserve: Vec<Arc<Request>>,
+    kept: usize,
 }
 
 impl<D: Device> Channel<D> {
@@ -214,6 +219,7 @@ impl<D: Device> Channel<D> {
         if outcome.is_ok()
             && let Some((loads, requests)) = shard.begin_to_serve(ticket)
         {
+            served.kept = shard.reserved.len();
             drop(shard);
             served.is_ours = true;
             self.serve_all(table, &loads, requests, &mut served, wakes);
@@ -248,7 +254,9 @@ impl<D: Device> Channel<D> {
                 touch(later);
             }
             let Some(frame) = find(request) else { continue };
-            if request.reserves_for().is_some() {
+            let leaves_room =
+                served.kept + served.reserve.len() < self.frames_max as usize / LONG_READS_SHARE;
+            if request.reserves_for().is_some() || request.is_long_read() && leaves_room {
                 served.reserve.push(Arc::clone(request));
                 continue;
             }
@@ -316,11 +324,17 @@ impl<D: Device> Channel<D> {
             // Before the page can be evicted, and is taken away again if nobody waits for it any more.
             let frame =
                 loads.binary_search_by_key(&request.page, |load| load.page).map(|at| loads[at].frame.index);
-            let (Ok(frame), Some(thread)) = (frame, request.reserves_for()) else { continue };
-            shard.reserved.entry(frame).or_default().push(thread);
+            let (Ok(frame), read) = (frame, request.reserves_for().is_none().then_some(&request)) else {
+                continue;
+            };
+            let holder = match request.reserves_for() {
+                Some(thread) => Holder::Guard { thread },
+                None => Holder::Read(Arc::clone(&request)),
+            };
+            shard.reserved.entry(frame).or_default().push(holder);
             let waker = request.answer(Answer::Reserved(frame));
             if waker.is_none() {
-                shard.unreserve(frame);
+                shard.unreserve(frame, read);
             }
             wakes.add_waker(waker);
         }
