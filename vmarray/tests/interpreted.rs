@@ -10,7 +10,7 @@ use common::Numbers;
 use vmarray::host::HostDevice;
 use vmarray::{Element, Field, MapMode, NdArray, Placement, Source, VirtualArray};
 
-const TURNS: usize = if cfg!(miri) { 8 } else { 500 };
+const TURNS: usize = if cfg!(miri) { 6 } else { 500 };
 const PAGE_LEN: usize = 3;
 const LEN: usize = 4 * PAGE_LEN;
 
