@@ -51,6 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn names_are_spread() {
         use std::hash::BuildHasher;
         let build = BuildHasherDefault::<NameHasher>::default();

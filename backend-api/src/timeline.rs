@@ -348,6 +348,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn equal_failures_in_a_row_take_one_entry() {
         let t = Timeline::new(QueueId::unique());
         for value in 1..=1000 {
@@ -359,6 +360,7 @@ mod tests {
     }
 
     #[test]
+    #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn failures_now_and_then_are_bounded_and_none_is_missed() {
         let t = Timeline::new(QueueId::unique());
         let newest = 2 * FAILURES_MAX as u64 + 1000;

@@ -34,6 +34,15 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
     unsafe fn write(&self, operation: &'static str, offset: u64, from: *const u8, bytes: usize)
     -> Result<()>;
 
+    /// Copies bytes into it that nobody else writes to.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write), for the target.
+    unsafe fn store(&self, operation: &'static str, offset: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: passed on.
+        unsafe { self.write(operation, offset, bytes.as_ptr(), bytes.len()) }
+    }
+
     /// Copies from `source` to this memory, which may be the same.
     ///
     /// # Safety

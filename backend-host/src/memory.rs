@@ -44,7 +44,7 @@ impl Map {
         Ok(map)
     }
 
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     fn ask_for_huge_pages(&self) {
         if let Some(map) = &self.map
             && let Err(error) = map.advise_range(memmap2::Advice::HugePage, self.shift, self.bytes)
@@ -54,7 +54,7 @@ impl Map {
         }
     }
 
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), miri))]
     #[expect(clippy::unused_self, reason = "the twin for Linux uses it")]
     fn ask_for_huge_pages(&self) {}
 
@@ -70,7 +70,7 @@ impl Map {
     /// Makes every page exist, so that lack of memory shows now.
     pub fn populate(&self) -> io::Result<()> {
         let Some(_map) = &self.map else { return Ok(()) };
-        #[cfg(target_os = "linux")]
+        #[cfg(all(target_os = "linux", not(miri)))]
         match _map.advise_range(memmap2::Advice::PopulateWrite, self.shift, self.bytes) {
             // Linux before 5.14 does not know the advice.
             Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
@@ -141,7 +141,7 @@ struct Page;
 
 pub(crate) use lock::Locked;
 
-#[cfg(unix)]
+#[cfg(all(unix, not(miri)))]
 mod lock {
     use std::io;
     use std::ops::Range;
@@ -236,7 +236,8 @@ mod lock {
     }
 }
 
-#[cfg(not(unix))]
+/// Systems without page-locking; and Miri, which knows none.
+#[cfg(any(not(unix), miri))]
 mod lock {
     use std::io;
     use std::ptr::NonNull;
@@ -368,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    #[cfg(unix)]
+    #[cfg(all(unix, not(miri)))]
     fn only_what_nobody_else_holds_is_unlocked() {
         use lock::uncovered;
         assert_eq!(uncovered(0..10, &[]), [0..10]);

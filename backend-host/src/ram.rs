@@ -143,6 +143,13 @@ impl Medium for Ram {
         Ok(())
     }
 
+    #[inline]
+    unsafe fn store(&self, _operation: &'static str, offset: u64, bytes: &[u8]) -> Result<()> {
+        // SAFETY: the caller vouches for the target.
+        unsafe { racy::write(self.at(offset), bytes) };
+        Ok(())
+    }
+
     unsafe fn copy_from(
         &self,
         _operation: &'static str,

@@ -32,7 +32,9 @@ use bytemuck::{NoUninit, Pod};
 /// [`swap`](crate::VirtualArray::swap) and their uncached forms, also in a program that is built without optimisation.
 /// Longer ones, and long ones in all other operations that take or return single elements, need a thread with a larger
 /// stack; those on slices and pages ([`read`](crate::VirtualArray::read), [`write`](crate::VirtualArray::write),
-/// [`map`](crate::VirtualArray::map), [`page`](crate::VirtualArray::page)) move no element over the stack.
+/// [`map`](crate::VirtualArray::map), [`page`](crate::VirtualArray::page)) move no element over the stack. Elements of
+/// more than 16 KiB are kept on the heap meanwhile where one value gives way to another; if there is no memory for
+/// that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
 ///
 /// Types of no bytes do not compile:
 ///

@@ -24,7 +24,7 @@ pub(crate) fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
 /// Asks the system for large pages under memory of the caller's own, which keeps its contents, unless it is too short
 /// to be worth that.
 pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
-    #[cfg(target_os = "linux")]
+    #[cfg(all(target_os = "linux", not(miri)))]
     {
         const BYTES_MIN: usize = 4 << 20;
         const PAGE: usize = 4096;
@@ -38,7 +38,7 @@ pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
             }
         }
     }
-    #[cfg(not(target_os = "linux"))]
+    #[cfg(any(not(target_os = "linux"), miri))]
     let _ = (at, bytes);
 }
 

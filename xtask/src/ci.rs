@@ -2,7 +2,7 @@
 
 use crate::junit::Counts;
 use crate::steps::{Outcome, Steps};
-use crate::{examples, features, misuse, project, ptx, sanitizer, supply, test_host, tidy};
+use crate::{examples, features, miri, misuse, project, ptx, sanitizer, supply, test_host, tidy};
 use anyhow::Result;
 use xshell::cmd;
 
@@ -45,6 +45,7 @@ pub fn run(args: Args) -> Result<()> {
     }
     steps.run("examples", || examples::check(&sh));
     steps.run("misuse", || misuse::check(&sh));
+    steps.run("Miri", || miri::check(&sh, true));
     let mut sanitized = Counts::default();
     steps.run("AddressSanitizer", || sanitizer::run(&sh, &mut sanitized));
     let finished = steps.finish();

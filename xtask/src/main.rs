@@ -9,6 +9,7 @@ mod demo;
 mod examples;
 mod features;
 mod junit;
+mod miri;
 mod misuse;
 mod project;
 mod ptx;
@@ -51,6 +52,8 @@ enum Command {
     Bench(bench::Args),
     /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long it took.
     Ci(ci::Args),
+    /// Runs tests in Miri, an interpreter that finds undefined behaviour. Needs nightly, which is installed if need be.
+    Miri(miri::Args),
     /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
     Ptx(ptx::Args),
     /// Checks that every public item has an example in its documentation.
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Command::Soak(args) => arrays::soak(args),
         Command::Bench(args) => bench::run(args),
         Command::Ci(args) => ci::run(args),
+        Command::Miri(args) => miri::run(args),
         Command::Ptx(args) => ptx::run(args),
         Command::Examples => examples::run(),
         Command::Misuse => misuse::run(),

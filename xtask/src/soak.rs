@@ -210,6 +210,8 @@ struct Worker {
     own: Vec<(u32, u32)>,
     /// The newest version that it saw, by index modulo the length.
     seen: Vec<(usize, u32)>,
+    /// What it does at the moment, and the failures that it was told of.
+    drawn: u64,
     failures: u64,
 }
 
@@ -217,7 +219,13 @@ impl Worker {
     fn new(number: usize, workers: usize, len: usize, seed: u64) -> Self {
         let own = (len + workers - 1 - number) / workers;
         let random = Random::new(mix(seed) + number as u64);
-        Self { number, workers, random, own: vec![(0, 0); own], seen: vec![(0, 0); 512], failures: 0 }
+        Self { number, workers, random, own: vec![(0, 0); own], seen: vec![(0, 0); 512], drawn: 0, failures: 0 }
+    }
+
+    /// Which operation comes next.
+    fn draw(&mut self) -> u64 {
+        self.drawn = self.random.below(40);
+        self.drawn
     }
 
     /// Half of the time near an element that others use, too.
@@ -239,7 +247,7 @@ impl Worker {
         let version = value.version(index).ok_or_else(|| anyhow!("element {index} is torn: {value:?}"))?;
         if index % self.workers == self.number {
             let (last, before) = self.own[index / self.workers];
-            ensure!((before..=last).contains(&version), "element {index}: {version}, not {before} to {last}");
+            ensure!((before..=last).contains(&version), "element {index}: {version}, not {before} to {last} ({})", self.drawn);
             // What was seen once does not go back.
             self.own[index / self.workers].1 = version;
             return Ok(());
@@ -247,7 +255,7 @@ impl Worker {
         let at = index % self.seen.len();
         let (known, least) = &mut self.seen[at];
         if *known == index {
-            ensure!(version >= *least, "element {index}: {version} after {least}");
+            ensure!(version >= *least, "element {index}: {version} after {least} ({})", self.drawn);
         }
         (*known, *least) = (index, version);
         Ok(())
@@ -317,7 +325,7 @@ fn work<T: Cell>(array: &OnDevice<T>, threads: usize, seed: u64) -> Result<u64> 
 fn block<T: Cell>(array: &OnDevice<T>, worker: &mut Worker, operations: u64) -> Result<()> {
     let mut done = 0;
     while done < operations {
-        let count = match worker.random.below(40) {
+        let count = match worker.draw() {
             0..20 => {
                 let index = worker.any(array.len());
                 if let Some(value) = worker.outcome(array.get(index))? {
@@ -385,7 +393,7 @@ fn block<T: Cell>(array: &OnDevice<T>, worker: &mut Worker, operations: u64) -> 
 async fn poll<T: Cell>(array: &OnDevice<T>, worker: &mut Worker, operations: u64) -> Result<()> {
     let mut done = 0;
     while done < operations {
-        let count = match worker.random.below(40) {
+        let count = match worker.draw() {
             0..22 => {
                 let index = worker.any(array.len());
                 let result = array.get_async(index).await;

@@ -37,6 +37,18 @@ pub fn nightly(sh: &Shell) -> Result<(), &'static str> {
     Err("rustup could not install nightly")
 }
 
+/// Makes sure of `cargo +nightly miri`, by installing it if need be. The error says what was tried.
+pub fn miri(sh: &Shell) -> Result<(), &'static str> {
+    let runs =
+        || cmd!(sh, "cargo +nightly miri --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
+    nightly(sh)?;
+    if runs() || (cmd!(sh, "rustup component add miri rust-src --toolchain nightly").run().is_ok() && runs())
+    {
+        return Ok(());
+    }
+    Err("rustup could not install Miri for nightly")
+}
+
 /// A toolchain whose AddressSanitizer can be used.
 pub enum AddressSanitizer {
     /// `cargo +nightly`.

@@ -140,7 +140,7 @@ impl Medium for Extent {
             // SAFETY: the block has room for a part; the caller vouches for the ranges.
             unsafe {
                 source.read(operation, source_offset + done as u64, block.as_mut_ptr(), part)?;
-                self.write(operation, offset + done as u64, block.as_ptr(), part)?;
+                self.store(operation, offset + done as u64, &block[..part])?;
             }
             done += part;
         }

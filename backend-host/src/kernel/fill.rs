@@ -39,8 +39,8 @@ impl<M: Medium> FillJob<M> {
             while at < end {
                 let bytes = (block.len() as u64).min(end - at) as usize;
                 // SAFETY: `at + bytes` is at most the length of the fill, which was checked to be inside of the
-                // memory; the block is as long as `bytes` and belongs to this function.
-                unsafe { self.to.memory.write("fill", self.to.offset + at, block.as_ptr(), bytes) }?;
+                // memory.
+                unsafe { self.to.memory.store("fill", self.to.offset + at, &block[..bytes]) }?;
                 at += bytes as u64;
             }
             Ok(())

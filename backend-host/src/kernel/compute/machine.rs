@@ -287,7 +287,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
                 let column = &self.columns[store.value.at()].of::<u8>(lanes * width);
                 // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most their
                 // number.
-                unsafe { memory.write(OPERATION, plan.at(source, first), column.as_ptr(), column.len()) }?;
+                unsafe { memory.store(OPERATION, plan.at(source, first), column) }?;
             } else if stride > width && memory.address().is_some() {
                 self.store_fields(store, source, width, first, lanes)?;
             } else {
@@ -298,7 +298,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
                 if is_last {
                     let block = &self.blocks[source].0;
                     // SAFETY: as above.
-                    unsafe { memory.write(OPERATION, plan.at(source, first), block.as_ptr(), block.len()) }?;
+                    unsafe { memory.store(OPERATION, plan.at(source, first), block) }?;
                 }
             }
         }
@@ -328,7 +328,7 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
             if mask.is_none_or(|mask| mask[lane] != 0) {
                 let to = start + (lane * stride) as u64;
                 // SAFETY: as in `store`; a field was checked to be inside of its element.
-                unsafe { memory.write(OPERATION, to, value.as_ptr(), width) }?;
+                unsafe { memory.store(OPERATION, to, value) }?;
             }
         }
         Ok(())

@@ -1,0 +1,84 @@
+//! `cargo xtask miri`: tests in an interpreter that finds undefined behaviour.
+//!
+//! Miri makes no foreign calls, so what drivers do, and what the system does beyond memory and threads, is left out;
+//! barriers are full fences there, and copies loops over atomic bytes.
+
+use crate::project;
+use crate::steps::{Outcome, Steps};
+use crate::tools;
+use anyhow::Result;
+use xshell::{Shell, cmd};
+
+/// Takes some minutes; a sample takes one.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Runs only what continuous integration runs.
+    #[arg(long)]
+    sample: bool,
+}
+
+/// Tests of one package that are interpreted in one process.
+struct Part {
+    package: &'static str,
+    target: &'static [&'static str],
+    /// Names of tests, or the beginnings of paths to them; all if there are none.
+    tests: &'static [&'static str],
+    /// As `tests`, for a sample.
+    sample: &'static [&'static str],
+    /// Whether loads may give what memory held before, as the memory model allows. Miri ends itself with that where
+    /// atomic accesses of several sizes meet, even in an order, as those of elements and of bytes do in a frame.
+    has_weak_memory: bool,
+}
+
+const PARTS: [Part; 3] = [
+    Part {
+        package: "vmarray-backend-api",
+        target: &["--lib"],
+        tests: &[],
+        sample: &[],
+        has_weak_memory: true,
+    },
+    Part {
+        package: "vmarray",
+        target: &["--lib"],
+        tests: &["page::", "element::"],
+        sample: &["page::", "element::"],
+        has_weak_memory: true,
+    },
+    Part {
+        package: "vmarray",
+        target: &["--test", "interpreted"],
+        tests: &[],
+        sample: &["accesses_to_bytes", "devices_work"],
+        has_weak_memory: false,
+    },
+];
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let sh = project::shell()?;
+    let mut steps = Steps::default();
+    steps.run("Miri", || check(&sh, args.sample));
+    steps.finish()
+}
+
+/// The tests as a step; skipped where Miri is missing and cannot be installed.
+pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
+    if let Err(reason) = tools::miri(sh) {
+        return Ok(Outcome::Skipped(reason.to_string()));
+    }
+    for part in PARTS {
+        let Part { package, target, .. } = part;
+        let tests = if sample { part.sample } else { part.tests };
+        // Locks of dependencies keep addresses as numbers; and no test needs the system's files or clock.
+        let mut flags = "-Zmiri-permissive-provenance -Zmiri-isolation-error=hide".to_string();
+        if !part.has_weak_memory {
+            flags.push_str(" -Zmiri-disable-weak-memory-emulation");
+        }
+        let _flags = sh.push_env("MIRIFLAGS", flags);
+        let features: &[&str] =
+            if package == "vmarray" { &["--no-default-features", "--features", "host"] } else { &[] };
+        cmd!(sh, "cargo +nightly miri test -p {package} {features...} {target...} -- {tests...}").run()?;
+    }
+    Ok(Outcome::Passed(if sample { "a sample; all by `cargo xtask miri`".into() } else { String::new() }))
+}
