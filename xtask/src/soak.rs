@@ -219,7 +219,15 @@ impl Worker {
     fn new(number: usize, workers: usize, len: usize, seed: u64) -> Self {
         let own = (len + workers - 1 - number) / workers;
         let random = Random::new(mix(seed) + number as u64);
-        Self { number, workers, random, own: vec![(0, 0); own], seen: vec![(0, 0); 512], drawn: 0, failures: 0 }
+        Self {
+            number,
+            workers,
+            random,
+            own: vec![(0, 0); own],
+            seen: vec![(0, 0); 512],
+            drawn: 0,
+            failures: 0,
+        }
     }
 
     /// Which operation comes next.
@@ -247,7 +255,11 @@ impl Worker {
         let version = value.version(index).ok_or_else(|| anyhow!("element {index} is torn: {value:?}"))?;
         if index % self.workers == self.number {
             let (last, before) = self.own[index / self.workers];
-            ensure!((before..=last).contains(&version), "element {index}: {version}, not {before} to {last} ({})", self.drawn);
+            ensure!(
+                (before..=last).contains(&version),
+                "element {index}: {version}, not {before} to {last} ({})",
+                self.drawn
+            );
             // What was seen once does not go back.
             self.own[index / self.workers].1 = version;
             return Ok(());
@@ -258,6 +270,21 @@ impl Worker {
             ensure!(version >= *least, "element {index}: {version} after {least} ({})", self.drawn);
         }
         (*known, *least) = (index, version);
+        Ok(())
+    }
+
+    /// As [`check`](Self::check), for a list, the elements of which may have been read in any order.
+    fn check_list<T: Cell>(&mut self, indices: &[usize], values: Vec<T>) -> Result<()> {
+        let before = self.seen.clone();
+        let mut after = before.clone();
+        for (&index, value) in indices.iter().zip(values) {
+            self.seen.clone_from(&before);
+            self.check(index, value)?;
+            let at = index % before.len();
+            let newest = if after[at].0 == index { after[at].1 } else { 0 };
+            after[at] = (index, self.seen[at].1.max(newest));
+        }
+        self.seen = after;
         Ok(())
     }
 
@@ -347,7 +374,7 @@ fn block<T: Cell>(array: &OnDevice<T>, worker: &mut Worker, operations: u64) -> 
             34 => {
                 let indices: Vec<usize> = (0..64).map(|_| worker.any(array.len())).collect();
                 if let Some(values) = worker.outcome(array.gather(&indices))? {
-                    indices.iter().zip(values).try_for_each(|(&index, value)| worker.check(index, value))?;
+                    worker.check_list(&indices, values)?;
                 }
                 64
             }
@@ -420,7 +447,7 @@ async fn poll<T: Cell>(array: &OnDevice<T>, worker: &mut Worker, operations: u64
                 let indices: Vec<usize> = (0..32).map(|_| worker.any(array.len())).collect();
                 let result = array.gather_async(&indices).await;
                 if let Some(values) = worker.outcome(result)? {
-                    indices.iter().zip(values).try_for_each(|(&index, value)| worker.check(index, value))?;
+                    worker.check_list(&indices, values)?;
                 }
                 32
             }

@@ -203,7 +203,7 @@ impl Request {
     ///
     /// # Safety
     /// As [`serve`](Self::serve).
-    unsafe fn read_or_write(&self, frame: *mut u8) -> Answer {
+    pub(super) unsafe fn read_or_write(&self, frame: *mut u8) -> Answer {
         match &self.ask {
             Ask::Read { offset, len } => {
                 let mut bytes = Bytes::new();

@@ -109,8 +109,9 @@ impl Wakes {
 struct Served {
     /// Whether the calling thread has served them, so that the fetch is its to end.
     is_ours: bool,
-    /// Pages that were written to, in ascending order.
+    /// Pages that are written to, in ascending order, and what those are told who asked for something of them.
     written: Vec<u64>,
+    answers: Vec<(Arc<Request>, Answer)>,
     /// Requests for frames, and how many frames are kept already.
     reserve: Vec<Arc<Request>>,
     kept: usize,
@@ -248,6 +249,10 @@ impl<D: Device> Channel<D> {
                 prefetch(frame.addr() + offset, len);
             }
         };
+        served
+            .written
+            .extend(requests.iter().filter(|request| request.is_write()).map(|request| request.page));
+        served.written.sort_unstable();
         requests.iter().take(LOOK_AHEAD).for_each(|request| touch(request));
         for (at, request) in requests.iter().enumerate() {
             if let Some(later) = requests.get(at + LOOK_AHEAD) {
@@ -266,13 +271,15 @@ impl<D: Device> Channel<D> {
                 continue;
             }
             // SAFETY: the page has come, and is not handed over before the fetch ends, which is this thread's.
-            let waker = unsafe { request.serve(frame) };
-            if request.is_write() && waker.is_some() {
-                served.written.push(request.page);
+            unsafe {
+                if served.written.binary_search(&request.page).is_err() {
+                    wakes.add_waker(request.serve(frame));
+                } else if request.is_waiting() {
+                    // Who is told of it may ask a device next, which is to find the page in the cache by then.
+                    served.answers.push((Arc::clone(request), request.read_or_write(frame)));
+                }
             }
-            wakes.add_waker(waker);
         }
-        served.written.sort_unstable();
     }
 
     fn complete(
@@ -365,6 +372,9 @@ impl<D: Device> Channel<D> {
                 Then::Leave => entry.install_and_release(address, written(load.page)),
             };
             wakes.add(load.page, is_waited_for);
+        }
+        for (request, answer) in served.answers {
+            wakes.add_waker(request.answer(answer));
         }
     }
 
