@@ -301,7 +301,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// through which data of the program passes. For all who use the device, and memory that they have already.
     ///
     /// It is done when the work that touches the memory is done, by the thread that releases it, which takes about as
-    /// long as to write all of it; also where memory is given back because something else failed. What cannot be reached
+    /// long as to write all of it; also where memory is given back because something else failed. What cannot be
+    /// reached
     /// any more is not wiped: memory of a lost device, the system's swap space, former places of a file's blocks on
     /// drives and file systems that move them, registers and caches of a card. Nor is memory that is the program's:
     /// [imported](Self::import_host) memory, and what its calls take and return.

@@ -1,6 +1,7 @@
 //! Names of things that live on a device.
 //!
-//! Every name is unique in the process, whatever device gave it, so that a thing of another device is refused as unknown
+//! Every name is unique in the process, whatever device gave it, so that a thing of another device is refused as
+//! unknown
 //! and never taken for another. Names are for tables, tickets and messages. Nothing is reached through them: that takes
 //! the handle ([`handle`](crate::handle)), which has one owner.
 

@@ -41,7 +41,8 @@ macro_rules! in_assembly {
 /// # Safety
 /// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other threads may
 /// read and write both ranges meanwhile, if they do so by the functions of this module or atomically byte by byte, or
-/// are devices; no reference to a range that is being written may be in use. `from` must not come from a shared reference
+/// are devices; no reference to a range that is being written may be in use. `from` must not come from a shared
+/// reference
 /// to plain data: that is what [`write()`] is for.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {

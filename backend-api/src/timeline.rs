@@ -181,7 +181,8 @@ impl Timeline {
             self.advanced.notify_all();
         }
         drop(state);
-        // Wakers are foreign code: they are moved, and run outside of the lock, and one that panics does not keep the others waiting.
+        // Wakers are foreign code: they are moved, and run outside of the lock, and one that panics does not keep
+        // the others waiting.
         let mut panicked = None;
         for (_, waker) in due {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {

@@ -80,7 +80,8 @@ impl CudaDevice {
     ///
     /// # Errors
     /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the length is
-    /// no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device then, and its handle comes
+    /// no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device then, and its handle
+    /// comes
     /// back.
     ///
     /// ```

@@ -1,7 +1,8 @@
 //! NVIDIA cards as devices of `vmarray`.
 //!
 //! [`devices`] lists the cards, [`CudaDevice`] is one of them behind the [contract](backend_api). Only the driver is
-//! needed, and only at run time: its library (`libcuda.so.1`; on Windows `nvcuda.dll`, from the system's folder only) is
+//! needed, and only at run time: its library (`libcuda.so.1`; on Windows `nvcuda.dll`, from the system's folder
+//! only) is
 //! loaded at the first call, and where there is none the list is empty.
 //!
 //! # How it works

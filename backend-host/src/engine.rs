@@ -98,7 +98,8 @@ impl<M: Medium> Engine<M> {
 
     pub fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         let piece = self.named(self.pinning.allocate(bytes, kind))?;
-        // SAFETY: new memory, zeroed, that nobody else knows. It lives as long as its entry and any work that touches it.
+        // SAFETY: new memory, zeroed, that nobody else knows. It lives as long as its entry and any work that
+        // touches it.
         Ok(unsafe { self.registry.add_host(piece) })
     }
 

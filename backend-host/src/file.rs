@@ -32,7 +32,8 @@ use space::Space;
 ///
 /// # Who can read it
 ///
-/// On Unix the file is made for its user alone (mode 0600). Elsewhere it has the permissions that the folder gives. What
+/// On Unix the file is made for its user alone (mode 0600). Elsewhere it has the permissions that the folder gives.
+/// What
 /// elements were in it stays in the file, or on the disk until the system uses its blocks for something else, unless
 /// [`wipe_on_release`](Device::wipe_on_release) was asked for.
 ///
@@ -143,7 +144,8 @@ impl FileDeviceBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if there is anything at that path, a link or the file of
+    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if there is anything at that path, a link or the
+    /// file of
     /// another device or process among it; it is left as it is. [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if
     /// the disk or a quota has no room; then no file is left behind. [`System`](backend_api::ErrorKind::System) for
     /// everything else.

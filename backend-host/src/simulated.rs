@@ -302,7 +302,8 @@ fn lost(operation: &'static str) -> Error {
 }
 
 // SAFETY: work is carried out under the schedule's lock, by whoever lets time pass, on ranges that were checked and on
-// memory that the work keeps alive. A ticket is done, or has failed, only after that; releasing carries out what is left
+// memory that the work keeps alive. A ticket is done, or has failed, only after that; releasing carries out what is
+// left
 // of the work that touches the memory, and work of a lost or dropped device is never carried out.
 unsafe impl Device for SimulatedDevice {
     fn info(&self) -> &DeviceInfo {
@@ -346,7 +347,8 @@ unsafe impl Device for SimulatedDevice {
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.check_alive("allocate_host")?;
         let piece = self.named(self.pinning.allocate(bytes, kind))?;
-        // SAFETY: new memory, zeroed, that nobody else knows. It lives as long as its entry and any work that touches it.
+        // SAFETY: new memory, zeroed, that nobody else knows. It lives as long as its entry and any work that
+        // touches it.
         Ok(unsafe { self.names.add_host(piece) })
     }
 

@@ -2,7 +2,8 @@
 //! through PoCL.
 //!
 //! [`devices`] lists what the drivers of the machine report, [`OpenClDevice::open`] opens one of them. `libOpenCL` is
-//! loaded at run time (on Windows `OpenCL.dll`, from the system's folder only); without it, or without a driver, the list
+//! loaded at run time (on Windows `OpenCL.dll`, from the system's folder only); without it, or without a driver, the
+//! list
 //! is empty. The environment variable `OPENCL_DYLIB_PATH` names other libraries to be tried first.
 //!
 //! # Choices

@@ -118,7 +118,8 @@ entry_points! {
 /// The table, loaded at the first call.
 ///
 /// The library is looked for as `opencl3` does: in the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then under its
-/// usual name. On Windows that is the one in the system's folder: a file of that name beside the program, in its current
+/// usual name. On Windows that is the one in the system's folder: a file of that name beside the program, in its
+/// current
 /// folder, or in `PATH` is not taken. `opencl3` asks for it by the bare name, which then stands for the library that is
 /// loaded, so nothing of it is called before this.
 ///

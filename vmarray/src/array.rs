@@ -49,7 +49,8 @@ const LONG_BYTES: usize = 256;
 /// # Lifetime
 ///
 /// The contents live as long as the array, on every device: an array begins as zeroes, whatever was on its devices
-/// before. Dropping it waits for copies in flight, writes nothing back and gives all memory back. What is to outlive the
+/// before. Dropping it waits for copies in flight, writes nothing back and gives all memory back. What is to outlive
+/// the
 /// array, or the program, is [read](Self::read) from it and written to a file by the program.
 ///
 /// # Cost

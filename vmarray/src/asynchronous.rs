@@ -51,9 +51,11 @@ pub use range::{FlushAsync, PrefetchAsync, ReadAsync};
 ///
 /// **Progress.** Each load that is begun for a task serves that task: what it asked for is copied out of the page, or
 /// written to it, when the load ends, whether the task is polled then or not. So an element is loaded at most once for
-/// each time that it is asked for (once more, by itself, if a submission of several pages fails), whatever the number of
+/// each time that it is asked for (once more, by itself, if a submission of several pages fails), whatever the
+/// number of
 /// tasks, frames and executors. Tasks that find no frame get one in the order in which they asked; if there is none
-/// because a page cannot be written back, the first of them gets that error. What was asked for while the device is busy
+/// because a page cannot be written back, the first of them gets that error. What was asked for while the device is
+/// busy
 /// is submitted by whoever is told of the end of earlier work, as a rule a thread of the device; no task need be polled
 /// for that.
 ///

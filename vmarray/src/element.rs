@@ -390,9 +390,9 @@ mod tests {
             let (place, values) = (Place(UnsafeCell::new(T::zeroed())), [value; 3]);
             let (place, values) = (&place, &values);
             std::thread::scope(|threads| {
-                for i in 0..3 {
+                for value in values {
                     // SAFETY: the place outlives the threads.
-                    threads.spawn(move || unsafe { write_racy(place.0.get(), &values[i]) });
+                    threads.spawn(move || unsafe { write_racy(place.0.get(), value) });
                     // SAFETY: as above.
                     threads.spawn(move || unsafe { read_racy(place.0.get()) });
                 }

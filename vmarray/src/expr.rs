@@ -38,7 +38,8 @@
 //! ```
 //!
 //! Comparisons are methods, `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)` and `a.ge(b)`, because Rust's
-//! operators give a `bool` at once and not one for each element. Such a `bool` is no condition, and neither `==` nor `<`
+//! operators give a `bool` at once and not one for each element. Such a `bool` is no condition, and neither `==` nor
+//! `<`
 //! compiles:
 //!
 //! ```compile_fail,E0277

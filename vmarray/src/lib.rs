@@ -35,10 +35,13 @@
 //!
 //! # Child processes
 //!
-//! A child of `fork` may call `exec` or `_exit`, and nothing else: it has a copy of the parent's memory, but none of the
+//! A child of `fork` may call `exec` or `_exit`, and nothing else: it has a copy of the parent's memory, but none of
+//! the
 //! threads that work on it. Locks may be held there by threads that do not exist; drivers do not carry their contexts
-//! over, nor the memory that they have locked, which may be missing in the child; and the system's barrier is granted to
-//! a process, not to its children. So a child must not use arrays, sources and devices of the parent, nor drop them, nor
+//! over, nor the memory that they have locked, which may be missing in the child; and the system's barrier is
+//! granted to
+//! a process, not to its children. So a child must not use arrays, sources and devices of the parent, nor drop them,
+//! nor
 //! end by `exit`, which has drivers clean up. It must not make new ones either. The parent goes on unharmed.
 //!
 //! [`std::process::Command`] keeps to that, unless what it is given as `pre_exec` does not. To share work with other

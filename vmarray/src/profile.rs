@@ -61,7 +61,8 @@ pub enum Direction {
 /// `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names (`off`:
 /// nowhere), so that a later process that asks need not measure. On Unix the folder has to be owned by the user and
 /// writable by nobody else; one that is not is not used, which is told as a warning. It is measured anew for another
-/// backend, driver or version of this crate. [`forget`](Self::forget) clears one, deleting the folder all. [`remember`](Self::remember)
+/// backend, driver or version of this crate. [`forget`](Self::forget) clears one, deleting the folder all.
+/// [`remember`](Self::remember)
 /// declares what was not measured, and needs no file.
 ///
 /// ```

@@ -608,7 +608,9 @@ fn a_failure_is_told_to_those_whose_page_it_concerns() {
         let fault = Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed).on_call(4);
         device.inject(if later { fault.reported_later() } else { fault });
         let mut executor = Executor::default();
-        (0..23).for_each(|page| drop(executor.spawn(array.get_async(16 * page))));
+        (0..23).for_each(|page| {
+            executor.spawn(array.get_async(16 * page));
+        });
         let values = executor.run(|| device.inner().run());
         assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32));
         let total = array.stats().total();
@@ -647,7 +649,9 @@ fn tasks_that_outnumber_frames_are_each_served_by_one_load() {
             let mut kept: Vec<_> = (0..tasks).map(|k| array.get_async(16 * (k * 11 % 1000) + 1)).collect();
             array.evict(..).unwrap();
             array.reset_stats();
-            kept.iter_mut().for_each(|future| drop(poll_once(future).map(|x| x.unwrap())));
+            kept.iter_mut().for_each(|future| {
+                let _ = poll_once(future).map(|x| x.unwrap());
+            });
             assert!(array.stats().total().misses <= tasks as u64, "{policy:?} {frames}");
         }
     }
@@ -754,7 +758,9 @@ fn long_elements_reach_tasks_that_outnumber_frames() {
         kept.iter_mut().for_each(|future| assert!(poll_once(future).is_pending()));
         device.run();
         let mut executor = Executor::default();
-        (100..500).for_each(|page| drop(executor.spawn(array.get_async(2 * page + 1))));
+        (100..500).for_each(|page| {
+            executor.spawn(array.get_async(2 * page + 1));
+        });
         let values = executor.run(|| device.run());
         assert!(values.into_iter().zip(100..).all(|(x, page)| x.unwrap() == [2 * page + 1; 128]));
         let guards: Vec<_> = (0..frames.max(2) - 1).map(|page| array.page(page).unwrap()).collect();

@@ -331,7 +331,8 @@ impl Drop for Deferred {
     }
 }
 
-/// What pieces keep of a request. They are done before what it names is given back, but for flaws, which do nothing with
+/// What pieces keep of a request. They are done before what it names is given back, but for flaws, which do nothing
+/// with
 /// memory that is gone: the inner device does not know it any more.
 mod keep {
     use super::*;

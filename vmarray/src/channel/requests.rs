@@ -25,7 +25,8 @@ use crate::error::Error;
 /// An element's bytes, or those of a part of a page; short ones need no memory of their own.
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
-/// Longer reads are [left to their tasks](super::reserve), as far as there are frames for that: to copy them twice costs
+/// Longer reads are [left to their tasks](super::reserve), as far as there are frames for that: to copy them twice
+/// costs
 /// more than to come to the page once more.
 const LONG_BYTES: usize = 256;
 

@@ -73,7 +73,8 @@ impl Drop for Deferral {
     }
 }
 
-/// Lives as long as a lock is held under which devices are called: neither tasks nor [drivers](Self::postpone) are woken
+/// Lives as long as a lock is held under which devices are called: neither tasks nor [drivers](Self::postpone) are
+/// woken
 /// meanwhile.
 #[derive(Debug)]
 pub(crate) struct LockScope(PhantomData<*const ()>);

@@ -199,7 +199,8 @@ impl Entry {
     }
 
     /// Takes an absent page for one thread to load it; `readers_stay` as for
-    /// [`try_claim_absent`](Self::try_claim_absent). If the slot has contents the page is at once [marked](Self::mark_in_flight) as subject of a transfer. The state before; if that has
+    /// [`try_claim_absent`](Self::try_claim_absent). If the slot has contents the page is at once
+    /// [marked](Self::mark_in_flight) as subject of a transfer. The state before; if that has
     /// [`WAITED`] and the slot contents, sleepers are to be woken.
     pub(crate) fn claim_to_load(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {

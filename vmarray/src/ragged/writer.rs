@@ -71,7 +71,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     ///
     /// # Errors
     /// [`TooLong`](ErrorKind::TooLong); [`NoRoomToGrow`](ErrorKind::NoRoomToGrow), or what [`Builder::build`] reports,
-    /// where there is no room for a longer array: nothing is done then, and shorter rows may still fit. What [`VirtualArray::write`](crate::VirtualArray::write)
+    /// where there is no room for a longer array: nothing is done then, and shorter rows may still fit. What
+    /// [`VirtualArray::write`](crate::VirtualArray::write)
     /// reports: the row has a number then but no contents, and [`freeze`](Self::freeze) refuses.
     ///
     /// ```

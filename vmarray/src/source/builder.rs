@@ -156,16 +156,21 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the system: of the
-    /// devices (slots, and what kernels work in), page-locked and pageable host memory (frames, stages, lists, answers), and
+    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the system:
+    /// of the
+    /// devices (slots, and what kernels work in), page-locked and pageable host memory (frames, stages, lists,
+    /// answers), and
     /// the contents of files. For data that nobody is to find there later. Off by default.
     ///
     /// It is the devices that wipe, from when this source is built and as long as they live: for all who share them, in
-    /// whatever way memory is given back, also if building fails half-way or another device is lost. Dropping then takes
+    /// whatever way memory is given back, also if building fails half-way or another device is lost. Dropping then
+    /// takes
     /// about as long as to write all of that memory once, and blocks meanwhile.
     ///
-    /// Not wiped: the home; what the program was given (vectors, values, what closures work on) and small results on the heap on
-    /// their way to it; values that calls were given to look for or to fill with; memory of a lost device; the system's swap
+    /// Not wiped: the home; what the program was given (vectors, values, what closures work on) and small results on
+    /// the heap on
+    /// their way to it; values that calls were given to look for or to fill with; memory of a lost device; the
+    /// system's swap
     /// space; blocks that a drive or a file system has moved; registers and caches of a card.
     /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
     ///

@@ -226,7 +226,8 @@ fn outside(operation: &'static str) -> Error {
     Error::new(ErrorKind::KernelFailed, operation).with_detail("an index is outside of the elements")
 }
 
-// SAFETY: all memory is behind one lock, and a call does all of its work before it returns, on ranges that were checked:
+// SAFETY: all memory is behind one lock, and a call does all of its work before it returns, on ranges that were
+// checked:
 // nothing is ever in flight. Host memory lives as long as its entry, which only its handle removes, and is reached by
 // `racy` alone.
 unsafe impl Device for ReferenceDevice {
