@@ -79,14 +79,31 @@ pub enum Commit {
 
 /// A card, or a stand-in for one.
 ///
-/// The contract is stated in the [crate's documentation](crate); the
-/// conformance suite checks it. Every method can be called from any thread at any time. None
-/// panics on what a caller, a driver or a full card can cause.
+/// The contract is stated in the [crate's documentation](crate); the conformance suite checks it. Every method can be
+/// called from any thread at any time. None panics on what a caller, a driver or a full card can cause. `dyn Device` is
+/// a type. Wrappers pass most methods on with [`forward!`](crate::forward).
+///
+/// # Safety
+/// Unsafe code relies on what a device promises: an owner reads host memory at the address that the device gave, and a
+/// page cache lends its frames out as slices while other frames are copied. Whoever implements the trait promises:
+///
+/// - **Host memory.** What [`allocate_host`](Self::allocate_host) gives keeps the promises of
+///   [`HostAllocation::new`] until it is [released](Self::release_host) or the device is dropped, and is zeroed.
+/// - **Nothing else is touched.** Work reads and writes the ranges that its call names and no others. It writes only to
+///   those that the call names as targets, and after the call has begun. No other call starts work.
+/// - **Done is over.** A ticket is answered with anything but *pending*, be it done or an error, only when all of its
+///   work, reads as well as writes, is over for good. So it is for the work of a call that returned an error.
+/// - **Memory outlives work.** Submitted work keeps alive what it touches. Releasing host memory, device memory or a
+///   queue returns when all work that touches it is over, and so does dropping the device.
+/// - **Names are not mistaken.** A handle or a place of another device is refused, or ignored where it is released.
+/// - **Races are tolerated.** The processor copies to and from host memory by [`racy`](crate::racy) alone, since owners
+///   read and write there meanwhile; so it does in device memory, as far as two queues can reach one range at once.
+///   No index in host memory is used to reach memory unless that very reading of it was checked.
 ///
 /// ```
-/// use backend_api::{BufferId, Commit, Device, Result};
+/// use backend_api::{BufferHandle, Commit, Device, Result};
 ///
-/// fn take_half<D: Device>(device: &D) -> Result<BufferId> {
+/// fn take_half(device: &dyn Device) -> Result<BufferHandle> {
 ///     device.allocate(device.memory()?.usable_bytes / 2, Commit::Lazy)
 /// }
 /// let device = backend_host::HostDevice::new(1000)?;
@@ -112,7 +129,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     /// use backend_api::{Commit, Device};
     /// let device = backend_host::HostDevice::new(1000)?;
-    /// device.allocate(300, Commit::Lazy)?;
+    /// let _buffer = device.allocate(300, Commit::Lazy)?;
     /// assert_eq!(device.memory()?.free_bytes, 700);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -123,13 +140,16 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// A new in-order queue.
     ///
+    /// - Work of one queue runs in the order of submission; each call sees the effects of those before it.
+    /// - Work of two queues may run at the same time and in any order.
+    ///
     /// ```
     /// use backend_api::Device;
     /// let device = backend_host::HostDevice::new(1 << 20)?;
     /// let (copies, kernels) = (device.create_queue()?, device.create_queue()?);
     /// // Each counts for itself.
-    /// assert_eq!(device.submit(copies, &[])?.value, 1);
-    /// assert_eq!(device.submit(kernels, &[])?.value, 1);
+    /// assert_eq!(device.submit(&copies, &[])?.value, 1);
+    /// assert_eq!(device.submit(&kernels, &[])?.value, 1);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     ///
@@ -137,25 +157,29 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`Lost`](crate::ErrorKind::Lost), or a refusal by the system or the driver.
     fn create_queue(&self) -> Result<QueueHandle>;
 
-    /// Ends a queue. Blocks until its work is done or the device is lost. An unknown queue is ignored.
+    /// Ends a queue.
     ///
-    /// Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported as
-    /// done. Whoever cares for an outcome asks before ending the queue.
+    /// - Blocks until its work is over.
+    /// - Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported as done.
+    ///   Callers who care for an outcome ask before they end the queue.
+    /// - A queue of another device is ignored.
     ///
     /// ```
-    /// use backend_api::{Device, ErrorKind, Progress};
+    /// use backend_api::{Device, Progress};
     /// let device = backend_host::HostDevice::new(1 << 20)?;
     /// let queue = device.create_queue()?;
-    /// let ticket = device.submit(queue, &[])?;
+    /// let ticket = device.submit(&queue, &[])?;
     /// device.release_queue(queue);
     /// assert_eq!(device.poll(ticket)?, Progress::Done);
-    /// assert_eq!(device.submit(queue, &[]).unwrap_err().kind(), ErrorKind::UnknownHandle);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     fn release_queue(&self, queue: QueueHandle);
 
-    /// Device memory of `bytes` bytes, with unspecified contents. More than the driver gives in one piece
-    /// is put together from several pieces behind one [`BufferId`](crate::BufferId).
+    /// Device memory of `bytes` bytes.
+    ///
+    /// - The contents are unspecified.
+    /// - More than the driver gives in one piece is put together from several pieces behind one handle.
+    /// - Allocations of nothing are valid.
     ///
     /// ```
     /// use backend_api::{Commit, Device, ErrorKind};
@@ -172,28 +196,37 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`TooLarge`](crate::ErrorKind::TooLarge), [`Lost`](crate::ErrorKind::Lost).
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle>;
 
-    /// Gives device memory back. Blocks until submitted work that touches it is done or the device is lost.
-    /// An unknown buffer is ignored.
+    /// Gives device memory back.
+    ///
+    /// - Blocks until submitted work that touches it is over.
+    /// - Memory of another device is ignored, and stays there.
     ///
     /// ```
     /// use backend_api::{Commit, Device};
     /// let device = backend_host::HostDevice::new(1000)?;
     /// let buffer = device.allocate(600, Commit::Lazy)?;
+    /// # let other = backend_host::HostDevice::new(1000)?;
+    /// # let of_the_other = other.allocate(600, Commit::Lazy)?;
     /// device.release(buffer);
     /// assert_eq!(device.memory()?.free_bytes, 1000);
-    /// device.release(buffer); // It is unknown by now, so nothing happens.
+    /// device.release(of_the_other); // It is unknown here, so nothing happens.
+    /// assert_eq!(other.memory()?.free_bytes, 400);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     fn release(&self, buffer: BufferHandle);
 
-    /// Zeroed host memory that the device copies from and to, usable by all of its queues.
+    /// Host memory that the device copies from and to, usable by all of its queues.
+    ///
+    /// - It is zeroed, aligned to at least 4096 bytes, and nobody else's.
+    /// - It stays where it is until [`release_host`](Self::release_host), or until the device is dropped.
+    /// - Allocations of nothing are valid.
     ///
     /// ```
     /// use backend_api::{Device, HostMemory};
     /// let device = backend_host::HostDevice::new(1 << 20)?;
     /// let host = device.allocate_host(4096, HostMemory::Pageable)?;
     /// // SAFETY: the memory is new: no work in flight names it.
-    /// let bytes = unsafe { std::slice::from_raw_parts(host.address.as_ptr(), host.bytes) };
+    /// let bytes = unsafe { std::slice::from_raw_parts(host.address().as_ptr(), host.bytes()) };
     /// assert!(bytes.iter().all(|&byte| byte == 0));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -204,20 +237,22 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`Lost`](crate::ErrorKind::Lost).
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation>;
 
-    /// Makes memory of the program known to the device, as pageable memory or, if `kind` asks for it, locked
-    /// in place.
+    /// Makes memory of the program known to the device, as pageable memory or, if `kind` asks for it, locked in place.
+    ///
+    /// - The device copies from and to the memory itself, whatever its alignment; its contents stay.
+    /// - Releasing forgets it and leaves it to the program.
     ///
     /// ```
-    /// use backend_api::{Commit, Device, DeviceSpan, HostMemory, HostSpan, Transfer};
+    /// use backend_api::{Commit, Device, HostMemory, Transfer};
     /// # let device = backend_host::HostDevice::new(1 << 20)?;
     /// # let (queue, buffer) = (device.create_queue()?, device.allocate(5, Commit::Lazy)?);
     /// let mut words = *b"there here ";
     /// let address = std::ptr::NonNull::from(&mut words).cast();
     /// // SAFETY: the array outlives the import, and is not touched before the copies are done.
     /// let host = unsafe { device.import_host(address, words.len(), HostMemory::Pageable)? };
-    /// let (near, far) = (|at| HostSpan::new(host, at), DeviceSpan::new(buffer, 0));
-    /// device.submit(queue, &[Transfer::Upload { from: near(0), to: far, bytes: 5 }])?;
-    /// device.wait(device.submit(queue, &[Transfer::Download { from: far, to: near(6), bytes: 5 }])?)?;
+    /// let far = buffer.at(0);
+    /// device.submit(&queue, &[Transfer::Upload { from: host.at(0), to: far, bytes: 5 }])?;
+    /// device.wait(device.submit(&queue, &[Transfer::Download { from: far, to: host.at(6), bytes: 5 }])?)?;
     /// device.release_host(host);
     /// assert_eq!(&words, b"there there");
     /// # Ok::<_, backend_api::Error>(())
@@ -228,8 +263,14 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`Unsupported`](crate::ErrorKind::Unsupported), [`Lost`](crate::ErrorKind::Lost).
     ///
     /// # Safety
-    /// Until [`release_host`](Self::release_host) has returned, the `bytes` bytes from `address` on must stay
-    /// allocated, readable, and, if any download or kernel names them as a target, writable.
+    /// The caller promises, until [`release_host`](Self::release_host) has returned or the device was dropped:
+    ///
+    /// - the `bytes` bytes from `address` on stay allocated and initialised, and may be read by any thread; they may be
+    ///   written to, if any work names them as a target,
+    /// - the program keeps to the rules on [races](crate#the-contract) with work that names them: no reference into
+    ///   what is written to, and none that changes what is read.
+    ///
+    /// Whoever gets the handle, or places borrowed from it, can submit such work in safe code.
     unsafe fn import_host(
         &self,
         address: NonNull<u8>,
@@ -237,17 +278,20 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
         kind: HostMemory,
     ) -> Result<HostAllocation>;
 
-    /// Gives host memory back, or forgets imported memory. Blocks until submitted work that touches it is
-    /// done or the device is lost. An unknown piece is ignored.
+    /// Gives host memory back, or forgets imported memory.
+    ///
+    /// - Blocks until submitted work that touches it is over.
+    /// - Memory of another device is ignored, and stays there.
     ///
     /// ```
-    /// use backend_api::{Commit, Device, DeviceSpan, ErrorKind, HostMemory, HostSpan, Transfer};
+    /// use backend_api::{Commit, Device, HostMemory, Transfer};
     /// # let device = backend_host::HostDevice::new(1 << 20)?;
     /// # let (queue, buffer) = (device.create_queue()?, device.allocate(5, Commit::Lazy)?);
-    /// let host = device.allocate_host(5, HostMemory::Pageable)?.id;
+    /// let host = device.allocate_host(5, HostMemory::Pageable)?;
+    /// let copy = Transfer::Upload { from: host.at(0), to: buffer.at(0), bytes: 5 };
+    /// device.submit(&queue, &[copy])?;
+    /// // Nobody has to wait for the copy before.
     /// device.release_host(host);
-    /// let copy = Transfer::Upload { from: HostSpan::new(host, 0), to: DeviceSpan::new(buffer, 0), bytes: 5 };
-    /// assert_eq!(device.submit(queue, &[copy]).unwrap_err().kind(), ErrorKind::UnknownHandle);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     fn release_host(&self, host: HostAllocation);
@@ -288,8 +332,10 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Starts copies; returns before they are done.
     ///
-    /// The copies of one call may run in any order and at once; they must not write what another copy of the
-    /// same call reads or writes. An empty slice gives a ticket for the work before it.
+    /// - All names and ranges are checked before anything starts.
+    /// - The copies of one call may run in any order and at once. If one writes what another reads or writes, the bytes
+    ///   there are unspecified.
+    /// - An empty slice gives a ticket for the work before it.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
@@ -300,7 +346,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// host.write(0, b"left right ");
     /// // Two copies in one call.
     /// let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to: memory.at(to), bytes };
-    /// device.submit(queue.id(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
+    /// device.submit(queue.handle(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
     /// # let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 };
     /// # device.wait(queue.submit(&[back])?)?;
     /// # let mut device_memory = [0; 10];
@@ -342,7 +388,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
     /// # host.write(0, b"left right ");
     /// let piece = |from, to, bytes| Transfer::Upload { from: host.at(from), to: memory.at(to), bytes };
-    /// let ticket = device.submit_by(Route::Batch, queue.id(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
+    /// let ticket = device.submit_by(Route::Batch, queue.handle(), &[piece(0, 6, 4), piece(5, 0, 6)])?;
     /// device.wait(ticket)?;
     /// # device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 }])?)?;
     /// # let mut bytes = [0; 10];
@@ -392,6 +438,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Starts to write a pattern; returns before it is done.
     ///
+    /// - The pattern is copied before the call returns.
+    ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
     /// # use std::sync::Arc;
@@ -399,9 +447,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
     /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
     /// let fill = Fill { to: memory.at(0), bytes: 5, pattern: b"ab" };
-    /// device.fill(queue.id(), &fill)?;
+    /// device.fill(queue.handle(), &fill)?;
     /// let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 5 };
-    /// device.wait(device.submit(queue.id(), &[back])?)?;
+    /// device.wait(device.submit(queue.handle(), &[back])?)?;
     /// let mut bytes = [0; 5];
     /// host.read(0, &mut bytes);
     /// assert_eq!(&bytes, b"ababa");
@@ -425,7 +473,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// let host = HostBuffer::new(&device, Search::answer_bytes(2) as usize, HostMemory::Pageable)?;
     /// let answer = host.at(0);
     /// let search = Search { elements, field_offset: 0, value: &[2], limit: 2, count_all: true, answer };
-    /// device.wait(device.search(queue.id(), &search)?)?;
+    /// device.wait(device.search(queue.handle(), &search)?)?;
     /// let mut words = [[0; 8]; 4];
     /// host.read(0, words.as_flattened_mut());
     /// // Three match, two are listed: those at 1 and 4.
@@ -440,6 +488,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Starts to collect elements by index; returns before it is done.
     ///
+    /// - Each index is checked by the work itself, as it was read for that purpose; nothing outside of the elements is
+    ///   read.
+    ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue};
     /// # use std::sync::Arc;
@@ -451,7 +502,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// host.write(0, [2_u64.to_ne_bytes(), 0_u64.to_ne_bytes()].as_flattened());
     /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
     /// let gather = Gather { elements, indices: host.at(0), count: 2, values: host.at(16) };
-    /// device.wait(device.gather(queue.id(), &gather)?)?;
+    /// device.wait(device.gather(queue.handle(), &gather)?)?;
     /// let mut values = [0; 4];
     /// host.read(16, &mut values);
     /// assert_eq!(&values, b"ccaa");
@@ -460,10 +511,13 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// As [`submit`](Self::submit). An index outside of the elements makes the ticket fail with
-    /// [`KernelFailed`](crate::ErrorKind::KernelFailed); no memory outside of them is read.
+    /// [`KernelFailed`](crate::ErrorKind::KernelFailed).
     fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket>;
 
     /// Starts to distribute elements by index; returns before it is done.
+    ///
+    /// - Each index is checked by the work itself, as it was read for that purpose; nothing outside of the elements is
+    ///   written.
     ///
     /// ```
     /// # use backend_api::{Commit, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
@@ -478,7 +532,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// host.write(16, b"xxyy");
     /// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
     /// let scatter = Scatter { elements, indices: host.at(0), count: 2, values: host.at(16) };
-    /// device.wait(device.scatter(queue.id(), &scatter)?)?;
+    /// device.wait(device.scatter(queue.handle(), &scatter)?)?;
     /// # let back = Transfer::Download { from: memory.at(0), to: host.at(32), bytes: 6 };
     /// # device.wait(queue.submit(&[back])?)?;
     /// # let mut device_memory = [0; 6];
@@ -488,11 +542,13 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     ///
     /// # Errors
-    /// As [`gather`](Self::gather); no memory outside of the elements is written.
+    /// As [`gather`](Self::gather).
     fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket>;
 
-    /// Starts to evaluate a program for each of some elements; returns before it is done. May take long the
-    /// first time that a program is met, where it has to be translated.
+    /// Starts to evaluate a program for each of some elements; returns before it is done.
+    ///
+    /// - Everything but the memory is copied before the call returns.
+    /// - May take long the first time that a program is met, where it has to be translated.
     ///
     /// ```
     /// use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, Fill, HostBuffer, HostMemory, Queue};
@@ -507,7 +563,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// let host = HostBuffer::new(&device, Compute::partials_bytes() as usize, HostMemory::Pageable)?;
     /// let action = Action::Sum { value: Value(0), filter: None, answer: host.at(0) };
     /// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
-    /// device.wait(device.compute(queue.id(), &compute)?)?;
+    /// device.wait(device.compute(queue.handle(), &compute)?)?;
     /// let mut bytes = vec![0; host.bytes()];
     /// host.read(0, &mut bytes);
     /// let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
@@ -561,10 +617,16 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Whether the work up to a ticket is done. Never blocks.
     ///
+    /// - *Done* means that all effects of the call, and of all before it in the queue, are visible to the host and to
+    ///   all queues.
+    /// - Any answer but *pending* means that nothing of the work will touch memory any more.
+    /// - A dead device is never pending for ever.
+    /// - Asking changes nothing: many threads may ask for one ticket, as often as they like.
+    ///
     /// ```
     /// use backend_api::{Device, ErrorKind, Progress, Ticket};
     /// let device = backend_host::HostDevice::new(1 << 20)?;
-    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// let ticket = device.submit(&device.create_queue()?, &[])?;
     /// while device.poll(ticket)? == Progress::Pending {}
     /// let future = Ticket { value: ticket.value + 1, ..ticket };
     /// assert_eq!(device.poll(future).unwrap_err().kind(), ErrorKind::UnknownHandle);
@@ -584,7 +646,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// use backend_api::{Device, Progress};
     /// let device = backend_host::HostDevice::new(1 << 20)?;
     /// let queue = device.create_queue()?;
-    /// let (first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+    /// let (first, second) = (device.submit(&queue, &[])?, device.submit(&queue, &[])?);
     /// device.wait(second)?;
     /// // What came before it in the queue is done, too.
     /// assert_eq!(device.poll(first)?, Progress::Done);
@@ -595,9 +657,10 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// As [`poll`](Self::poll).
     fn wait(&self, ticket: Ticket) -> Result<()>;
 
-    /// Wakes `waker` once, when a ticket is done or has failed; at once, before this returns, if that is so
-    /// already or the ticket was never given. Never blocks. A waker may call the device: it runs while no lock
-    /// is held.
+    /// Wakes `waker` once, when a ticket is done or has failed.
+    ///
+    /// - At once, before this returns, if that is so already or the ticket was never given. Never blocks.
+    /// - A waker may call the device: it runs while no lock is held.
     ///
     /// ```
     /// # use std::{sync::Arc, task::{Context, Wake}, thread};
@@ -618,7 +681,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// #     }
     /// # }
     /// # let device = backend_host::HostDevice::new(1 << 20)?;
-    /// # let ticket = device.submit(device.create_queue()?, &[])?;
+    /// # let ticket = device.submit(&device.create_queue()?, &[])?;
     /// // What `wait` is for a thread, for a task of any executor.
     /// let done = poll_fn(|context| match device.poll(ticket) {
     ///     Ok(Progress::Pending) => {
@@ -632,8 +695,11 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     fn wake(&self, ticket: Ticket, waker: Waker);
 
-    /// Work submitted to `queue` from now on starts after `ticket`, of whichever queue of this device, is
-    /// done or has failed. Does not block the caller.
+    /// Work submitted to `queue` from now on starts after `ticket`, of whichever queue of this device, is done or has
+    /// failed.
+    ///
+    /// - Does not block the caller.
+    /// - Takes no ticket.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
@@ -643,7 +709,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
     /// let (fills, copies) = (Queue::new(&device)?, Queue::new(&device)?);
     /// let filled = fills.fill(&Fill { to: memory.at(0), bytes: 64, pattern: &[7] })?;
-    /// device.order_after(copies.id(), filled)?;
+    /// device.order_after(copies.handle(), filled)?;
     /// let copy = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 64 };
     /// device.wait(copies.submit(&[copy])?)?;
     /// # let mut copied = [0; 64];

@@ -166,7 +166,32 @@ impl BufferHandle {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
-/// Nor does safe code make up memory that is not there:
+/// Nor does a wrapper that has handed memory out:
+///
+/// ```compile_fail,E0382
+/// # use backend_api::*;
+/// # use std::sync::Mutex;
+/// #[derive(Debug)]
+/// struct Remembering<D> {
+///     inner: D,
+///     frames: Mutex<Vec<HostAllocation>>,
+/// }
+///
+/// // SAFETY: the inner device does everything.
+/// unsafe impl<D: Device> Device for Remembering<D> {
+///     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+///         let frame = self.inner.allocate_host(bytes, kind)?;
+///         self.frames.lock().unwrap().push(frame);
+///         Ok(frame)
+///     }
+///     backend_api::forward! { self => self.inner;
+///         info memory create_queue release_queue allocate release import_host release_host
+///         submit fill search gather scatter compute poll wait wake order_after
+///     }
+/// }
+/// ```
+///
+/// And safe code does not make up memory that is not there:
 ///
 /// ```compile_fail,E0133
 /// use backend_api::{HostAllocation, HostMemory};

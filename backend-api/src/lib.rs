@@ -9,11 +9,13 @@
 //!
 //! # The contract
 //!
-//! **Names.** A device hands out opaque names: [`BufferId`] for device memory, [`HostId`] for host memory that it can
-//! copy from and to, [`QueueId`] for queues. Names are unique in the process. One that a device does not know is
-//! refused with [`ErrorKind::UnknownHandle`]. Opaque names rather than associated types, because arrays over mixed
-//! devices dispatch through an enum, which associated types would forbid; the owners bring back what types would have
-//! given.
+//! **Handles and names.** A device hands out owned handles: [`BufferHandle`] for device memory, [`HostAllocation`] for
+//! host memory that it can copy from and to, [`QueueHandle`] for queues. Releasing takes them back. A submission borrows
+//! them: the queue's handle, and places ([`DeviceSpan`], [`HostSpan`]) in memory. Their names ([`BufferId`], [`HostId`],
+//! [`QueueId`]) are unique in the process and can be copied; nothing is reached through them. What a device does not know
+//! is refused with [`ErrorKind::UnknownHandle`], and ignored where it is released. Handles of one type rather than
+//! associated types, because arrays over mixed devices dispatch through an enum, which associated types would forbid;
+//! the owners bring back what types would have given.
 //!
 //! **Validation.** A device checks every name and every range before it starts anything, so `submit` and its sisters
 //! are safe functions: no copy or kernel ever leaves the memory that its names stand for. Arithmetic on what callers
@@ -29,9 +31,9 @@
 //! effects, so many threads can ask for one ticket.
 //!
 //! **Memory in flight.** The device itself keeps memory alive that submitted work touches: releasing a buffer, a piece
-//! of host memory or a queue blocks until that work is done or the device is declared lost. So no safe call, early
-//! return, panic or forgotten ticket makes a card write to memory that is somebody else's. After a call returned an
-//! error, nothing of it is in flight.
+//! of host memory or a queue blocks until that work is over, as does dropping the device. So no safe call, early return,
+//! panic or forgotten ticket makes a card write to memory that is somebody else's. After a call returned an error,
+//! nothing of it is in flight.
 //!
 //! **Host memory and races.** Nobody but its owner decides when host memory is read or written by the program, and
 //! doing so through its address is unsafe code with this duty: no *reference* into a range may exist while work in
@@ -45,11 +47,32 @@
 //! [wipe](Device::wipe_on_release) it.
 //!
 //! **Failure.** Errors carry a [kind](ErrorKind), which is all that logic may react to, and the figures and driver
-//! codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device fails every
-//! call from then on, at once, and its pending tickets with [`ErrorKind::Lost`]; releasing its memory still works.
+//! codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device touches no
+//! memory any more; it fails every call from then on, at once, and its pending tickets with [`ErrorKind::Lost`];
+//! releasing its memory still works.
 //!
 //! **Zero.** Copies, fills, searches, gathers, scatters and computations of nothing are valid, at any offset up to the
 //! end of their memory, and give a ticket like any other. Allocations of nothing are valid too.
+//!
+//! # Soundness
+//!
+//! Safe code cannot make a device, or a device make the program, touch memory that it has no right to:
+//!
+//! - **Who may name memory** is who owns it, and whom the owner lends a place. A place is borrowed, so code that keeps
+//!   an id, or was lent a place for one call, can submit nothing on it later: neither a wrapper that remembers what went
+//!   through it, nor a program that has another handle of the same device. To keep a place beside the memory is
+//!   [`unsafe`](HostSpan::detach).
+//! - **Who may release** is who has the handle. Handles cannot be copied, and [`Queue`], [`DeviceBuffer`] and
+//!   [`HostBuffer`] do not give theirs away, so nothing goes while somebody uses it. A forgotten handle, or an owner in
+//!   `mem::forget`, keeps its memory until the device is dropped; work in flight is harmless meanwhile.
+//! - **Work outlives the borrow** of its places, and may. Releasing waits for it; until then the memory's owner reads and
+//!   writes by [`racy`], which tolerates it. Addresses, for code that does more, are of use in unsafe code alone.
+//! - **Devices do not mix.** Names are unique in the process, so a place or a queue of another device is refused, also
+//!   where two owners or two devices have changed places by `mem::swap`. Owners keep their device alive; handles do not,
+//!   and name nothing once it is gone.
+//! - **Threads** may share and send all of it; every method locks what it needs.
+//! - **What a device promises** unsafe code relies on: [`Device`] is an `unsafe trait`, and memory that is not there can
+//!   be handed out by [`unsafe` code](HostAllocation::new) alone.
 //!
 //! # Example
 //!

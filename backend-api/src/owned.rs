@@ -71,7 +71,6 @@ impl<D: Device> Queue<D> {
     /// device.wait(device.submit_by(Route::Batch, queue.handle(), &[])?)?;
     /// # Ok::<_, backend_api::Error>(())
     /// ```
-    #[must_use]
     pub fn handle(&self) -> &QueueHandle {
         &self.handle
     }

@@ -130,7 +130,8 @@ macro_rules! span {
             ///
             /// ```
             #[doc = $make]
-            #[doc = concat!("struct Slots<M> { places: Vec<backend_api::", stringify!($Span), "<'static>>, memory: M }")]
+            #[doc = concat!("use backend_api::", stringify!($Span), ";")]
+            #[doc = concat!("struct Slots<M> { places: Vec<", stringify!($Span), "<'static>>, memory: M }")]
             /// // SAFETY: nobody but the owner of the slots gets their places, which go with the memory.
             /// let places = (0..10).map(|slot| unsafe { memory.at(slot * 10).detach() }).collect();
             /// let slots = Slots { places, memory };

@@ -11,7 +11,7 @@
 /// // There is nothing to choose from in host RAM.
 /// assert!(device.routes().is_empty());
 /// // A device takes any wish, and does what it can.
-/// let ticket = device.submit_by(Route::Kernel, device.create_queue()?, &[])?;
+/// let ticket = device.submit_by(Route::Kernel, &device.create_queue()?, &[])?;
 /// assert!(device.wait(ticket).is_ok());
 /// # Ok::<_, backend_api::Error>(())
 /// ```

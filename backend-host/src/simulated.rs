@@ -90,7 +90,7 @@ impl SimulatedDevice {
     /// let durations: Vec<_> = [7, 7, 8].into_iter().map(|seed| {
     ///     let device = SimulatedDevice::builder(seed).build();
     ///     let queue = device.create_queue().unwrap();
-    ///     device.wait(device.submit(queue, &[]).unwrap()).unwrap();
+    ///     device.wait(device.submit(&queue, &[]).unwrap()).unwrap();
     ///     device.now()
     /// }).collect();
     /// assert_eq!(durations[0], durations[1], "the same seed gives the same delays");
@@ -108,7 +108,7 @@ impl SimulatedDevice {
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).latency(Duration::from_micros(10)).jitter(0.0).build();
     /// let queue = device.create_queue()?;
-    /// device.wait(device.submit(queue, &[])?)?;
+    /// device.wait(device.submit(&queue, &[])?)?;
     /// assert_eq!(device.now(), Duration::from_micros(10));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -138,7 +138,7 @@ impl SimulatedDevice {
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).latency(Duration::from_micros(10)).jitter(0.0).build();
     /// let queue = device.create_queue()?;
-    /// let (_first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+    /// let (_first, second) = (device.submit(&queue, &[])?, device.submit(&queue, &[])?);
     /// device.run();
     /// assert_eq!(device.now(), Duration::from_micros(20));
     /// assert_eq!(device.poll(second)?, Progress::Done);
@@ -168,7 +168,7 @@ impl SimulatedDevice {
     /// let device = SimulatedDevice::builder(1).build();
     /// let queue = device.create_queue()?;
     /// device.fail_next();
-    /// let (first, second) = (device.submit(queue, &[])?, device.submit(queue, &[])?);
+    /// let (first, second) = (device.submit(&queue, &[])?, device.submit(&queue, &[])?);
     /// assert_eq!(device.wait(first).unwrap_err().kind(), ErrorKind::CopyFailed);
     /// assert!(device.wait(second).is_ok());
     /// # Ok::<_, backend_api::Error>(())
@@ -185,8 +185,8 @@ impl SimulatedDevice {
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).refuse_at(1).build();
     /// let queue = device.create_queue()?;
-    /// assert!(device.submit(queue, &[]).is_ok());
-    /// assert!(device.submit(queue, &[]).is_err());
+    /// assert!(device.submit(&queue, &[]).is_ok());
+    /// assert!(device.submit(&queue, &[]).is_err());
     /// assert_eq!(device.submissions(), 2);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -203,7 +203,7 @@ impl SimulatedDevice {
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).trace(true).build();
     /// let queue = device.create_queue()?;
-    /// let ticket = device.submit(queue, &[])?;
+    /// let ticket = device.submit(&queue, &[])?;
     /// assert!(device.trace().is_empty(), "its time has not come");
     /// device.wait(ticket)?;
     /// assert_eq!(device.trace()[0].ticket, ticket);

@@ -32,11 +32,11 @@ impl Rig {
         }
     }
 
-    fn upload(&self, page: u64) -> Transfer {
+    fn upload(&self, page: u64) -> Transfer<'_> {
         Transfer::Upload { from: self.host.at(page * PAGE), to: self.memory.at(page * PAGE), bytes: PAGE }
     }
 
-    fn download(&self, page: u64) -> Transfer {
+    fn download(&self, page: u64) -> Transfer<'_> {
         Transfer::Download { from: self.memory.at(page * PAGE), to: self.host.at(page * PAGE), bytes: PAGE }
     }
 

@@ -1,26 +1,27 @@
 //! Requests that wait for their turn.
 
 use super::{Action, Compute, Geometry, Program, Store};
-use crate::Elements;
+use crate::{Elements, HostSpan};
 
-/// A [`Compute`] with a program and lists of its own, as a queue keeps it.
+/// A [`Compute`] with a program and lists of its own, tied to nothing, as a queue keeps it.
 ///
 /// ```
 /// use backend_api::expr::OwnedCompute;
 /// fn keep(compute: &backend_api::Compute<'_>) -> u64 {
-///     OwnedCompute::new(compute).with(|kept| kept.count())
+///     // SAFETY: it goes before the places of the request do.
+///     unsafe { OwnedCompute::new(compute) }.with(|kept| kept.count())
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct OwnedCompute<'a> {
+pub struct OwnedCompute {
     program: Program,
-    sources: Vec<Elements<'a>>,
+    sources: Vec<Elements<'static>>,
     geometry: Geometry,
-    action: Action<'a>,
+    action: Action<'static>,
     stores: Vec<Store>,
 }
 
-impl<'a> OwnedCompute<'a> {
+impl OwnedCompute {
     /// A copy of a request.
     ///
     /// ```
@@ -35,54 +36,47 @@ impl<'a> OwnedCompute<'a> {
     /// # let geometry = Geometry::plain(0);
     /// let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// let kept = OwnedCompute::new(&compute);
+    /// // SAFETY: nothing is done with its places.
+    /// let kept = unsafe { OwnedCompute::new(&compute) };
     /// drop(program);
     /// assert_eq!(kept.with(|compute| compute.program.types().to_vec()), [Type::U32]);
     /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    #[must_use]
-    pub fn new(compute: &Compute<'a>) -> Self {
-        let (action, stores) = match compute.action {
-            Action::Find { predicate, limit, count_all, answer } => {
-                (Action::Find { predicate, limit, count_all, answer }, Vec::new())
-            }
-            Action::Sum { value, filter, answer } => (Action::Sum { value, filter, answer }, Vec::new()),
-            Action::Extremes { value, filter, least, greatest, answer } => {
-                (Action::Extremes { value, filter, least, greatest, answer }, Vec::new())
-            }
-            Action::Histogram { value, filter, bins, answer } => {
-                (Action::Histogram { value, filter, bins, answer }, Vec::new())
-            }
-            Action::Store { stores, filter } => (Action::Store { stores: &[], filter }, stores.to_vec()),
-        };
-        Self {
-            program: compute.program.clone(),
-            sources: compute.sources.to_vec(),
-            geometry: compute.geometry,
-            action,
-            stores,
-        }
-    }
-
-    /// The same request, its places tied to their owners no longer.
-    ///
-    /// ```
-    /// use backend_api::{Compute, expr::OwnedCompute};
-    /// /// # Safety
-    /// /// What the places are in is not released before the last use of the request.
-    /// unsafe fn queue_up(waiting: &mut Vec<OwnedCompute<'static>>, compute: &Compute<'_>) {
-    ///     // SAFETY: the caller's promise.
-    ///     waiting.push(unsafe { OwnedCompute::new(compute).detach() });
-    /// }
     /// ```
     ///
     /// # Safety
     /// As [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
     #[must_use]
-    pub unsafe fn detach(self) -> OwnedCompute<'static> {
-        // SAFETY: the two types differ in a lifetime only, which nothing in memory depends on; that the places may be
-        // kept is the caller's promise.
-        unsafe { std::mem::transmute::<OwnedCompute<'a>, OwnedCompute<'static>>(self) }
+    pub unsafe fn new(compute: &Compute<'_>) -> Self {
+        // SAFETY: the caller's promise.
+        let detached = |answer: HostSpan<'_>| unsafe { answer.detach() };
+        let (action, stores) = match compute.action {
+            Action::Find { predicate, limit, count_all, answer } => {
+                (Action::Find { predicate, limit, count_all, answer: detached(answer) }, Vec::new())
+            }
+            Action::Sum { value, filter, answer } => {
+                (Action::Sum { value, filter, answer: detached(answer) }, Vec::new())
+            }
+            Action::Extremes { value, filter, least, greatest, answer } => {
+                (Action::Extremes { value, filter, least, greatest, answer: detached(answer) }, Vec::new())
+            }
+            Action::Histogram { value, filter, bins, answer } => {
+                (Action::Histogram { value, filter, bins, answer: detached(answer) }, Vec::new())
+            }
+            Action::Store { stores, filter } => (Action::Store { stores: &[], filter }, stores.to_vec()),
+        };
+        let source = |source: &Elements<'_>| Elements {
+            // SAFETY: the caller's promise.
+            start: unsafe { source.start.detach() },
+            count: source.count,
+            stride: source.stride,
+        };
+        Self {
+            program: compute.program.clone(),
+            sources: compute.sources.iter().map(source).collect(),
+            geometry: compute.geometry,
+            action,
+            stores,
+        }
     }
 
     /// Calls `run` with the request.
@@ -99,7 +93,8 @@ impl<'a> OwnedCompute<'a> {
     /// # let geometry = Geometry::plain(0);
     /// let action = Action::Sum { value: Value(0), filter: None, answer };
     /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// let kept = OwnedCompute::new(&compute);
+    /// // SAFETY: nothing is done with its places.
+    /// let kept = unsafe { OwnedCompute::new(&compute) };
     /// kept.with(|again| assert_eq!((again.count(), again.answer()), (10, Some(answer))));
     /// # Ok::<_, backend_api::Error>(())
     /// ```

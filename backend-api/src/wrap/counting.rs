@@ -209,9 +209,9 @@ impl<D: Device> Counting<D> {
     /// use backend_api::{Device, wrap::Counting};
     /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
     /// let (busy, idle) = (device.create_queue()?, device.create_queue()?);
-    /// device.submit(busy, &[])?;
-    /// assert_eq!(device.queue_work(busy).submits, 1);
-    /// assert_eq!(device.queue_work(idle).submits, 0);
+    /// device.submit(&busy, &[])?;
+    /// assert_eq!(device.queue_work(busy.id()).submits, 1);
+    /// assert_eq!(device.queue_work(idle.id()).submits, 0);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]

@@ -423,7 +423,7 @@ impl<D: Device> Delayed<D> {
     /// device.submit(&queue, &[])?;
     /// device.advance(Duration::from_secs(1));
     /// device.submit(&queue, &[])?;
-    /// assert_eq!(device.busy(queue), Duration::from_micros(20));
+    /// assert_eq!(device.busy(queue.id()), Duration::from_micros(20));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]

@@ -167,9 +167,9 @@ impl Fault {
     /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
     /// let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
     /// let (sick, sound) = (device.create_queue()?, device.create_queue()?);
-    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).in_queue(sick));
-    /// assert!(device.submit(sick, &[]).is_err());
-    /// assert!(device.submit(sound, &[]).is_ok());
+    /// device.inject(Fault::new(Operation::Submit, ErrorKind::Driver).in_queue(sick.id()));
+    /// assert!(device.submit(&sick, &[]).is_err());
+    /// assert!(device.submit(&sound, &[]).is_ok());
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     #[must_use]
@@ -586,8 +586,8 @@ impl<D: Device> Faulty<D> {
     }
 }
 
-// SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some go. A ticket
-// is answered with an error only when the inner device has done what it was given for it.
+// SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some go. A
+// ticket is answered with an error only when the inner device has done what it was given for it.
 unsafe impl<D: Device> Device for Faulty<D> {
     forward! { self => self.inner; info release release_host routes routing set_routing wipe_on_release }
 

@@ -95,7 +95,7 @@ enum Piece {
     },
     Gather(Gather<'static>),
     Scatter(Scatter<'static>),
-    Compute(OwnedCompute<'static>),
+    Compute(OwnedCompute),
 }
 
 impl Piece {
@@ -483,7 +483,7 @@ unsafe impl Device for Deferred {
 
     fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
         // SAFETY: as in `keep`.
-        let piece = Piece::Compute(unsafe { OwnedCompute::new(compute).detach() });
+        let piece = Piece::Compute(unsafe { OwnedCompute::new(compute) });
         self.push(queue, |state| state.check_compute(compute), [piece])
     }
 

@@ -37,10 +37,10 @@ impl Rig {
     fn queue(&self) -> Queue<Delayed<ReferenceDevice>> {
         Queue::new(&self.device).unwrap()
     }
-    fn up(&self, bytes: u64) -> Transfer {
+    fn up(&self, bytes: u64) -> Transfer<'_> {
         Transfer::Upload { from: self.host.at(0), to: self.memory.at(0), bytes }
     }
-    fn down(&self, bytes: u64) -> Transfer {
+    fn down(&self, bytes: u64) -> Transfer<'_> {
         Transfer::Download { from: self.memory.at(0), to: self.host.at(0), bytes }
     }
     fn nanos(&self) -> u128 {

@@ -26,14 +26,14 @@ pub(crate) struct ComputeJob<M> {
     pub sources: Vec<Place<M>>,
     /// Where the answer goes.
     pub answer: Option<Place<Piece>>,
-    request: OwnedCompute<'static>,
+    request: OwnedCompute,
 }
 
 impl<M: Medium> ComputeJob<M> {
     /// A computation whose names were looked up.
     pub fn new(compute: &Compute<'_>, sources: Vec<Place<M>>, answer: Option<Place<Piece>>) -> Self {
         // SAFETY: memory is reached through `sources` and `answer`, which keep it, and never by the request's places.
-        let request = unsafe { OwnedCompute::new(compute).detach() };
+        let request = unsafe { OwnedCompute::new(compute) };
         Self { sources, answer, request }
     }
 

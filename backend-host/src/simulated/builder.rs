@@ -84,7 +84,7 @@ impl SimulatedDeviceBuilder {
     /// use backend_api::Device;
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).latency(Duration::from_micros(10)).jitter(0.0).build();
-    /// device.wait(device.submit(device.create_queue()?, &[])?)?;
+    /// device.wait(device.submit(&device.create_queue()?, &[])?)?;
     /// assert_eq!(device.now(), Duration::from_micros(10));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -100,7 +100,7 @@ impl SimulatedDeviceBuilder {
     /// use backend_api::Device;
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).latency(Duration::from_micros(10)).jitter(1.0).build();
-    /// device.wait(device.submit(device.create_queue()?, &[])?)?;
+    /// device.wait(device.submit(&device.create_queue()?, &[])?)?;
     /// assert!((10..=20).contains(&device.now().as_micros()));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -200,9 +200,9 @@ impl SimulatedDeviceBuilder {
     /// let builder = SimulatedDevice::builder(1).latency(us(10)).jitter(0.0);
     /// let device = builder.route(Route::Single, us(1), us(2)).route(Route::Kernel, us(5), us(0)).build();
     /// let queue = device.create_queue()?;
-    /// device.wait(device.submit(queue, &[])?)?;
+    /// device.wait(device.submit(&queue, &[])?)?;
     /// assert_eq!(device.now(), us(11));
-    /// device.wait(device.submit_by(Route::Kernel, queue, &[])?)?;
+    /// device.wait(device.submit_by(Route::Kernel, &queue, &[])?)?;
     /// assert_eq!(device.now(), us(26));
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -222,7 +222,7 @@ impl SimulatedDeviceBuilder {
     /// use backend_api::{Device, Progress};
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).poll_step(Duration::from_millis(1)).build();
-    /// let ticket = device.submit(device.create_queue()?, &[])?;
+    /// let ticket = device.submit(&device.create_queue()?, &[])?;
     /// while device.poll(ticket)? == Progress::Pending {}
     /// assert_eq!(device.now(), Duration::from_millis(1), "one poll was enough");
     /// # Ok::<_, backend_api::Error>(())
@@ -242,7 +242,7 @@ impl SimulatedDeviceBuilder {
     /// use backend_host::SimulatedDevice;
     /// let now_after_wake = |manual| -> backend_api::Result<Duration> {
     ///     let device = SimulatedDevice::builder(1).manual_wakes(manual).build();
-    ///     device.wake(device.submit(device.create_queue()?, &[])?, Waker::noop().clone());
+    ///     device.wake(device.submit(&device.create_queue()?, &[])?, Waker::noop().clone());
     ///     Ok(device.now())
     /// };
     /// assert_eq!(now_after_wake(true)?, Duration::ZERO);
@@ -260,7 +260,7 @@ impl SimulatedDeviceBuilder {
     /// use backend_api::Device;
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).trace(true).build();
-    /// device.submit(device.create_queue()?, &[])?;
+    /// device.submit(&device.create_queue()?, &[])?;
     /// device.run();
     /// assert_eq!(device.trace().len(), 1);
     /// # Ok::<_, backend_api::Error>(())
@@ -279,7 +279,7 @@ impl SimulatedDeviceBuilder {
     /// let device = SimulatedDevice::builder(1).fail_at(0).fail_at(2).build();
     /// let queue = device.create_queue()?;
     /// let outcomes: Vec<bool> = (0..4)
-    ///     .map(|_| device.submit(queue, &[]).and_then(|ticket| device.wait(ticket)).is_ok())
+    ///     .map(|_| device.submit(&queue, &[]).and_then(|ticket| device.wait(ticket)).is_ok())
     ///     .collect();
     /// assert_eq!(outcomes, [false, true, false, true]);
     /// # Ok::<_, backend_api::Error>(())
@@ -296,8 +296,8 @@ impl SimulatedDeviceBuilder {
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).refuse_at(0).build();
     /// let queue = device.create_queue()?;
-    /// assert_eq!(device.submit(queue, &[]).unwrap_err().kind(), ErrorKind::Driver);
-    /// assert!(device.submit(queue, &[]).is_ok());
+    /// assert_eq!(device.submit(&queue, &[]).unwrap_err().kind(), ErrorKind::Driver);
+    /// assert!(device.submit(&queue, &[]).is_ok());
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn refuse_at(mut self, submission: u64) -> Self {
@@ -312,7 +312,7 @@ impl SimulatedDeviceBuilder {
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).lose_at(0).build();
     /// let queue = device.create_queue()?;
-    /// let ticket = device.submit(queue, &[])?;
+    /// let ticket = device.submit(&queue, &[])?;
     /// assert_eq!(device.wait(ticket).unwrap_err().kind(), ErrorKind::Lost);
     /// assert!(device.create_queue().is_err(), "it is gone for good");
     /// # Ok::<_, backend_api::Error>(())
@@ -330,7 +330,7 @@ impl SimulatedDeviceBuilder {
     /// let device = SimulatedDevice::builder(1).fail_rate(0.5).build();
     /// let queue = device.create_queue()?;
     /// let failed = (0..100)
-    ///     .filter(|_| device.submit(queue, &[]).and_then(|ticket| device.wait(ticket)).is_err())
+    ///     .filter(|_| device.submit(&queue, &[]).and_then(|ticket| device.wait(ticket)).is_err())
     ///     .count();
     /// assert!((20..80).contains(&failed));
     /// # Ok::<_, backend_api::Error>(())
@@ -347,7 +347,7 @@ impl SimulatedDeviceBuilder {
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).refuse_rate(1.0).build();
     /// let queue = device.create_queue()?;
-    /// assert_eq!(device.submit(queue, &[]).unwrap_err().kind(), ErrorKind::Driver);
+    /// assert_eq!(device.submit(&queue, &[]).unwrap_err().kind(), ErrorKind::Driver);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn refuse_rate(mut self, probability: f64) -> Self {
@@ -362,7 +362,7 @@ impl SimulatedDeviceBuilder {
     /// use backend_host::SimulatedDevice;
     /// let device = SimulatedDevice::builder(1).lose_rate(1.0).build();
     /// let queue = device.create_queue()?;
-    /// let ticket = device.submit(queue, &[])?;
+    /// let ticket = device.submit(&queue, &[])?;
     /// assert_eq!(device.wait(ticket).unwrap_err().kind(), ErrorKind::Lost);
     /// # Ok::<_, backend_api::Error>(())
     /// ```
