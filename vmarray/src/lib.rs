@@ -74,7 +74,6 @@ pub mod boundary;
 mod builder;
 #[cfg(not(loom))]
 mod channel;
-#[cfg(not(loom))]
 mod combiner;
 #[cfg(not(loom))]
 pub mod compute;

@@ -64,7 +64,7 @@ fn all(sh: &Shell, steps: &mut Steps, args: &Args) -> Result<Counts> {
             let _ = sh.remove_path(&report);
             let _flags = sh.push_env("RUSTFLAGS", flags("--cfg loom"));
             let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
-            let model = ["-p", "vmarray", "--lib", "page::model"];
+            let model = ["-p", "vmarray", "--lib", "model::"];
             let ran = cmd!(sh, "cargo nextest run --profile model --release {model...}").run();
             let model = Counts::read(&report).unwrap_or_default();
             counts.run += model.run;
