@@ -308,7 +308,7 @@ fn misuse_is_an_error_that_names_the_values() {
     );
     assert_eq!(
         kind(image.write_box([0, 0]..[2, 2], &[1, 2, 3])),
-        ErrorKind::LengthMismatch { of: "the slice of values", expected: 4, got: 3 }
+        ErrorKind::LengthMismatch { of: "the slice of the box", expected: 4, got: 3 }
     );
     assert_eq!(
         kind(image.scatter(&[[0, 0], [9, 64]], &[1, 1])),

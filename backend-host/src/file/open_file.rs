@@ -190,15 +190,12 @@ fn free_on_disk(_path: &Path) -> Option<u64> {
 
 /// An error of making or storing the file.
 fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
-    let (kind, advice) = match cause.kind() {
-        io::ErrorKind::AlreadyExists => (
-            ErrorKind::AlreadyExists,
-            "; it is left as it is: name a file that does not exist, or remove this one first if nobody needs it",
-        ),
-        _ if is_full(cause) => (ErrorKind::OutOfMemory, "; make room, or name a file on another disk"),
-        _ => (ErrorKind::System, "; name a file in a folder that this user may write to"),
+    let (kind, also) = match cause.kind() {
+        io::ErrorKind::AlreadyExists => (ErrorKind::AlreadyExists, "; it is left as it is"),
+        _ if is_full(cause) => (ErrorKind::OutOfMemory, ""),
+        _ => (ErrorKind::System, ""),
     };
-    system(kind, operation, cause).with_detail(format!("{}: {cause}{advice}", path.display()))
+    system(kind, operation, cause).with_detail(format!("{}: {cause}{also}", path.display()))
 }
 
 /// The same error, with how much room there is if that is the trouble.
