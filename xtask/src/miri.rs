@@ -47,9 +47,9 @@ const PARTS: [Part; 3] = [
     },
     Part {
         package: "vmarray",
-        target: &["--test", "interpreted"],
-        tests: &[],
-        sample: &["accesses_to_bytes", "devices_work"],
+        target: &["--test", "it"],
+        tests: &["interpreted::"],
+        sample: &["interpreted::accesses_to_bytes", "interpreted::devices_work"],
         has_weak_memory: false,
     },
 ];

@@ -1,0 +1,7 @@
+//! All integration tests of the crate, as one program: what they share is compiled and linked once.
+
+#![cfg(feature = "conformance")]
+
+mod conformance;
+mod support;
+mod wrappers;

@@ -1,0 +1,456 @@
+//! What the contract's suite cannot know: how many commands something costs, and what is special about OpenCL.
+//!
+//! On the devices that `VMARRAY_OPENCL_DEVICE` picks; on none where there is none.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+
+use backend_api::{
+    Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
+    Progress, Queue, Route, Routing, Scatter, Search, Transfer,
+};
+use backend_opencl::{Discovered, KernelCache, OpenClDevice, Options, devices_matching};
+
+fn chosen() -> Vec<Discovered> {
+    let found = devices_matching(&std::env::var("VMARRAY_OPENCL_DEVICE").unwrap_or_default());
+    if found.is_empty() {
+        println!("no OpenCL device: skipped");
+    }
+    found
+}
+
+fn open(found: &Discovered, options: &Options) -> Arc<OpenClDevice> {
+    Arc::new(OpenClDevice::open(found, options).expect("a device that is listed opens"))
+}
+
+fn u64s(host: &HostBuffer<OpenClDevice>, offset: usize, count: usize) -> Vec<u64> {
+    let mut bytes = vec![0; count * 8];
+    host.read(offset, &mut bytes);
+    bytes.chunks_exact(8).map(|eight| u64::from_ne_bytes(eight.try_into().expect("eight bytes"))).collect()
+}
+
+#[test]
+fn neighbours_become_one_copy() {
+    for found in chosen() {
+        let device = open(&found, &Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Lazy).unwrap();
+        let frames = HostBuffer::new(&device, 1 << 20, HostMemory::Pinned).unwrap();
+        let page =
+            |i: u64| Transfer::Upload { from: frames.at(i * 4096), to: memory.at(i * 4096), bytes: 4096 };
+        let all: Vec<_> = (0..256).map(page).collect();
+        device.wait(queue.submit(&all).unwrap()).unwrap();
+        let statistics = device.statistics();
+        assert_eq!((statistics.copies, statistics.copied_bytes, statistics.launches), (1, 1 << 20, 0));
+        assert_eq!(statistics.tickets, 1);
+    }
+}
+
+/// Pages that are scattered on the device and lie next to each other in host memory, both ways: what that cost, and
+/// whether kernels reach pinned memory.
+fn scattered_pages(
+    options: &Options,
+    kind: HostMemory,
+) -> Vec<(Discovered, backend_opencl::Statistics, bool)> {
+    const PAGES: u64 = 64;
+    const PAGE: u64 = 1000;
+    let run = |found: Discovered| {
+        let device = open(&found, options);
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, 2 * PAGES * PAGE, Commit::Lazy).unwrap();
+        let frames = HostBuffer::new(&device, (2 * PAGES * PAGE) as usize, kind).unwrap();
+        let bytes: Vec<u8> = (0..PAGES * PAGE).map(|i| (i / PAGE * 7 + i % 251) as u8).collect();
+        frames.write(0, &bytes);
+        let slot = |i: u64| memory.at((PAGES - 1 - i) * 2 * PAGE + i % 3);
+        let up: Vec<_> = (0..PAGES)
+            .map(|i| Transfer::Upload { from: frames.at(i * PAGE), to: slot(i), bytes: PAGE })
+            .collect();
+        let down: Vec<_> = (0..PAGES)
+            .map(|i| Transfer::Download { from: slot(i), to: frames.at((PAGES + i) * PAGE), bytes: PAGE })
+            .collect();
+        queue.submit(&up).unwrap();
+        device.wait(queue.submit(&down).unwrap()).unwrap();
+        let mut back = vec![0; bytes.len()];
+        frames.read(bytes.len(), &mut back);
+        assert_eq!(back, bytes);
+        (found, device.statistics(), device.kernels_reach_pinned_memory())
+    };
+    chosen().into_iter().map(run).collect()
+}
+
+#[test]
+fn many_small_pages_go_through_a_kernel() {
+    // Scratch memory is cleared by a kernel when it is made: the description of the copies, the pages.
+    for (found, statistics, in_place) in
+        scattered_pages(&Options::new().with_zero_copy(false), HostMemory::Pinned)
+    {
+        assert!(!in_place);
+        assert_eq!(statistics.copies, 4, "{}: two descriptions, two long copies", found.info());
+        assert_eq!(statistics.launches, 2 + 2, "{}", found.info());
+    }
+    for (found, statistics, _) in scattered_pages(&Options::new(), HostMemory::Pageable) {
+        assert_eq!((statistics.copies, statistics.launches), (4, 4), "{}", found.info());
+    }
+    for (found, statistics, in_place) in scattered_pages(&Options::new(), HostMemory::Pinned) {
+        // In place the descriptions alone are copied.
+        let wanted = if in_place { (2, 3) } else { (4, 4) };
+        assert_eq!((statistics.copies, statistics.launches), wanted, "{}", found.info());
+    }
+}
+
+#[test]
+fn routes_are_taken_where_they_are_named_or_in_a_table() {
+    const PAGE: u64 = 4096;
+    for found in chosen() {
+        let device = open(&found, &Options::new());
+        assert_eq!(device.routes(), [Route::Single, Route::Kernel]);
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, 128 * PAGE, Commit::Proven).unwrap();
+        let frames = HostBuffer::new(&device, 64 * PAGE as usize, HostMemory::Pinned).unwrap();
+        let pages = |count: u64| -> Vec<Transfer> {
+            let (memory, frames) = (&memory, &frames);
+            let page = |i: u64| Transfer::Download {
+                from: memory.at(2 * i * PAGE),
+                to: frames.at(i * PAGE),
+                bytes: PAGE,
+            };
+            (0..count).map(page).collect()
+        };
+        // Whether a call has launched a kernel. The first one of a kind takes scratch memory, which a kernel clears.
+        device.wait(device.submit_by(Route::Kernel, queue.handle(), &pages(64)).unwrap()).unwrap();
+        let has_launched = |submit: &dyn Fn() -> backend_api::Result<backend_api::Ticket>| {
+            let before = device.statistics().launches;
+            device.wait(submit().unwrap()).unwrap();
+            device.statistics().launches > before
+        };
+        let by = |route: Route, count: u64| {
+            has_launched(&|| device.submit_by(route, queue.handle(), &pages(count)))
+        };
+        let itself = |count: u64| has_launched(&|| queue.submit(&pages(count)));
+        assert!(by(Route::Kernel, 64) && by(Route::Kernel, 2) && !by(Route::Kernel, 1));
+        assert!(!by(Route::Single, 64) && !by(Route::Single, 2));
+        assert!(itself(64) && !itself(4));
+        let mut routing = Routing::new();
+        routing.set_download(64, PAGE, Some(Route::Single));
+        routing.set_download(4, PAGE, Some(Route::Kernel));
+        device.set_routing(routing);
+        assert!(!itself(64) && itself(4) && itself(16), "16 are left to the device");
+        device.set_routing(Routing::new());
+        assert!(itself(64) && !itself(4));
+    }
+}
+
+/// Some drivers read pageable memory when a copy is enqueued: earlier work that writes there must be done by then.
+#[test]
+fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
+    const BYTES: u64 = 8 << 20;
+    for found in chosen() {
+        let device = open(&found, &Options::new());
+        let queues = [(); 2].map(|()| Queue::new(&device).unwrap());
+        let memory = DeviceBuffer::new(&device, 2 * BYTES, Commit::Lazy).unwrap();
+        let host = HostBuffer::new(&device, BYTES as usize, HostMemory::Pageable).unwrap();
+        queues[0].fill(&Fill { to: memory.at(0), bytes: 2 * BYTES, pattern: &[7] }).unwrap();
+        let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
+        let up = Transfer::Upload { from: host.at(BYTES - 1), to: memory.at(BYTES), bytes: 1 };
+        for queue in &queues {
+            let written = queues[0].submit(&[down]).unwrap();
+            queue.order_after(written).unwrap();
+            queue.submit(&[up]).unwrap();
+            assert_eq!(device.poll(written), Ok(Progress::Done));
+        }
+        // An answer and gathered values are written, too.
+        let elements = Elements { start: memory.at(0), count: BYTES, stride: 1 };
+        let search =
+            Search { elements, field_offset: 0, value: &[7], limit: 0, count_all: true, answer: host.at(0) };
+        let searched = queues[0].search(&search).unwrap();
+        let up = Transfer::Upload { from: host.at(8), to: memory.at(BYTES), bytes: 1 };
+        queues[0].submit(&[up]).unwrap();
+        assert_eq!(device.poll(searched), Ok(Progress::Done));
+        device.wait(queues[0].submit(&[]).unwrap()).unwrap();
+        host.write(0, &[0; 800]);
+        let gather = Gather { elements, indices: host.at(0), count: 100, values: host.at(800) };
+        let gathered = queues[0].gather(&gather).unwrap();
+        let scatter = Scatter { elements, indices: host.at(0), count: 1, values: host.at(899) };
+        queues[0].scatter(&scatter).unwrap();
+        assert_eq!(device.poll(gathered), Ok(Progress::Done));
+    }
+}
+
+#[test]
+fn a_search_is_three_launches_and_a_copy_with_or_without_matches() {
+    for found in chosen() {
+        let device = open(&found, &Options::new());
+        let queue = Queue::new(&device).unwrap();
+        let memory = DeviceBuffer::new(&device, 1 << 20, Commit::Proven).unwrap();
+        let answer = HostBuffer::new(&device, 1 << 10, HostMemory::Pinned).unwrap();
+        let search = |value: u32| {
+            let search = Search {
+                elements: Elements { start: memory.at(0), count: 1 << 18, stride: 4 },
+                field_offset: 0,
+                value: &value.to_ne_bytes(),
+                limit: 10,
+                count_all: true,
+                answer: answer.at(0),
+            };
+            let ticket = queue.search(&search).unwrap();
+            device.wait(ticket).unwrap();
+        };
+        search(1);
+        assert_eq!(u64s(&answer, 0, 2), [0, 0]);
+        let before = device.statistics();
+        search(2);
+        assert_eq!(u64s(&answer, 0, 2), [0, 0]);
+        let between = device.statistics();
+        search(0);
+        assert_eq!(u64s(&answer, 0, 5), [1 << 18, 10, 0, 1, 2]);
+        let after = device.statistics();
+        assert_eq!((between.launches - before.launches, between.copies - before.copies), (3, 1));
+        assert_eq!((after.launches - between.launches, after.copies - between.copies), (3, 1));
+    }
+}
+
+#[test]
+fn a_search_with_a_huge_limit_fetches_what_there_is() {
+    const COUNT: u64 = 3 << 20;
+    for found in chosen() {
+        for largest in [u64::MAX, 1 << 20] {
+            let device = open(&found, &Options::new().with_largest_allocation_bytes(largest));
+            let queue = Queue::new(&device).unwrap();
+            let memory = DeviceBuffer::new(&device, COUNT, Commit::Proven).unwrap();
+            let answer = HostBuffer::new(&device, 16 + 8 * COUNT as usize, HostMemory::Pageable).unwrap();
+            let places = [0, 1, 77_777, (1 << 20) - 1, 1 << 20, 2_000_003, COUNT - 1];
+            for &at in &places {
+                queue.fill(&Fill { to: memory.at(at), bytes: 1, pattern: &[9] }).unwrap();
+            }
+            let elements = Elements { start: memory.at(0), count: COUNT, stride: 1 };
+            let search = Search {
+                elements,
+                field_offset: 0,
+                value: &[9],
+                limit: u64::MAX,
+                count_all: true,
+                answer: answer.at(0),
+            };
+            let before = device.statistics().copied_bytes;
+            device.wait(queue.search(&search).unwrap()).unwrap();
+            let copied = device.statistics().copied_bytes - before;
+            assert_eq!(u64s(&answer, 0, 2), [places.len() as u64; 2]);
+            assert_eq!(u64s(&answer, 16, places.len()), places);
+            assert_eq!(copied, 16 + 8 * places.len() as u64);
+            // And all of them.
+            device.wait(queue.search(&Search { value: &[0], ..search }).unwrap()).unwrap();
+            let listed = (COUNT - places.len() as u64) as usize;
+            assert_eq!(u64s(&answer, 0, 2), [listed as u64; 2]);
+            let indices = u64s(&answer, 16, listed);
+            assert!(indices.is_sorted_by(|a, b| a < b));
+            assert!(places.iter().all(|place| indices.binary_search(place).is_err()));
+        }
+    }
+}
+
+#[test]
+fn a_search_that_may_stop_early_lists_the_first_matches() {
+    for found in chosen() {
+        let device = open(&found, &Options::new());
+        let queue = Queue::new(&device).unwrap();
+        // A card begins with some thousand places at once: it takes more to see it stop before the end.
+        let card =
+            device.info().kind == DeviceKind::DiscreteGpu && device.memory().unwrap().usable_bytes > 4 << 30;
+        let count: u64 = if card { 512 << 20 } else { 4 << 20 };
+        let memory = DeviceBuffer::new(&device, 4 * count, Commit::Lazy).unwrap();
+        let answer = HostBuffer::new(&device, 16 + 8 * 5000, HostMemory::Pinned).unwrap();
+        queue.fill(&Fill { to: memory.at(0), bytes: 4 * count, pattern: &[1, 0, 0, 0, 2, 0, 0, 0] }).unwrap();
+        for limit in [1, 100, 5000] {
+            let search = Search {
+                elements: Elements { start: memory.at(0), count, stride: 4 },
+                field_offset: 0,
+                value: &2_u32.to_ne_bytes(),
+                limit,
+                count_all: false,
+                answer: answer.at(0),
+            };
+            device.wait(queue.search(&search).unwrap()).unwrap();
+            let header = u64s(&answer, 0, 2);
+            assert_eq!(header[1], limit);
+            assert!(
+                (limit..count / 4).contains(&header[0]),
+                "it went on to count {} of {}",
+                header[0],
+                count / 2
+            );
+            assert!(u64s(&answer, 16, limit as usize).into_iter().eq((0..limit).map(|i| 2 * i + 1)));
+        }
+    }
+}
+
+/// Gathers and scatters that take several rounds, with elements longer than a round.
+#[test]
+fn gathers_and_scatters_of_more_than_a_round() {
+    for found in chosen() {
+        for (stride, count, share) in [(48 << 20, 2_u64, false), (10_000, 5000, false), (3, 5 << 20, true)] {
+            let device = open(&found, &Options::new().with_zero_copy(share));
+            if device.memory().unwrap().usable_bytes < stride * 3 + count * stride {
+                continue;
+            }
+            let queue = Queue::new(&device).unwrap();
+            let memory = DeviceBuffer::new(&device, count * stride, Commit::Lazy).unwrap();
+            let indices = HostBuffer::new(&device, count as usize * 8, HostMemory::Pinned).unwrap();
+            let values = HostBuffer::new(&device, (count * stride) as usize, HostMemory::Pinned).unwrap();
+            let backwards: Vec<u8> = (0..count).rev().flat_map(u64::to_ne_bytes).collect();
+            indices.write(0, &backwards);
+            let pattern: Vec<u8> = (0..4093_u32).map(|i| ((i * 31) >> 3) as u8).collect();
+            queue.fill(&Fill { to: memory.at(0), bytes: count * stride, pattern: &pattern }).unwrap();
+            let elements = Elements { start: memory.at(0), count, stride };
+            queue.gather(&Gather { elements, indices: indices.at(0), count, values: values.at(0) }).unwrap();
+            queue.fill(&Fill { to: memory.at(0), bytes: count * stride, pattern: &[0] }).unwrap();
+            queue
+                .scatter(&Scatter { elements, indices: indices.at(0), count, values: values.at(0) })
+                .unwrap();
+            let back = Transfer::Download { from: memory.at(0), to: values.at(0), bytes: count * stride };
+            device.wait(queue.submit(&[back]).unwrap()).unwrap();
+            let mut bytes = vec![0; (count * stride) as usize];
+            values.read(0, &mut bytes);
+            let wrong = bytes.iter().enumerate().find(|&(i, &byte)| byte != pattern[i % pattern.len()]);
+            assert_eq!(wrong, None, "stride {stride}");
+        }
+    }
+}
+
+#[test]
+fn a_budget_is_kept() {
+    for found in chosen() {
+        let device = open(&found, &Options::new().with_budget_bytes(1 << 20));
+        assert!(device.memory().unwrap().usable_bytes <= 1 << 20);
+        let error = device.allocate((1 << 20) + 1, Commit::Lazy).unwrap_err();
+        assert_eq!((error.kind(), error.available_bytes()), (ErrorKind::TooLarge, Some(1 << 20)));
+        let most = DeviceBuffer::new(&device, 1 << 20, Commit::Proven).unwrap();
+        let error = device.allocate(1, Commit::Lazy).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+        assert_eq!((error.bytes(), error.available_bytes()), (Some(1), Some(0)));
+        drop(most);
+        device.release(device.allocate(1 << 20, Commit::Lazy).unwrap());
+    }
+}
+
+fn temporary(name: &str) -> PathBuf {
+    let folder = std::env::temp_dir().join(format!("vmarray-opencl-{}-{name}", std::process::id()));
+    drop(std::fs::remove_dir_all(&folder));
+    folder
+}
+
+#[test]
+fn kernels_are_kept_and_a_damaged_file_is_replaced() {
+    for (number, found) in chosen().iter().enumerate() {
+        let folder = temporary(&format!("cache-{number}"));
+        let options = Options::new().with_kernel_cache(KernelCache::Folder(folder.clone()));
+        let works = |device: Arc<OpenClDevice>| {
+            let memory = DeviceBuffer::new(&device, 100, Commit::Proven).unwrap();
+            assert_eq!(memory.bytes(), 100);
+            device.kernels_were_cached()
+        };
+        assert!(!works(open(found, &options)));
+        let files: Vec<_> = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path()).collect();
+        assert_eq!(files.len(), 1);
+        assert!(works(open(found, &options)));
+        let mut bytes = std::fs::read(&files[0]).unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle] ^= 0x40;
+        std::fs::write(&files[0], bytes).unwrap();
+        assert!(!works(open(found, &options)));
+        assert!(works(open(found, &options)));
+        assert!(!works(open(found, &Options::new().with_kernel_cache(KernelCache::Off))));
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// A folder that cannot be written is no reason to fail.
+#[test]
+fn a_cache_that_cannot_be_written_is_done_without() {
+    for found in chosen() {
+        let file = temporary("not-a-folder");
+        std::fs::write(&file, b"in the way").unwrap();
+        let device = open(&found, &Options::new().with_kernel_cache(KernelCache::Folder(file.join("below"))));
+        assert!(!device.kernels_were_cached());
+        assert!(device.kernel_cache_error().is_some());
+        std::fs::remove_file(file).unwrap();
+    }
+}
+
+/// Whoever can write to the folder could have the driver run anything.
+#[test]
+#[cfg(unix)]
+fn a_folder_that_others_can_write_to_is_not_used() {
+    use std::os::unix::fs::PermissionsExt;
+    for (number, found) in chosen().iter().enumerate() {
+        let folder = temporary(&format!("writable-{number}"));
+        std::fs::create_dir(&folder).unwrap();
+        std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
+        let device = open(found, &Options::new().with_kernel_cache(KernelCache::Folder(folder.clone())));
+        assert!(!device.kernels_were_cached());
+        let error = device.kernel_cache_error().unwrap().to_string();
+        assert!(error.contains("can be written to by other users (mode 0777)"), "{error}");
+        assert_eq!(std::fs::read_dir(&folder).unwrap().count(), 0);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+}
+
+/// Run as a process of its own by a test below.
+#[test]
+fn child_lists_devices() {
+    println!("devices: {}", backend_opencl::devices().len());
+}
+
+/// Run as a process of its own by a test below.
+#[test]
+fn child_opens_a_device() {
+    for found in chosen().iter().take(1) {
+        println!("cached: {}", open(found, &Options::new()).kernels_were_cached());
+    }
+}
+
+/// What a test of this program prints in a process of its own, with these variables.
+fn child(test: &str, variables: &[(&str, &str)]) -> String {
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .envs(variables.iter().copied())
+        // What the driver's compiler keeps until the process ends is not ours.
+        .env("LSAN_OPTIONS", "detect_leaks=0")
+        .env("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1:detect_leaks=0")
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn the_users_cache_folder_is_used() {
+    if chosen().is_empty() {
+        return;
+    }
+    let folder = temporary("xdg");
+    let variables = [("XDG_CACHE_HOME", folder.to_str().expect("a plain path"))];
+    assert!(child("device::child_opens_a_device", &variables).contains("cached: false"));
+    assert_eq!(std::fs::read_dir(folder.join("vmarray/opencl")).unwrap().count(), 1);
+    assert!(child("device::child_opens_a_device", &variables).contains("cached: true"));
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn without_drivers_or_library_there_are_no_devices() {
+    let nowhere = temporary("no-drivers");
+    std::fs::create_dir_all(&nowhere).unwrap();
+    let folder = format!("{}/", nowhere.display());
+    let listed = child(
+        "device::child_lists_devices",
+        &[("OCL_ICD_VENDORS", &folder), ("OPENCL_VENDOR_PATH", &folder)],
+    );
+    // Some loaders have further places to look for drivers.
+    assert!(listed.contains("devices: "), "{listed}");
+    if cfg!(target_os = "linux") {
+        // A library that has none of the functions.
+        let listed = child("device::child_lists_devices", &[("OPENCL_DYLIB_PATH", "libm.so.6")]);
+        assert!(listed.contains("devices: 0"), "{listed}");
+    }
+    std::fs::remove_dir_all(nowhere).unwrap();
+}

@@ -1,0 +1,1183 @@
+//! Futures: nothing blocks, nothing leaks, and thousands share a few submissions.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use crate::common::executor::{Executor, all, block_on};
+use crate::common::{Numbers, POLICIES, Shape};
+use proptest::prelude::*;
+use vmarray::device::ErrorKind as DeviceErrorKind;
+use vmarray::device::wrap::{Delayed, Fault, Faulty, Operation, Speed};
+use vmarray::host::SimulatedDevice;
+use vmarray::{ErrorKind, VirtualArray};
+
+/// Runs something while another thread has a page exclusively.
+fn while_another_thread_holds<D: vmarray::Device>(
+    array: &VirtualArray<u32, D>,
+    page: usize,
+    run: impl FnOnce(),
+) {
+    std::thread::scope(|scope| {
+        // In here, so that a panic ends the thread's wait.
+        let (to_main, from_other) = std::sync::mpsc::channel();
+        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+        scope.spawn(move || {
+            let guard = array.page_mut(page).unwrap();
+            to_main.send(()).unwrap();
+            from_main.recv().unwrap();
+            drop(guard);
+        });
+        from_other.recv().unwrap();
+        run();
+        to_other.send(()).unwrap();
+    });
+}
+
+/// Pages of 16 `u32` in one channel, all elements their own index, nothing resident.
+fn numbered(pages: usize, frames: usize) -> VirtualArray<u32> {
+    let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+    let array = shape.build(16 * pages);
+    fill(&array);
+    array
+}
+
+fn fill<D: vmarray::Device>(array: &VirtualArray<u32, D>) {
+    array.write(0, &(0..array.len() as u32).collect::<Vec<u32>>()).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+}
+
+fn simulated(pages: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray<u32, SimulatedDevice>) {
+    let device =
+        SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0).manual_wakes(true);
+    let device = Arc::new(device.bytes(64 << 20).build());
+    let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+    let array = shape.describe(16 * pages, vec![device.clone()]).build().unwrap();
+    fill(&array);
+    (device, array)
+}
+
+/// Counts how often it is woken.
+#[derive(Default)]
+struct Count(AtomicUsize);
+
+impl Wake for Count {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+fn poll_once<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
+}
+
+#[test]
+fn a_hit_is_ready_at_once() {
+    let array = numbered(10, 4);
+    array.get(3).unwrap();
+    array.reset_stats();
+    for i in 0..16 {
+        assert!(matches!(poll_once(&mut array.get_async(i)), Poll::Ready(Ok(x)) if x == i as u32));
+        assert!(matches!(poll_once(&mut array.set_async(i, i as u32)), Poll::Ready(Ok(()))));
+    }
+    assert!(matches!(poll_once(&mut array.page_async(0)), Poll::Ready(Ok(page)) if page[7] == 7));
+    assert_eq!((array.stats().hits, array.stats().total().misses), (33, 0));
+}
+
+#[test]
+fn thousands_of_loads_from_one_thread_share_few_submissions() {
+    let (device, array) = simulated(10_000, 8000);
+    let mut executor = Executor::default();
+    (0..4000).for_each(|page| {
+        executor.spawn(array.get_async(16 * page + 3));
+    });
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32 + 3));
+    let total = array.stats().total();
+    assert_eq!((total.misses, array.stats().hits), (4000, 0));
+    assert_eq!(total.bytes_from_device, 4000 * 64);
+    // The first ones at once, each alone; all that were asked for meanwhile together, a quarter of the frames at most.
+    assert_eq!(total.submissions, 3 + 2);
+}
+
+#[test]
+fn requests_take_no_more_frames_than_there_are() {
+    for frames in [1, 2, 9, 64] {
+        let (device, array) = simulated(1000, frames);
+        let mut executor = Executor::default();
+        let order = |k: usize| k * 911 % 1000;
+        for k in 0..1000 {
+            executor.spawn(array.get_async(16 * order(k)));
+        }
+        let values = executor.run(|| device.run());
+        assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == 16 * order(k) as u32), "{frames}");
+        let stats = array.stats();
+        assert_eq!((stats.hits, stats.total().misses, stats.total().bytes_from_device), (0, 1000, 64_000));
+    }
+}
+
+#[test]
+fn whoever_polls_new_futures_once_finds_what_is_there() {
+    let (device, array) = simulated(100, 40);
+    let first_try = (0..10).find(|_| {
+        let found = poll_once(&mut array.get_async(16 * 5 + 3));
+        device.run();
+        matches!(found, Poll::Ready(Ok(83)))
+    });
+    assert!(first_try.is_some());
+    assert_eq!(array.stats().total().misses, 1);
+}
+
+#[test]
+fn one_page_that_many_ask_for_costs_the_cache_no_more_than_one() {
+    let (device, array) = simulated(1000, 512);
+    (0..512).for_each(|page| drop(array.get(16 * page)));
+    for page in 512..600 {
+        let mut executor = Executor::default();
+        executor.spawn(array.get_async(16 * page));
+        executor.run(|| device.run());
+    }
+    let before = array.stats().total().evictions;
+    let mut executor = Executor::default();
+    for i in 0..400 {
+        executor.spawn(array.get_async(16 * 900 + i % 16));
+    }
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().enumerate().all(|(i, x)| x.unwrap() == (16 * 900 + i % 16) as u32));
+    // One round at most.
+    assert!(array.stats().total().evictions - before <= 64);
+}
+
+#[test]
+fn a_write_back_that_fails_for_one_task_is_not_told_to_another_with_a_hit() {
+    let device = Arc::new(Faulty::new(crate::common::host()));
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
+    let array = shape.describe::<u32, _>(16 * 20, vec![device.clone()]).build().unwrap();
+    fill(&array);
+    (0..4).for_each(|page| array.set(16 * page, 100).unwrap());
+    // No frame without a write-back.
+    device.inject(Fault::anywhere(DeviceErrorKind::CopyFailed));
+    let values = all([0, 9, 9, 1].map(|page| array.get_async(16 * page)));
+    let [hit, miss, also, other] = values.try_into().unwrap();
+    assert_eq!((hit.unwrap(), other.unwrap()), (100, 100));
+    assert_eq!(miss.unwrap_err().device_error().unwrap().kind(), DeviceErrorKind::CopyFailed);
+    assert_eq!(also.unwrap_err().device_error().unwrap().kind(), DeviceErrorKind::CopyFailed);
+    device.clear();
+    array.flush(..).unwrap();
+    assert_eq!(all([0, 9].map(|page| array.get_async(16 * page))), [Ok(100), Ok(16 * 9)]);
+}
+
+#[test]
+fn a_small_cache_serves_thousands_in_turn() {
+    for (policy, frames) in POLICIES.into_iter().flat_map(|policy| [(policy, 1), (policy, 2), (policy, 9)]) {
+        let shape = Shape { page_len: 4, channels: vec![2], frames, policy, read_ahead: false };
+        let array = shape.build::<u32>(4 * 700);
+        fill(&array);
+        let values = all((0..1400).map(|k| array.get_async(k * 911 % 2800)));
+        assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == (k * 911 % 2800) as u32));
+        all((0..1400).map(|k| array.set_async(k, 7))).into_iter().for_each(|result| result.unwrap());
+        assert!(array.to_vec(..1400).unwrap().iter().all(|x| *x == 7), "{policy:?} {frames}");
+    }
+}
+
+#[test]
+fn many_futures_of_one_page_have_it_loaded_once() {
+    let (device, array) = simulated(10, 4);
+    let mut executor = Executor::default();
+    for i in 0..32 {
+        executor.spawn(array.get_async(i));
+    }
+    executor.settle();
+    // Submitted; now some that find the page on its way.
+    for i in 0..16 {
+        executor.spawn(array.get_async(i));
+    }
+    executor.settle();
+    assert_eq!(executor.unfinished(), 48);
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().zip((0..32).chain(0..16)).all(|(x, i)| x.unwrap() == i));
+    let total = array.stats().total();
+    assert_eq!((total.misses, total.submissions, total.bytes_from_device), (2, 2, 128));
+}
+
+#[test]
+fn nothing_is_polled_in_vain() {
+    let (device, array) = simulated(4000, 2000);
+    let mut executor = Executor::default();
+    for page in 0..1000 {
+        executor.spawn(array.get_async(16 * page));
+    }
+    executor.settle();
+    assert_eq!(executor.polls, 1000);
+    // The first ones, then the others, half of a quarter of the frames at a time.
+    for _ in 0..4 {
+        device.run();
+        executor.settle();
+    }
+    assert_eq!((executor.polls, executor.unfinished()), (2000, 0));
+}
+
+#[test]
+fn tasks_that_were_answered_may_not_be_polled_any_more() {
+    for (frames, count) in [(500, 100), (500, 4), (20, 100)] {
+        // Some of those who have asked; or of those who were answered, not polled, or dropped.
+        for when in 0..3 {
+            let (device, array) = simulated(1000, frames);
+            let mut executor = Executor::default();
+            (0..count).for_each(|page| {
+                executor.spawn(array.get_async(16 * page));
+            });
+            let lost: Vec<usize> = match when {
+                0 => (0..count).filter(|place| *place == 0 || place.is_power_of_two()).collect(),
+                _ => (0..count.min(8) - 1).collect(),
+            };
+            if when == 0 {
+                (0..count).for_each(|_| assert!(executor.step()));
+                lost.iter().for_each(|task| executor.forget_task(*task));
+            } else {
+                executor.settle();
+                device.run();
+                lost.iter().for_each(|task| match when {
+                    1 => executor.forget_task(*task),
+                    _ => executor.drop_task(*task),
+                });
+            }
+            let values = executor.run(|| device.run());
+            assert_eq!(values.len(), count - lost.len(), "{frames} {count} {when}");
+            assert!(values.into_iter().all(|value| value.unwrap() % 16 == 0));
+        }
+    }
+}
+
+#[test]
+fn long_ranges_give_others_their_turn() {
+    let (device, array) = simulated(10_000, 8000);
+    let mut executor = Executor::default();
+    executor.spawn(array.prefetch_async(..));
+    assert!(executor.step());
+    let first = array.stats().total().prefetches;
+    assert!(first > 0 && first <= 1024, "{first} pages in one poll");
+    for result in executor.run(|| device.run()) {
+        result.unwrap();
+    }
+    // No more than half of the frames.
+    let total = array.stats().total();
+    assert_eq!((total.prefetches, total.bytes_from_device), (4000, 4000 * 64));
+    array.write(0, &vec![1; 16 * 7000]).unwrap();
+    array.reset_stats();
+    let mut executor = Executor::default();
+    executor.spawn(array.flush_async(..));
+    let mut before = 0;
+    while executor.unfinished() > 0 {
+        if !executor.step() {
+            device.run();
+        }
+        let submitted = array.stats().total().bytes_to_device;
+        assert!(submitted - before <= 1024 * 64, "{} bytes in one poll", submitted - before);
+        before = submitted;
+    }
+}
+
+#[test]
+fn a_future_that_is_not_polled_any_more_keeps_no_thread_waiting() {
+    let (_device, array) = simulated(10, 1);
+    // On its way, into the only frame.
+    let mut forgotten = array.get_async(5);
+    assert!(poll_once(&mut forgotten).is_pending());
+    assert_eq!(array.get(6).unwrap(), 6, "the same page");
+    array.evict(..).unwrap();
+    let mut forgotten_too = array.get_async(5);
+    assert!(poll_once(&mut forgotten_too).is_pending());
+    assert_eq!(array.get(100).unwrap(), 100, "another page, which needs the frame");
+    array.set(5, 1).unwrap();
+    array.flush(..).unwrap();
+    // What was there when its load ended.
+    assert!(matches!(poll_once(&mut forgotten), Poll::Ready(Ok(5))));
+    assert!(matches!(poll_once(&mut forgotten_too), Poll::Ready(Ok(5))));
+}
+
+#[test]
+fn futures_that_are_not_polled_any_more_keep_no_task_waiting() {
+    // One load at a time, or some; one forgotten future, or more of them than may load at a time.
+    for (frames, forgotten) in [(1, 1), (2, 3), (8, 1), (8, 3), (8, 4), (8, 20)] {
+        for polls in 1..4 {
+            let (device, array) = simulated(100, frames);
+            let mut kept: Vec<_> = (0..forgotten).map(|page| array.get_async(16 * page)).collect();
+            let mut executor = Executor::default();
+            let mut spawn = |page: usize| {
+                executor.spawn(array.get_async(16 * page));
+            };
+            // Some of theirs come first.
+            (50..50 + forgotten % 2).for_each(&mut spawn);
+            for _ in 0..polls {
+                kept.iter_mut().for_each(|future| drop(poll_once(future)));
+            }
+            (60..90).for_each(&mut spawn);
+            let values = executor.run(|| device.run());
+            assert_eq!(values.len(), 30 + forgotten % 2);
+            assert!(values.into_iter().all(|value| value.unwrap() % 16 == 0));
+        }
+    }
+}
+
+#[test]
+fn a_task_that_waits_for_a_frame_keeps_no_other_from_its_error() {
+    let array = numbered(10, 1);
+    let guard = array.page(0).unwrap();
+    let (to_main, from_other) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let array = &array;
+        let waits = scope.spawn(move || {
+            let mut executor = Executor::default();
+            executor.spawn(array.get_async(100));
+            executor.settle();
+            assert_eq!(executor.unfinished(), 1);
+            to_main.send(()).unwrap();
+            executor.run(|| ()).pop().unwrap()
+        });
+        from_other.recv().unwrap();
+        let error = block_on(array.get_async(50)).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TooManyGuards { .. }), "{error:?}");
+        drop(guard);
+        assert_eq!(waits.join().unwrap().unwrap(), 100);
+    });
+}
+
+#[test]
+fn tasks_are_served_before_a_thread_has_their_page_for_itself() {
+    let (device, array) = simulated(10, 3);
+    let mut executor = Executor::default();
+    // One page at a time, and three of them under way.
+    for i in [16, 32, 48] {
+        executor.spawn(array.get_async(i));
+    }
+    executor.settle();
+    // Its page is held by another thread as soon as it has come: what was asked for is there by then.
+    while_another_thread_holds(&array, 2, || {
+        for _ in 0..10 {
+            device.run();
+            executor.settle();
+        }
+        assert_eq!(executor.unfinished(), 0);
+    });
+    let values = executor.run(|| device.run());
+    assert_eq!(values.into_iter().map(|value| value.unwrap()).collect::<Vec<u32>>(), [16, 32, 48]);
+}
+
+/// Polls another future in the middle of being woken.
+struct PollsAnother(Mutex<Option<vmarray::GetAsync<'static, u32, SimulatedDevice>>>);
+
+impl Wake for PollsAnother {
+    fn wake(self: Arc<Self>) {
+        let taken = self.0.lock().unwrap().take();
+        if let Some(mut future) = taken {
+            let is_pending = poll_once(&mut future).is_pending();
+            *self.0.lock().unwrap() = is_pending.then_some(future);
+        }
+    }
+}
+
+#[test]
+fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
+    let (to_main, from_other) = std::sync::mpsc::channel();
+    let test = std::thread::spawn(move || {
+        let (device, array) = simulated(10, 3);
+        static ARRAY: OnceLock<VirtualArray<u32, SimulatedDevice>> = OnceLock::new();
+        let array = ARRAY.get_or_init(|| array);
+        let held = [array.page(0).unwrap(), array.page(1).unwrap()];
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut first, mut second) = (array.get_async(100), array.get_async(101));
+                assert!(poll_once(&mut first).is_pending() && poll_once(&mut second).is_pending());
+                assert!(poll_once(&mut first).is_pending(), "on its way");
+                // Waits for a guard to end, and is told of all that may be one.
+                let waker = Arc::new(PollsAnother(Mutex::new(Some(second))));
+                let (mut page, woken) = (array.page_async(9), Waker::from(waker.clone()));
+                assert!(Pin::new(&mut page).poll(&mut Context::from_waker(&woken)).is_pending());
+                device.run();
+                assert!(matches!(poll_once(&mut first), Poll::Ready(Ok(100))));
+                assert!(waker.0.lock().unwrap().is_none(), "it was polled, and ready");
+            });
+        });
+        drop(held);
+        to_main.send(()).unwrap();
+    });
+    from_other.recv_timeout(Duration::from_secs(30)).expect("it is stuck, or has failed");
+    test.join().unwrap();
+}
+
+/// Panics whenever it is woken.
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("expected by this test");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_nobody_waiting() {
+    // One load at a time: of the first page, for two of three; then of another one.
+    let (device, array) = simulated(10, 2);
+    let panics = Waker::from(Arc::new(Panics));
+    let mut first = array.get_async(100);
+    assert!(Pin::new(&mut first).poll(&mut Context::from_waker(&panics)).is_pending());
+    let mut executor = Executor::default();
+    executor.spawn(array.get_async(101));
+    executor.spawn(array.get_async(50));
+    executor.settle();
+    assert_eq!(executor.unfinished(), 2);
+    let values = executor.run(|| device.run());
+    assert!(values.into_iter().map(Result::unwrap).eq([101, 50]));
+    assert_eq!(block_on(first).unwrap(), 100);
+}
+
+#[test]
+fn a_long_read_gives_others_their_turn() {
+    let array = numbered(1000, 1000);
+    array.discard(..).unwrap();
+    let mut into = vec![1; array.len()];
+    let mut read = array.read_async(0, &mut into);
+    assert!(poll_once(&mut read).is_pending());
+    block_on(read).unwrap();
+    assert!(into.iter().all(|x| *x == 0));
+    let indices = vec![5; 100_000];
+    let mut gather = array.gather_async(&indices);
+    assert!(poll_once(&mut gather).is_pending());
+    assert!(block_on(gather).unwrap().into_iter().all(|x| x == 0));
+}
+
+#[test]
+fn guards_are_waited_for_and_end_the_wait() {
+    let array = numbered(10, 4);
+    let guard = array.page_mut(3).unwrap();
+    let all_wait = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let (get, set) = (array.get_async(48), array.set_async(49, 9));
+            let page = array.page_async(3);
+            let mut executor: Executor<'_, u32> = Executor::default();
+            executor.spawn(async { get.await.unwrap() });
+            executor.spawn(async { set.await.map(|()| 0).unwrap() });
+            executor.spawn(async { page.await.unwrap()[2] });
+            executor.settle();
+            assert_eq!(executor.unfinished(), 3);
+            all_wait.wait();
+            executor.run(|| ())
+        });
+        all_wait.wait();
+        drop(guard);
+        assert_eq!(waiting.join().unwrap(), [48, 0, 50]);
+    });
+    assert_eq!(array.get(49).unwrap(), 9);
+}
+
+#[test]
+fn tasks_of_a_thread_with_guards_get_errors_instead_of_waiting_for_ever() {
+    let array = numbered(10, 4);
+    let mut guard = block_on(array.page_mut_async(3)).unwrap();
+    let is_deadlock = |kind: &ErrorKind| matches!(kind, ErrorKind::WouldDeadlock { page: 3 });
+    assert!(is_deadlock(block_on(array.get_async(48)).unwrap_err().kind()));
+    assert!(is_deadlock(block_on(array.set_async(48, 1)).unwrap_err().kind()));
+    assert!(is_deadlock(block_on(array.page_async(3)).unwrap_err().kind()));
+    guard[0] = 48;
+    assert!(is_deadlock(block_on(array.flush_async(..)).unwrap_err().kind()));
+    // Other pages are as free as ever.
+    assert_eq!(block_on(array.get_async(100)).unwrap(), 100);
+    drop(guard);
+    assert_eq!(block_on(array.get_async(48)).unwrap(), 48);
+}
+
+#[test]
+fn a_guard_that_is_taken_later_ends_a_wait_that_it_forbids() {
+    let array = numbered(10, 4);
+    while_another_thread_holds(&array, 2, || {
+        let count = Arc::new(Count::default());
+        let waker = Waker::from(count.clone());
+        let mut page = pin!(array.page_async(2));
+        let mut context = Context::from_waker(&waker);
+        assert!(page.as_mut().poll(&mut context).is_pending());
+        assert_eq!(count.0.load(Ordering::SeqCst), 0);
+        // To wait for page 2 while page 5 is held is not allowed: the other thread may come to want page 5.
+        let other = array.page(5).unwrap();
+        assert_eq!(count.0.load(Ordering::SeqCst), 1);
+        let Poll::Ready(Err(error)) = page.as_mut().poll(&mut context) else { panic!("waits") };
+        assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { page: 2 }));
+        drop(other);
+    });
+    assert_eq!(block_on(array.page_async(2)).unwrap()[0], 32);
+}
+
+#[test]
+fn guards_are_counted_and_waited_for_where_there_are_too_many() {
+    let array = numbered(10, 3);
+    let first = block_on(array.page_async(0)).unwrap();
+    let second = block_on(array.page_mut_async(1)).unwrap();
+    let error = block_on(array.page_async(2)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::TooManyGuards { .. }), "{error:?}");
+    let (to_main, from_other) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        let array = &array;
+        let waits = scope.spawn(move || {
+            let mut executor = Executor::default();
+            executor.spawn(async { array.page_async(2).await.unwrap()[0] });
+            executor.settle();
+            assert_eq!(executor.unfinished(), 1);
+            to_main.send(()).unwrap();
+            executor.run(|| ())
+        });
+        from_other.recv().unwrap();
+        drop(first);
+        assert_eq!(waits.join().unwrap(), [32]);
+    });
+    drop(second);
+}
+
+#[test]
+fn ranges_and_lists() {
+    for frames in [1, 2, 40] {
+        let shape = Shape { page_len: 16, channels: vec![2], frames, ..Shape::default() };
+        let array = shape.build::<u32>(16 * 100);
+        fill(&array);
+        let mut back = vec![0; 1500];
+        block_on(array.read_async(17, &mut back)).unwrap();
+        assert!(back.iter().zip(17..).all(|(x, i)| *x == i));
+        let indices: Vec<usize> = (0..3000).map(|k| k * 97 % 1600).collect();
+        array.set(33, 5).unwrap();
+        let values = block_on(array.gather_async(&indices)).unwrap();
+        assert!(indices.iter().zip(values).all(|(&i, x)| x == if i == 33 { 5 } else { i as u32 }));
+        all((0..100).map(|page| array.set_async(16 * page, 1))).into_iter().for_each(|set| set.unwrap());
+        block_on(array.flush_async(..)).unwrap();
+        array.reset_stats();
+        array.flush(..).unwrap();
+        assert_eq!(array.stats().total().write_backs, 0);
+        array.evict(..).unwrap();
+        array.reset_stats();
+        block_on(array.prefetch_async(0..160)).unwrap();
+        let expected = |i: usize| {
+            if i.is_multiple_of(16) {
+                1
+            } else if i == 33 {
+                5
+            } else {
+                i as u32
+            }
+        };
+        assert!((0..160).all(|i| array.get(i).unwrap() == expected(i)));
+        assert!(frames < 20 || array.stats().total().misses == 0);
+    }
+}
+
+#[test]
+fn errors_are_told_by_the_future() {
+    let array = numbered(10, 4);
+    assert!(matches!(
+        block_on(array.get_async(160)).unwrap_err().kind(),
+        ErrorKind::IndexOutside { index: 160, len: 160 }
+    ));
+    assert!(block_on(array.set_async(usize::MAX, 1)).is_err());
+    assert!(block_on(array.page_async(10)).is_err());
+    assert!(block_on(array.page_mut_async(11)).is_err());
+    assert!(block_on(array.read_async(150, &mut [0; 11])).is_err());
+    assert!(block_on(array.read_async(usize::MAX, &mut [0; 2])).is_err());
+    assert!(block_on(array.flush_async(5..161)).is_err());
+    assert!(block_on(array.prefetch_async(5..161)).is_err());
+    assert!(matches!(
+        block_on(array.gather_async(&[0, 160])).unwrap_err().kind(),
+        ErrorKind::ListedIndexOutside { position: 1, .. }
+    ));
+}
+
+#[test]
+fn a_failure_is_told_to_those_whose_page_it_concerns() {
+    for later in [false, true] {
+        let simulated = SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0);
+        let device = Arc::new(Faulty::new(simulated.bytes(64 << 20).manual_wakes(true).build()));
+        let shape =
+            Shape { page_len: 16, channels: vec![1], frames: 80, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<u32, _>(16 * 23, vec![device.clone()]).build().unwrap();
+        fill(&array);
+        // Three pages, each by itself; then a submission of all others fails once, and they are loaded one by one.
+        let fault = Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed).on_call(4);
+        device.inject(if later { fault.reported_later() } else { fault });
+        let mut executor = Executor::default();
+        (0..23).for_each(|page| {
+            executor.spawn(array.get_async(16 * page));
+        });
+        let values = executor.run(|| device.inner().run());
+        assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32));
+        let total = array.stats().total();
+        assert!(total.bytes_from_device >= 23 * 64, "{total:?}");
+        assert!(total.misses > 23, "those that failed were loaded once more: {total:?}");
+        array.evict(..).unwrap();
+        device.lose();
+        for value in all((0..20).map(|page| array.get_async(16 * page))) {
+            assert_eq!(value.unwrap_err().device_error().unwrap().kind(), DeviceErrorKind::Lost);
+        }
+    }
+}
+
+/// A device that is done with everything by the time that it is asked, as the contract allows.
+fn at_once(
+    pages: usize,
+    frames: usize,
+    policy: vmarray::EvictionPolicy,
+) -> VirtualArray<u32, SimulatedDevice> {
+    let device = Arc::new(SimulatedDevice::builder(3).bytes(1 << 20).build());
+    let shape = Shape { page_len: 16, channels: vec![1], frames, policy, read_ahead: false };
+    let array = shape.describe(16 * pages, vec![device]).build().unwrap();
+    fill(&array);
+    array
+}
+
+#[test]
+fn tasks_that_outnumber_frames_are_each_served_by_one_load() {
+    for policy in POLICIES {
+        for (tasks, frames) in [(20, 4), (400, 32), (400, 1)] {
+            let array = at_once(1000, frames, policy);
+            let values = all((0..tasks).map(|k| array.get_async(16 * (k * 7 % 1000))));
+            assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == 16 * (k as u32 * 7 % 1000)));
+            assert_eq!(array.stats().total().misses, tasks as u64, "{policy:?} {frames}");
+            // Nobody looks at what has come before all is over: it is there all the same.
+            let mut kept: Vec<_> = (0..tasks).map(|k| array.get_async(16 * (k * 11 % 1000) + 1)).collect();
+            array.evict(..).unwrap();
+            array.reset_stats();
+            kept.iter_mut().for_each(|future| {
+                let _ = poll_once(future).map(|x| x.unwrap());
+            });
+            assert!(array.stats().total().misses <= tasks as u64, "{policy:?} {frames}");
+        }
+    }
+}
+
+/// Each of so many tasks gets one element after another, the next one's place depending on the last one's value.
+fn dependent_gets<D: vmarray::Device>(array: &VirtualArray<u32, D>, tasks: usize, gets: usize, seed: u64) {
+    all((0..tasks).map(|task| async move {
+        let mut numbers = Numbers::new(seed + task as u64);
+        let mut sum = 0_usize;
+        for _ in 0..gets {
+            let i = (numbers.below(array.len()) + sum) % array.len();
+            let x = array.get_async(i).await.unwrap();
+            assert_eq!(x, i as u32);
+            sum += x as usize;
+        }
+    }));
+}
+
+#[test]
+fn tasks_of_many_threads_that_outnumber_frames_load_nothing_twice() {
+    for (threads, tasks, frames) in [(1, 300, 8), (4, 100, 16), (8, 20, 3)] {
+        let device = Arc::new(Delayed::new(crate::common::host(), Speed::CARD));
+        let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<u32, _>(16 * 4000, vec![device]).build().unwrap();
+        fill(&array);
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let array = &array;
+                scope.spawn(move || dependent_gets(array, tasks, 10, 1000 * thread as u64));
+            }
+        });
+        let (stats, asked) = (array.stats(), (threads * tasks * 10) as u64);
+        assert_eq!(stats.hits + stats.total().misses, asked);
+        assert!(stats.total().misses <= asked);
+        assert_eq!(stats.total().bytes_from_device, stats.total().misses * 64);
+    }
+}
+
+#[test]
+fn guards_of_tasks_that_outnumber_frames_are_each_served_by_one_load() {
+    for policy in POLICIES {
+        for frames in [1, 2, 5] {
+            let array = at_once(100, frames, policy);
+            let sums = all((0..60).map(|page| {
+                let array = &array;
+                async move {
+                    // Some write, and some get elements between.
+                    match page % 3 {
+                        0 => array.page_mut_async(page).await.unwrap()[3] += 1,
+                        1 => assert_eq!(array.get_async(16 * page).await.unwrap(), 16 * page as u32),
+                        _ => {}
+                    }
+                    array.page_async(page).await.unwrap()[3]
+                }
+            }));
+            assert!(
+                sums.into_iter()
+                    .enumerate()
+                    .all(|(page, x)| x == (16 * page + 3 + usize::from(page % 3 == 0)) as u32)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_page_that_has_come_for_a_guard_keeps_its_frame_until_it_is_taken() {
+    let (device, array) = simulated(100, 4);
+    let mut coming = array.page_async(7);
+    assert!(poll_once(&mut coming).is_pending());
+    device.run();
+    // A hundred other pages pass through the other frames.
+    (0..100).for_each(|page| assert_eq!(array.get(16 * page).unwrap(), 16 * page as u32));
+    array.set(16 * 7 + 1, 5).unwrap();
+    let misses = array.stats().total().misses;
+    let Poll::Ready(Ok(page)) = poll_once(&mut coming) else { panic!("it is there") };
+    assert_eq!((page[0], page[1]), (16 * 7, 5));
+    assert_eq!(array.stats().total().misses, misses);
+    drop(page);
+    // One that is dropped leaves its frame to others.
+    let mut gone = array.page_mut_async(50);
+    assert!(poll_once(&mut gone).is_pending());
+    device.run();
+    drop(gone);
+    let guards: Vec<_> = (0..3).map(|page| array.page(page).unwrap()).collect();
+    assert_eq!(array.get(16 * 50).unwrap(), 16 * 50);
+    drop(guards);
+}
+
+/// Tasks copy long elements themselves, as long as frames are to be had, and are given them else.
+#[test]
+fn long_elements_reach_tasks_that_outnumber_frames() {
+    type Long = [u32; 128];
+    for frames in [1, 4, 40] {
+        let device = SimulatedDevice::builder(5).latency(Duration::from_millis(1)).manual_wakes(true);
+        let device = Arc::new(device.bytes(64 << 20).build());
+        let shape = Shape { page_len: 2, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<Long, _>(2 * 500, vec![device.clone()]).build().unwrap();
+        array.write(0, &(0..1000).map(|i| [i; 128]).collect::<Vec<Long>>()).unwrap();
+        array.evict(..).unwrap();
+        array.reset_stats();
+        // Those that are not polled any more keep some frames, until others need them.
+        let mut kept: Vec<_> = (0..100).map(|page| array.get_async(2 * page)).collect();
+        kept.iter_mut().for_each(|future| assert!(poll_once(future).is_pending()));
+        device.run();
+        let mut executor = Executor::default();
+        (100..500).for_each(|page| {
+            executor.spawn(array.get_async(2 * page + 1));
+        });
+        let values = executor.run(|| device.run());
+        assert!(values.into_iter().zip(100..).all(|(x, page)| x.unwrap() == [2 * page + 1; 128]));
+        let guards: Vec<_> = (0..frames.max(2) - 1).map(|page| array.page(page).unwrap()).collect();
+        if frames > 1 {
+            assert_eq!(array.get(999).unwrap(), [999; 128]);
+        }
+        drop(guards);
+        let loads = array.stats().total().misses;
+        for (page, mut future) in kept.into_iter().enumerate() {
+            let found = poll_once(&mut future);
+            assert!(matches!(found, Poll::Ready(Ok(x)) if x == [2 * page as u32; 128]), "{frames} {page}");
+        }
+        assert_eq!(array.stats().total().misses, loads, "{frames}");
+        assert!(loads <= 500 + frames as u64 + 1, "{frames} {loads}");
+    }
+}
+
+#[test]
+fn guards_of_tasks_and_threads_share_one_frame() {
+    let device = Arc::new(Delayed::new(crate::common::host(), Speed::CARD));
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 1, read_ahead: false, ..Shape::default() };
+    let array = shape.describe::<u32, _>(16 * 40, vec![device]).build().unwrap();
+    fill(&array);
+    std::thread::scope(|scope| {
+        for thread in 0..6 {
+            let array = &array;
+            scope.spawn(move || {
+                let mut numbers = Numbers::new(thread);
+                for _ in 0..200 {
+                    let page = numbers.below(3);
+                    let x = match (thread % 3, numbers.below(3)) {
+                        (0, _) => block_on(array.page_async(page)).unwrap()[2],
+                        (1, _) => block_on(array.get_async(16 * page + 2)).unwrap(),
+                        (_, 0) => {
+                            array.evict(..).unwrap();
+                            continue;
+                        }
+                        _ => array.get(16 * page + 2).unwrap(),
+                    };
+                    assert_eq!(x, 16 * page as u32 + 2);
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn write_backs_that_fail_are_told_to_the_tasks_that_need_the_frames() {
+    for (later, frames) in [(false, 1), (true, 1), (false, 4), (true, 4)] {
+        let device = SimulatedDevice::builder(3).bytes(1 << 20).build();
+        let device = Arc::new(Faulty::new(device));
+        let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<u32, _>(16 * 100, vec![device.clone()]).build().unwrap();
+        fill(&array);
+        (0..frames).for_each(|page| array.set(16 * page, 7).unwrap());
+        let fault = Fault::anywhere(DeviceErrorKind::CopyFailed);
+        device.inject(if later { fault.reported_later() } else { fault });
+        for value in all((10..30).map(|page| array.get_async(16 * page))) {
+            assert_eq!(value.unwrap_err().device_error().unwrap().kind(), DeviceErrorKind::CopyFailed);
+        }
+        assert!(array.stats().total().failed_write_backs <= 20 * frames as u64);
+        device.clear();
+        // Nothing is lost. Of write-backs that were begun for nobody in particular the next flush may tell.
+        let _ = array.flush(..);
+        array.evict(..).unwrap();
+        assert!((0..frames).all(|page| array.get(16 * page).unwrap() == 7), "{later} {frames}");
+        let values = all((10..30).map(|page| array.get_async(16 * page)));
+        assert!(values.into_iter().zip(10..).all(|(x, page)| x.unwrap() == 16 * page));
+    }
+}
+
+/// Operations of tasks, dropped at any point.
+#[derive(Clone, Debug)]
+enum Task {
+    Get(usize),
+    Set(usize, u32),
+    Page(usize),
+    PageMut(usize, u32),
+    Read(usize, usize),
+    Gather(Vec<usize>),
+    Prefetch(usize),
+    Flush,
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Spawn(Task),
+    Drop(usize),
+    /// Kept, but never polled again.
+    Forget(usize),
+    Poll(usize),
+    Time(u64),
+    /// A thread, which blocks.
+    Set(usize, u32),
+    Get(usize),
+    Evict,
+}
+
+const LEN: usize = 60;
+
+fn tasks() -> impl Strategy<Value = Task> {
+    let index = 0..LEN;
+    prop_oneof![
+        4 => index.clone().prop_map(Task::Get),
+        3 => (index.clone(), 1_u32..9).prop_map(|(i, x)| Task::Set(i, x)),
+        2 => index.clone().prop_map(Task::Page),
+        2 => (index.clone(), 1_u32..9).prop_map(|(i, x)| Task::PageMut(i, x)),
+        2 => (index.clone(), 0..LEN).prop_map(|(i, n)| Task::Read(i, n.min(LEN - i))),
+        2 => prop::collection::vec(index.clone(), 0..20).prop_map(Task::Gather),
+        1 => index.prop_map(Task::Prefetch),
+        1 => Just(Task::Flush),
+    ]
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        6 => tasks().prop_map(Step::Spawn),
+        2 => any::<usize>().prop_map(Step::Drop),
+        2 => any::<usize>().prop_map(Step::Forget),
+        6 => (1_usize..20).prop_map(Step::Poll),
+        3 => (0_u64..60).prop_map(Step::Time),
+        1 => (0..LEN, 1_u32..9).prop_map(|(i, x)| Step::Set(i, x)),
+        1 => (0..LEN).prop_map(Step::Get),
+        1 => Just(Step::Evict),
+    ];
+    prop::collection::vec(step, 1..60)
+}
+
+/// All values that an element may have: it was written by a task, finished or not, or by a thread.
+type Possible = std::cell::RefCell<Vec<Vec<u32>>>;
+
+async fn work(array: &VirtualArray<u32, SimulatedDevice>, possible: &Possible, page_len: usize, task: Task) {
+    let seen = |i: usize, x: u32| {
+        assert!(
+            possible.borrow()[i].contains(&x),
+            "element {i} is {x}, not one of {:?}",
+            possible.borrow()[i]
+        );
+    };
+    let is_expected = |error: vmarray::Error| {
+        let deadlock =
+            matches!(error.kind(), ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. });
+        assert!(deadlock || error.device_error().is_some(), "{error:?}");
+    };
+    match task {
+        Task::Get(i) => array.get_async(i).await.map_or_else(is_expected, |x| seen(i, x)),
+        Task::Set(i, x) => {
+            possible.borrow_mut()[i].push(x);
+            array.set_async(i, x).await.map_or_else(is_expected, |()| ());
+        }
+        Task::Page(i) => match array.page_async(i / page_len).await {
+            Ok(page) => page.range().zip(page.iter()).for_each(|(i, x)| seen(i, *x)),
+            Err(error) => is_expected(error),
+        },
+        Task::PageMut(i, x) => {
+            possible.borrow_mut()[i].push(x);
+            match array.page_mut_async(i / page_len).await {
+                Ok(mut page) => page[i % page_len] = x,
+                Err(error) => is_expected(error),
+            }
+        }
+        Task::Read(i, n) => {
+            let mut back = vec![0; n];
+            match array.read_async(i, &mut back).await {
+                Ok(()) => back.iter().zip(i..).for_each(|(x, i)| seen(i, *x)),
+                Err(error) => is_expected(error),
+            }
+        }
+        Task::Gather(indices) => match array.gather_async(&indices).await {
+            Ok(values) => indices.iter().zip(values).for_each(|(&i, x)| seen(i, x)),
+            Err(error) => is_expected(error),
+        },
+        Task::Prefetch(i) => array.prefetch_async(..i).await.map_or_else(is_expected, |()| ()),
+        Task::Flush => array.flush_async(..).await.map_or_else(is_expected, |()| ()),
+    }
+}
+
+fn dropped_anywhere(seed: u64, failures: f64, shape: &Shape, steps: Vec<Step>) {
+    let device = SimulatedDevice::builder(seed)
+        .bytes(1 << 20)
+        .latency(Duration::from_micros(5))
+        .jitter(4.0)
+        .fail_rate(failures)
+        .refuse_rate(failures);
+    let device = Arc::new(device.manual_wakes(true).build());
+    let Ok(array) = shape.describe::<u32, _>(LEN, vec![device.clone(); shape.channels.len()]).build() else {
+        return;
+    };
+    let possible = Possible::new(vec![vec![0]; LEN]);
+    let mut executor = Executor::default();
+    let mut guards = Vec::new();
+    for step in steps {
+        match step {
+            Step::Spawn(task) => {
+                let is_guard = matches!(task, Task::Page(_) | Task::PageMut(..));
+                let number = executor.spawn(work(&array, &possible, shape.page_len, task));
+                guards.extend(is_guard.then_some(number));
+            }
+            Step::Drop(number) => {
+                let spawned = executor.spawn(async {});
+                executor.drop_task(number % (spawned + 1));
+            }
+            Step::Forget(number) => {
+                let number = number % (executor.spawn(async {}) + 1);
+                // A page that has come for a guard keeps its frame, as the guard does.
+                if guards.contains(&number) {
+                    executor.drop_task(number);
+                } else {
+                    executor.forget_task(number);
+                }
+            }
+            Step::Poll(times) => (0..times).for_each(|_| {
+                executor.step();
+            }),
+            Step::Time(microseconds) => device.advance(Duration::from_micros(microseconds)),
+            Step::Set(i, x) => {
+                possible.borrow_mut()[i].push(x);
+                let _ = array.set(i, x);
+            }
+            Step::Get(i) => {
+                if let Ok(x) = array.get(i) {
+                    assert!(possible.borrow()[i].contains(&x));
+                }
+            }
+            Step::Evict => drop(array.evict(..)),
+        }
+    }
+    let rest = executor.unfinished();
+    if rest % 2 == 0 {
+        executor.run(|| device.run());
+    } else {
+        drop(executor);
+    }
+    // Every page and every frame is free again.
+    device.run();
+    let insist = |run: &mut dyn FnMut() -> vmarray::Result<()>| {
+        while let Err(error) = run() {
+            assert!(error.device_error().is_some(), "{error:?}");
+        }
+    };
+    let most = (shape.frames - 1).max(1);
+    let pages = array.page_count();
+    let mut held = Vec::new();
+    let channels: usize = shape.channels.iter().map(|n| *n as usize).sum();
+    for page in (0..pages).filter(|page| page % channels == 0).take(most) {
+        insist(&mut || array.page_mut(page).map(|guard| held.push(guard)));
+    }
+    drop(held);
+    for i in 0..LEN {
+        insist(&mut || array.get(i).map(|x| assert!(possible.borrow()[i].contains(&x))));
+        insist(&mut || array.set(i, 100 + i as u32));
+    }
+    insist(&mut || array.evict(..));
+    for i in 0..LEN {
+        insist(&mut || array.get(i).map(|x| assert_eq!(x, 100 + i as u32)));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
+
+    #[test]
+    fn futures_dropped_anywhere_leave_nothing_behind(
+        seed in any::<u64>(),
+        failing in any::<bool>(),
+        (page_len, channels, frames, policy, read_ahead) in
+            (1_usize..6, prop_oneof![Just(vec![1]), Just(vec![2]), Just(vec![1, 2])], 1_usize..5, 0_usize..3, any::<bool>()),
+        steps in steps(),
+    ) {
+        let shape = Shape { page_len, channels, frames, policy: POLICIES[policy], read_ahead };
+        let failures = if failing { 0.1 } else { 0.0 };
+        dropped_anywhere(seed % 100_000, failures, &shape, steps);
+    }
+}
+
+/// Tasks on several executors and threads that block, on a cache of a few frames: each has elements of its own and
+/// sees what it wrote.
+#[test]
+fn tasks_and_threads_share_an_array() {
+    for policy in POLICIES {
+        let shape = Shape { page_len: 6, channels: vec![2], frames: 3, policy, read_ahead: true };
+        let array = shape.build::<[u32; 3]>(240);
+        std::thread::scope(|scope| {
+            for thread in 0..4 {
+                let array = &array;
+                scope.spawn(move || {
+                    if thread % 2 == 0 {
+                        let tasks = (0..10).map(|task| own_elements(array, thread * 10 + task));
+                        all(tasks);
+                    } else {
+                        (0..10).for_each(|task| own_elements_blocking(array, thread * 10 + task));
+                    }
+                });
+            }
+        });
+    }
+}
+
+const WRITERS: usize = 40;
+
+async fn own_elements(array: &VirtualArray<[u32; 3]>, writer: usize) {
+    let mut numbers = Numbers::new(writer as u64);
+    for n in 0..100 {
+        let i = numbers.below(240 / WRITERS) * WRITERS + writer;
+        array.set_async(i, [n; 3]).await.unwrap();
+        if n % 3 == 0 {
+            assert_eq!(array.gather_async(&[i]).await.unwrap(), [[n; 3]]);
+        }
+        if n % 7 == 0 {
+            array.flush_async(..).await.unwrap();
+        }
+        assert_eq!(array.get_async(i).await.unwrap(), [n; 3]);
+        if n % 5 == 0 {
+            let page = array.page_async(i / 6).await.unwrap();
+            assert_eq!(page[i % 6], [n; 3]);
+        }
+    }
+}
+
+fn own_elements_blocking(array: &VirtualArray<[u32; 3]>, writer: usize) {
+    let mut numbers = Numbers::new(writer as u64);
+    for n in 0..100 {
+        let i = numbers.below(240 / WRITERS) * WRITERS + writer;
+        array.set(i, [n; 3]).unwrap();
+        assert_eq!(array.get(i).unwrap(), [n; 3]);
+        if n % 10 == 0 {
+            array.page_mut(i / 6).unwrap()[i % 6] = [n + 1; 3];
+            assert_eq!(array.get_uncached(i).unwrap(), [n + 1; 3]);
+        }
+    }
+}
+
+/// Tasks that any of some threads polls, in the order in which they are woken.
+struct Pool {
+    ready: Mutex<VecDeque<usize>>,
+    woken: Condvar,
+    unfinished: AtomicUsize,
+}
+
+struct Turn(usize, Arc<Pool>);
+
+impl Wake for Turn {
+    fn wake(self: Arc<Self>) {
+        self.1.ready.lock().unwrap().push_back(self.0);
+        self.1.woken.notify_one();
+    }
+}
+
+/// Misses nearly always, and whichever thread comes first submits for all.
+#[test]
+fn futures_move_between_threads_and_are_dropped_beside_threads_that_block() {
+    for (round, frames) in [1, 3, 16, 300].into_iter().enumerate() {
+        let device = Arc::new(Delayed::new(crate::common::host(), Speed::CARD));
+        let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<u32, _>(16 * 2000, vec![device]).build().unwrap();
+        fill(&array);
+        let tasks: Vec<_> = (0..100)
+            .map(|task| {
+                let array = &array;
+                let future: Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async move {
+                    let mut numbers = Numbers::new((round * 1000 + task) as u64);
+                    for _ in 0..20 {
+                        let i = numbers.below(array.len());
+                        let mut lost = array.get_async(numbers.below(array.len()));
+                        if numbers.below(40) == 0 {
+                            // Polled once at most, and dropped after the next one is ready.
+                            let mut lost = Pin::new(&mut lost);
+                            std::future::poll_fn(|context| {
+                                Poll::Ready(lost.as_mut().poll(context).is_ready())
+                            })
+                            .await;
+                        }
+                        assert_eq!(array.get_async(i).await.unwrap(), i as u32);
+                        if numbers.below(8) == 0 {
+                            array.set_async(i, i as u32).await.unwrap();
+                        }
+                    }
+                });
+                Mutex::new(Some(future))
+            })
+            .collect();
+        let pool = Arc::new(Pool {
+            ready: Mutex::new((0..tasks.len()).collect()),
+            woken: Condvar::new(),
+            unfinished: AtomicUsize::new(tasks.len()),
+        });
+        let work = || {
+            while pool.unfinished.load(Ordering::SeqCst) > 0 {
+                let ready = pool.ready.lock().unwrap();
+                let nothing = |ready: &mut VecDeque<usize>| {
+                    ready.is_empty() && pool.unfinished.load(Ordering::SeqCst) > 0
+                };
+                let (mut ready, wait) =
+                    pool.woken.wait_timeout_while(ready, Duration::from_secs(30), nothing).unwrap();
+                assert!(!wait.timed_out(), "{frames} frames: tasks are stuck");
+                let Some(number) = ready.pop_front() else { continue };
+                drop(ready);
+                let mut task = tasks[number].lock().unwrap();
+                let Some(future) = task.as_mut() else { continue };
+                let waker = Waker::from(Arc::new(Turn(number, pool.clone())));
+                if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
+                    *task = None;
+                    pool.unfinished.fetch_sub(1, Ordering::SeqCst);
+                    // Whoever is about to sleep has the lock.
+                    drop(pool.ready.lock().unwrap());
+                    pool.woken.notify_all();
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            (0..3).for_each(|_| drop(scope.spawn(work)));
+            let mut numbers = Numbers::new(7);
+            while pool.unfinished.load(Ordering::SeqCst) > 0 {
+                let i = numbers.below(array.len());
+                assert_eq!(array.get(i).unwrap(), i as u32);
+            }
+        });
+        // All who came in have left: the places are there for as many as at first.
+        let values = all((0..2000).map(|page| array.get_async(16 * page)));
+        assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32));
+    }
+}

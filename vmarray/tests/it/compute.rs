@@ -1,0 +1,497 @@
+//! Operations by expressions, against a `Vec` and plain Rust.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::{Numbers, POLICIES, Shape, devices, host};
+use bytemuck::{Pod, Zeroable};
+use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::expr::{Expr, index};
+use vmarray::host::HostDevice;
+use vmarray::{ErrorKind, Field, VirtualArray, field};
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Pod, Zeroable)]
+#[repr(C)]
+struct Record {
+    key: u32,
+    weight: f32,
+    wide: u64,
+    small: [i16; 2],
+    rest: [u8; 28],
+}
+
+const KEY: Field<Record, u32> = field!(Record, key);
+const WEIGHT: Field<Record, f32> = field!(Record, weight);
+const SECOND: Field<Record, i16> = field!(Record, small).nth::<1>();
+const WIDE: Field<Record, u64> = field!(Record, wide);
+
+fn record(numbers: &mut Numbers) -> Record {
+    Record {
+        key: numbers.below(50) as u32,
+        weight: numbers.below(1000) as f32 / 4.0 - 100.0,
+        wide: numbers.next() << numbers.below(17),
+        small: [numbers.next() as i16, numbers.next() as i16],
+        rest: [numbers.next() as u8; 28],
+    }
+}
+
+fn shapes() -> impl Iterator<Item = Shape> {
+    let one = |(i, policy): (usize, _)| Shape {
+        page_len: [8, 7, 64][i],
+        channels: [&[1][..], &[2, 1], &[3]][i].to_vec(),
+        frames: 2 + i,
+        policy,
+        read_ahead: i == 1,
+    };
+    POLICIES.into_iter().enumerate().map(one)
+}
+
+/// An array with the contents of a vector, some of it in frames alone.
+fn filled(shape: &Shape, numbers: &mut Numbers, len: usize) -> (VirtualArray<Record>, Vec<Record>) {
+    let array = shape.build::<Record>(len);
+    let mut truth = vec![Record::default(); len];
+    for _ in 0..len / 2 {
+        let i = numbers.below(len);
+        truth[i] = record(numbers);
+        array.set(i, truth[i]).unwrap();
+    }
+    (array, truth)
+}
+
+#[test]
+fn questions_are_answered_as_a_loop_answers_them() {
+    for (seed, shape) in shapes().enumerate() {
+        let mut numbers = Numbers::new(seed as u64 + 1);
+        let (array, mut truth) = filled(&shape, &mut numbers, 500);
+        for round in 0..60 {
+            for _ in 0..3 {
+                let i = numbers.below(500);
+                truth[i] = record(&mut numbers);
+                array.set(i, truth[i]).unwrap();
+            }
+            let (a, b) = (numbers.below(501), numbers.below(501));
+            let range = a.min(b)..a.max(b);
+            let part = || truth[range.clone()].iter().zip(range.clone());
+            let (least, most) = (numbers.below(50) as u32, numbers.below(300) as f32 - 100.0);
+            let condition = || KEY.ge(least) & (WEIGHT * 2.0).lt(most * 2.0) | SECOND.gt(30_000);
+            let holds = |r: &Record| r.key >= least && r.weight * 2.0 < most * 2.0 || r.small[1] > 30_000;
+            let found: Vec<usize> = part().filter(|(r, _)| holds(r)).map(|(_, i)| i).collect();
+            let what = format!("{shape:?}, round {round}, {range:?}");
+
+            assert_eq!(array.count_where(range.clone(), condition()).unwrap(), found.len(), "{what}");
+            let limit = numbers.below(40);
+            let answer = array.find_where(range.clone(), condition(), limit).unwrap();
+            assert_eq!(answer.indices, found[..limit.min(found.len())], "{what}");
+            assert_eq!(answer.total, found.len(), "{what}");
+            assert_eq!(array.position_first(range.clone(), condition()).unwrap(), found.first().copied());
+            assert_eq!(array.any(range.clone(), condition()).unwrap(), !found.is_empty());
+            assert_eq!(array.all(range.clone(), condition()).unwrap(), found.len() == range.len());
+            let selected = array.select_where(range.clone(), condition()).unwrap();
+            let selected: Vec<_> = selected.map(Result::unwrap).collect();
+            assert_eq!(selected, found.iter().map(|i| (*i, truth[*i])).collect::<Vec<_>>(), "{what}");
+
+            let sum: i128 = found.iter().map(|i| i128::from(truth[*i].wide)).sum();
+            assert_eq!(array.sum(range.clone(), WIDE.only_where(condition())).unwrap(), sum, "{what}");
+            // Quarters add up exactly.
+            let weights: f64 = part().map(|(r, _)| f64::from(r.weight)).sum();
+            assert_eq!(array.sum(range.clone(), WEIGHT).unwrap(), weights, "{what}");
+            let indices: i128 = range.clone().map(|i| i as i128).sum();
+            assert_eq!(array.sum(range.clone(), index()).unwrap(), indices, "{what}");
+
+            let first = |better: fn(f32, f32) -> bool| {
+                part().fold(None, |best: Option<(usize, f32)>, (r, i)| match best {
+                    Some((_, weight)) if !better(r.weight, weight) => best,
+                    _ => Some((i, r.weight)),
+                })
+            };
+            let (lowest, highest) = (first(|a, b| a < b), first(|a, b| a > b));
+            assert_eq!(array.arg_min(range.clone(), WEIGHT).unwrap(), lowest, "{what}");
+            assert_eq!(array.arg_max(range.clone(), WEIGHT).unwrap(), highest, "{what}");
+            let both = lowest.map(|l| l.1).zip(highest.map(|h| h.1));
+            assert_eq!(array.min_max(range.clone(), WEIGHT).unwrap(), both, "{what}");
+
+            let mut bins = vec![0; 20];
+            part().filter(|(r, _)| r.key < 20).for_each(|(r, _)| bins[r.key as usize] += 1);
+            assert_eq!(array.histogram(range.clone(), KEY, 20).unwrap(), bins, "{what}");
+        }
+    }
+}
+
+#[test]
+fn writes_on_devices_take_turns_with_writes_in_frames() {
+    for (seed, shape) in shapes().enumerate() {
+        let mut numbers = Numbers::new(seed as u64 + 10);
+        let (array, mut truth) = filled(&shape, &mut numbers, 300);
+        for round in 0..80 {
+            let (a, b) = (numbers.below(301), numbers.below(301));
+            let range = a.min(b)..a.max(b);
+            match numbers.below(4) {
+                0 => {
+                    array
+                        .transform(
+                            range.clone(),
+                            [KEY.set(WIDE.cast::<u32>()), WEIGHT.set(KEY.cast::<f32>() + 0.5)],
+                        )
+                        .unwrap();
+                    for r in &mut truth[range.clone()] {
+                        (r.key, r.weight) = (r.wide as u32, r.key as f32 + 0.5);
+                    }
+                }
+                1 => {
+                    let even = (index() & 1).eq(0);
+                    array.assign_where(range.clone(), even, SECOND.set(SECOND + 3)).unwrap();
+                    for i in range.clone().filter(|i| i % 2 == 0) {
+                        truth[i].small[1] = truth[i].small[1].wrapping_add(3);
+                    }
+                }
+                2 => {
+                    let limit = numbers.next() as u32;
+                    array.assign_where(range.clone(), KEY.gt(limit), WIDE.set(index())).unwrap();
+                    for i in range.clone() {
+                        if truth[i].key > limit {
+                            truth[i].wide = i as u64;
+                        }
+                    }
+                }
+                _ => {
+                    for _ in 0..10 {
+                        let i = numbers.below(300);
+                        truth[i] = record(&mut numbers);
+                        array.set(i, truth[i]).unwrap();
+                    }
+                }
+            }
+            let i = numbers.below(300);
+            assert_eq!(array.get(i).unwrap(), truth[i], "{shape:?}, round {round}, {range:?}, element {i}");
+            assert_eq!(array.get_uncached(i).unwrap(), truth[i]);
+        }
+        assert_eq!(array.to_vec(..).unwrap(), truth, "{shape:?}");
+    }
+}
+
+#[test]
+fn arrays_placed_alike_and_otherwise_are_joined() {
+    for (seed, shape) in shapes().enumerate() {
+        let mut numbers = Numbers::new(seed as u64 + 20);
+        let shared = devices(shape.channels.len());
+        let (x, mut truth) = {
+            let array: VirtualArray<f32> = shape.describe(400, shared.clone()).build().unwrap();
+            let truth: Vec<f32> = (0..400).map(|i| i as f32 / 8.0).collect();
+            array.write(0, &truth).unwrap();
+            (array, truth)
+        };
+        let alike: VirtualArray<i32> = shape.describe(400, shared).build().unwrap();
+        let other = Shape { page_len: 13, channels: vec![2], ..shape.clone() }.build::<i32>(400);
+        for y in [&alike, &other] {
+            for _ in 0..20 {
+                let mut values: Vec<i32> = (0..400).map(|_| numbers.below(100) as i32 - 50).collect();
+                y.write(0, &values).unwrap();
+                let dirty = numbers.below(400);
+                values[dirty] = 7;
+                y.set(dirty, 7).unwrap();
+                let (a, b) = (numbers.below(401), numbers.below(401));
+                let range = a.min(b)..a.max(b);
+                let joined = x.join((y, &x)).unwrap();
+                let (to, from, again) = joined.rows();
+                let value = from.get(Field::whole()).cast::<f32>() - again.get(Field::whole());
+                let condition = to.get(Field::whole()).gt(from.get(Field::whole()).cast::<f32>());
+                joined.assign_where(range.clone(), condition, to.set(Field::whole(), value)).unwrap();
+                for i in range {
+                    if truth[i] > values[i] as f32 {
+                        truth[i] = values[i] as f32 - truth[i];
+                    }
+                }
+                assert_eq!(x.to_vec(..).unwrap(), truth, "{shape:?}");
+            }
+        }
+    }
+    let (a, b) = (Shape::default().build::<u8>(10), Shape::default().build::<u8>(11));
+    let error = a.join((&b,)).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "what is joined", expected: 10, got: 11 });
+}
+
+#[test]
+fn accesses_to_other_pages_go_on_while_elements_are_written() {
+    let array =
+        Shape { page_len: 16, channels: vec![2, 2], frames: 3, ..Shape::default() }.build::<u64>(4096);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for thread in 0..3_usize {
+            let (array, stop) = (&array, &stop);
+            threads.spawn(move || {
+                let mut numbers = Numbers::new(thread as u64);
+                // The first half is written to by this thread alone, with steps of three.
+                let mut truth = vec![0; 2048];
+                while !stop.load(Ordering::Relaxed) {
+                    let i = numbers.below(2048 / 3) * 3 + thread;
+                    if i < 2048 {
+                        assert_eq!(array.get(i).unwrap(), truth[i]);
+                        truth[i] += 1;
+                        array.set(i, truth[i]).unwrap();
+                    }
+                    // Of the second half all elements rise by one at a time.
+                    let _ = array.get(2048 + i).unwrap();
+                }
+            });
+        }
+        let value = Field::whole();
+        for round in 1..200 {
+            array.transform(2048.., value.set(value + 1)).unwrap();
+            assert_eq!(array.min_max(2048.., value).unwrap(), Some((round, round)));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn adding_on_devices_and_in_frames_at_once_loses_nothing() {
+    let array = Shape { page_len: 8, channels: vec![2], frames: 2, ..Shape::default() }.build::<u64>(64);
+    std::thread::scope(|threads| {
+        for _ in 0..2 {
+            threads.spawn(|| {
+                let mut numbers = Numbers::new(5);
+                for _ in 0..2000 {
+                    array.update(numbers.below(64), |x| x + 1).unwrap();
+                }
+            });
+        }
+        for _ in 0..2 {
+            threads.spawn(|| {
+                let value = Field::whole();
+                (0..100).for_each(|_| array.transform(.., value.set(value + 1)).unwrap());
+            });
+        }
+    });
+    assert_eq!(array.sum(.., Field::whole()).unwrap(), 2 * 2000 + 2 * 100 * 64);
+}
+
+#[test]
+fn what_lies_on_devices_already_is_not_moved() {
+    let device = Arc::new(Counting::new(host()));
+    let shape = Shape { page_len: 64, channels: vec![2], frames: 4, ..Shape::default() };
+    let array: VirtualArray<u32, _> = shape.describe(64 * 20, vec![Arc::clone(&device)]).build().unwrap();
+    array.write(0, &(0..64 * 20).collect::<Vec<u32>>()).unwrap();
+    let value = Field::whole();
+    assert_eq!(array.count_where(.., value.lt(100)).unwrap(), 100);
+    assert_eq!(array.max(.., value).unwrap(), Some(64 * 20 - 1));
+    array.transform(.., value.set(value)).unwrap();
+    device.reset();
+    for _ in 0..5 {
+        assert_eq!(array.count_where(.., value.lt(100)).unwrap(), 100);
+        assert_eq!(array.max(.., value).unwrap(), Some(64 * 20 - 1));
+        array.transform(.., value.set(value + 1)).unwrap();
+        array.transform(.., value.set(value - 1)).unwrap();
+    }
+    let work = device.counts().work;
+    assert_eq!((work.upload_bytes, work.download_bytes, work.internal_bytes, work.fills), (0, 0, 0, 0));
+    assert_eq!(device.counts().host_allocations, 0, "room for answers is used again");
+    // One page is written back, and one fetched; nothing else.
+    array.set(70, 5).unwrap();
+    let fetched = device.counts().work.download_bytes;
+    assert_eq!(array.count_where(.., value.eq(5)).unwrap(), 2);
+    let work = device.counts().work;
+    assert_eq!((work.upload_bytes, work.download_bytes - fetched), (256, 0));
+    // A device that writes to a part of the array leaves frames of other parts alone.
+    assert_eq!(array.get(70).unwrap(), 5);
+    let fetched = device.counts().work.download_bytes;
+    array.transform(640.., value.set(0)).unwrap();
+    assert_eq!(array.get(71).unwrap(), 71);
+    assert_eq!(device.counts().work.download_bytes, fetched);
+}
+
+#[test]
+fn guards_are_waited_for_or_named() {
+    let array = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(64);
+    let value = Field::whole();
+    let guard = array.page_mut(3).unwrap();
+    let error = array.transform(.., value.set(1)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { page: 3 }), "{error}");
+    array.transform(32.., value.set(1)).unwrap();
+    drop(guard);
+    array.transform(..32, value.set(1)).unwrap();
+    assert_eq!(array.sum(.., value).unwrap(), 64);
+}
+
+#[test]
+fn trouble_in_the_middle_is_reported_with_what_was_written() {
+    let device = Arc::new(Faulty::new(host()));
+    let shape = Shape { page_len: 8, channels: vec![2], frames: 4, ..Shape::default() };
+    let array: VirtualArray<u32, _> = shape.describe(64, vec![Arc::clone(&device)]).build().unwrap();
+    let value = Field::whole();
+    let kind = vmarray::device::ErrorKind::KernelFailed;
+    // Of two channels the second one's work is refused after the first one's has begun.
+    device.inject(Fault::new(Operation::Compute, kind).on_call(2));
+    let error = array.transform(.., value.set(1)).unwrap_err();
+    let ErrorKind::Interrupted { written, unspecified, cause } = error.kind() else { panic!("{error}") };
+    assert_eq!(*written, [0..8, 16..24, 32..40, 48..56]);
+    // A device that fails to submit may have done a part of it.
+    assert_eq!(*unspecified, [8..16, 24..32, 40..48, 56..64]);
+    assert_eq!(cause.kind(), kind, "{error}");
+    let truth: Vec<u32> = (0..64).map(|i| u32::from(i / 8 % 2 == 0)).collect();
+    assert_eq!(array.to_vec(..).unwrap(), truth);
+    // The first one's is refused: nothing was written.
+    let unsupported = vmarray::device::ErrorKind::Unsupported;
+    device.inject(Fault::new(Operation::Compute, unsupported).on_call(1));
+    let error = array.transform(.., value.set(2)).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
+    assert_eq!(array.to_vec(..).unwrap(), truth);
+    // It fails after it was accepted.
+    device.inject(Fault::new(Operation::Compute, kind).on_call(1).reported_later());
+    let error = array.transform(.., value.set(2)).unwrap_err();
+    let ErrorKind::Interrupted { unspecified, .. } = error.kind() else { panic!("{error}") };
+    assert_eq!(*unspecified, [0..8, 16..24, 32..40, 48..56]);
+    array.transform(.., value.set(3)).unwrap();
+    assert_eq!(array.sum(.., value).unwrap(), 3 * 64);
+}
+
+#[test]
+fn pages_that_cannot_be_prepared_are_let_go_with_those_before_them() {
+    let device = Arc::new(Faulty::new(host()));
+    let shape = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() };
+    let array: VirtualArray<u32, _> = shape.describe(8 * 300, vec![Arc::clone(&device)]).build().unwrap();
+    let value = Field::whole();
+    // A page that loses its contents before its turn comes gets zeroes then, which fails now and then.
+    let fills = Fault::new(Operation::Fill, vmarray::device::ErrorKind::KernelFailed);
+    device.inject(fills.with_chance(0.3, 3));
+    let done = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        threads.spawn(|| {
+            for i in 0..20_000 {
+                let _ = array.transform(.., value.set(i));
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        while !done.load(Ordering::Relaxed) {
+            let _ = array.discard(8 * 250..8 * 251);
+        }
+    });
+    device.clear();
+    array.transform(.., value.set(7)).unwrap();
+    assert_eq!(array.sum(.., value).unwrap(), 7 * 8 * 300);
+}
+
+#[test]
+fn work_that_nothing_can_be_ordered_after_is_waited_for() {
+    let device = Arc::new(Faulty::new(host()));
+    let shape = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() };
+    let array = || shape.describe::<u32, _>(64, vec![Arc::clone(&device)]).build().unwrap();
+    let (a, b) = (array(), array());
+    a.fill(.., 1).unwrap();
+    b.fill(.., 2).unwrap();
+    let joined = a.join((&b,)).unwrap();
+    let (x, y) = joined.rows();
+    let sum = || x.set(Field::whole(), x.get(Field::whole()) + y.get(Field::whole()));
+    for calls in 1..8 {
+        let before: Vec<u32> = a.to_vec(..).unwrap();
+        device.inject(Fault::new(Operation::OrderAfter, vmarray::device::ErrorKind::Driver).from_call(calls));
+        let result = joined.transform(.., sum());
+        device.clear();
+        // Refused before it began, or carried out: never something that goes on after a refusal.
+        let more = if result.is_ok() { 2 } else { 0 };
+        assert_eq!(a.to_vec(..).unwrap(), before.iter().map(|x| x + more).collect::<Vec<_>>(), "{calls}");
+    }
+}
+
+#[test]
+fn elements_of_others_are_staged_in_bounded_memory() {
+    let device = |bytes| vec![Arc::new(HostDevice::builder().bytes(bytes).threads(2).build().unwrap())];
+    let shape = Shape { page_len: 64, channels: vec![1], frames: 4, ..Shape::default() };
+    // 32 MiB of records for 8 KiB of bytes: no more than half of them are staged at a time.
+    let small: VirtualArray<u8, _> = shape.describe(8 << 10, device(20 << 20)).build().unwrap();
+    let large: VirtualArray<[u32; 1024], _> = shape.describe(8 << 10, device(64 << 20)).build().unwrap();
+    let mut record = [0; 1024];
+    for i in [0, 1000, 8000] {
+        record[1023] = i as u32;
+        large.set(i, record).unwrap();
+    }
+    let joined = small.join((&large,)).unwrap();
+    let (to, from) = joined.rows();
+    let last = from.get(Field::<[u32; 1024], [u32; 1024]>::whole().nth::<1023>());
+    joined.transform(.., to.set(Field::whole(), (last / 100).cast::<u8>())).unwrap();
+    assert_eq!((small.get(1000).unwrap(), small.get(8000).unwrap()), (10, 80));
+    assert_eq!(small.sum(.., Field::whole()).unwrap(), 90);
+}
+
+#[test]
+fn copies_that_fail_beside_the_work_are_no_success() {
+    for call in 1..20 {
+        let device = Arc::new(Faulty::new(host()));
+        let shape = Shape { page_len: 8, channels: vec![2], frames: 4, ..Shape::default() };
+        let x: VirtualArray<u32, _> = shape.describe(64, vec![Arc::clone(&device)]).build().unwrap();
+        let others = Shape { page_len: 13, ..shape };
+        let y: VirtualArray<u32, _> =
+            others.describe(64, vec![Arc::new(Faulty::new(host()))]).build().unwrap();
+        y.write(0, &[3; 64]).unwrap();
+        let joined = x.join((&y,)).unwrap();
+        let (to, from) = joined.rows();
+        let sum = to.set(Field::whole(), to.get(Field::whole()) + from.get(Field::whole()) + 1);
+        let fault = Fault::new(Operation::Submit, vmarray::device::ErrorKind::CopyFailed);
+        device.inject(fault.on_call(call).reported_later());
+        let result = joined.transform(.., sum);
+        device.clear();
+        let all = 0..x.len();
+        let (written, unspecified) = match result.as_ref().map_err(|error| error.kind()) {
+            Ok(()) => (vec![all], vec![]),
+            Err(ErrorKind::Interrupted { written, unspecified, .. }) => {
+                (written.clone(), unspecified.clone())
+            }
+            Err(_) => (vec![], vec![]),
+        };
+        for (i, value) in x.to_vec(..).unwrap().into_iter().enumerate() {
+            let lies_in = |ranges: &[std::ops::Range<usize>]| ranges.iter().any(|range| range.contains(&i));
+            let truth = if lies_in(&written) { 4 } else { 0 };
+            assert!(value == truth || lies_in(&unspecified), "call {call}: element {i} is {value}");
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_asked_is_refused() {
+    let array = Shape::default().build::<u32>(64);
+    let value = Field::<u32, u32>::whole();
+    let mut long: Expr<u32, u32> = value + 1;
+    for i in 0..300 {
+        long = long * i;
+    }
+    assert_eq!(*array.sum(.., &long).unwrap_err().kind(), ErrorKind::ExpressionTooLong { most: 256 });
+    assert!(array.transform(.., value.set(long)).is_err());
+    assert!(matches!(array.histogram(.., value, 0).unwrap_err().kind(), ErrorKind::BinCount { bins: 0, .. }));
+    assert!(array.histogram(.., value, 4097).is_err());
+    assert!(matches!(
+        array.transform(.., Vec::new()).unwrap_err().kind(),
+        ErrorKind::AssignmentCount { assignments: 0, most: 8 }
+    ));
+    assert!(array.count_where(..65, value.eq(0)).is_err());
+    // Two to one field.
+    let error = array.transform(.., [value.set(1), value.set(2)]).unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Device(cause)
+        if cause.kind() == vmarray::device::ErrorKind::InvalidArgument));
+    assert_eq!(array.sum(.., value).unwrap(), 0);
+    assert_eq!(array.min(0..0, value).unwrap(), None);
+    array.transform(5..5, value.set(1)).unwrap();
+}
+
+/// Zeroes are written to slots of pages without contents once, and again when pages have lost their contents.
+#[test]
+fn pages_that_lose_their_contents_are_zeroed_again() {
+    let device = Arc::new(Counting::new(HostDevice::new(1 << 20).unwrap()));
+    let builder = VirtualArray::<u32>::builder(1000).devices([Arc::clone(&device)]);
+    let array = builder.page_len(10).frames_per_channel(4).build().unwrap();
+    let sum = || array.sum(.., Field::whole()).unwrap();
+    let fills = || device.counts().work.fills;
+    assert_eq!(sum(), 0);
+    let once = fills();
+    assert!(once > 0, "pages without contents");
+    assert_eq!((sum(), fills()), (0, once), "known");
+    array.fill(.., 3).unwrap();
+    assert_eq!(sum(), 3000);
+    let filled = fills();
+    array.discard(100..300).unwrap();
+    assert_eq!(sum(), 2400);
+    assert!(fills() > filled, "discarded pages");
+    array.set_uncached(100, 7).unwrap();
+    array.set(205, 5).unwrap();
+    assert_eq!(sum(), 2412);
+    array.discard(200..210).unwrap();
+    assert_eq!((sum(), array.sum(200..210, Field::whole()).unwrap()), (2407, 0));
+}

@@ -1,0 +1,168 @@
+//! Drivers that do not work, and wishes that nothing is found for: what discovery says of them. What drivers are
+//! found is
+//! settled once in a process, so each case runs in one of its own.
+
+#![cfg(all(unix, feature = "cuda", feature = "opencl", feature = "host"))]
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use vmarray::Discovery;
+
+const CHILD: &str = "VMARRAY_DISCOVERS";
+/// Whether warnings go to standard error; else they go to `tracing`, where nobody listens here.
+const SAYS_SO: bool = cfg!(not(feature = "tracing"));
+
+/// What the other process does: prints what it finds.
+#[test]
+fn discovers() {
+    if std::env::var_os(CHILD).is_none() {
+        return;
+    }
+    match Discovery::from_env() {
+        Ok(discovery) => println!("{}", discovery.report()),
+        Err(error) => println!("not understood: {error}"),
+    }
+    for _ in 0..2 {
+        match vmarray::devices() {
+            Ok(devices) => println!("opened {}", devices.len()),
+            Err(error) => println!("error: {error}"),
+        }
+    }
+}
+
+/// A folder of its own.
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        let folder = std::env::temp_dir().join(format!("vmarray-discovery-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        Self(folder)
+    }
+
+    fn file(&self, name: &str, contents: &[u8]) -> PathBuf {
+        let path = self.0.join(name);
+        std::fs::write(&path, contents).unwrap();
+        path
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// What another process says with these variables: its output and its errors.
+fn discover(variables: &[(&str, &OsStr)]) -> (String, String) {
+    let mut child = Command::new(std::env::current_exe().unwrap());
+    child
+        .args(["--exact", "discovery::discovers", "--nocapture"])
+        .env(CHILD, "1")
+        .env_remove("VMARRAY_DEVICES");
+    let said = child.envs(variables.iter().copied()).output().unwrap();
+    assert!(said.status.success(), "{said:?}");
+    (String::from_utf8(said.stdout).unwrap(), String::from_utf8(said.stderr).unwrap())
+}
+
+/// A folder without drivers takes the place of the system's list of OpenCL drivers.
+fn no_opencl(folder: &Folder) -> (&'static str, &OsStr) {
+    ("OCL_ICD_VENDORS", folder.0.as_os_str())
+}
+
+/// The line of a table that begins with these words.
+fn row<'a>(table: &'a str, start: &str) -> &'a str {
+    table.lines().find(|line| line.starts_with(start)).unwrap_or_else(|| panic!("{table}"))
+}
+
+#[test]
+fn a_broken_driver_is_named_and_host_ram_in_its_place_warned_of() {
+    let folder = Folder::new("broken");
+    // All names under which the driver is looked for come first here.
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        folder.file(name, b"this is no library");
+    }
+    let path = ("LD_LIBRARY_PATH", folder.0.as_os_str());
+    let (table, warnings) = discover(&[path, no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))]);
+    if row(&table, "cuda").contains("sees no card") {
+        return; // This machine's driver was found under yet another name.
+    }
+    let cuda = row(&table, "cuda");
+    assert!(cuda.contains("no: unusable") && cuda.contains("libcuda.so") && cuda.contains("anew"), "{table}");
+    assert!(row(&table, "opencl").contains("no: no devices"), "{table}");
+    assert!(row(&table, "host").ends_with("yes"), "{table}");
+    assert_eq!(table.matches("opened 1").count(), 2, "{table}");
+    if SAYS_SO {
+        assert_eq!(warnings.matches("host RAM is used, but").count(), 1, "once: {warnings}");
+        assert!(warnings.contains("libcuda.so"), "{warnings}");
+    }
+}
+
+#[test]
+fn a_library_of_another_kind_and_a_listed_driver_that_does_not_load_are_unusable() {
+    let libm = ["/lib/x86_64-linux-gnu/libm.so.6", "/lib64/libm.so.6", "/lib/aarch64-linux-gnu/libm.so.6"];
+    let Some(libm) = libm.iter().map(Path::new).find(|path| path.exists()) else { return };
+    let folder = Folder::new("other");
+    for name in ["libcuda.so", "libcuda.so.1"] {
+        folder.file(name, &std::fs::read(libm).unwrap());
+    }
+    folder.file("broken.icd", b"/no/such/driver.so\n");
+    let path = ("LD_LIBRARY_PATH", folder.0.as_os_str());
+    let (table, warnings) = discover(&[path, no_opencl(&folder)]);
+    assert!(row(&table, "cuda").contains("has no function cuInit"), "{table}");
+    if !row(&table, "opencl").contains("not installed") {
+        assert!(row(&table, "opencl").contains("broken.icd"), "{table}");
+    }
+    assert!(!SAYS_SO || warnings.contains("cuInit"), "{warnings}");
+}
+
+#[test]
+fn a_loader_that_was_named_and_does_not_load_is_told_of() {
+    let folder = Folder::new("loader");
+    let loader = folder.file("libOther.so", b"no library either");
+    let (table, _) = discover(&[("OPENCL_DYLIB_PATH", loader.as_os_str())]);
+    let told = |line: &str| line.contains("libOther.so") && line.contains("OPENCL_DYLIB_PATH");
+    assert!(table.lines().any(told), "{table}");
+}
+
+#[test]
+fn a_backend_without_devices_says_why() {
+    let folder = Folder::new("none");
+    let (table, warnings) = discover(&[no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))]);
+    for backend in ["cuda", "opencl"] {
+        let row = row(&table, backend);
+        assert!(row.contains("no: not installed: ") || row.contains("no: no devices: "), "{table}");
+        assert!(row.contains("install"), "what to do: {table}");
+    }
+    assert!(!warnings.contains("vmarray:"), "nothing is broken: {warnings}");
+}
+
+#[test]
+fn wishes_that_nothing_is_found_for_are_answered_one_by_one() {
+    let folder = Folder::new("wishes");
+    let none = [no_opencl(&folder), ("CUDA_VISIBLE_DEVICES", OsStr::new(""))];
+    let ask = |wishes: &OsStr| discover(&[none[0], none[1], ("VMARRAY_DEVICES", wishes)]);
+    for (wish, reason) in [
+        ("cuda", "nothing for \"cuda\": no"),
+        ("gpu", "nothing for \"gpu\": there is no device of kind discrete GPU"),
+        ("nonsense", "nothing for \"nonsense\": no device has \"nonsense\" in its name, vendor or identity"),
+        ("host:99", "nothing for \"host:99\": the only device of host is number 0"),
+    ] {
+        let (said, _) = ask(wish.as_ref());
+        let error = row(&said, "error: ");
+        assert!(error.contains(reason), "{error}");
+        assert!(error.contains("found: host RAM (host host:0)"), "{error}");
+        assert!(error.contains("opencl: no"), "what is missing, and why: {error}");
+        assert!(error.contains("; `Discovery::report` lists all"), "{error}");
+        assert!(row(&said, "nothing for ").contains(reason), "{said}");
+    }
+    let (said, warnings) = ask("host, gpu".as_ref());
+    assert_eq!(said.matches("opened 1").count(), 2, "{said}");
+    assert!(!SAYS_SO || warnings.matches("nothing for \"gpu\"").count() == 1, "{warnings}");
+    let (said, _) = ask(&OsString::from_vec(vec![b'h', 0xFF]));
+    assert!(said.contains("not understood") && said.contains("not UTF-8"), "{said}");
+    assert!(said.contains("error: the wish for devices"), "{said}");
+}

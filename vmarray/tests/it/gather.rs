@@ -1,0 +1,603 @@
+//! Lists of indices: gathered and scattered elements are those that single accesses would see, and no more is copied
+//! than has to be.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::common::{Numbers, POLICIES, Shape};
+use bytemuck::Pod;
+use proptest::prelude::*;
+use vmarray::device::ErrorKind as DeviceErrorKind;
+use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
+use vmarray::host::SimulatedDevice;
+use vmarray::{ErrorKind, Field, VirtualArray};
+
+/// What a program does to an array and to a vector.
+#[derive(Clone, Debug)]
+enum Step {
+    Gather(Vec<usize>),
+    Scatter(Vec<(usize, u8)>),
+    Set(usize, u8),
+    Get(usize),
+    Evict(usize, usize),
+    Discard(usize, usize),
+    Flush,
+    Find(u8),
+}
+
+fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
+    let index = 0..len;
+    let step = prop_oneof![
+        4 => prop::collection::vec(index.clone(), 0..40).prop_map(Step::Gather),
+        4 => prop::collection::vec((index.clone(), any::<u8>()), 0..40).prop_map(Step::Scatter),
+        2 => (index.clone(), any::<u8>()).prop_map(|(i, x)| Step::Set(i, x)),
+        1 => index.clone().prop_map(Step::Get),
+        2 => (index.clone(), 0..=len).prop_map(|(i, n)| Step::Evict(i, n)),
+        1 => (index, 0..=len).prop_map(|(i, n)| Step::Discard(i, n)),
+        1 => Just(Step::Flush),
+        1 => any::<u8>().prop_map(Step::Find),
+    ];
+    prop::collection::vec(step, 1..30)
+}
+
+fn shapes() -> impl Strategy<Value = Shape> {
+    let channels = prop_oneof![Just(vec![1]), Just(vec![2]), Just(vec![3]), Just(vec![2, 1])];
+    (1_usize..9, channels, 1_usize..4, 0_usize..3, any::<bool>()).prop_map(
+        |(page_len, channels, frames, policy, read_ahead)| Shape {
+            page_len,
+            channels,
+            frames,
+            policy: POLICIES[policy],
+            read_ahead,
+        },
+    )
+}
+
+fn program<T: Pod + Send + Sync + PartialEq + std::fmt::Debug>(
+    shape: &Shape,
+    len: usize,
+    steps: &[Step],
+    of: impl Fn(u8) -> T,
+) {
+    let array = shape.build::<T>(len);
+    let mut model = vec![of(0); len];
+    for step in steps {
+        match step {
+            Step::Gather(indices) => {
+                let wanted: Vec<T> = indices.iter().map(|&i| model[i]).collect();
+                assert_eq!(array.gather(indices).unwrap(), wanted);
+            }
+            Step::Scatter(pairs) => {
+                let (indices, values): (Vec<usize>, Vec<T>) = pairs.iter().map(|&(i, x)| (i, of(x))).unzip();
+                array.scatter(&indices, &values).unwrap();
+                indices.iter().zip(values).for_each(|(&i, value)| model[i] = value);
+            }
+            Step::Set(i, x) => {
+                array.set(*i, of(*x)).unwrap();
+                model[*i] = of(*x);
+            }
+            Step::Get(i) => assert_eq!(array.get(*i).unwrap(), model[*i]),
+            Step::Evict(i, n) => array.evict(*i..(i + n).min(len)).unwrap(),
+            Step::Discard(i, n) => {
+                let range = *i..(i + n).min(len);
+                array.discard(range.clone()).unwrap();
+                model[range].fill(of(0));
+            }
+            Step::Flush => array.flush(..).unwrap(),
+            Step::Find(x) => {
+                let wanted: Vec<usize> = (0..len).filter(|&i| model[i] == of(*x)).collect();
+                assert_eq!(array.find(Field::whole(), &of(*x)).unwrap(), wanted);
+            }
+        }
+    }
+    assert_eq!(array.to_vec(..).unwrap(), model);
+}
+
+proptest! {
+    #[test]
+    fn lists_do_what_single_accesses_do(shape in shapes(), (len, steps) in (1_usize..120).prop_flat_map(|len| (Just(len), steps(len)))) {
+        program(&shape, len, &steps, u32::from);
+        program(&shape, len, &steps, |x| [x; 3]);
+        program(&shape, len, &steps, |x| [u32::from(x); 11]);
+    }
+}
+
+/// 10 pages of 16 `u32`, all elements their own index, nothing resident.
+fn numbered() -> VirtualArray<u32> {
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
+    let array = shape.build(160);
+    array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array
+}
+
+fn moved<D: vmarray::Device>(array: &VirtualArray<u32, D>) -> (u64, u64) {
+    let total = array.stats().total();
+    (total.bytes_to_device, total.bytes_from_device)
+}
+
+#[test]
+fn only_listed_elements_are_copied_and_no_frame_is_taken() {
+    let array = numbered();
+    assert_eq!(array.gather(&[159, 3, 3, 80]).unwrap(), [159, 3, 3, 80]);
+    assert_eq!(moved(&array), (4 * 8, 4 * 4));
+    let total = array.stats().total();
+    assert_eq!((total.misses, total.submissions, array.stats().hits), (0, 1, 0));
+    array.reset_stats();
+    array.scatter(&[1, 100, 33], &[7, 8, 9]).unwrap();
+    assert_eq!(moved(&array), (3 * (8 + 4), 0));
+    assert_eq!((array.stats().total().misses, array.stats().total().submissions), (0, 1));
+    assert_eq!(array.gather(&[33, 1, 100, 2]).unwrap(), [9, 7, 8, 2]);
+}
+
+#[test]
+fn what_is_in_ram_is_copied_by_nobody() {
+    let array = numbered();
+    array.set(0, 5).unwrap();
+    array.get(40).unwrap();
+    array.reset_stats();
+    assert_eq!(array.gather(&[47, 0, 15, 32]).unwrap(), [47, 5, 15, 32]);
+    array.scatter(&[40, 1, 40], &[1, 2, 3]).unwrap();
+    assert_eq!(moved(&array), (0, 0));
+    assert_eq!((array.stats().hits, array.stats().total().submissions), (6, 0));
+    assert_eq!((array.get(40).unwrap(), array.get(1).unwrap()), (3, 2));
+    // Mixed: one of three is not resident.
+    array.reset_stats();
+    assert_eq!(array.gather(&[0, 100, 40]).unwrap(), [5, 100, 3]);
+    assert_eq!(moved(&array), (8, 4));
+}
+
+#[test]
+fn pages_without_contents_cost_nothing_to_gather_and_their_zeroes_to_scatter() {
+    let shape = Shape { page_len: 16, channels: vec![2], frames: 4, read_ahead: false, ..Shape::default() };
+    let array = shape.build::<u32>(16 * 100);
+    assert_eq!(array.gather(&[0, 1599, 77]).unwrap(), [0; 3]);
+    assert_eq!((moved(&array), array.stats().total().submissions), ((0, 0), 0));
+    array.scatter(&[5, 1599, 800], &[1, 2, 3]).unwrap();
+    assert_eq!(moved(&array), (3 * 12, 0));
+    let wanted: Vec<u32> = (0..1600)
+        .map(|i| match i {
+            5 => 1,
+            1599 => 2,
+            800 => 3,
+            _ => 0,
+        })
+        .collect();
+    assert_eq!(array.to_vec(..).unwrap(), wanted);
+    assert_eq!(array.count(.., Field::whole(), &0).unwrap(), 1597);
+}
+
+#[test]
+fn a_scatter_to_a_new_array_fills_gaps_with_few_calls() {
+    let device = Arc::new(Counting::new(crate::common::host()));
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
+    let array = shape.describe::<u32, _>(16 * 1000, vec![device]).build().unwrap();
+    let indices: Vec<usize> = (0..1000).step_by(20).map(|page| 16 * page + 3).collect();
+    array.scatter(&indices, &vec![7; indices.len()]).unwrap();
+    // One fill and one kernel.
+    assert_eq!(array.stats().total().submissions, 2);
+    assert_eq!(array.find(Field::whole(), &7).unwrap(), indices);
+    assert_eq!(array.get(16 * 500).unwrap(), 0);
+}
+
+#[test]
+fn the_last_of_equal_indices_wins_however_far_apart() {
+    // Many stages, on several threads: 600 000 values for 1000 elements.
+    let shape = Shape { page_len: 16, channels: vec![2], frames: 8, read_ahead: false, ..Shape::default() };
+    let array = shape.build::<u32>(1000);
+    let mut numbers = Numbers::new(1);
+    let indices: Vec<usize> = (0..600_000).map(|_| numbers.below(1000)).collect();
+    let values: Vec<u32> = (0..600_000).collect();
+    let mut model = vec![0; 1000];
+    indices.iter().zip(&values).for_each(|(&i, &value)| model[i] = value);
+    for resident in [false, true] {
+        array.fill(.., 0).unwrap();
+        array.evict(..).unwrap();
+        if resident {
+            (0..1000).step_by(50).for_each(|i| assert_eq!(array.get(i).unwrap(), 0));
+        }
+        array.scatter(&indices, &values).unwrap();
+        assert_eq!(array.to_vec(..).unwrap(), model);
+    }
+    let gathered = array.gather(&indices).unwrap();
+    assert!(indices.iter().zip(gathered).all(|(&i, value)| value == model[i]));
+}
+
+#[test]
+fn long_lists_are_cut_into_stages_of_bounded_length() {
+    let device = Arc::new(Counting::new(crate::common::host()));
+    let shape = Shape { page_len: 4, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
+    let array = shape.describe::<[u64; 512], _>(400, vec![device.clone()]).build().unwrap();
+    array.fill(.., [7; 512]).unwrap();
+    array.reset_stats();
+    let indices: Vec<usize> = (0..4000).map(|k| k * 7 % 400).collect();
+    assert!(array.gather(&indices).unwrap().iter().all(|element| *element == [7; 512]));
+    // 16 MB of values, of which a stage takes 2.5, or less if there are several threads.
+    let submissions = array.stats().total().submissions;
+    assert!((7..=28).contains(&submissions), "{submissions}");
+    array.scatter(&indices[..400], &vec![[9; 512]; 400]).unwrap();
+    assert_eq!(array.count(.., Field::whole(), &[9; 512]).unwrap(), 400);
+}
+
+#[test]
+fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
+    for channels in [vec![1], vec![2, 1]] {
+        let shape = Shape { page_len: 16, channels, frames: 8, read_ahead: false, ..Shape::default() };
+        let array = shape.build::<[u64; 5]>(30_000);
+        // 12 MB of values; every element comes again in each later segment.
+        let len = 300_000;
+        let indices: Vec<usize> = (0..len).map(|k| k * 7919 % 29_989).collect();
+        let values: Vec<[u64; 5]> = (0..len as u64).map(|k| [k; 5]).collect();
+        let mut model = vec![[0; 5]; array.len()];
+        indices.iter().zip(&values).for_each(|(&index, &value)| model[index] = value);
+        for _ in 0..2 {
+            array.scatter(&indices, &values).unwrap();
+            assert_eq!(array.to_vec(..).unwrap(), model);
+            let gathered = array.gather(&indices).unwrap();
+            assert!(indices.iter().zip(gathered).all(|(&index, value)| value == model[index]));
+        }
+        // With an index outside nothing is written.
+        let mut outside = indices.clone();
+        outside[200_000] = 30_000;
+        let error = array.scatter(&outside, &vec![[9; 5]; len]).unwrap_err();
+        let expected = ErrorKind::ListedIndexOutside { position: 200_000, index: 30_000, len: 30_000 };
+        assert_eq!(*error.kind(), expected);
+        assert_eq!(*array.gather(&outside).unwrap_err().kind(), expected);
+        assert_eq!(array.to_vec(..).unwrap(), model);
+    }
+}
+
+#[test]
+fn stages_are_used_again_and_again() {
+    let shape = Shape { page_len: 4, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
+    let array = shape.build::<[u64; 512]>(4000);
+    // 16 stages in a thread of their own each time.
+    let indices: Vec<usize> = (0..8000).map(|k| k * 7 % 4000).collect();
+    let values: Vec<[u64; 512]> = (0..8000).map(|k| [k; 512]).collect();
+    array.scatter(&indices, &values).unwrap();
+    let gathered = array.gather(&indices).unwrap();
+    assert!(gathered.iter().enumerate().all(|(k, value)| *value == [4000 + k as u64 % 4000; 512]));
+}
+
+#[test]
+fn iterators_take_lists_of_any_length() {
+    let shape = Shape { page_len: 64, channels: vec![2], frames: 8, read_ahead: false, ..Shape::default() };
+    let array = shape.build::<[u64; 128]>(10_000);
+    let element = |i: usize| [i as u64; 128];
+    assert_eq!(array.scatter_iter((0..10_000).map(|i| (i, element(i)))).unwrap(), 10_000);
+    // More than one chunk.
+    let indices = || (0..70_000).map(|k| k * 31 % 10_000);
+    let mut gathered = array.gather_iter(indices());
+    for i in indices().take(5) {
+        assert_eq!(gathered.next().unwrap().unwrap(), element(i));
+    }
+    let mut expected = indices().skip(5);
+    while let Some((indices, values)) = gathered.next_chunk().unwrap() {
+        assert_eq!(indices.len(), values.len());
+        for (&i, value) in indices.iter().zip(values) {
+            assert_eq!(Some(i), expected.next());
+            assert_eq!(*value, element(i));
+        }
+    }
+    assert_eq!(expected.next(), None);
+    assert!(gathered.next().is_none());
+    assert_eq!(array.gather_iter([]).count(), 0);
+}
+
+#[test]
+fn an_iterator_of_the_program_that_panics_leaves_no_indices_without_values() {
+    let array = numbered();
+    let mut asked = 0;
+    // More than two chunks; the second one is interrupted.
+    let mut gathered = array.gather_iter((0..10_000_000).map(|k| {
+        asked += 1;
+        assert!(asked != 3_000_000, "interrupted");
+        k % 160
+    }));
+    let first = gathered.next_chunk().unwrap().unwrap().0.len();
+    assert!(first < 3_000_000 && 3_000_000 < 2 * first);
+    let next = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| gathered.next()));
+    assert!(next.is_err());
+    // What it gave before it panicked is lost.
+    let (indices, values) = gathered.next_chunk().unwrap().unwrap();
+    assert_eq!(indices[0], 3_000_000 % 160);
+    assert!(indices.iter().zip(values).all(|(&i, &value)| value == array.get(i).unwrap()));
+}
+
+#[test]
+fn errors_name_place_and_index_and_come_before_anything_is_written() {
+    let array = numbered();
+    let error = array.gather(&[3, 159, 160, 500]).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::ListedIndexOutside { position: 2, index: 160, len: 160 });
+    let text = "index 160 at place 2 of the list is outside of an array of 160 elements; ";
+    assert!(error.to_string().starts_with(text), "{error}");
+    let mut values = [9; 2];
+    assert!(array.gather_into(&[1, usize::MAX], &mut values).is_err());
+    assert_eq!(values, [9; 2]);
+    let error = array.gather_into(&[1], &mut values).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "the slice of values", expected: 1, got: 2 });
+    assert!(array.scatter(&[0, 1, 160], &[7; 3]).is_err());
+    assert!(array.scatter(&[0, 1], &[7; 3]).is_err());
+    assert_eq!((moved(&array), array.stats().hits), ((0, 0), 0));
+    assert_eq!(array.gather(&[0, 1]).unwrap(), [0, 1]);
+    // Of a list that several threads check, the first one; of a sequence, its place in all of it.
+    let mut long = vec![0; 5_000_000];
+    (long[4_200_000], long[1_100_001], long[1_100_002]) = (500, 161, 162);
+    let error = array.gather(&long).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::ListedIndexOutside { position: 1_100_001, index: 161, len: 160 });
+    let mut gathered = array.gather_iter((0..6_000_000).map(|k| if k == 5_500_000 { 160 } else { 3 }));
+    let error = gathered.by_ref().find_map(Result::err).unwrap();
+    assert_eq!(*error.kind(), ErrorKind::ListedIndexOutside { position: 5_500_000, index: 160, len: 160 });
+    assert!(gathered.next().is_none());
+    let error = array.scatter_iter((0..6_000_000).map(|k| (k % 161, 0))).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::ListedIndexOutside { position: 160, index: 160, len: 160 });
+}
+
+#[test]
+fn empty_lists_and_arrays() {
+    let array = numbered();
+    assert!(array.gather(&[]).unwrap().is_empty());
+    array.scatter(&[], &[]).unwrap();
+    let empty = Shape::default().build::<u32>(0);
+    assert!(empty.gather(&[]).unwrap().is_empty());
+    assert!(empty.gather(&[0]).is_err());
+}
+
+#[test]
+fn guards_of_the_thread_itself_are_no_deadlock() {
+    let array = numbered();
+    let mut guard = array.page_mut(2).unwrap();
+    guard[0] = 77;
+    assert!(matches!(array.gather(&[0, 32]).unwrap_err().kind(), ErrorKind::WouldDeadlock { page: 2 }));
+    assert!(matches!(
+        array.scatter(&[0, 33], &[1, 2]).unwrap_err().kind(),
+        ErrorKind::WouldDeadlock { page: 2 }
+    ));
+    assert_eq!(array.gather(&[0, 48]).unwrap().len(), 2);
+    drop(guard);
+    let guard = array.page(2).unwrap();
+    assert_eq!(array.gather(&[32, 48]).unwrap(), [77, 48]);
+    assert!(array.scatter(&[32], &[1]).is_err());
+    drop(guard);
+    array.scatter(&[32], &[1]).unwrap();
+    assert_eq!(array.get(32).unwrap(), 1);
+}
+
+/// Threads write and read elements of their own, of pages that all share, in every way there is: nothing gets lost.
+#[test]
+fn writes_of_threads_are_seen_at_once_and_not_lost() {
+    const THREADS: usize = 4;
+    for (seed, policy) in (0..12).zip(POLICIES.into_iter().cycle()) {
+        let frames = 1 + seed as usize % 4;
+        let shape =
+            Shape { page_len: 6, channels: vec![1 + seed as u32 % 2], frames, policy, read_ahead: true };
+        let array = shape.build::<[u32; 3]>(240);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let array = &array;
+                scope.spawn(move || own_elements(array, thread, THREADS, seed * 10 + thread as u64));
+            }
+        });
+    }
+}
+
+fn own_elements(array: &VirtualArray<[u32; 3]>, thread: usize, threads: usize, seed: u64) {
+    let mut numbers = Numbers::new(seed);
+    let own = array.len() / threads;
+    let mut model = vec![[0_u32; 3]; own];
+    let index = |k: usize| k * threads + thread;
+    for n in 0..300_u32 {
+        let ks: Vec<usize> = (0..numbers.below(20)).map(|_| numbers.below(own)).collect();
+        let indices: Vec<usize> = ks.iter().map(|&k| index(k)).collect();
+        match numbers.below(8) {
+            0..3 => {
+                let values: Vec<[u32; 3]> = (0..ks.len() as u32).map(|i| [1000 * n + i; 3]).collect();
+                array.scatter(&indices, &values).unwrap();
+                ks.iter().zip(values).for_each(|(&k, value)| model[k] = value);
+            }
+            3..5 => {
+                let wanted: Vec<[u32; 3]> = ks.iter().map(|&k| model[k]).collect();
+                assert_eq!(array.gather(&indices).unwrap(), wanted);
+            }
+            5 => {
+                for &k in &ks {
+                    model[k] = [n; 3];
+                    array.set(index(k), model[k]).unwrap();
+                }
+            }
+            6 => {
+                for &k in &ks {
+                    model[k] = [n; 3];
+                    array.set_uncached(index(k), model[k]).unwrap();
+                    assert_eq!(array.get(index(k)).unwrap(), model[k]);
+                }
+            }
+            _ => {
+                let start = numbers.below(array.len());
+                array.evict(start..array.len()).unwrap();
+                array.prefetch(..start).unwrap();
+            }
+        }
+    }
+    let all: Vec<usize> = (0..own).map(index).collect();
+    assert_eq!(array.gather(&all).unwrap(), model);
+    assert!(all.iter().zip(&model).all(|(&i, wanted)| array.get(i).unwrap() == *wanted));
+}
+
+#[test]
+fn gathered_elements_are_never_torn() {
+    for policy in POLICIES {
+        let shape = Shape { page_len: 4, channels: vec![2], frames: 2, policy, read_ahead: true };
+        let array = shape.build::<[u32; 11]>(60);
+        let writing = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut numbers = Numbers::new(1);
+                for n in 0..2000_u32 {
+                    let at = numbers.below(50);
+                    match n % 5 {
+                        0 => array.write(at, &[[n; 11]; 10]).unwrap(),
+                        1 => array.set_uncached(at, [n; 11]).unwrap(),
+                        2 => array.scatter(&[at, at + 9, at + 4], &[[n; 11]; 3]).unwrap(),
+                        3 => array.fill(20..45, [n; 11]).unwrap(),
+                        _ => array.set(at, [n; 11]).unwrap(),
+                    }
+                }
+                writing.store(false, Ordering::Relaxed);
+            });
+            let mut numbers = Numbers::new(2);
+            while writing.load(Ordering::Relaxed) {
+                let indices: Vec<usize> = (0..30).map(|_| numbers.below(60)).collect();
+                for value in array.gather(&indices).unwrap() {
+                    assert!(value.iter().all(|x| *x == value[0]), "torn: {value:?}");
+                }
+            }
+            writer.join().unwrap();
+        });
+    }
+}
+
+type FaultyHost = Faulty<vmarray::host::HostDevice>;
+
+/// Two devices that fail as told; 40 pages of 4 `u32`, all 5, nothing resident.
+fn faulty() -> ([Arc<FaultyHost>; 2], VirtualArray<u32, FaultyHost>) {
+    let devices = [(); 2].map(|()| Arc::new(Faulty::new(crate::common::host())));
+    let shape = Shape { page_len: 4, channels: vec![1, 1], frames: 2, read_ahead: false, ..Shape::default() };
+    let array = shape.describe::<u32, _>(160, devices.to_vec()).build().unwrap();
+    array.fill(.., 5).unwrap();
+    (devices, array)
+}
+
+#[test]
+fn a_failed_scatter_is_made_up_for_in_frames() {
+    for later in [false, true] {
+        let (devices, array) = faulty();
+        let fault = Fault::new(Operation::Scatter, DeviceErrorKind::KernelFailed).on_call(1);
+        devices[0].inject(if later { fault.reported_later() } else { fault });
+        let indices: Vec<usize> = (0..160).step_by(3).chain([0, 3]).collect();
+        let values: Vec<u32> = (0..indices.len() as u32).collect();
+        array.scatter(&indices, &values).unwrap();
+        assert_eq!(devices[0].injected(), 1);
+        let mut model = vec![5; 160];
+        indices.iter().zip(values).for_each(|(&i, value)| model[i] = value);
+        assert_eq!(array.to_vec(..).unwrap(), model);
+    }
+}
+
+/// Lists of several threads, each element many times; pages come and go meanwhile.
+#[test]
+fn of_equal_indices_the_last_wins_also_after_a_failed_scatter() {
+    for (call, later) in [(1, false), (2, true), (5, false), (9, true), (14, true)] {
+        let devices = [(); 2].map(|()| Arc::new(Faulty::new(crate::common::host())));
+        let shape =
+            Shape { page_len: 16, channels: vec![1, 1], frames: 40, read_ahead: false, ..Shape::default() };
+        let array = shape.describe::<[u64; 5], _>(2000, devices.to_vec()).build().unwrap();
+        let len = 300_000;
+        let indices: Vec<usize> = (0..len).map(|k| k * 7919 % 1999).collect();
+        let values: Vec<[u64; 5]> = (1..=len as u64).map(|k| [k; 5]).collect();
+        let mut model = vec![[0; 5]; array.len()];
+        indices.iter().zip(&values).for_each(|(&index, &value)| model[index] = value);
+        let fault = Fault::new(Operation::Scatter, DeviceErrorKind::KernelFailed).on_call(call);
+        devices[1].inject(if later { fault.reported_later() } else { fault });
+        let writing = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut numbers = Numbers::new(call);
+                while writing.load(Ordering::Relaxed) {
+                    array.get(numbers.below(2000)).unwrap();
+                    let start = numbers.below(1900);
+                    array.evict(start..start + 100).unwrap();
+                }
+            });
+            array.scatter(&indices, &values).unwrap();
+            writing.store(false, Ordering::Relaxed);
+        });
+        assert_eq!(array.to_vec(..).unwrap(), model, "{call}");
+        assert_eq!(devices[1].injected(), 1);
+    }
+}
+
+#[test]
+fn a_failed_gather_is_told_and_can_be_tried_again() {
+    for later in [false, true] {
+        let (devices, array) = faulty();
+        let fault = Fault::new(Operation::Gather, DeviceErrorKind::KernelFailed).on_call(1);
+        devices[1].inject(if later { fault.reported_later() } else { fault });
+        let indices: Vec<usize> = (0..160).collect();
+        let error = array.gather(&indices).unwrap_err();
+        assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::KernelFailed);
+        assert_eq!(array.gather(&indices).unwrap(), [5; 160]);
+    }
+}
+
+#[test]
+fn a_lost_device_takes_only_its_own_elements() {
+    let (devices, array) = faulty();
+    array.set(0, 6).unwrap();
+    devices[0].lose();
+    assert!(array.gather(&[4, 8]).is_err());
+    assert!(array.scatter(&[4, 8], &[1, 2]).is_err());
+    // On the other device, and in RAM.
+    assert_eq!(array.gather(&[12, 0, 5]).unwrap(), [5, 6, 5]);
+    array.scatter(&[12, 0, 13], &[7, 8, 9]).unwrap();
+    assert_eq!(array.gather(&[13, 0, 12]).unwrap(), [9, 8, 7]);
+}
+
+#[test]
+fn a_device_that_is_lost_in_the_middle_of_a_list_is_told() {
+    for lost_at in 3..40 {
+        let device = Arc::new(SimulatedDevice::builder(lost_at).bytes(64 << 20).lose_at(lost_at).build());
+        let shape =
+            Shape { page_len: 8, channels: vec![2], frames: 4, read_ahead: false, ..Shape::default() };
+        let Ok(array) = shape.describe::<[u64; 512], _>(2000, vec![device.clone()]).build() else { continue };
+        let indices: Vec<usize> = (0..2000).map(|k| k * 7 % 2000).collect();
+        let values: Vec<[u64; 512]> = indices.iter().map(|&i| [i as u64; 512]).collect();
+        match array.scatter(&indices, &values) {
+            Ok(()) => {}
+            Err(error) => {
+                assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::Lost);
+                continue;
+            }
+        }
+        match array.gather(&indices) {
+            Ok(gathered) => assert_eq!(gathered, values),
+            Err(error) => assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::Lost),
+        }
+    }
+}
+
+/// Gathers see what was written, although loads, write-backs and kernels of others fail meanwhile.
+#[test]
+fn failing_write_backs_of_others_do_not_show() {
+    for seed in 0..40 {
+        let device = SimulatedDevice::builder(seed).bytes(1 << 20).fail_rate(0.05).refuse_rate(0.02).build();
+        let shape =
+            Shape { page_len: 3, channels: vec![1], frames: 2, read_ahead: false, ..Shape::default() };
+        let Ok(array) = shape.describe::<u64, _>(60, vec![Arc::new(device)]).build() else { continue };
+        std::thread::scope(|scope| {
+            for thread in 0..3 {
+                let array = &array;
+                scope.spawn(move || {
+                    let mut numbers = Numbers::new(seed * 3 + thread as u64);
+                    let mut model = [0; 20];
+                    for n in 1..150 {
+                        let k = numbers.below(20);
+                        if array.set(3 * k + thread, n).is_ok() {
+                            model[k] = n;
+                        }
+                        let ks: Vec<usize> = (0..10).map(|_| numbers.below(20)).collect();
+                        let indices: Vec<usize> = ks.iter().map(|k| 3 * k + thread).collect();
+                        if let Ok(values) = array.gather(&indices) {
+                            assert_eq!(
+                                values,
+                                ks.iter().map(|&k| model[k]).collect::<Vec<u64>>(),
+                                "seed {seed}"
+                            );
+                        }
+                    }
+                });
+            }
+        });
+    }
+}

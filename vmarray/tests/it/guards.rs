@@ -1,0 +1,119 @@
+//! Guards of several arrays in one thread: in which order they may wait for each other.
+
+use std::sync::mpsc;
+use std::thread;
+
+use crate::common::Shape;
+use vmarray::{ErrorKind, Field, VirtualArray};
+
+fn array() -> VirtualArray<u32> {
+    Shape { frames: 8, channels: vec![1], ..Shape::default() }.build(64)
+}
+
+/// Runs `wait` while another thread has page 0 of `array` exclusively, which it gives back only when somebody waits.
+fn while_page_0_is_taken<R>(array: &VirtualArray<u32>, wait: impl FnOnce() -> R) -> R {
+    let (is_taken, taken) = mpsc::channel();
+    let (end, is_over) = mpsc::channel::<()>();
+    thread::scope(|threads| {
+        threads.spawn(move || {
+            let _page = array.page_mut(0).unwrap();
+            let before = array.stats().total().waits;
+            is_taken.send(()).unwrap();
+            while array.stats().total().waits == before
+                && is_over.try_recv() == Err(mpsc::TryRecvError::Empty)
+            {
+                thread::yield_now();
+            }
+        });
+        taken.recv().unwrap();
+        let result = wait();
+        drop(end);
+        result
+    })
+}
+
+#[test]
+fn a_holder_of_an_older_array_waits_for_a_younger_one_and_not_the_other_way_round() {
+    let (older, younger) = (array(), array());
+    let _held = older.page_mut(7).unwrap();
+    while_page_0_is_taken(&younger, || younger.page(0).map(drop)).unwrap();
+    drop(_held);
+    let _held = younger.page(7).unwrap();
+    let error = while_page_0_is_taken(&older, || older.page(0).map(drop)).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 0 });
+}
+
+#[test]
+fn two_arrays_are_walked_in_parallel_while_others_do_the_same() {
+    let (a, b) = (array(), array());
+    thread::scope(|threads| {
+        for _ in 0..4 {
+            threads.spawn(|| {
+                for _ in 0..50 {
+                    for (a, b) in a.pages_mut().zip(b.pages_mut()) {
+                        a.unwrap().iter_mut().zip(b.unwrap().iter_mut()).for_each(|(a, b)| {
+                            *a += 1;
+                            *b += 2;
+                        });
+                    }
+                }
+            });
+        }
+    });
+    assert!(a.iter().all(|x| x.unwrap() == 200));
+    assert!(b.iter().all(|x| x.unwrap() == 400));
+}
+
+#[test]
+fn a_leaked_guard_troubles_its_thread_only_as_long_as_its_array_lives() {
+    let (survivor, leaky) = (array(), array());
+    std::mem::forget(leaky.page(3).unwrap());
+    let error = while_page_0_is_taken(&survivor, || survivor.get(0)).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 0 });
+    drop(leaky);
+    assert_eq!(while_page_0_is_taken(&survivor, || survivor.get(0)).unwrap(), 0);
+}
+
+#[test]
+fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
+    let value = Field::<u32, u32>::whole;
+    // Whatever came before: nothing, contents at home, zeroes at home, contents in a frame alone.
+    let befores: [fn(&VirtualArray<u32>); 4] = [
+        |_| (),
+        |array| array.fill(.., 1).and_then(|()| array.evict(..)).unwrap(),
+        |array| assert_eq!(array.sum(.., Field::<u32, u32>::whole()).unwrap(), 0),
+        |array| array.fill(.., 1).unwrap(),
+    ];
+    for (number, before) in befores.into_iter().enumerate() {
+        let array = array();
+        before(&array);
+        let refused = |what: &str, result: vmarray::Result<()>| {
+            let error = result.expect_err(&format!("{what} after {number}"));
+            assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 3 }, "{what} after {number}");
+        };
+        let mut page = array.page_mut(3).unwrap();
+        page[0] = 7;
+        // Twice, since one may change what the next finds.
+        for _ in 0..2 {
+            refused("count_where", array.count_where(.., value().eq(7)).map(drop));
+            refused("find", array.find(value(), &7).map(drop));
+            refused("sum", array.sum(.., value()).map(drop));
+            refused("transform", array.transform(.., value().set(1)));
+            refused("flush", array.flush(..));
+            refused("evict", array.evict(..));
+        }
+        // Other pages are another matter.
+        let others = array.page_range(4).start..;
+        array.transform(others.clone(), value().set(2)).unwrap();
+        array.count_where(others, value().eq(2)).unwrap();
+        drop(page);
+        assert_eq!(array.count_where(.., value().eq(7)).unwrap(), 1, "after {number}");
+        let _page = array.page(3).unwrap();
+        for _ in 0..2 {
+            assert_eq!(array.count_where(.., value().eq(7)).unwrap(), 1, "after {number}");
+            array.flush(..).unwrap();
+            refused("transform", array.transform(.., value().set(1)));
+            refused("evict", array.evict(..));
+        }
+    }
+}

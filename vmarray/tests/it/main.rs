@@ -1,0 +1,35 @@
+//! All integration tests of the crate, as one program: what they share is compiled and linked once.
+
+mod asynchronous;
+mod boundary;
+mod boundary_pictures;
+mod coherence;
+mod common;
+mod compute;
+mod contention;
+mod discovery;
+mod errors;
+mod gather;
+mod guards;
+mod index_set;
+mod interpreted;
+mod late_filter;
+mod mixed;
+mod model;
+mod nd;
+mod nd_compute;
+mod pains;
+mod prepare;
+mod profile;
+mod ragged;
+mod ranges;
+mod schedules;
+mod section_compute;
+mod section_tasks;
+mod sections;
+mod source_compute;
+mod sources;
+mod stress;
+mod threads;
+mod traffic;
+mod wiping;

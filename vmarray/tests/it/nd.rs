@@ -1,0 +1,506 @@
+//! N-dimensional arrays against a plain vector in row-major order, and how often pages are visited.
+
+use std::ops::Range;
+
+use crate::common::boxes::{
+    assert_padding_is_zero, build, image, number, positions, random_array, random_box, visits,
+};
+use crate::common::{Numbers, devices};
+use proptest::prelude::*;
+use vmarray::{ErrorKind, Field, IndexSet, MapMode, NdArray, NdLayout, PagedIndexSet, Tiles};
+
+/// The array and its model.
+struct Pair<const N: usize> {
+    array: NdArray<u16, N>,
+    model: Vec<u16>,
+}
+
+impl<const N: usize> Pair<N> {
+    fn new(array: NdArray<u16, N>) -> Self {
+        let model = vec![0; array.len()];
+        Self { array, model }
+    }
+
+    fn of(&self, of: &Range<[usize; N]>) -> Vec<u16> {
+        let shape = self.array.shape();
+        positions(of).into_iter().map(|at| self.model[number(shape, at)]).collect()
+    }
+
+    fn step(&mut self, random: &mut Numbers) {
+        let shape = self.array.shape();
+        let of = random_box(random, shape);
+        let count = positions(&of).len();
+        let mut fresh: Vec<u16> = (0..count).map(|_| random.next() as u16 % 8).collect();
+        match random.below(8) {
+            0 => assert_eq!(self.array.to_vec(of.clone()).unwrap(), self.of(&of)),
+            1 => {
+                self.array.write_box(of.clone(), &fresh).unwrap();
+                self.store(&of, &fresh);
+            }
+            2 => {
+                self.array.fill(of.clone(), 5).unwrap();
+                fresh.fill(5);
+                self.store(&of, &fresh);
+            }
+            3 => {
+                for at in positions(&of).into_iter().take(9) {
+                    assert_eq!(self.array.replace(at, 3).unwrap(), self.model[number(shape, at)]);
+                    assert_eq!(self.array.get(at).unwrap(), 3);
+                    self.model[number(shape, at)] = 3;
+                }
+            }
+            4 => {
+                let expected = self.of(&of);
+                self.array
+                    .map_box(of.clone(), MapMode::ReadWrite, |values| {
+                        assert_eq!(*values, expected);
+                        values.copy_from_slice(&fresh);
+                    })
+                    .unwrap();
+                self.store(&of, &fresh);
+            }
+            5 => {
+                let expected: Vec<_> =
+                    positions(&of).into_iter().filter(|at| self.model[number(shape, *at)] == 3).collect();
+                assert_eq!(self.array.find_in(of.clone(), Field::whole(), &3).unwrap(), expected);
+                assert_eq!(self.array.count(of.clone(), Field::whole(), &3).unwrap(), expected.len());
+                let zeroes = self.model.iter().filter(|value| **value == 0).count();
+                assert_eq!(self.array.count(.., Field::whole(), &0).unwrap(), zeroes);
+            }
+            6 => {
+                let list: Vec<_> = positions(&of).into_iter().rev().take(20).collect();
+                let values: Vec<u16> = list.iter().map(|at| self.model[number(shape, *at)]).collect();
+                assert_eq!(self.array.gather(&list).unwrap(), values);
+                fresh.truncate(list.len());
+                self.array.scatter(&list, &fresh).unwrap();
+                list.iter().zip(&fresh).for_each(|(at, value)| self.model[number(shape, *at)] = *value);
+            }
+            _ => {
+                let inner = self.array.section(of.clone()).unwrap();
+                assert_eq!(inner.to_vec(..).unwrap(), self.of(&of));
+                self.array.elements().evict(..).unwrap();
+            }
+        }
+    }
+
+    fn store(&mut self, of: &Range<[usize; N]>, values: &[u16]) {
+        let shape = self.array.shape();
+        for (at, value) in positions(of).into_iter().zip(values) {
+            self.model[number(shape, at)] = *value;
+        }
+    }
+
+    fn finish(&self) {
+        assert_eq!(self.array.to_vec(..).unwrap(), self.model);
+        let all = [0; N]..self.array.shape();
+        for (i, at) in positions(&all).into_iter().enumerate() {
+            assert_eq!(self.array.ravel(at).unwrap(), i);
+            assert_eq!(self.array.unravel(i).unwrap(), at);
+        }
+        assert_padding_is_zero(&self.array);
+    }
+}
+
+fn run<const N: usize>(seed: u64) {
+    let mut random = Numbers::new(seed);
+    let mut pair = Pair::<N>::new(random_array(&mut random, [40, 12, 7, 5], 12));
+    for _ in 0..12 {
+        pair.step(&mut random);
+    }
+    pair.finish();
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(150))]
+
+    #[test]
+    fn arrays_are_as_vectors(seed in any::<u64>()) {
+        run::<1>(seed);
+        run::<2>(seed);
+        run::<3>(seed);
+        run::<4>(seed);
+    }
+}
+
+#[test]
+fn a_box_visits_each_of_its_pages_once() {
+    // Even where there is but one frame.
+    for frames in [1, 64] {
+        let tiled = image(Some([8, 8]), frames);
+        tiled.to_vec([4, 4]..[20, 12]).unwrap();
+        assert_eq!(visits(&tiled), (6, 6), "{frames} frames");
+        let rows = image(None, frames);
+        rows.to_vec([4, 4]..[20, 12]).unwrap();
+        assert_eq!(visits(&rows), (16, 16), "{frames} frames");
+    }
+    let flat = NdArray::<u32, 2>::builder([64, 8])
+        .devices(devices(1))
+        .elements(|elements| elements.page_len(64).frames_per_channel(1))
+        .build()
+        .unwrap();
+    flat.fill(.., 1).unwrap();
+    flat.elements().evict(..).unwrap();
+    flat.elements().reset_stats();
+    // Eight rows a page, of each of which the box has a part.
+    flat.to_vec([2, 1]..[30, 7]).unwrap();
+    assert_eq!(visits(&flat), (4, 4));
+}
+
+#[test]
+fn what_is_overwritten_whole_is_not_fetched() {
+    let tiled = image(Some([8, 8]), 64);
+    tiled.write_box([8, 8]..[24, 24], &[1; 256]).unwrap();
+    assert_eq!(visits(&tiled), (4, 0));
+    // A column of tiles' halves more: those are fetched, the others not.
+    tiled.write_box([24, 24]..[40, 36], &[2; 192]).unwrap();
+    assert_eq!(visits(&tiled), (4, 2));
+    assert_eq!(
+        tiled.to_vec([39, 34]..[41, 37]).unwrap(),
+        [2, 2, 39 * 64 + 36, 40 * 64 + 34, 40 * 64 + 35, 40 * 64 + 36]
+    );
+    // An edge tile is whole without its padding.
+    let odd = NdArray::<u32, 2>::builder([12, 12]).devices(devices(1)).tile([8, 8]).build().unwrap();
+    odd.fill(.., 7).unwrap();
+    odd.elements().evict(..).unwrap();
+    odd.elements().reset_stats();
+    odd.write_box([8, 8]..[12, 12], &[9; 16]).unwrap();
+    assert_eq!(odd.elements().stats().total().bytes_from_device, 0);
+    assert_eq!(odd.count(.., Field::whole(), &7).unwrap(), 128);
+    assert_eq!(odd.count(.., Field::whole(), &0).unwrap(), 0);
+}
+
+#[test]
+fn boxes_are_fetched_ahead_in_batches() {
+    let tiled = image(Some([8, 8]), 64);
+    tiled.to_vec([0, 0]..[16, 64]).unwrap();
+    let total = tiled.elements().stats().total();
+    assert_eq!((total.prefetches + total.misses, total.bytes_from_device), (16, 16 * 256));
+    assert!(total.submissions <= 4, "{total:?}");
+    tiled.elements().evict(..).unwrap();
+    tiled.elements().reset_stats();
+    tiled.prefetch([8, 8]..[24, 24]).unwrap();
+    assert_eq!(tiled.elements().stats().total().prefetches, 4);
+}
+
+#[test]
+fn tiles_cover_an_array_once_whatever_their_extent() {
+    for image in [image(Some([8, 8]), 8), image(None, 8)] {
+        for tiles in [image.tiles(), Tiles::new([64, 64], [10, 7]).unwrap()] {
+            let count = tiles.len();
+            let mut seen = 0;
+            image
+                .for_each_tile(tiles.clone(), MapMode::ReadWrite, |of, values| {
+                    let expected = positions(&of).into_iter().map(|[y, x]| (64 * y + x) as u32);
+                    assert!(values.iter().copied().eq(expected));
+                    values.iter_mut().for_each(|value| *value += 10_000);
+                    seen += 1;
+                })
+                .unwrap();
+            assert_eq!(seen, count);
+            image
+                .for_each_tile(tiles, MapMode::Write, |of, values| {
+                    assert!(values.iter().all(|value| *value == 0));
+                    positions(&of).into_iter().zip(values).for_each(|([y, x], value)| {
+                        *value = (64 * y + x) as u32;
+                    });
+                })
+                .unwrap();
+        }
+    }
+}
+
+#[test]
+fn index_sets_name_elements() {
+    let image = image(Some([8, 8]), 16);
+    let random = &mut Numbers::new(5);
+    let rows: Vec<[u64; 3]> =
+        (0..300).map(|i| [random.below(64) as u64, i, random.below(64) as u64]).collect();
+    let set = IndexSet::from_rows([9, 4, 2], &rows).unwrap();
+    // The image's rows are dimension 2, its columns dimension 9.
+    let expected: Vec<u32> = rows.iter().map(|[x, _, y]| (64 * y + x) as u32).collect();
+    assert_eq!(image.gather_set(&set, [2, 9]).unwrap(), expected);
+    let values: Vec<u32> = (10_000..10_300).collect();
+    image.scatter_set(&set, [2, 9], &values).unwrap();
+    for ([x, i, y], value) in rows.iter().zip(&values) {
+        let is_last = !rows[*i as usize + 1..].iter().any(|row| (row[0], row[2]) == (*x, *y));
+        assert_eq!(image.get([*y as usize, *x as usize]).unwrap() == *value, is_last);
+    }
+    let unknown = image.gather_set(&set, [2, 3]).unwrap_err();
+    assert_eq!(*unknown.kind(), ErrorKind::UnknownDimension { dimension: 3 });
+    let outside = IndexSet::from_rows([0, 1], [[0, u64::MAX]]).unwrap();
+    let outside = image.gather_set(&outside, [0, 1]).unwrap_err();
+    let index = i128::from(u64::MAX);
+    assert_eq!(*outside.kind(), ErrorKind::PositionOutside { axis: 1, index, extent: 64 });
+}
+
+#[cfg(feature = "rayon")]
+#[test]
+fn tiles_in_parallel_are_the_same() {
+    let image = image(Some([8, 8]), 16);
+    image
+        .par_for_each_tile(image.tiles(), MapMode::ReadWrite, |_, values| {
+            values.iter_mut().for_each(|value| *value *= 2);
+        })
+        .unwrap();
+    assert_eq!(image.to_vec(..).unwrap(), (0..64 * 64).map(|i| 2 * i).collect::<Vec<u32>>());
+}
+
+#[test]
+fn tiles_in_place_are_pages() {
+    let array = NdArray::<u32, 3>::builder([5, 5, 5]).devices(devices(1)).tile([2, 2, 4]).build().unwrap();
+    for at in positions(&([0; 3]..[3, 3, 2])) {
+        let mut tile = array.tile_mut(at).unwrap();
+        let of = tile.bounds();
+        for [z, y] in positions(&([0, 0]..[of.end[0] - of.start[0], of.end[1] - of.start[1]])) {
+            for (x, value) in (of.start[2]..).zip(tile.row_mut([z, y])) {
+                *value = ((of.start[0] + z) * 25 + (of.start[1] + y) * 5 + x) as u32;
+            }
+        }
+    }
+    assert_eq!(array.to_vec(..).unwrap(), (0..125).collect::<Vec<u32>>());
+    assert_eq!(array.tile([1, 0, 1]).unwrap().row([1, 1]), [3 * 25 + 5 + 4]);
+    assert_eq!(*image(None, 4).tile([0, 0]).unwrap_err().kind(), ErrorKind::NotTiled);
+    let outside = array.tile([0, 3, 0]).unwrap_err();
+    assert_eq!(*outside.kind(), ErrorKind::PositionOutside { axis: 1, index: 3, extent: 3 });
+}
+
+#[test]
+fn projections_of_sections_see_what_the_array_has() {
+    for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 3, 2])] {
+        let mut pair = Pair::new(build([4, 5, 6], layout, 16, 3));
+        let all = [0; 3]..[4, 5, 6];
+        let values: Vec<u16> = (0..120).collect();
+        pair.array.write_box(.., &values).unwrap();
+        pair.store(&all, &values);
+        let section = pair.array.section_mut([1, 1, 2]..[4, 4, 6]).unwrap();
+        for axis in 0..3 {
+            for index in 0..section.shape()[axis] {
+                let plane = section.project_mut::<2>(axis, index).unwrap();
+                let mut of = [1, 1, 2]..[4, 4, 6];
+                of.start[axis] += index;
+                of.end[axis] = of.start[axis] + 1;
+                assert_eq!(plane.to_vec(..).unwrap(), pair.of(&of));
+                assert_eq!(plane.len(), pair.of(&of).len());
+                plane.fill([1, 1]..[2, 2], 1000).unwrap();
+                let line = plane.project_mut::<1>(0, 1).unwrap();
+                assert_eq!(line.get([1]).unwrap(), 1000);
+                line.set([1], pair.of(&of)[plane.shape()[1] + 1]).unwrap();
+            }
+        }
+        pair.finish();
+        let error = section.project::<2>(1, 3).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::PositionOutside { axis: 1, index: 3, extent: 3 });
+        let error = section.project::<2>(3, 0).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NoSuchAxis { axis: 3, axes: 3 });
+    }
+}
+
+#[test]
+fn misuse_is_an_error_that_names_the_values() {
+    let image = image(None, 4);
+    let kind = |result: vmarray::Result<()>| result.unwrap_err().kind().clone();
+    assert_eq!(kind(image.set([64, 0], 1)), ErrorKind::PositionOutside { axis: 0, index: 64, extent: 64 });
+    assert_eq!(
+        kind(image.read_box([0, 0]..[1, 65], &mut [])),
+        ErrorKind::BoxOutside { axis: 1, start: 0, end: 65, extent: 64 }
+    );
+    assert_eq!(
+        kind(image.write_box([0, 0]..[2, 2], &[1, 2, 3])),
+        ErrorKind::LengthMismatch { of: "the slice of the box", expected: 4, got: 3 }
+    );
+    assert_eq!(
+        kind(image.scatter(&[[0, 0], [9, 64]], &[1, 1])),
+        ErrorKind::PositionOutside { axis: 1, index: 64, extent: 64 }
+    );
+    assert_eq!(image.get([0, 0]).unwrap(), 0);
+    let elements = image.into_elements();
+    let mismatch = NdArray::from_elements(elements, [3, 5]).unwrap_err();
+    assert_eq!(*mismatch.kind(), ErrorKind::ShapeMismatch { shape: vec![3, 5], expected: 15, got: 64 * 64 });
+}
+
+#[cfg(feature = "ndarray")]
+#[test]
+fn views_of_any_strides_are_filled_and_stored() {
+    let image = image(Some([8, 8]), 8);
+    let expected = ndarray::Array2::from_shape_fn((10, 12), |(y, x)| ((y + 3) * 64 + x + 5) as u32);
+    assert_eq!(image.to_ndarray([3, 5]..[13, 17]).unwrap(), expected);
+    let mut backwards = ndarray::Array2::<u32>::zeros((12, 10));
+    let mut view = backwards.view_mut().reversed_axes();
+    view.invert_axis(ndarray::Axis(0));
+    image.read_view([3, 5], view.view_mut()).unwrap();
+    assert_eq!(view, expected);
+    let every_other = ndarray::Array2::from_shape_fn((20, 36), |(y, x)| (100 * y + x) as u32);
+    let thin = every_other.slice(ndarray::s![..;2, ..;3]);
+    image.write_view([3, 5], thin).unwrap();
+    assert_eq!(image.to_ndarray([3, 5]..[13, 17]).unwrap(), thin);
+    let error = image.read_view([0, 0], ndarray::Array1::zeros(4).view_mut()).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::RankMismatch { expected: 2, got: 1 });
+}
+
+#[test]
+fn what_is_written_to_padding_is_gone_with_the_guard() {
+    for tile in [[4, 3, 5], [2, 2, 2], [8, 1, 3]] {
+        let shape = [7, 5, 6];
+        let array = NdArray::<u16, 3>::builder(shape)
+            .devices(devices(1))
+            .tile(tile)
+            .elements(|elements| elements.frames_per_channel(2))
+            .build()
+            .unwrap();
+        let counts: [usize; 3] = std::array::from_fn(|axis| shape[axis].div_ceil(tile[axis]));
+        for at in positions(&([0; 3]..counts)) {
+            array.tile_mut(at).unwrap().fill(9);
+        }
+        assert_eq!(array.to_vec(..).unwrap(), [9; 7 * 5 * 6]);
+        assert_eq!(array.count(.., Field::whole(), &9).unwrap(), 7 * 5 * 6);
+        assert_eq!(array.count(.., Field::whole(), &0).unwrap(), 0);
+        // A guard that was only looked at writes nothing.
+        array.elements().flush(..).unwrap();
+        array.elements().reset_stats();
+        let last = counts.map(|count| count - 1);
+        assert_eq!(array.tile_mut(last).unwrap()[0], 9);
+        array.elements().flush(..).unwrap();
+        assert_eq!(array.elements().stats().total().bytes_to_device, 0);
+    }
+}
+
+#[test]
+fn tiles_of_a_larger_shape_are_refused_before_anything_is_done() {
+    let array = NdArray::<u8, 2>::builder([8, 8]).devices(devices(1)).build().unwrap();
+    for tiles in [
+        Tiles::new([8, 9], [8, 8]).unwrap(),
+        Tiles::new([1 << 40, 1 << 20], [1 << 40, 2]).unwrap(),
+        Tiles::new([isize::MAX as usize, 1], [isize::MAX as usize, 1]).unwrap(),
+    ] {
+        for mode in [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Scratch] {
+            let error = array.for_each_tile(tiles.clone(), mode, |_, _| panic!("nothing fits")).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::BoxOutside { .. }), "{error}");
+            #[cfg(feature = "rayon")]
+            {
+                let tiles = tiles.clone();
+                let error = array.par_for_each_tile(tiles, mode, |_, _| panic!("nothing fits")).unwrap_err();
+                assert!(matches!(error.kind(), ErrorKind::BoxOutside { .. }), "{error}");
+            }
+        }
+    }
+    // Those of no boxes have none that is outside.
+    array.for_each_tile(Tiles::new([0, 99], [1, 1]).unwrap(), MapMode::Read, |_, _| {}).unwrap();
+}
+
+#[test]
+fn boxes_under_guards_of_the_same_thread_are_errors_and_not_deadlocks() {
+    for layout in [NdLayout::Tiled([4, 4]), NdLayout::RowMajor] {
+        let array = NdArray::<u16, 2>::builder([16, 16])
+            .devices(devices(1))
+            .layout(layout)
+            .elements(|elements| elements.page_len(16).frames_per_channel(4))
+            .build()
+            .unwrap();
+        array.fill(.., 3).unwrap();
+        let is_refused = |what: &str, result: vmarray::Result<()>| {
+            let error = result.expect_err(what);
+            assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { .. }), "{what}: {error}");
+        };
+        {
+            let mut mine = array.elements().page_mut(5).unwrap();
+            mine[0] = 3;
+            is_refused("to_vec", array.to_vec(..).map(drop));
+            is_refused("fill", array.fill(.., 4));
+            is_refused("write_box", array.write_box(.., &[5; 256]));
+            is_refused(
+                "bounded",
+                array.bounded(vmarray::boundary::Mirror).to_vec([-3, -3], [22, 22]).map(drop),
+            );
+            is_refused("find", array.find(Field::whole(), &3).map(drop));
+            array.prefetch(..).unwrap();
+        }
+        {
+            let mine = array.elements().page(5).unwrap();
+            let before = mine[0];
+            assert_eq!(array.to_vec(..).unwrap().len(), 256);
+            is_refused("fill", array.fill([0, 0]..[16, 15], 7));
+            assert_eq!(mine[0], before);
+        }
+        array.fill(.., 8).unwrap();
+        assert_eq!(array.to_vec(..).unwrap(), [8; 256]);
+    }
+}
+
+#[test]
+fn boxes_that_share_pages_are_written_by_threads_at_once() {
+    for layout in [NdLayout::RowMajor, NdLayout::Tiled([5, 3])] {
+        let array = NdArray::<u32, 2>::builder([24, 31])
+            .devices(devices(1))
+            .layout(layout)
+            .elements(|elements| elements.page_len(17).frames_per_channel(3))
+            .build()
+            .unwrap();
+        std::thread::scope(|threads| {
+            for thread in 0..4 {
+                let array = &array;
+                threads.spawn(move || {
+                    // Interleaved columns, so that each page is everybody's.
+                    for column in (thread..31).step_by(4) {
+                        let view = array.project_mut::<1>(1, column).unwrap();
+                        let values: Vec<u32> = (0..24).map(|row| row * 31 + column as u32).collect();
+                        view.write_box(.., &values).unwrap();
+                        assert_eq!(view.to_vec(..).unwrap(), values);
+                    }
+                });
+            }
+        });
+        assert_eq!(array.to_vec(..).unwrap(), (0..24 * 31).collect::<Vec<u32>>());
+    }
+}
+
+#[test]
+fn axes_of_one_element_may_have_any_stride() {
+    use vmarray::{Grid, GridMut};
+    for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 2, 2])] {
+        let array = NdArray::<u8, 3>::builder([4, 4, 4]).devices(devices(1)).layout(layout).build().unwrap();
+        let far = isize::MAX as usize;
+        for strides in [[5, far, 1], [far, 5, 1], [5, 1, far], [5, usize::MAX, 1]] {
+            let extent = strides.map(|stride| if stride >= far { 1 } else { 2 });
+            array.write_strided([1, 1, 1], extent, strides, &[1, 2, 0, 0, 0, 3, 4]).unwrap();
+            let mut into = [0; 7];
+            array.read_strided([1, 1, 1], extent, strides, &mut into).unwrap();
+            assert_eq!(into, [1, 2, 0, 0, 0, 3, 4]);
+        }
+    }
+}
+
+#[test]
+fn index_sets_in_ram_and_in_pages_name_elements() {
+    for layout in [NdLayout::RowMajor, NdLayout::Tiled([4, 3, 2])] {
+        let array = NdArray::<u32, 3>::builder([9, 8, 7]).devices(devices(1)).layout(layout).build().unwrap();
+        array.write_box(.., &(0..9 * 8 * 7).collect::<Vec<u32>>()).unwrap();
+        let mut random = Numbers::new(5);
+        // Dimension 3 belongs to no axis; more tuples than are looked at together.
+        let rows: Vec<[u64; 4]> =
+            (0..10_000).map(|_| [7, 9, u64::MAX as usize, 8].map(|end| random.below(end) as u64)).collect();
+        let set = IndexSet::from_rows([5, 2, 3, 9], &rows).unwrap();
+        let paged = PagedIndexSet::from_index_set(&set, |array| array.page_len(100)).unwrap();
+        let expected: Vec<u32> = rows.iter().map(|r| ((r[1] * 8 + r[3]) * 7 + r[0]) as u32).collect();
+        assert_eq!(array.gather_set(&set, [2, 9, 5]).unwrap(), expected);
+        assert_eq!(array.gather_set(&paged, [2, 9, 5]).unwrap(), expected);
+        // Of elements that are named several times, the last counts.
+        array.scatter_set(&paged, [2, 9, 5], &(0..10_000).collect::<Vec<u32>>()).unwrap();
+        for (at, expected) in expected.iter().enumerate() {
+            let last = (0..10_000)
+                .rev()
+                .find(|other| rows[*other][..2] == rows[at][..2] && rows[*other][3] == rows[at][3]);
+            let at = array.unravel(*expected as usize).unwrap();
+            assert_eq!(array.get(at).unwrap() as usize, last.unwrap());
+        }
+        let error = array.gather_set(&set, [2, 9, 4]).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::UnknownDimension { dimension: 4 });
+        let error = array.gather_set(&set, [3, 2, 5]).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::PositionOutside { axis: 0, extent: 9, .. }));
+        let error = array.scatter_set(&set, [2, 9, 5], &[1]).unwrap_err();
+        assert_eq!(
+            *error.kind(),
+            ErrorKind::LengthMismatch { of: "the slice of values", expected: 10_000, got: 1 }
+        );
+        assert!(array.gather_set(&IndexSet::new([2, 9, 5]).unwrap(), [2, 9, 5]).unwrap().is_empty());
+    }
+}

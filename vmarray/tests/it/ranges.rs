@@ -1,0 +1,243 @@
+//! In which order range operations go through their pages, what they fetch ahead, and what takes part in them.
+
+use crate::common::{Shape, devices};
+use bytemuck::{Pod, Zeroable};
+use vmarray::{ErrorKind, Placement, VirtualArray, field};
+
+/// An array whose cache is one page long, with its page numbers in it.
+fn one_frame(pages: usize) -> VirtualArray<u32> {
+    let array: VirtualArray<u32> =
+        Shape { frames: 1, channels: vec![1], read_ahead: false, ..Shape::default() }.build(pages * 8);
+    array.for_each_mut(.., |i, x| *x = i as u32).unwrap();
+    array
+}
+
+fn is_resident(array: &VirtualArray<u32>, page: usize) -> bool {
+    array.reset_stats();
+    assert_eq!(array.get(page * 8).unwrap(), page as u32 * 8);
+    array.stats().total().misses == 0
+}
+
+#[test]
+fn copies_between_arrays_go_forwards_wherever_they_go() {
+    let source = one_frame(10);
+    for start in [0, 16, 32] {
+        let target = one_frame(10);
+        target.copy_from(start, &source, 8..48).unwrap();
+        let copied: Vec<u32> = (8..48).collect();
+        assert_eq!(target.to_vec(start..start + 40).unwrap(), copied);
+        assert!(is_resident(&source, 5), "the last page read is the last one of the range");
+    }
+}
+
+#[test]
+fn copies_within_an_array_are_as_through_a_buffer() {
+    for (start, from) in
+        [(0, 0..80), (3, 0..70), (0, 5..80), (8, 7..40), (41, 1..38), (1, 40..80), (17, 16..17)]
+    {
+        let array = one_frame(10);
+        let mut model: Vec<u32> = (0..80).collect();
+        model.copy_within(from.clone(), start);
+        array.copy_from(start, &array, from).unwrap();
+        assert_eq!(array.to_vec(..).unwrap(), model);
+    }
+}
+
+#[test]
+fn caches_too_small_for_it_are_not_read_ahead() {
+    for frames in 1..8 {
+        let shape = Shape { frames, channels: vec![1], read_ahead: false, ..Shape::default() };
+        let array: VirtualArray<u32> = shape.build(160);
+        array.for_each_mut(.., |i, x| *x = i as u32).unwrap();
+        array.evict(..).unwrap();
+        array.reset_stats();
+        assert_eq!(array.to_vec(..24).unwrap(), (0..24).collect::<Vec<_>>());
+        let total = array.stats().total();
+        assert_eq!((total.misses, total.prefetches), (3, 0), "{frames} frames");
+    }
+    let array: VirtualArray<u32> =
+        Shape { frames: 8, channels: vec![1], read_ahead: false, ..Shape::default() }.build(160);
+    array.for_each_mut(.., |i, x| *x = i as u32).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array.to_vec(..24).unwrap();
+    assert!(array.stats().total().prefetches > 0, "eight frames are enough");
+}
+
+/// 40 pages of 8 elements, with their indices in them, in two channels of 4 frames; nothing is resident.
+fn far_larger_than_its_cache() -> VirtualArray<u32> {
+    let array: VirtualArray<u32> =
+        Shape { frames: 4, channels: vec![2], read_ahead: false, ..Shape::default() }.build(320);
+    array.for_each_mut(.., |i, x| *x = i as u32).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array
+}
+
+const PAGE_BYTES: u64 = 32;
+
+#[test]
+fn long_reads_pass_by_the_cache_and_see_what_is_in_it() {
+    let array = far_larger_than_its_cache();
+    array.set(100, 7).unwrap();
+    array.get(200).unwrap();
+    array.reset_stats();
+    let mut expected: Vec<u32> = (0..320).collect();
+    expected[100] = 7;
+    assert_eq!(array.to_vec(3..317).unwrap(), expected[3..317]);
+    let total = array.stats().total();
+    assert_eq!((total.misses, total.prefetches, total.evictions), (0, 0, 0));
+    // All pages but the two that are resident, of which one is newer than its home; neighbouring slots in one copy.
+    assert_eq!((total.bypasses, total.bytes_from_device), (38, 38 * PAGE_BYTES));
+    assert_eq!(total.bytes_to_device, 0);
+    assert!(total.submissions <= 4, "{total:?}");
+    assert_eq!(array.get(100).unwrap(), 7);
+    assert_eq!(array.stats().total().misses, 0, "what was resident still is");
+}
+
+#[test]
+fn long_writes_go_straight_home_and_keep_what_is_resident_coherent() {
+    let array = far_larger_than_its_cache();
+    array.set(100, 7).unwrap();
+    array.get(200).unwrap();
+    array.reset_stats();
+    let values: Vec<u32> = (1000..1300).collect();
+    array.write(10, &values).unwrap();
+    let total = array.stats().total();
+    // 36 whole pages, two of them resident; parts of one page at each end.
+    assert_eq!((total.bypasses, total.bytes_to_device), (34, 34 * PAGE_BYTES));
+    assert_eq!((total.misses, total.bytes_from_device), (2, 2 * PAGE_BYTES));
+    assert_eq!((array.get(100).unwrap(), array.get(200).unwrap()), (1090, 1190));
+    let mut expected: Vec<u32> = (0..320).collect();
+    expected[10..310].copy_from_slice(&values);
+    assert_eq!(array.to_vec(..).unwrap(), expected);
+    array.evict(..).unwrap();
+    assert_eq!(array.to_vec(..).unwrap(), expected);
+    assert_eq!(array.find(vmarray::Field::whole(), &1234).unwrap(), [244]);
+}
+
+/// More threads than there are stages: who gets none waits, and nothing is fetched twice or through frames.
+#[test]
+fn long_reads_of_many_threads_wait_for_their_turn() {
+    const THREADS: usize = 24;
+    let array = far_larger_than_its_cache();
+    let expected: Vec<u32> = (0..320).collect();
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| assert_eq!(array.to_vec(..).unwrap(), expected));
+        }
+    });
+    let total = array.stats().total();
+    assert_eq!((total.misses, total.evictions), (0, 0));
+    assert_eq!((total.bypasses, total.bytes_from_device), (24 * 40, 24 * 40 * PAGE_BYTES));
+}
+
+#[test]
+fn long_writes_of_many_threads_are_atomic_by_page() {
+    let array = far_larger_than_its_cache();
+    std::thread::scope(|scope| {
+        for thread in 0..24 {
+            let array = &array;
+            scope.spawn(move || array.write(0, &[1000 + thread; 320]).unwrap());
+        }
+    });
+    for values in array.to_vec(..).unwrap().chunks(8) {
+        assert!(values[0] >= 1000 && values.iter().all(|value| *value == values[0]), "{values:?}");
+    }
+}
+
+#[test]
+fn long_ranges_of_pages_without_contents_copy_nothing() {
+    let array: VirtualArray<u32> =
+        Shape { frames: 4, channels: vec![2], read_ahead: false, ..Shape::default() }.build(320);
+    assert_eq!(array.to_vec(..).unwrap(), [0; 320]);
+    assert_eq!(array.stats().total().bytes_from_device, 0);
+    assert_eq!(array.stats().total().misses, 0);
+}
+
+#[test]
+fn long_ranges_wait_for_pages_that_others_hold() {
+    let array = far_larger_than_its_cache();
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut page = array.page_mut(20).unwrap();
+            barrier.wait();
+            // The reader may come before this or after; it never sees half of it.
+            page.fill(5);
+        });
+        barrier.wait();
+        let seen = array.to_vec(..).unwrap();
+        assert_eq!(seen[160..168], [5; 8]);
+        assert_eq!(seen[..160], (0..160).collect::<Vec<u32>>());
+    });
+    let page = array.page_mut(3).unwrap();
+    let error = array.to_vec(..).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 3 });
+    let error = array.write(0, &[1; 320]).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 3 });
+    drop(page);
+    array.write(0, &[1; 320]).unwrap();
+    assert_eq!(array.to_vec(..).unwrap(), [1; 320]);
+}
+
+#[test]
+fn readers_and_writers_of_long_ranges_meet_page_by_page() {
+    let array = far_larger_than_its_cache();
+    array.write(0, &[0; 320]).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 1..3_u32 {
+            let array = &array;
+            scope.spawn(move || {
+                for round in 0..300 {
+                    array.write(0, &[round * 2 + thread; 320]).unwrap();
+                    array.set((round as usize * 37) % 320, 0).unwrap();
+                }
+            });
+        }
+        for _ in 0..2 {
+            scope.spawn(|| {
+                for _ in 0..300 {
+                    for page in array.to_vec(..).unwrap().chunks(8) {
+                        let others =
+                            page.iter().filter(|x| **x != 0).collect::<std::collections::HashSet<_>>();
+                        assert!(others.len() <= 1, "{page:?}");
+                    }
+                }
+            });
+        }
+    });
+}
+
+#[test]
+fn ratios_of_any_size_make_an_array_or_a_typed_error() {
+    let build = |ratios: Vec<u32>, pages: usize| {
+        let shape = Shape { page_len: 4, ..Shape::default() };
+        let describe = shape.describe::<u32, _>(pages * 4, devices(ratios.len()));
+        describe.placement(Placement::Ratios(ratios)).build()
+    };
+    let channels = |ratios: Vec<u32>, pages| build(ratios, pages).unwrap().stats().channels.len();
+    assert_eq!(channels(vec![u32::MAX], 10), 1);
+    assert_eq!(channels(vec![3_000_000, 2_000_000], 10), 5);
+    assert_eq!(channels(vec![3, 2], 4), 4, "no channel is without a page");
+    let error = build(vec![u32::MAX, 1], 10).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::TooManyChannels { channels: 1 << 32, most: 1 << 16 });
+}
+
+#[test]
+fn fields_of_packed_elements_are_found() {
+    #[derive(Clone, Copy, Pod, Zeroable)]
+    #[repr(C, packed)]
+    struct Record {
+        tag: u8,
+        key: u64,
+        weight: f32,
+    }
+    let array: VirtualArray<Record> = Shape { channels: vec![2, 1], ..Shape::default() }.build(1000);
+    array
+        .for_each_mut(.., |i, x| *x = Record { tag: i as u8, key: 0x0101 + i as u64, weight: -1.5 })
+        .unwrap();
+    assert_eq!(array.find(field!(Record, key), &0x0103).unwrap(), [2]);
+    assert_eq!(array.find(field!(Record, tag), &7).unwrap(), [7, 263, 519, 775]);
+    assert_eq!(array.count(.., field!(Record, weight), &-1.5).unwrap(), 1000);
+}

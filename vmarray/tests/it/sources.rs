@@ -1,0 +1,561 @@
+//! Sources: bytes copied in given scenarios, data larger than the device memory, threads, failures, homes.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use crate::common::counted::{BLOCK, LEN, PAGE, PAGES, counted, described, moved};
+use crate::common::{Numbers, host};
+use vmarray::device::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
+use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
+use vmarray::host::HostDevice;
+use vmarray::{ErrorKind, Field, Home, HostMemory, Placement, Source};
+
+fn count<H: Home<u32>, D: Device>(source: &Source<u32, H, D>, value: u32) -> usize {
+    source.count(.., Field::whole(), &value).unwrap()
+}
+
+#[test]
+fn repeated_device_operations_move_nothing() {
+    let (source, device) = counted(vec![1; LEN]);
+    assert_eq!(count(&source, 1), LEN);
+    assert_eq!(moved(&device), (PAGES as u64 * PAGE, 0));
+    for _ in 0..3 {
+        assert_eq!(count(&source, 1), LEN);
+        assert_eq!(source.position(500.., Field::whole(), &1).unwrap(), Some(500));
+        assert_eq!(moved(&device), (0, 0));
+    }
+}
+
+#[test]
+fn a_section_after_a_device_write_comes_home_alone() {
+    let (source, device) = counted(vec![1; LEN]);
+    source.fill(.., 2).unwrap();
+    assert_eq!(moved(&device), (0, 0), "what is overwritten is not fetched");
+    assert_eq!(source.section(100..200).unwrap().to_vec(..).unwrap(), [2; 100]);
+    assert_eq!(moved(&device), (0, 400));
+    assert_eq!(source.section(150..200).unwrap().to_vec(..).unwrap(), [2; 50]);
+    assert_eq!(moved(&device), (0, 0), "an overlapping section is there");
+    assert_eq!(source.get(200).unwrap(), 2);
+    assert_eq!(moved(&device), (0, BLOCK));
+    assert_eq!(source.to_vec(..).unwrap(), [2; LEN]);
+    assert_eq!(moved(&device), (0, PAGES as u64 * PAGE - 400 - BLOCK));
+    assert_eq!(count(&source, 2), LEN);
+    assert_eq!(moved(&device), (0, 0), "the copies on the device are still valid");
+}
+
+#[test]
+fn host_and_device_work_on_overlapping_sections() {
+    let (source, device) = counted(vec![1; LEN]);
+    source.pull(..).unwrap();
+    moved(&device);
+    // The program writes 128 elements of two pages; the device needs these again and no others.
+    source.write(64, &[3; 128]).unwrap();
+    assert_eq!(moved(&device), (0, 0));
+    assert_eq!(source.count(..100, Field::whole(), &3).unwrap(), 36);
+    assert_eq!(moved(&device), (36 * 4, 0), "only the part of the section");
+    assert_eq!(count(&source, 3), 128);
+    assert_eq!(moved(&device), (92 * 4, 0));
+    // The device writes, the program reads a part that it does not touch.
+    source.fill(256..512, 4).unwrap();
+    assert_eq!(source.get(255).unwrap(), 1);
+    assert_eq!(moved(&device), (0, 0));
+    // One element in the middle of what is newer on the device, in a block of two: the other one comes home.
+    source.set(300, 5).unwrap();
+    assert_eq!(moved(&device), (0, BLOCK));
+    assert_eq!((count(&source, 4), count(&source, 5)), (255, 1));
+    assert_eq!(moved(&device), (BLOCK, 0));
+    // Whole blocks do not.
+    source.write(400, &[6; 10]).unwrap();
+    assert_eq!(moved(&device), (0, 0));
+    source.synchronize(..).unwrap();
+    assert_eq!(moved(&device), (0, (256 - 2 - 10) * 4));
+}
+
+#[test]
+fn one_percent_costs_one_percent() {
+    let (source, device) = counted(vec![1; LEN]);
+    assert_eq!(source.section(640..653).unwrap().count(.., Field::whole(), &1).unwrap(), 13);
+    // Rounded up to blocks of two elements.
+    assert_eq!(moved(&device), (14 * 4, 0));
+    source.section_mut(641..654).unwrap().fill(.., 2).unwrap();
+    assert_eq!(moved(&device), (0, 0), "the blocks at the two ends are there");
+    source.section_mut(801..814).unwrap().fill(.., 2).unwrap();
+    assert_eq!(moved(&device), (BLOCK, 0), "one block is overwritten in part");
+    source.section(790..813).unwrap().synchronize(..).unwrap();
+    assert_eq!(moved(&device), (0, 14 * 4));
+}
+
+#[test]
+fn what_is_discarded_is_not_copied() {
+    let (source, device) = counted(vec![1; LEN]);
+    source.fill(.., 2).unwrap();
+    source.section_mut(128..640).unwrap().discard(..).unwrap();
+    source.write(128, &[3; 512]).unwrap();
+    assert_eq!(moved(&device), (0, 0));
+    source.synchronize(..).unwrap();
+    assert_eq!(moved(&device), (0, 6 * PAGE));
+    assert_eq!(source.into_home().unwrap()[639..641], [3, 2]);
+}
+
+#[test]
+fn what_is_refreshed_is_copied_again() {
+    let (source, device) = counted(vec![1; LEN]);
+    source.pull(..).unwrap();
+    moved(&device);
+    source.refresh(128..256).unwrap();
+    assert_eq!(moved(&device), (0, 0));
+    count(&source, 1);
+    assert_eq!(moved(&device), (PAGE, 0));
+    // Half of a block that is newer on the device stays.
+    source.fill(256..384, 2).unwrap();
+    source.refresh(257..384).unwrap();
+    assert_eq!(moved(&device), (0, BLOCK));
+    assert_eq!(source.to_vec(255..259).unwrap(), [1, 2, 1, 1]);
+}
+
+#[test]
+fn dropping_a_view_keeps_the_copies() {
+    let (source, device) = counted(vec![1; LEN]);
+    let section = source.section(..256).unwrap();
+    section.pull(..).unwrap();
+    let _ = section;
+    moved(&device);
+    assert_eq!(source.section(100..200).unwrap().count(.., Field::whole(), &1).unwrap(), 100);
+    assert_eq!(moved(&device), (0, 0));
+}
+
+#[test]
+fn data_larger_than_the_device_memory_is_searched_and_changed() {
+    for import in [None, Some(HostMemory::Pageable)] {
+        let device = Arc::new(Counting::new(host()));
+        let mut builder = described((0..LEN as u32).collect::<Vec<_>>(), &device).device_bytes(4 * PAGE);
+        if let Some(kind) = import {
+            builder = builder.import(kind);
+        }
+        let source = builder.build().unwrap();
+        assert_eq!(source.device_bytes(), 4 * PAGE);
+        assert!(device.counts().held_bytes <= 4 * PAGE);
+        assert_eq!(source.find(Field::whole(), &777).unwrap(), [777]);
+        assert_eq!(moved(&device), (10 * PAGE, 0), "each page once");
+        source.fill(100..1200, 7).unwrap();
+        assert_eq!(source.find(Field::whole(), &99).unwrap(), [99]);
+        assert_eq!(count(&source, 7), 1101);
+        let total = source.stats().total();
+        assert!(total.evictions > 20 && total.write_backs >= 9, "{total:?}");
+        let home = source.into_home().unwrap();
+        assert!(
+            home.iter().enumerate().all(|(i, &x)| x == if (100..1200).contains(&i) { 7 } else { i as u32 })
+        );
+    }
+}
+
+#[test]
+fn every_placement_serves_data_larger_than_the_devices() {
+    for placement in
+        [Placement::Equal, Placement::Capacity, Placement::Ratios(vec![1, 3]), Placement::Ratios(vec![0, 1])]
+    {
+        let devices = [64, 32].map(|pages| Arc::new(HostDevice::new(pages * PAGE).unwrap()));
+        let source = Source::builder((0..20_000).collect::<Vec<u32>>())
+            .devices(devices)
+            .placement(placement.clone())
+            .page_len(128)
+            .build()
+            .unwrap();
+        assert!(source.device_bytes() <= 72 * PAGE, "{placement:?}");
+        assert_eq!(source.find(Field::whole(), &17_777).unwrap(), [17_777], "{placement:?}");
+        source.fill(1.., 9).unwrap();
+        assert_eq!(source.count(.., Field::whole(), &9).unwrap(), 19_999, "{placement:?}");
+    }
+}
+
+#[test]
+fn memory_is_imported_once_a_device() {
+    let device = Arc::new(Counting::new(host()));
+    let source = Source::builder(vec![1_u32; LEN])
+        .devices([Arc::clone(&device)])
+        .page_len(128)
+        .import(HostMemory::Pageable)
+        .build()
+        .unwrap();
+    assert_eq!(count(&source, 1), LEN);
+    source.fill(.., 2).unwrap();
+    assert_eq!(source.into_home().unwrap(), [2; LEN]);
+    let counts = device.counts();
+    assert_eq!((counts.imports, counts.host_held_bytes, counts.held_bytes), (1, 0, 0));
+}
+
+#[test]
+fn a_search_for_the_first_does_not_fetch_what_comes_after() {
+    let device = Arc::new(Counting::new(host()));
+    let source =
+        described((0..LEN as u32).collect::<Vec<_>>(), &device).device_bytes(2 * PAGE).build().unwrap();
+    assert_eq!(source.position(.., Field::whole(), &130).unwrap(), Some(130));
+    let (up, _) = moved(&device);
+    assert!(up <= 4 * PAGE, "two waves of a page are under way at most beyond the match: {up} bytes");
+}
+
+#[test]
+fn many_matches_are_listed_in_order() {
+    let source = Source::builder(vec![5_u8; 100_000])
+        .devices([Arc::new(host()), Arc::new(host())])
+        .placement(Placement::Ratios(vec![2, 1]))
+        .page_len(10_000)
+        .device_bytes(60_000)
+        .build()
+        .unwrap();
+    assert_eq!(source.find(Field::whole(), &5).unwrap(), (0..100_000).collect::<Vec<_>>());
+    let found = source.find_first(7..90_000, Field::whole(), &5, 10_010).unwrap();
+    assert_eq!(found.indices, (7..10_017).collect::<Vec<_>>());
+    assert_eq!(found.total, 89_993);
+}
+
+/// Long enough for a thread a channel.
+#[test]
+fn channels_work_at_the_same_time() {
+    let len = 1 << 20;
+    let source = Source::builder((0..len as u32).collect::<Vec<_>>())
+        .devices([Arc::new(host()), Arc::new(host())])
+        .placement(Placement::Ratios(vec![1, 2]))
+        .device_bytes(1 << 20)
+        .build()
+        .unwrap();
+    assert_eq!(source.find(Field::whole(), &777_777).unwrap(), [777_777]);
+    source.fill(1000..900_001, 3).unwrap();
+    assert_eq!(source.count(.., Field::whole(), &3).unwrap(), 899_002);
+    let home = source.into_home().unwrap();
+    assert_eq!((home[999], home[1000], home[900_000], home[900_001]), (999, 3, 3, 900_001));
+}
+
+#[test]
+fn threads_work_on_overlapping_sections() {
+    const THREADS: usize = 4;
+    let device = Arc::new(host());
+    for import in [false, true] {
+        let mut builder = described(vec![0_u32; LEN], &device).device_bytes(4 * PAGE);
+        if import {
+            builder = builder.import(HostMemory::Pageable);
+        }
+        let source = builder.build().unwrap();
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let workers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let source = &source;
+                    scope.spawn(move || {
+                        let mut numbers = Numbers::new(thread as u64 + 1);
+                        let mut mine = [0_u32; LEN / THREADS];
+                        for round in 1..300_u32 {
+                            match numbers.below(3) {
+                                // A device writes to elements that nobody else has, in blocks that others have.
+                                0 => {
+                                    let at = numbers.below(mine.len());
+                                    let index = at * THREADS + thread;
+                                    source.fill(index..=index, round).unwrap();
+                                    mine[at] = round;
+                                }
+                                1 => {
+                                    let at = numbers.below(mine.len());
+                                    let old = source.update(at * THREADS + thread, |x| x + 1).unwrap();
+                                    assert_eq!(old, mine[at]);
+                                    mine[at] += 1;
+                                }
+                                _ => {
+                                    let at = numbers.below(mine.len());
+                                    assert_eq!(source.get(at * THREADS + thread).unwrap(), mine[at]);
+                                }
+                            }
+                        }
+                        for (at, &expected) in mine.iter().enumerate() {
+                            assert_eq!(source.get(at * THREADS + thread).unwrap(), expected);
+                        }
+                    })
+                })
+                .collect();
+            scope.spawn(|| {
+                let mut numbers = Numbers::new(99);
+                let mut context = Context::from_waker(Waker::noop());
+                while !stop.load(Ordering::Relaxed) {
+                    let start = numbers.below(LEN);
+                    let range = start..start + numbers.below(LEN - start);
+                    match numbers.below(5) {
+                        0 => drop(source.count(range, Field::whole(), &1).unwrap()),
+                        1 => source.synchronize(range).unwrap(),
+                        2 => source.evict(range).unwrap(),
+                        3 => source.pull(range).unwrap(),
+                        _ => {
+                            // Dropped at some point of its way.
+                            let mut future = pin!(source.synchronize_async(range).unwrap());
+                            for _ in 0..numbers.below(20) {
+                                if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                                    done.unwrap();
+                                    break;
+                                }
+                            }
+                        }
+                    }
+                }
+            });
+            let outcomes: Vec<_> = workers.into_iter().map(|worker| worker.join()).collect();
+            stop.store(true, Ordering::Relaxed);
+            outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+        });
+        assert_eq!(source.verify(..).unwrap(), None);
+    }
+}
+
+#[test]
+fn nothing_is_lost_when_copies_fail() {
+    for (operation, later) in [
+        (Operation::Submit, false),
+        (Operation::Submit, true),
+        (Operation::Search, true),
+        (Operation::Fill, false),
+        (Operation::Fill, true),
+        (Operation::OrderAfter, false),
+        (Operation::AllocateHost, false),
+    ] {
+        for seed in 1..60 {
+            let device = Arc::new(Faulty::new(host()));
+            let source = described(vec![0; LEN], &device).device_bytes(3 * PAGE).build().unwrap();
+            let mut model = vec![0; LEN];
+            let mut numbers = Numbers::new(seed);
+            let fault = Fault::new(operation, DeviceErrorKind::Driver).with_chance(0.1, seed);
+            device.inject(if later { fault.reported_later() } else { fault });
+            for value in 1..40 {
+                let start = numbers.below(LEN);
+                let range = start..start + numbers.below((LEN - start).min(300) + 1);
+                match numbers.below(5) {
+                    // After an error the elements of the range are unspecified, and no others.
+                    0 => match source.fill(range.clone(), value) {
+                        Ok(()) => model[range].fill(value),
+                        Err(_) => {
+                            device.clear();
+                            model[range.clone()].copy_from_slice(&source.to_vec(range).unwrap());
+                        }
+                    },
+                    1 => {
+                        if source.write(start, &vec![value; range.len()]).is_ok() {
+                            model[range].fill(value);
+                        } else {
+                            device.clear();
+                            model[range.clone()].copy_from_slice(&source.to_vec(range).unwrap());
+                        }
+                    }
+                    2 => {
+                        let expected = model[range.clone()].iter().filter(|&&x| x == 1).count();
+                        let got = source.count(range, Field::whole(), &1);
+                        assert!(got.is_err() || got == Ok(expected), "{operation:?} seed {seed}");
+                    }
+                    3 => drop(source.synchronize(range)),
+                    _ => {
+                        let got = source.to_vec(range.clone());
+                        assert!(
+                            got.is_err() || got.as_ref() == Ok(&model[range].to_vec()),
+                            "{operation:?} seed {seed}"
+                        );
+                    }
+                }
+            }
+            device.clear();
+            assert_eq!(source.verify(..).unwrap(), None, "{operation:?} seed {seed}");
+            assert_eq!(source.into_home().unwrap(), model, "{operation:?} seed {seed}");
+        }
+    }
+}
+
+#[test]
+fn a_home_that_cannot_be_completed_is_not_given_back() {
+    let device = Arc::new(Faulty::new(host()));
+    let source = described(vec![0; LEN], &device).build().unwrap();
+    source.fill(.., 1).unwrap();
+    device.inject(Fault::new(Operation::Submit, DeviceErrorKind::Driver));
+    assert!(source.get(5).is_err());
+    assert!(source.set(5, 2).is_err(), "the other element of the block would be lost");
+    assert!(source.write(0, &[2; 128]).is_ok(), "nothing of this page is needed");
+    let unfinished = source.into_home().unwrap_err();
+    assert!(matches!(unfinished.error.kind(), ErrorKind::Device(_)));
+    assert_eq!(unfinished.source.page_state(1).unwrap().newer, 128);
+    device.clear();
+    let home = unfinished.source.into_home().unwrap();
+    assert_eq!((home[127], home[128]), (2, 1));
+}
+
+#[test]
+fn dropping_a_source_brings_everything_home() {
+    let device = Arc::new(Counting::new(host()));
+    let mut elements = vec![1; LEN];
+    let source = described(&mut elements[..], &device).build().unwrap();
+    source.fill(5..1000, 2).unwrap();
+    device.reset();
+    drop(source);
+    assert_eq!(device.counts().held_bytes + device.counts().host_held_bytes, 0);
+    assert_eq!(device.counts().work.download_bytes, 996 * 4);
+    assert!(elements.iter().enumerate().all(|(i, &x)| x == if (5..1000).contains(&i) { 2 } else { 1 }));
+}
+
+#[test]
+fn a_dropped_future_leaves_nothing_behind() {
+    let (source, device) = counted(vec![1; LEN]);
+    source.fill(.., 2).unwrap();
+    let mut context = Context::from_waker(Waker::noop());
+    for polls in 0..4 {
+        let mut future = Box::pin(source.synchronize_async(..).unwrap());
+        for _ in 0..polls {
+            if future.as_mut().poll(&mut context).is_ready() {
+                break;
+            }
+        }
+    }
+    assert_eq!(source.verify(..).unwrap(), None);
+    assert_eq!(source.to_vec(..).unwrap(), [2; LEN]);
+    drop(source);
+    assert_eq!(device.counts().held_bytes + device.counts().host_held_bytes, 0);
+}
+
+#[test]
+fn pages_that_change_while_they_are_copied_are_copied_once_more() {
+    let speed = Speed { latency: Duration::from_millis(1), ..Speed::CARD };
+    for change in 0..4 {
+        let device = Arc::new(Delayed::new(Counting::new(host()), speed));
+        let source = described(vec![1; LEN], &device).device_bytes(2 * PAGE).build().unwrap();
+        source.fill(..128, 2).unwrap();
+        let mut expected = vec![1; LEN];
+        expected[..128].fill(2);
+        device.hold_wakers(true);
+        let mut context = Context::from_waker(Waker::noop());
+        let mut future = pin!(source.synchronize_async(..).unwrap());
+        assert!(future.as_mut().poll(&mut context).is_pending());
+        match change {
+            // The program overwrites the page at home.
+            0 => {
+                source.write(0, &[3; 128]).unwrap();
+                expected[..128].fill(3);
+            }
+            // A device changes it again.
+            1 => {
+                source.fill(10..20, 4).unwrap();
+                expected[10..20].fill(4);
+            }
+            // Its slot goes to others, which are newer there; then the program overwrites it.
+            2 => {
+                source.fill(128..640, 5).unwrap();
+                source.write(0, &[3; 128]).unwrap();
+                expected[128..640].fill(5);
+                expected[..128].fill(3);
+            }
+            // It comes home by another way, and is changed there and on the device.
+            _ => {
+                source.set(5, 6).unwrap();
+                source.fill(64..128, 7).unwrap();
+                expected[5] = 6;
+                expected[64..128].fill(7);
+            }
+        }
+        loop {
+            device.advance(Duration::from_millis(10));
+            if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
+                done.unwrap();
+                break;
+            }
+        }
+        assert_eq!(source.to_vec(..).unwrap(), expected, "change {change}");
+        assert_eq!(source.page_state(0).unwrap().newer, 0, "change {change}");
+        assert_eq!(source.verify(..).unwrap(), None);
+    }
+}
+
+#[test]
+fn slices_lie_in_the_memory_of_the_program() {
+    let elements: Vec<u32> = vec![1; LEN];
+    let address = elements.as_ptr();
+    let (mut source, device) = counted(elements);
+    source.fill(.., 2).unwrap();
+    assert_eq!(source.slice(5..7).unwrap().as_ptr(), address.wrapping_add(5));
+    assert_eq!(moved(&device), (0, 2 * BLOCK));
+    source.discard(128..256).unwrap();
+    source.slice_mut(128..256).unwrap().fill(9);
+    assert_eq!(moved(&device), (0, 0));
+    assert_eq!(count(&source, 9), 128);
+    assert_eq!(moved(&device), (PAGE, 0));
+    let home = source.into_home().unwrap();
+    assert_eq!(home.as_ptr(), address);
+}
+
+#[test]
+fn homes_of_all_kinds_are_searched() {
+    let mut elements = [1_u16, 2, 3, 2];
+    assert_eq!(Source::new(&elements[..]).unwrap().find(Field::whole(), &2).unwrap(), [1, 3]);
+    assert_eq!(
+        Source::new(Arc::<[u16]>::from(&elements[..])).unwrap().find(Field::whole(), &2).unwrap(),
+        [1, 3]
+    );
+    let boxed = Source::new(Box::<[u16]>::from(&elements[..])).unwrap();
+    boxed.set(0, 2).unwrap();
+    assert_eq!(boxed.count(.., Field::whole(), &2).unwrap(), 3);
+    Source::new(&mut elements[..]).unwrap().fill(1.., 7).unwrap();
+    assert_eq!(elements, [1, 7, 7, 7]);
+}
+
+#[cfg(feature = "memmap2")]
+#[test]
+fn a_mapped_file_is_searched_and_changed_in_place() {
+    let path = std::env::temp_dir().join(format!("vmarray-source-{}", std::process::id()));
+    std::fs::write(&path, [1; 4 * LEN + 3]).unwrap();
+    let file = std::fs::OpenOptions::new().read(true).write(true).open(&path).unwrap();
+    // SAFETY: nobody else has the file.
+    let map = unsafe { memmap2::MmapMut::map_mut(&file) }.unwrap();
+    let device = Arc::new(host());
+    let source = described(map, &device).device_bytes(3 * PAGE).build().unwrap();
+    assert_eq!(source.len(), LEN, "the rest is no element");
+    assert_eq!(count(&source, 0x0101_0101), LEN);
+    source.fill(1.., 0).unwrap();
+    source.into_home().unwrap().flush().unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    assert!(bytes[..4].iter().chain(&bytes[4 * LEN..]).all(|&byte| byte == 1));
+    assert!(bytes[4..4 * LEN].iter().all(|&byte| byte == 0));
+    // SAFETY: nobody else has the file.
+    let map = unsafe { memmap2::Mmap::map(&file) }.unwrap();
+    let source = described(map, &device).import(HostMemory::Pageable).build().unwrap();
+    assert_eq!(count(&source, 0), LEN - 1);
+    // From the middle of an element on, none of them is where it may be.
+    // SAFETY: nobody else has the file.
+    let map = unsafe { memmap2::MmapOptions::new().offset(2).map(&file) }.unwrap();
+    let error = described(map, &device).build().unwrap_err();
+    assert!(matches!(error.kind(), ErrorKind::Misaligned { align: 4, .. }), "{error:?}");
+    // SAFETY: nobody else has the file.
+    let map = unsafe { memmap2::MmapOptions::new().offset(4).map(&file) }.unwrap();
+    assert_eq!(count(&described(map, &device).build().unwrap(), 0), LEN - 1);
+    std::fs::remove_file(&path).unwrap();
+}
+
+#[test]
+fn a_source_is_for_any_thread() {
+    fn is_shared<V: Send + Sync>() {}
+    is_shared::<Source<u32>>();
+    is_shared::<Source<u32, &'static mut [u32], HostDevice>>();
+    is_shared::<vmarray::SourceSection<'static, u32, Vec<u32>>>();
+    is_shared::<vmarray::Synchronize<'static, u32>>();
+}
+
+#[test]
+fn bad_input_is_refused() {
+    let device = Arc::new(HostDevice::new(1 << 10).unwrap());
+    let build = |bytes: u64| described(vec![0; LEN], &device).device_bytes(bytes).build();
+    assert!(matches!(build(1 << 12).unwrap_err().kind(), ErrorKind::DoesNotFit { usable_bytes: 1024, .. }));
+    let source = build(1 << 10).unwrap();
+    let section = source.section_mut(100..200).unwrap();
+    let error = section.fill(50..101, 1).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::RangeOutside { start: 50, end: 101, len: 100 });
+    let error = section.set(100, 1).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::IndexOutside { index: 100, len: 100 });
+    let error = section.write(99, &[1, 2]).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::RangeOutside { start: 99, end: 101, len: 100 });
+    let (start, end) = (70, 60);
+    let error = section.count(start..end, Field::whole(), &0).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::RangeReversed { start: 70, end: 60 });
+    assert_eq!(source.to_vec(..).unwrap(), [0; LEN]);
+}

@@ -1,0 +1,150 @@
+//! Long runs for machines with cards: `cargo xtask test-gpu`. Sizes by environment variables.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::common::{Numbers, devices};
+use vmarray::{Device, Field, Placement, VirtualArray};
+
+/// A number from the environment, else a default that suits a machine with cards.
+fn setting(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|text| text.parse().ok()).unwrap_or(default)
+}
+
+fn rig() -> Vec<std::sync::Arc<vmarray::AnyDevice>> {
+    let count = setting("VMARRAY_STRESS_DEVICES", 1) as usize;
+    let devices = devices(count);
+    devices.iter().for_each(|device| println!("on {}", device.info()));
+    devices
+}
+
+/// What an element holds is a function of its index and of how often it was written: each thread owns every n-th
+/// element, and keeps the count of each.
+fn value(index: usize, round: u32) -> u64 {
+    (index as u64) << 24 | u64::from(round)
+}
+
+#[test]
+#[ignore = "takes minutes; for machines with cards"]
+fn mixed_operations_of_many_threads() {
+    let operations = setting("VMARRAY_STRESS_OPERATIONS", 100_000_000);
+    let threads = setting("VMARRAY_STRESS_THREADS", 16) as usize;
+    let len = setting("VMARRAY_STRESS_LEN", 64 << 20) as usize;
+    let devices = rig();
+    let ratios = (0..devices.len()).map(|d| 2 + d as u32 % 3).collect();
+    let array = VirtualArray::<u64>::builder(len)
+        .placement(Placement::Ratios(ratios))
+        .devices(devices)
+        .cache_bytes(len)
+        .build()
+        .unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let array = &array;
+            scope.spawn(move || {
+                let share = len / threads;
+                let first = thread * share;
+                let mut rounds = vec![0_u32; share];
+                let expect = |at: usize, rounds: &[u32]| match rounds[at] {
+                    0 => 0,
+                    round => value(first + at, round),
+                };
+                let mut numbers = Numbers::new(thread as u64 + 1);
+                // Most accesses stay near one place for a while, as those of programs do.
+                let mut near = 0;
+                let mut left = operations / threads as u64;
+                while left > 0 {
+                    if numbers.below(1000) == 0 {
+                        near = numbers.below(share);
+                    }
+                    let at = (near + numbers.below(4096)) % share;
+                    let index = first + at;
+                    match numbers.below(1000) {
+                        0 => {
+                            let count = numbers.below(20_000).min(share - at);
+                            let seen = array.to_vec(index..index + count).unwrap();
+                            assert!(seen.iter().zip(at..).all(|(&x, at)| x == expect(at, &rounds)));
+                        }
+                        1 => {
+                            let count = numbers.below(20_000).min(share - at);
+                            rounds[at..at + count].iter_mut().for_each(|round| *round += 1);
+                            let values: Vec<u64> = (at..at + count).map(|at| expect(at, &rounds)).collect();
+                            array.write(index, &values).unwrap();
+                        }
+                        2 => {
+                            assert_eq!(array.get_uncached(index).unwrap(), expect(at, &rounds));
+                        }
+                        3 => {
+                            rounds[at] += 1;
+                            array.set_uncached(index, expect(at, &rounds)).unwrap();
+                        }
+                        4 => array.prefetch(index..(index + 50_000).min(len)).unwrap(),
+                        5 if numbers.below(50) == 0 => array.flush(index..(index + 50_000).min(len)).unwrap(),
+                        6..=500 => {
+                            rounds[at] += 1;
+                            array.set(index, expect(at, &rounds)).unwrap();
+                        }
+                        _ => assert_eq!(array.get(index).unwrap(), expect(at, &rounds)),
+                    }
+                    left -= 1;
+                }
+                for (at, &seen) in array.to_vec(first..first + share).unwrap().iter().enumerate() {
+                    assert_eq!(seen, expect(at, &rounds));
+                }
+            });
+        }
+    });
+    println!(
+        "{operations} operations: {:?}, hit rate {:.3}",
+        array.stats().total(),
+        array.stats().hit_rate()
+    );
+}
+
+#[test]
+#[ignore = "takes as much memory as the card has; for machines with cards"]
+fn an_array_as_large_as_the_cards() {
+    let bytes = setting("VMARRAY_STRESS_BYTES", 100_000_000_000);
+    let len = (bytes / 8) as usize;
+    let array = VirtualArray::<u64>::builder(len).devices(rig()).page_len(1 << 17).build().unwrap();
+    let page_len = array.page_len();
+    // Written through all threads, by page; every page differs.
+    let threads = setting("VMARRAY_STRESS_THREADS", 16) as usize;
+    let pages = array.page_count();
+    let next = AtomicU64::new(0);
+    let each = |run: &(dyn Fn(usize) + Sync)| {
+        next.store(0, Ordering::Relaxed);
+        std::thread::scope(|scope| {
+            for _ in 0..threads {
+                scope.spawn(|| {
+                    loop {
+                        let page = next.fetch_add(1, Ordering::Relaxed) as usize;
+                        if page >= pages {
+                            break;
+                        }
+                        run(page);
+                    }
+                });
+            }
+        });
+    };
+    each(&|page| {
+        let range = array.page_range(page);
+        let values: Vec<u64> = range.clone().map(|i| i as u64).collect();
+        array.write(range.start, &values).unwrap();
+    });
+    let mut numbers = Numbers::new(5);
+    for _ in 0..1000 {
+        let i = numbers.below(len);
+        assert_eq!(array.get(i).unwrap(), i as u64);
+    }
+    for i in [0, page_len - 1, page_len, len / 2, len - 1] {
+        assert_eq!(array.find(Field::whole(), &(i as u64)).unwrap(), [i]);
+    }
+    each(&|page| {
+        let guard = array.page(page).unwrap();
+        let first = guard.range().start as u64;
+        assert!(guard.iter().zip(first..).all(|(&x, i)| x == i), "page {page}");
+    });
+    let total = array.stats().total();
+    println!("{bytes} bytes in {pages} pages: {total:?}");
+}

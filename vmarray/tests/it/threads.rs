@@ -1,0 +1,390 @@
+//! Many threads on one array: nothing is torn, lost or stuck.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use crate::common::{Numbers, POLICIES, Shape};
+use vmarray::{ErrorKind, EvictionPolicy, Field, MapMode, VirtualArray};
+
+fn shapes() -> Vec<Shape> {
+    let mut shapes = Vec::new();
+    for policy in POLICIES {
+        for (channels, frames) in [(1, 1), (1, 2), (2, 3), (3, 1)] {
+            shapes.push(Shape {
+                page_len: 4,
+                channels: vec![channels],
+                frames,
+                policy,
+                read_ahead: frames > 1,
+            });
+        }
+    }
+    shapes
+}
+
+/// Runs the closure on several threads, with their numbers.
+fn together(threads: usize, run: impl Fn(usize) + Sync) {
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let run = &run;
+            scope.spawn(move || run(thread));
+        }
+    });
+}
+
+#[test]
+fn increments_are_not_lost() {
+    for shape in shapes() {
+        let array = shape.build::<u64>(64);
+        together(4, |thread| {
+            let mut numbers = Numbers::new(thread as u64);
+            for _ in 0..3000 {
+                array.update(numbers.below(64), |x| x + 1).unwrap();
+            }
+        });
+        let sum: u64 = array.iter().map(Result::unwrap).sum();
+        assert_eq!(sum, 12_000, "{shape:?}");
+    }
+}
+
+#[test]
+fn increments_of_wide_elements_are_not_lost() {
+    for shape in shapes() {
+        let array = shape.build::<[u64; 3]>(64);
+        together(4, |thread| {
+            let mut numbers = Numbers::new(thread as u64);
+            for _ in 0..2000 {
+                array.update(numbers.below(64), |x| x.map(|x| x + 1)).unwrap();
+            }
+        });
+        let sum: u64 = array.iter().map(|x| x.unwrap()[1]).sum();
+        assert_eq!(sum, 8000, "{shape:?}");
+    }
+}
+
+/// All elements of a value are equal; whoever sees others has seen a torn one.
+#[test]
+fn elements_are_never_torn() {
+    for shape in shapes() {
+        let array = shape.build::<[u32; 11]>(60);
+        let writing = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut numbers = Numbers::new(1);
+                for n in 0..4000_u32 {
+                    match n % 4 {
+                        0 => array.write(numbers.below(50), &[[n; 11]; 10]).unwrap(),
+                        1 => array.set_uncached(numbers.below(60), [n; 11]).unwrap(),
+                        2 => array.fill(20..45, [n; 11]).unwrap(),
+                        _ => array.set(numbers.below(60), [n; 11]).unwrap(),
+                    }
+                }
+                writing.store(false, Ordering::Relaxed);
+            });
+            for thread in 0..3 {
+                let (array, writing) = (&array, &writing);
+                scope.spawn(move || {
+                    let mut numbers = Numbers::new(10 + thread);
+                    let whole = |x: [u32; 11]| assert!(x.iter().all(|&y| y == x[0]), "{x:?}");
+                    while writing.load(Ordering::Relaxed) {
+                        match thread {
+                            0 => whole(array.get(numbers.below(60)).unwrap()),
+                            1 => whole(array.get_uncached(numbers.below(60)).unwrap()),
+                            _ => array.to_vec(numbers.below(30)..60).unwrap().into_iter().for_each(whole),
+                        }
+                    }
+                });
+            }
+            writer.join().unwrap();
+        });
+    }
+}
+
+/// One writer counts each element up; no reader may ever see one go back, by whichever way it reads.
+#[test]
+fn what_was_seen_once_stays_seen() {
+    for shape in shapes() {
+        let array = shape.build::<u32>(40);
+        let writing = AtomicBool::new(true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                for n in 1..=300_u32 {
+                    for i in 0..40 {
+                        match (n as usize + i) % 5 {
+                            0 => array.set_uncached(i, n).unwrap(),
+                            1 => array.write(i, &[n]).unwrap(),
+                            2 => drop(array.replace(i, n).unwrap()),
+                            3 => array.page_mut(array.page_of(i)).unwrap()[i % 4] = n,
+                            _ => array.set(i, n).unwrap(),
+                        }
+                    }
+                }
+                writing.store(false, Ordering::Relaxed);
+            });
+            for thread in 0..2 {
+                let (array, writing, shape) = (&array, &writing, &shape);
+                scope.spawn(move || {
+                    let mut seen = [0; 40];
+                    let mut numbers = Numbers::new(thread);
+                    while writing.load(Ordering::Relaxed) {
+                        let i = numbers.below(40);
+                        let now = match numbers.below(5) {
+                            0 => array.get_uncached(i).unwrap(),
+                            1 => array.to_vec(i..=i).unwrap()[0],
+                            2 => array.page(array.page_of(i)).unwrap()[i % 4],
+                            3 => array.map(i..=i, MapMode::Read, |slice| slice[0]).unwrap(),
+                            _ => array.get(i).unwrap(),
+                        };
+                        assert!(now >= seen[i], "{i}: {now} after {} {shape:?}", seen[i]);
+                        seen[i] = now;
+                    }
+                });
+            }
+        });
+        assert!(array.iter().all(|x| x.unwrap() == 300));
+    }
+}
+
+/// A value is written, then a flag; who sees the flag sees the value.
+#[test]
+fn set_and_get_hand_over_other_data() {
+    let array = Shape { page_len: 4, channels: vec![1], frames: 8, ..Shape::default() }.build::<u32>(64);
+    let data = AtomicU64::new(0);
+    for round in 1..200_u32 {
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                data.store(u64::from(round), Ordering::Relaxed);
+                array.set(40, round).unwrap();
+            });
+            scope.spawn(|| {
+                while array.get(40).unwrap() != round {
+                    std::hint::spin_loop();
+                }
+                assert_eq!(data.load(Ordering::Relaxed), u64::from(round));
+            });
+        });
+    }
+}
+
+#[test]
+fn find_sees_earlier_writes_of_all_threads() {
+    for shape in shapes() {
+        let array = shape.build::<u32>(90);
+        together(3, |thread| {
+            for i in (thread..90).step_by(3) {
+                array.set(i, 1000 + i as u32).unwrap();
+                assert_eq!(array.find(Field::whole(), &(1000 + i as u32)).unwrap(), [i], "{shape:?}");
+            }
+        });
+    }
+}
+
+#[test]
+fn more_threads_than_frames_all_get_done() {
+    for policy in POLICIES {
+        let shape = Shape { page_len: 2, channels: vec![1], frames: 1, policy, ..Shape::default() };
+        let array = shape.build::<u32>(100);
+        together(8, |thread| {
+            let mut numbers = Numbers::new(thread as u64);
+            for _ in 0..500 {
+                let i = numbers.below(100);
+                match numbers.below(4) {
+                    0 => array.set(i, i as u32).unwrap(),
+                    1 => drop(array.page(array.page_of(i)).unwrap()),
+                    2 => drop(array.page_mut(array.page_of(i)).unwrap()),
+                    _ => drop(array.get(i).unwrap()),
+                }
+            }
+        });
+    }
+}
+
+#[test]
+fn closures_may_use_the_same_array() {
+    let array = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() }.build::<u32>(40);
+    let sum = array
+        .map(.., MapMode::ReadWrite, |slice| {
+            array.set(39, 7).unwrap();
+            slice[0] = array.get(39).unwrap();
+            array.update(5, |x| x + array.get(39).unwrap()).unwrap();
+            slice.iter().sum::<u32>()
+        })
+        .unwrap();
+    assert_eq!(sum, 7);
+    // The mapping wrote all of its copy back.
+    assert_eq!((array.get(0).unwrap(), array.get(39).unwrap()), (7, 0));
+}
+
+#[test]
+fn a_panic_in_a_closure_leaves_the_array_usable() {
+    let array = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() }.build::<u32>(40);
+    array.fill(.., 1).unwrap();
+    let panics: [&dyn Fn(); 4] = [
+        &|| array.map(.., MapMode::ReadWrite, |slice| slice[40]).map(drop).unwrap(),
+        &|| assert_eq!(array.update(3, |_| panic!("on purpose")).unwrap(), 0),
+        &|| array.for_each_mut(.., |i, x| if i == 6 { panic!("on purpose") } else { *x = 2 }).unwrap(),
+        &|| {
+            let _guard = array.page_mut(5).unwrap();
+            panic!("on purpose");
+        },
+    ];
+    for run in panics {
+        assert!(catch_unwind(AssertUnwindSafe(run)).is_err());
+    }
+    together(2, |_| assert_eq!(array.iter().map(Result::unwrap).sum::<u32>(), 40 + 6));
+}
+
+#[test]
+fn guards_that_could_wait_for_ever_are_refused() {
+    let array = Shape { page_len: 4, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(40);
+    let is_deadlock = |error: vmarray::Error| matches!(error.kind(), ErrorKind::WouldDeadlock { .. });
+    let guard = array.page(1).unwrap();
+    assert!(is_deadlock(array.set(5, 1).unwrap_err()));
+    assert!(is_deadlock(array.page_mut(1).map(drop).unwrap_err()));
+    assert_eq!(array.get(5).unwrap(), 0, "reading is fine");
+    drop(array.page(1).unwrap());
+    drop(guard);
+    let guard = array.page_mut(1).unwrap();
+    assert!(is_deadlock(array.get(5).unwrap_err()));
+    assert!(is_deadlock(array.flush(..).unwrap_err()), "whatever is dirty");
+    array.flush(8..).unwrap();
+    assert_eq!(array.get(9).unwrap(), 0, "other pages are fine");
+    drop(guard);
+    array.set(5, 1).unwrap();
+}
+
+#[test]
+fn too_many_guards_are_refused_by_name() {
+    let array = Shape { page_len: 4, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(40);
+    let held: Vec<_> = (0..3).map(|page| array.page(page).unwrap()).collect();
+    let error = array.page(3).map(drop).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::TooManyGuards { channel: 0, frames: 3 });
+    // One frame is left for everything else.
+    assert_eq!(array.to_vec(12..).unwrap(), [0; 28]);
+    drop(held);
+    assert!(array.page(3).is_ok());
+}
+
+#[test]
+fn a_thread_without_guards_waits_for_those_of_others() {
+    for frames in [1, 2] {
+        let array = Shape { page_len: 4, channels: vec![1], frames, ..Shape::default() }.build::<u32>(40);
+        std::thread::scope(|scope| {
+            let guard = array.page_mut(0).unwrap();
+            let other = scope.spawn(|| {
+                array.page_mut(1).unwrap()[0] = 5;
+                array.get(0).unwrap()
+            });
+            let mut guard = guard;
+            guard[0] = 9;
+            drop(guard);
+            assert_eq!(other.join().unwrap(), 9);
+        });
+        assert_eq!(array.get(4).unwrap(), 5);
+    }
+}
+
+/// Two threads take pairs of pages in opposite orders: one of them may be refused, none may hang.
+#[test]
+fn opposite_orders_do_not_deadlock() {
+    let array = Shape { page_len: 4, channels: vec![1], frames: 6, ..Shape::default() }.build::<u32>(40);
+    let refused = AtomicU64::new(0);
+    together(4, |thread| {
+        for round in 0..500 {
+            let (a, b) = if (thread + round) % 2 == 0 { (1, 2) } else { (2, 1) };
+            let first = array.page_mut(a).unwrap();
+            match array.page_mut(b) {
+                Ok(second) => drop(second),
+                Err(error) => {
+                    assert!(matches!(
+                        error.kind(),
+                        ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. }
+                    ));
+                    refused.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+            drop(first);
+        }
+    });
+    assert!(array.page_mut(1).is_ok() && array.page_mut(2).is_ok());
+}
+
+/// Everything at once, each thread checking the elements that are its own.
+#[test]
+fn a_storm_of_all_operations() {
+    for shape in shapes() {
+        storm(&shape.build::<u32>(240), 4, 400);
+    }
+    let wide = Shape {
+        page_len: 7,
+        channels: vec![2, 1],
+        frames: 3,
+        policy: EvictionPolicy::Clock,
+        read_ahead: true,
+    };
+    storm(&wide.build::<u32>(1000), 6, 1500);
+}
+
+fn storm(array: &VirtualArray<u32>, threads: usize, rounds: usize) {
+    let share = array.len() / threads;
+    together(threads, |thread| {
+        let own = thread * share..(thread + 1) * share;
+        let mut model = vec![0_u32; share];
+        let mut numbers = Numbers::new(thread as u64 + 77);
+        for round in 0..rounds as u32 {
+            let at = numbers.below(share);
+            let len = numbers.below(share - at) + 1;
+            let range = own.start + at..own.start + at + len;
+            match numbers.below(14) {
+                0 => {
+                    array.fill(range, round).unwrap();
+                    model[at..at + len].fill(round);
+                }
+                1 => {
+                    array.write(range.start, &vec![round; len]).unwrap();
+                    model[at..at + len].fill(round);
+                }
+                2 => assert_eq!(array.to_vec(range).unwrap(), model[at..at + len]),
+                3 => array.prefetch(range).unwrap(),
+                4 => array.flush(range).unwrap(),
+                5 => array.evict(range).unwrap(),
+                6 => {
+                    array.set_uncached(range.start, round).unwrap();
+                    model[at] = round;
+                }
+                7 => assert_eq!(array.get_uncached(range.start).unwrap(), model[at]),
+                8 => {
+                    let wanted = model[at..at + len].iter().filter(|&&x| x == round / 2).count();
+                    assert_eq!(array.count(range, Field::whole(), &(round / 2)).unwrap(), wanted);
+                }
+                9 => {
+                    array.update(range.start, |x| x ^ 5).unwrap();
+                    model[at] ^= 5;
+                }
+                10 => {
+                    array.discard(range).unwrap();
+                    model[at..at + len].fill(0);
+                }
+                11 => {
+                    array.set(range.start, round).unwrap();
+                    model[at] = round;
+                }
+                _ => assert_eq!(array.get(range.start).unwrap(), model[at]),
+            }
+        }
+        assert_eq!(array.to_vec(own).unwrap(), model);
+    });
+}
+
+/// Threads that only use ranges and guards are counted as well, also after they have ended.
+#[test]
+fn hits_of_all_threads_are_counted() {
+    let array = Shape { page_len: 4, channels: vec![1], frames: 16, ..Shape::default() }.build::<u32>(40);
+    together(1, |_| drop(array.to_vec(..).unwrap()));
+    array.reset_stats();
+    together(3, |_| {
+        array.to_vec(..).unwrap();
+        drop(array.page(3).unwrap());
+    });
+    assert_eq!((array.stats().hits, array.stats().total().misses), (33, 0));
+}

@@ -1,0 +1,315 @@
+//! What is copied, counted in bytes: nothing that need not be.
+
+use crate::common::{POLICIES, Shape};
+use vmarray::device::wrap::Counting;
+use vmarray::{EvictionPolicy, Field, VirtualArray};
+
+const PAGE: u64 = 64;
+
+/// 10 pages of 16 `u32` in one channel of 4 frames.
+fn array() -> VirtualArray<u32> {
+    Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() }.build(160)
+}
+
+fn moved<D: vmarray::Device>(array: &VirtualArray<u32, D>) -> (u64, u64) {
+    let total = array.stats().total();
+    (total.bytes_to_device, total.bytes_from_device)
+}
+
+#[test]
+fn a_new_array_is_read_without_copies() {
+    let array = array();
+    assert!(array.iter().all(|x| x.unwrap() == 0));
+    assert_eq!(array.to_vec(..).unwrap(), [0; 160]);
+    assert_eq!(moved(&array), (0, 0));
+    assert_eq!(array.stats().total().write_backs, 0);
+}
+
+#[test]
+fn overwriting_whole_pages_fetches_nothing() {
+    let array = array();
+    array.write(0, &[1; 160]).unwrap();
+    array.flush(..).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array.write(0, &[2; 160]).unwrap();
+    assert_eq!(moved(&array).1, 0);
+    array.evict(..).unwrap();
+    array.reset_stats();
+    // Two whole pages and two parts of pages, which are.
+    array.write(10, &[3; 40]).unwrap();
+    assert_eq!(moved(&array).1, 2 * PAGE);
+    assert_eq!(array.to_vec(9..51).unwrap()[..], [&[2][..], &[3; 40], &[2]].concat());
+}
+
+#[test]
+fn hits_copy_nothing_and_misses_one_page() {
+    let array = array();
+    array.write(0, &[1; 160]).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    for _ in 0..100 {
+        assert_eq!(array.get(5).unwrap(), 1);
+    }
+    let stats = array.stats();
+    assert_eq!((stats.hits, stats.total().misses), (99, 1));
+    assert_eq!(moved(&array), (0, PAGE));
+}
+
+#[test]
+fn clean_pages_leave_without_copies() {
+    for policy in POLICIES {
+        let array =
+            Shape { page_len: 16, channels: vec![1], frames: 2, policy, read_ahead: false }.build(160);
+        array.write(0, &[1; 160]).unwrap();
+        array.evict(..).unwrap();
+        array.reset_stats();
+        for i in (0..160).step_by(16) {
+            assert_eq!(array.get(i).unwrap(), 1);
+        }
+        assert_eq!(moved(&array), (0, 10 * PAGE), "{policy:?}");
+        assert_eq!(array.stats().total().evictions, 8, "{policy:?}");
+    }
+}
+
+#[test]
+fn a_page_is_written_back_once_however_often_it_is_written() {
+    let array = array();
+    for n in 0..50 {
+        array.set(3, n).unwrap();
+        array.set(19, n).unwrap();
+    }
+    array.flush(..).unwrap();
+    array.flush(..).unwrap();
+    assert_eq!(moved(&array), (2 * PAGE, 0));
+    array.get(3).unwrap();
+    array.flush(..).unwrap();
+    assert_eq!(moved(&array), (2 * PAGE, 0));
+}
+
+#[test]
+fn discarded_pages_are_neither_written_back_nor_fetched() {
+    let array = array();
+    array.write(0, &[1; 160]).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array.set(0, 9).unwrap();
+    assert_eq!(moved(&array), (0, PAGE));
+    array.discard(..).unwrap();
+    assert_eq!(array.to_vec(..).unwrap(), [0; 160]);
+    array.flush(..).unwrap();
+    assert_eq!(moved(&array), (0, PAGE));
+}
+
+#[test]
+fn filling_absent_pages_copies_nothing() {
+    let array = array();
+    array.fill(.., 7).unwrap();
+    assert_eq!(moved(&array), (0, 0));
+    assert_eq!(array.get(100).unwrap(), 7);
+    assert_eq!(moved(&array), (0, PAGE));
+}
+
+#[test]
+fn uncached_access_moves_one_element() {
+    let array = array();
+    array.set_uncached(33, 5).unwrap();
+    assert_eq!(array.get_uncached(33).unwrap(), 5);
+    assert_eq!(array.get_uncached(34).unwrap(), 0);
+    assert_eq!(moved(&array), (4, 8));
+    assert_eq!(array.get_uncached(150).unwrap(), 0);
+    assert_eq!(moved(&array), (4, 8), "a page without contents");
+    // Coherent with the cache both ways.
+    array.set(33, 6).unwrap();
+    assert_eq!(array.get_uncached(33).unwrap(), 6);
+    array.set_uncached(33, 7).unwrap();
+    assert_eq!(array.get(33).unwrap(), 7);
+}
+
+#[test]
+fn find_writes_back_what_is_dirty_and_fetches_indices_only() {
+    let array = array();
+    array.write(0, &[1; 160]).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array.set(20, 8).unwrap();
+    array.set(150, 8).unwrap();
+    assert_eq!(moved(&array), (0, 2 * PAGE));
+    assert_eq!(array.find(Field::whole(), &8).unwrap(), [20, 150]);
+    assert_eq!(moved(&array), (2 * PAGE, 2 * PAGE + 16 + 2 * 8));
+    array.reset_stats();
+    assert_eq!(array.find(Field::whole(), &8).unwrap(), [20, 150]);
+    assert_eq!(moved(&array), (0, 16 + 2 * 8), "nothing is dirty any more");
+}
+
+#[test]
+fn prefetched_pages_are_hits() {
+    let array = array();
+    array.write(0, &[1; 160]).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array.prefetch(0..32).unwrap();
+    assert_eq!(array.get(0).unwrap() + array.get(16).unwrap(), 2);
+    let total = array.stats().total();
+    assert_eq!((total.prefetches, total.misses, total.bytes_from_device), (2, 0, 2 * PAGE));
+}
+
+#[test]
+fn sequential_reads_are_fetched_ahead_and_once() {
+    let shape = Shape { page_len: 16, channels: vec![2], frames: 64, ..Shape::default() };
+    let array = shape.build::<u32>(16 * 100);
+    array.fill(.., 1).unwrap();
+    assert!((0..array.len()).all(|i| array.get(i).unwrap() == 1));
+    let total = array.stats().total();
+    assert_eq!(total.bytes_from_device, 100 * PAGE);
+    assert!(total.misses <= 3, "{total:?}");
+    assert_eq!(total.misses + total.prefetches, 100);
+}
+
+#[test]
+fn strided_reads_are_fetched_ahead_both_ways() {
+    let shape = Shape { page_len: 16, channels: vec![2], frames: 64, ..Shape::default() };
+    for stride in [3_i64, -1, -2] {
+        let array = shape.build::<u32>(16 * 300);
+        array.fill(.., 1).unwrap();
+        array.reset_stats();
+        let first = if stride > 0 { 0 } else { 299 };
+        let pages = std::iter::successors(Some(first), |page| Some(page + stride));
+        let pages: Vec<i64> = pages.take_while(|page| (0..300).contains(page)).collect();
+        assert!(pages.iter().all(|page| array.get(*page as usize * 16).unwrap() == 1));
+        let total = array.stats().total();
+        assert!(total.misses <= 4, "{stride}: {total:?}");
+        assert_eq!(total.misses + total.prefetches, pages.len() as u64);
+        assert_eq!(total.bytes_from_device, pages.len() as u64 * PAGE);
+    }
+}
+
+#[test]
+fn what_is_fetched_ahead_takes_half_of_the_frames_and_is_used() {
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 16, ..Shape::default() };
+    let array = shape.build::<u32>(16 * 1000);
+    array.fill(.., 1).unwrap();
+    array.reset_stats();
+    // Four streams in turn, each of which alone would have a window of two pages.
+    for page in 0..200 {
+        for stream in 0..4 {
+            assert_eq!(array.get((stream * 250 + page) * 16).unwrap(), 1);
+        }
+    }
+    let total = array.stats().total();
+    assert_eq!(total.prefetches_unused, 0);
+    // Three of the streams end where another one began: with what they had fetched ahead of that.
+    assert!((800 * PAGE..=812 * PAGE).contains(&total.bytes_from_device), "{total:?}");
+    assert!(total.prefetches > 400, "{total:?}");
+}
+
+#[test]
+fn pages_that_are_used_once_cost_no_barriers() {
+    let array = Shape { page_len: 16, channels: vec![1], frames: 8, read_ahead: false, ..Shape::default() }
+        .build::<u32>(16 * 100);
+    array.fill(.., 1).unwrap();
+    array.reset_stats();
+    for i in 0..300 {
+        array.get(i * 7919 % 100 * 16).unwrap();
+    }
+    let total = array.stats().total();
+    assert!(total.evictions > 200);
+    assert_eq!(total.barriers, 0);
+    // Used again and again, they are opened, and have to be shut before they go: several at a time.
+    for i in 0..300 {
+        (0..3).for_each(|_| assert_eq!(array.get(i * 7919 % 100 * 16).unwrap(), 1));
+    }
+    let total = array.stats().total();
+    assert!(total.barriers > 0 && total.barriers <= total.evictions);
+}
+
+#[test]
+fn exact_lru_evicts_what_was_used_longest_ago() {
+    let shape =
+        Shape { page_len: 1, channels: vec![1], frames: 3, policy: EvictionPolicy::Lru, read_ahead: false };
+    let array = shape.build::<u32>(10);
+    array.fill(.., 1).unwrap();
+    for i in [0, 1, 2, 0, 1, 3, 0, 1] {
+        array.get(i).unwrap();
+    }
+    // 2 had to go for 3; the others stayed.
+    assert_eq!(array.stats().total().misses, 4);
+    array.get(2).unwrap();
+    array.get(0).unwrap();
+    array.get(1).unwrap();
+    assert_eq!(array.stats().total().misses, 5);
+}
+
+#[test]
+fn small_caches_make_progress() {
+    let shape = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() };
+    let array = shape.build::<u32>(400);
+    for i in 0..400 {
+        array.set(i, i as u32).unwrap();
+    }
+    assert!((0..400).rev().all(|i| array.get(i).unwrap() == i as u32));
+}
+
+#[test]
+fn write_backs_go_in_batches() {
+    let device = std::sync::Arc::new(Counting::new(crate::common::host()));
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 256, ..Shape::default() };
+    let array = shape.describe::<u32, _>(16 * 4096, vec![device]).build().unwrap();
+    for i in (0..array.len()).step_by(16) {
+        array.set(i, 1).unwrap();
+    }
+    array.flush(..).unwrap();
+    let total = array.stats().total();
+    assert_eq!(total.write_backs, 4096);
+    assert!(total.submissions * 16 <= 4096, "{total:?}");
+}
+
+#[test]
+fn what_a_cursor_only_read_is_not_written_back() {
+    let array = array();
+    array.write(0, &[1; 160]).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    let mut cursor = array.cursor_mut();
+    assert_eq!((0..160).map(|i| cursor.get(i).unwrap()).sum::<u32>(), 160);
+    assert_eq!(cursor.set(0, 5).and_then(|()| cursor.get(0)).unwrap(), 5);
+    // Read first, then written to.
+    assert_eq!((cursor.get(33).unwrap(), cursor.get(47).unwrap()), (1, 1));
+    cursor.set(35, 6).unwrap();
+    cursor.set(34, 7).unwrap();
+    assert!(cursor.get(160).is_err() && cursor.set(160, 1).is_err());
+    drop(cursor);
+    array.evict(..).unwrap();
+    assert_eq!(moved(&array).0, 2 * PAGE);
+    assert_eq!((array.get(0).unwrap(), array.to_vec(32..36).unwrap()), (5, vec![1, 1, 7, 6]));
+}
+
+#[test]
+fn iterators_pass_over_pages_without_fetching_them() {
+    let array = array();
+    array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
+    let fetched = |run: &dyn Fn()| {
+        array.evict(..).unwrap();
+        array.reset_stats();
+        run();
+        moved(&array).1 / PAGE
+    };
+    let firsts = [0, 64, 128];
+    assert_eq!(fetched(&|| assert!(array.pages().step_by(4).map(|page| page.unwrap()[0]).eq(firsts))), 3);
+    let lasts = [9, 6, 3, 0];
+    let backwards = || array.pages_mut().rev().step_by(3).map(|page| page.unwrap().page());
+    assert_eq!(fetched(&|| assert!(backwards().eq(lasts))), 4);
+    assert_eq!(fetched(&|| assert_eq!(array.iter().nth(100).unwrap().unwrap(), 100)), 1);
+    assert_eq!(fetched(&|| assert!(array.iter().nth(160).is_none())), 0);
+    assert_eq!(fetched(&|| assert!(array.iter_range(5..).unwrap().nth(usize::MAX).is_none())), 0);
+    for (start, end, step) in [(0, 160, 1), (3, 150, 5), (15, 17, 2), (7, 160, 40), (20, 20, 3)] {
+        let expected: Vec<u32> = (start..end).step_by(step).collect();
+        let found = array.iter_range(start as usize..end as usize).unwrap().step_by(step);
+        assert_eq!(found.collect::<Result<Vec<_>, _>>().unwrap(), expected);
+        // From where some were taken one by one.
+        let mut left = array.iter_range(start as usize..end as usize).unwrap();
+        let taken: Vec<u32> = left.by_ref().take(3).map(|x| x.unwrap()).collect();
+        let rest = left.skip(step).map(|x| x.unwrap());
+        assert!(taken.into_iter().chain(rest).eq((start..end).take(3).chain((start..end).skip(3 + step))));
+    }
+}
