@@ -166,6 +166,7 @@ pub(crate) struct Channel<D: Device> {
     /// not if nobody but the program lets go of frames.
     requests: Combiner<Arc<Request>, Serving>,
     driver: OnceLock<Waker>,
+    kept_for_reads: Arc<reserve::KeptForReads>,
     is_short_of_frames: AtomicBool,
     are_all_kept: AtomicBool,
     /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the submission. Taken
@@ -214,7 +215,7 @@ struct Shard<D: Device> {
     /// Pages that an eviction had written back: the next victims, unless they were used since.
     cleaned: Vec<u64>,
     growing: bool,
-    /// Frames that guards of tasks are to have.
+    /// Frames that are kept for tasks.
     reserved: Reserved,
     /// Set when the system gave no more memory: the cache stays as large as it is.
     full: bool,
@@ -231,6 +232,8 @@ impl<D: Device> Channel<D> {
         let evictor = Evictor::new(plan.policy, plan.frames_max as usize);
         let recency = !evictor.wants_touches();
         let passed_max = (plan.frames_max as usize / 2).max(1);
+        let reserved = Reserved::new(plan.frames_max);
+        let kept_for_reads = Arc::clone(reserved.for_reads());
         let channel = Self {
             // Writes run after kernels of other channels that were ordered before the first queue.
             fetches: Queues::new(&plan.device, false)?,
@@ -251,7 +254,7 @@ impl<D: Device> Channel<D> {
                 write_error: None,
                 cleaned: Vec::new(),
                 growing: false,
-                reserved: Reserved::new(),
+                reserved,
                 full: false,
                 memory: plan.memory,
             }),
@@ -273,6 +276,7 @@ impl<D: Device> Channel<D> {
             guards_max: AtomicU32::new(guards::most(plan.frames_max)),
             home_order: OrderLock::default(),
             requests: Combiner::new(UNDER_WAY_MAX, Serving::default()),
+            kept_for_reads,
             driver: OnceLock::new(),
             is_short_of_frames: AtomicBool::new(false),
             are_all_kept: AtomicBool::new(false),

@@ -23,11 +23,9 @@ pub(crate) const ASKED: usize = 1;
 /// Something that was submitted may have ended, or what was in the way may be gone.
 pub(crate) const ENDED: usize = 2;
 
+#[cfg(loom)]
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    #[cfg(loom)]
-    return mutex.lock().unwrap();
-    #[cfg(not(loom))]
-    mutex.lock()
+    mutex.lock().unwrap()
 }
 
 fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
@@ -37,10 +35,41 @@ fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
     mutex.try_lock()
 }
 
+/// Many push at the same time, which a lock would make them wait for.
+#[cfg(not(loom))]
+type Inbox<R> = crossbeam_queue::SegQueue<R>;
+
+/// What loom can look into; it need not check the queue's own steps.
+#[cfg(loom)]
+#[derive(Debug)]
+struct Inbox<R>(Mutex<std::collections::VecDeque<R>>);
+
+#[cfg(loom)]
+impl<R> Default for Inbox<R> {
+    fn default() -> Self {
+        Self(Mutex::new(std::collections::VecDeque::new()))
+    }
+}
+
+#[cfg(loom)]
+impl<R> Inbox<R> {
+    fn push(&self, request: R) {
+        lock(&self.0).push_back(request);
+    }
+
+    fn pop(&self) -> Option<R> {
+        lock(&self.0).pop_front()
+    }
+
+    fn len(&self) -> usize {
+        lock(&self.0).len()
+    }
+}
+
 /// Requests of type `R`, and what is known to whoever serves them.
 #[derive(Debug)]
 pub(crate) struct Combiner<R, S> {
-    inbox: Mutex<Vec<R>>,
+    inbox: Inbox<R>,
     /// Why whoever serves is to look once more: [`ASKED`], [`ENDED`].
     news: AtomicUsize,
     under_way: AtomicUsize,
@@ -51,7 +80,7 @@ pub(crate) struct Combiner<R, S> {
 impl<R, S> Combiner<R, S> {
     pub(crate) fn new(under_way_max: usize, state: S) -> Self {
         Self {
-            inbox: Mutex::new(Vec::new()),
+            inbox: Inbox::default(),
             news: AtomicUsize::new(0),
             under_way: AtomicUsize::new(0),
             under_way_max,
@@ -62,7 +91,7 @@ impl<R, S> Combiner<R, S> {
     /// Leaves a request. Whether the caller has to [serve](Self::serve); else the end of what is under way does.
     #[must_use]
     pub(crate) fn ask(&self, request: R) -> bool {
-        lock(&self.inbox).push(request);
+        self.inbox.push(request);
         // Either this load sees that something has ended, or whoever ended it finds the request.
         fence(Ordering::SeqCst);
         self.has_room()
@@ -85,9 +114,9 @@ impl<R, S> Combiner<R, S> {
         fence(Ordering::SeqCst);
     }
 
-    /// Takes all requests that were left.
-    pub(crate) fn take(&self) -> Vec<R> {
-        std::mem::take(&mut *lock(&self.inbox))
+    /// Takes all requests that were left before.
+    pub(crate) fn take(&self) -> impl Iterator<Item = R> + '_ {
+        (0..self.inbox.len()).map_while(|_| self.inbox.pop())
     }
 
     /// Runs `serve` until there is no news, or has whoever is at it do so. `serve` is told why.
@@ -181,7 +210,7 @@ mod model {
             let server = Arc::new(Combiner::<usize, usize>::new(usize::MAX, 0));
             let serve = |server: &Combiner<usize, usize>| {
                 assert!(server.ask(1));
-                server.serve(ASKED, |sum, _| *sum += server.take().into_iter().sum::<usize>());
+                server.serve(ASKED, |sum, _| *sum += server.take().sum::<usize>());
             };
             let other = Arc::clone(&server);
             let other = thread::spawn(move || {

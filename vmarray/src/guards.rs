@@ -20,6 +20,8 @@ static LIVING: LazyLock<RwLock<HashSet<u64>>> = LazyLock::new(RwLock::default);
 thread_local! {
     /// Array and page of each guard.
     static HELD: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
+    /// The array of each future that counts as a guard already.
+    static EXPECTED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
 }
 
 fn with<R>(run: impl FnOnce(&mut Vec<(u64, u64)>) -> R) -> Option<R> {
@@ -46,6 +48,20 @@ pub(crate) fn held() -> bool {
         !held.is_empty()
     })
     .unwrap_or(false)
+}
+
+/// Whether the thread holds a guard, or a future of it will have one: its page, or what it is counted for, stays until
+/// the thread polls or drops it. So the thread must not block until somebody has one guard fewer.
+pub(crate) fn held_or_expected() -> bool {
+    let expected = EXPECTED.try_with(|expected| {
+        let mut expected = expected.borrow_mut();
+        if !expected.is_empty() {
+            let living = LIVING.read().unwrap_or_else(PoisonError::into_inner);
+            expected.retain(|array| living.contains(array));
+        }
+        !expected.is_empty()
+    });
+    held() || expected.unwrap_or(false)
 }
 
 /// What tells an array from all others that this process has had; the owner is the array.
@@ -83,6 +99,21 @@ impl Identity {
         with(|held| {
             if let Some(at) = held.iter().rposition(|&known| known == (self.0, page)) {
                 held.swap_remove(at);
+            }
+        });
+    }
+
+    /// Notes that a future of the calling thread counts as a guard from now on.
+    pub(crate) fn expect(&self) {
+        let _ = EXPECTED.try_with(|expected| expected.borrow_mut().push(self.0));
+    }
+
+    /// Notes that such a future has its guard, or waits for none any more.
+    pub(crate) fn expect_no_more(&self) {
+        let _ = EXPECTED.try_with(|expected| {
+            let mut expected = expected.borrow_mut();
+            if let Some(at) = expected.iter().rposition(|known| *known == self.0) {
+                expected.swap_remove(at);
             }
         });
     }

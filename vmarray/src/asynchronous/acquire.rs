@@ -24,7 +24,7 @@ enum Wait {
     /// An answer; woken as well by what else may end the wait.
     Answer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
     /// A page to be released, or a guard.
-    Asleep(#[expect(dead_code, reason = "held for its drop")] Asleep),
+    Asleep(Asleep),
 }
 
 /// What a page is wanted for.
@@ -53,7 +53,7 @@ pub(super) struct Acquire<'a, D: Device> {
     want: Want,
     wait: Wait,
     /// The frame that is kept for the task's guard, or for what it reads.
-    reserved: Option<(u32, Option<Arc<Request>>)>,
+    reserved: Option<(u32, Arc<Request>)>,
     /// Whether somebody else had the page when the request was looked at.
     was_busy: bool,
     /// Whether the page was brought for this task.
@@ -97,8 +97,24 @@ impl<'a, D: Device> Acquire<'a, D> {
         let polled = self.poll_turns(context, attempt, ask);
         if polled.is_ready() {
             self.stop();
+        } else {
+            self.wait_kept(context);
         }
         polled
+    }
+
+    /// Waits with a frame kept for what is read: whoever is in need of one may read for the task.
+    fn wait_kept(&mut self, context: &Context<'_>) {
+        let Some((_, request)) = self.reserved.take_if(|(_, request)| !request.is_for_guard()) else {
+            return;
+        };
+        request.wait_kept(context.waker());
+        let asleep = match std::mem::replace(&mut self.wait, Wait::Nothing) {
+            Wait::Asleep(asleep) => Some(asleep),
+            Wait::Nothing | Wait::Answer(..) => None,
+        };
+        self.wait = Wait::Answer(request, asleep);
+        self.pager.channel(self.page).tell_of_kept();
     }
 
     /// As [`poll`](Self::poll), for those who only wait for what others do.
@@ -185,7 +201,7 @@ impl<'a, D: Device> Acquire<'a, D> {
             self.has_missed |= request.is_first();
             self.wait = Wait::Nothing;
             if let Answer::Reserved(frame) = answer {
-                self.reserved = Some((frame, request.kept_for_read()));
+                self.reserved = Some((frame, request));
             }
             return Poll::Ready(answer);
         }
@@ -199,7 +215,7 @@ impl<'a, D: Device> Acquire<'a, D> {
             Err(error) => {
                 let answer = request.cancel().unwrap_or(Answer::Failed(error));
                 if let Answer::Reserved(frame) = answer {
-                    self.reserved = Some((frame, request.kept_for_read()));
+                    self.reserved = Some((frame, request));
                 }
                 Poll::Ready(answer)
             }
@@ -242,18 +258,18 @@ impl<'a, D: Device> Acquire<'a, D> {
     }
 
     /// The guard that the frame was kept for holds the page now, or will not come.
-    pub(super) fn unreserve(&mut self) {
-        if let Some((frame, read)) = self.reserved.take() {
-            self.pager.channel(self.page).unreserve(frame, read.as_ref());
+    fn unreserve(&mut self) {
+        if let Some((frame, request)) = self.reserved.take() {
+            self.pager.channel(self.page).unreserve(frame, &request);
         }
     }
 
     /// Gives up all that the task waits for.
-    fn stop(&mut self) {
+    pub(super) fn stop(&mut self) {
         if let Wait::Answer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
             && let Some(Answer::Reserved(frame)) = request.cancel()
         {
-            self.reserved = Some((frame, request.kept_for_read()));
+            self.reserved = Some((frame, request));
         }
         self.unreserve();
     }

@@ -16,7 +16,7 @@ use crate::channel::Ask;
 use crate::element::Element;
 use crate::error::{ErrorKind, Result};
 use crate::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED, WANTED};
-use crate::page::{Access, Holder, Refusal, count_hit, this_thread, unpark};
+use crate::page::{Access, Holder, Refusal, count_hit, unpark};
 use crate::page_guard::{PageMut, PageRef};
 
 /// A way to a guard. It stays with its thread, as guards do.
@@ -113,7 +113,10 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
         let hold = |acquire: &Acquire<'_, D>, context: &mut Context<'_>| {
             if !is_counted.get() {
                 match channel.poll_guard(context.waker()) {
-                    Ok(None) => is_counted.set(true),
+                    Ok(None) => {
+                        is_counted.set(true);
+                        pager.identity().expect();
+                    }
                     Ok(Some(wait)) => return Err(Refused::Wait(wait)),
                     Err(error) => return Err(Refused::Error(error)),
                 }
@@ -136,6 +139,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
                     if (state.any(RESIDENT) || !state.any(IN_FLIGHT)) && !acquire.has_reserved() =>
                 {
                     is_counted.set(false);
+                    pager.identity().expect_no_more();
                     channel.dismiss_guard();
                     return Err(Refusal::Busy(state).into());
                 }
@@ -143,6 +147,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
             };
             // By the guard, from now on.
             is_counted.set(false);
+            pager.identity().expect_no_more();
             if before.any(WAITED) {
                 unpark(entry);
             }
@@ -159,7 +164,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
             Ok::<_, Refused>(entry.address())
         };
         // A frame is kept for those alone who are counted: there are frames for them all.
-        let reserve = || is_counted.get().then(|| Ask::Reserve { thread: this_thread() });
+        let reserve = || is_counted.get().then(|| Ask::Reserve);
         let polled = self.acquire.poll(context, hold, reserve);
         if polled.is_ready() {
             self.stop_counting();
@@ -172,6 +177,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
 
     fn stop_counting(&mut self) {
         if self.is_counted.take() {
+            self.array.pager().identity().expect_no_more();
             self.array.pager().channel(self.acquire.page()).dismiss_guard();
         }
     }
@@ -180,7 +186,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
 impl<T: Element, D: Device> Drop for Hold<'_, T, D> {
     fn drop(&mut self) {
         // The frame first: whoever is told that there may be one more guard is to find it.
-        self.acquire.unreserve();
+        self.acquire.stop();
         self.stop_counting();
     }
 }

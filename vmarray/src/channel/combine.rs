@@ -31,7 +31,7 @@ use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Shard};
 use crate::error::Result;
 use crate::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
-use crate::page::{Holder, PageTable, State};
+use crate::page::{Deferral, Holder, PageTable, State};
 
 /// How much one submission fetches at most, in bytes, unless a page is longer: what comes first is not to wait long for
 /// what comes last. Futures have such batches.
@@ -259,6 +259,8 @@ impl<D: Device> Channel<D> {
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = pieces(pages, bytes, Way::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
+        // Until the loads are on record: a waker that blocks would wait for them in vain.
+        let deferral = Deferral::begin();
         let submitted = self.read(&mut self.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
@@ -280,6 +282,7 @@ impl<D: Device> Channel<D> {
         }
         let result = then(&mut shard);
         drop(shard);
+        drop(deferral);
         self.wake(table, wakes);
         self.announce();
         (submitted, result)

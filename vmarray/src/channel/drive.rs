@@ -23,7 +23,7 @@ use super::transfers::Wakes;
 use super::{Channel, NO_PAGE};
 use crate::combiner::{ASKED, ENDED};
 use crate::error::Result;
-use crate::page::state::{DIRTY, EXCLUSIVE, HOME, RESIDENT, USED, WAITED};
+use crate::page::state::{EXCLUSIVE, HOME, RESIDENT, USED, WAITED};
 use crate::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
 
 /// How many submissions for tasks are under way in a channel: while one is copied, the next is there already, and the
@@ -31,7 +31,7 @@ use crate::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
 pub(super) const UNDER_WAY_MAX: usize = 3;
 /// How much one of them fetches at most, in bytes: long enough that to wake the threads of those who were served takes
 /// less time than the next one.
-const SUBMISSION_BYTES: usize = 8 << 20;
+const SUBMISSION_BYTES: usize = 16 << 20;
 /// The part of the frames that one submission takes at most, so that all of them leave some for others.
 const FRAMES_SHARE: usize = 4;
 /// So many pages ahead of the one that is looked at, an entry is asked for: the time that memory takes, in looks.
@@ -102,11 +102,13 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Hands over what is done of all that was submitted for tasks.
+    /// Hands over what is done of all that tasks wait for.
     fn end_submissions(&self, table: &PageTable) {
         let tickets = {
             let shard = self.lock();
-            shard.fetches.iter().filter(|fetch| fetch.is_driven).map(|fetch| fetch.ticket).collect()
+            let fetches = shard.fetches.iter().filter(|work| work.is_driven).map(|work| work.ticket);
+            let writes = shard.write_backs.iter().filter(|work| work.is_driven).map(|work| work.ticket);
+            fetches.chain(writes).collect()
         };
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
@@ -144,6 +146,10 @@ impl<D: Device> Channel<D> {
             Err((frames, error)) => (frames, Some(error)),
         };
         let has_frames = !frames.is_empty();
+        if has_frames && let Some(error) = &failure {
+            // Nobody needs that frame just now: the next flush tells, or who finds none.
+            self.keep_untold(error);
+        }
         let left = self.submit_requests(table, requests, frames);
         let is_short = left.len();
         // In their order, before all others.
@@ -213,7 +219,7 @@ impl<D: Device> Channel<D> {
             let entry = table.entry(request.page);
             let state = entry.state(Ordering::Acquire);
             if state.any(RESIDENT) {
-                wakes.add_waker(self.serve_resident(table, &request));
+                wakes.add_waker(&request, self.serve_resident(table, &request));
                 continue;
             }
             if state.any(EXCLUSIVE) {
@@ -227,7 +233,7 @@ impl<D: Device> Channel<D> {
             };
             // What will be written to must not be in the way of those who read the home slot.
             let Ok(before) = entry.claim_to_load(!request.is_write()) else {
-                wakes.add_waker(request.answer(Answer::Busy));
+                wakes.add_waker(&request, request.answer(Answer::Busy));
                 continue;
             };
             frames.pop();
@@ -243,7 +249,7 @@ impl<D: Device> Channel<D> {
                 unsafe { racy::fill(frame.address, 0, self.page_bytes) };
                 entry.install(frame.address);
                 self.adopt(request.page, frame);
-                wakes.add_waker(self.serve_held(table, &request, 0));
+                wakes.add_waker(&request, self.serve_held(table, &request, 0));
             }
         }
         let is_unused = !frames.is_empty();
@@ -299,7 +305,7 @@ impl<D: Device> Channel<D> {
         drop(shard);
         tickets.into_iter().for_each(|ticket| self.wake_driver_after(ticket));
         for request in busy {
-            wakes.add_waker(request.answer(Answer::Busy));
+            wakes.add_waker(&request, request.answer(Answer::Busy));
         }
     }
 
@@ -307,21 +313,18 @@ impl<D: Device> Channel<D> {
     ///
     /// # Safety
     /// As [`Request::serve`].
-    unsafe fn serve(&self, request: &Request, frame: *mut u8) -> Option<Waker> {
-        let Some(thread) = request.reserves_for() else {
+    unsafe fn serve(&self, request: &Arc<Request>, frame: *mut u8) -> Option<Waker> {
+        if !request.is_for_guard() {
             // SAFETY: passed on.
             return unsafe { request.serve(frame) };
-        };
-        let number = self.lock().reserve(frame, self.frame_stride, thread);
-        let waker = request.answer(Answer::Reserved(number));
-        if waker.is_none() {
-            self.unreserve(number, None);
         }
-        waker
+        let mut shard = self.lock();
+        let number = shard.frame_at(frame, self.frame_stride).index;
+        shard.reserved.add(number, request)
     }
 
     /// Serves a request for a page that is in the cache, if nobody is in the way.
-    fn serve_resident(&self, table: &PageTable, request: &Request) -> Option<Waker> {
+    fn serve_resident(&self, table: &PageTable, request: &Arc<Request>) -> Option<Waker> {
         let entry = table.entry(request.page);
         let held = match request.is_write() {
             true => entry.try_exclusive(Holder::Pin),
@@ -344,12 +347,15 @@ impl<D: Device> Channel<D> {
     }
 
     /// Serves a request for a page that the caller has exclusively and quiet, in a frame, and lets it go.
-    fn serve_held(&self, table: &PageTable, request: &Request, add: u64) -> Option<Waker> {
+    fn serve_held(&self, table: &PageTable, request: &Arc<Request>, add: u64) -> Option<Waker> {
         let entry = table.entry(request.page);
+        if request.is_write() && request.is_waiting() {
+            // First: who is told that it was written may look for dirty pages next.
+            entry.soil();
+        }
         // SAFETY: the page is held exclusively and quiet.
         let waker = unsafe { self.serve(request, entry.address()) };
-        let is_written = request.is_write() && waker.is_some();
-        if entry.release_exclusive(Holder::Pin, add | if is_written { DIRTY } else { 0 }) {
+        if entry.release_exclusive(Holder::Pin, add) {
             crate::page::unpark(entry);
         }
         waker
@@ -360,8 +366,18 @@ impl<D: Device> Channel<D> {
         // Told to whoever needs the frame.
         self.lock().write_error = None;
         serving.failures_before = None;
-        if let Some(waker) = serving.queue.pop_front().and_then(|first| first.answer(Answer::Failed(error))) {
-            wake(waker);
+        while let Some(first) = serving.queue.pop_front() {
+            if let Some(waker) = first.answer(Answer::Failed(error.clone())) {
+                return wake(waker);
+            }
+        }
+        self.keep_untold(&error);
+    }
+
+    /// Notes the failure of a write-back that nobody was told of.
+    fn keep_untold(&self, error: &crate::Error) {
+        if let Some(error) = error.device_error() {
+            self.lock().write_error.get_or_insert_with(|| error.clone());
         }
     }
 
@@ -403,6 +419,9 @@ impl<D: Device> Channel<D> {
             return Stuck::Again;
         }
         let shard = self.lock();
+        if shard.oldest_transfer().is_some() {
+            return Stuck::Again;
+        }
         if shard.growing {
             return Stuck::Frames;
         }
@@ -428,10 +447,9 @@ impl<D: Device> Channel<D> {
                 }
             }
         }
-        // Threads between two steps of taking or releasing a page tell nobody; and those who hold all frames may be
-        // the very ones who wait, which each task finds out for itself.
-        if are_all_kept || serving.asleep.is_empty() {
-            self.are_all_kept.store(are_all_kept, Ordering::SeqCst);
+        // Those who hold all frames may be the very ones who wait, which each task finds out for itself.
+        if are_all_kept {
+            self.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);
         }
         Stuck::Frames
@@ -452,6 +470,26 @@ impl<D: Device> Channel<D> {
 }
 
 impl<D: Device> Channel<D> {
+    /// Has the driver end a transfer that others have submitted.
+    pub(super) fn drive_when_done(&self, ticket: Ticket) {
+        let mut shard = self.lock();
+        let was_driven = if let Some(fetch) = shard.fetches.iter_mut().find(|work| work.ticket == ticket) {
+            let was_driven = std::mem::replace(&mut fetch.is_driven, true);
+            if !was_driven {
+                self.requests.begin();
+            }
+            was_driven
+        } else if let Some(work) = shard.write_backs.iter_mut().find(|work| work.ticket == ticket) {
+            std::mem::replace(&mut work.is_driven, true)
+        } else {
+            true
+        };
+        drop(shard);
+        if !was_driven {
+            self.wake_driver_after(ticket);
+        }
+    }
+
     /// Has the driver woken when a transfer is done.
     fn wake_driver_after(&self, ticket: Ticket) {
         if let Some(driver) = self.driver.get() {

@@ -72,10 +72,20 @@ impl<D: Device> Wake for Driver<D> {
         state.inside += 1;
         drop(state);
         INSIDE.set(INSIDE.get() + 1);
+        // Also if a device panics.
+        let _visit = Visit(self);
         channel.drive(&table, ENDED);
         drop((channel, table));
+    }
+}
+
+/// A thread's stay in a driver.
+struct Visit<'a, D: Device>(&'a Driver<D>);
+
+impl<D: Device> Drop for Visit<'_, D> {
+    fn drop(&mut self) {
         INSIDE.set(INSIDE.get() - 1);
-        self.state.lock().inside -= 1;
-        self.left.notify_all();
+        self.0.state.lock().inside -= 1;
+        self.0.left.notify_all();
     }
 }

@@ -1,7 +1,7 @@
 //! Frames: page-sized places in host memory, and how a thread gets hold of one.
 
 use std::iter;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 
 use backend_api::{Device, HostBuffer, HostMemory, contended};
 use parking_lot::MutexGuard;
@@ -12,7 +12,7 @@ use super::write_back::Purpose;
 use super::{Channel, HostPlace, NO_PAGE, Shard};
 use crate::error::{ErrorKind, Result};
 use crate::guards;
-use crate::page::PageTable;
+use crate::page::{Deferral, PageTable};
 
 /// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -119,9 +119,11 @@ impl<D: Device> Channel<D> {
                 return Ok(Some(frame));
             }
             // Nothing is held: a device may run wakers when it is asked. It need not be asked by all at once.
+            let deferral = Deferral::begin();
             if let Some(_asking) = self.asking.try_lock() {
                 self.reap(table);
             }
+            drop(deferral);
             // One thread searches, for all: each would find the same pages in the way.
             let search = contended::lock(&self.search);
             if !self.free.is_empty() {
@@ -250,7 +252,7 @@ impl<D: Device> Channel<D> {
             !shard.pages.is_empty() && shard.pages.iter().enumerate().all(is_kept)
         };
         if all_guarded(&shard) {
-            let has_reads = !shard.reserved.is_empty();
+            let has_reads = shard.reserved.count() > 0;
             if has_reads {
                 drop(shard);
                 if self.serve_long_reads(table) {
@@ -258,7 +260,7 @@ impl<D: Device> Channel<D> {
                 }
                 shard = self.lock();
             }
-            if guards::held() || shard.reserves_here() {
+            if guards::held_or_expected() {
                 let frames = shard.frames.len() as u64;
                 return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
             }
@@ -313,6 +315,9 @@ impl<D: Device> Channel<D> {
         {
             self.welcome(&mut shard);
         }
+        // The driver may have found no frame while this one was in the caller's hands; now it can wait for its page.
+        fence(Ordering::SeqCst);
+        self.tell_driver();
     }
 
     /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the

@@ -17,13 +17,14 @@ impl<D: Device> Channel<D> {
     /// Counts a guard on a frame of this channel; waits while too many are counted.
     ///
     /// # Errors
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) instead of waiting if the thread holds guards itself.
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) instead of waiting if the thread holds guards itself, or has
+    /// futures that count as guards.
     pub(crate) fn admit_guard(&self) -> Result<()> {
         if self.try_admit_guard() {
             return Ok(());
         }
         loop {
-            if guards::held() {
+            if guards::held_or_expected() {
                 let frames = u64::from(self.guards_max.load(Ordering::Relaxed));
                 return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
             }

@@ -12,7 +12,6 @@
 //!
 //! No request holds anything while it waits. One whose future is dropped is left out, or its page goes to the cache.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 
@@ -21,6 +20,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 
 use crate::error::Error;
+use crate::page::this_thread;
 
 /// An element's bytes, or those of a part of a page; short ones need no memory of their own.
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
@@ -37,8 +37,8 @@ pub(crate) enum Ask {
     Read { offset: usize, len: usize },
     /// Bytes are written to it.
     Write { offset: usize, bytes: Bytes },
-    /// The frame is kept for the guard of a task of this [thread](crate::page::this_thread).
-    Reserve { thread: usize },
+    /// The frame is kept for the guard of a task.
+    Reserve,
 }
 
 /// What came of a request.
@@ -57,6 +57,13 @@ pub(crate) enum Answer {
 enum Stage {
     Waiting(Waker),
     Answered(Answer),
+    /// The task was told of a frame that is kept for what it reads: it is at the page right now, or else waits for
+    /// somebody who has the page for itself.
+    Kept {
+        frame: u32,
+        is_at_page: bool,
+        waker: Option<Waker>,
+    },
     /// Nobody waits for the answer any more.
     Over,
 }
@@ -66,6 +73,8 @@ enum Stage {
 pub(crate) struct Request {
     pub(super) page: u64,
     pub(super) ask: Ask,
+    /// The [thread](this_thread) that has polled the task first.
+    pub(super) thread: usize,
     stage: Mutex<Stage>,
     /// Whether the page was brought for this request, and not for an earlier one or a thread.
     is_first: AtomicBool,
@@ -73,11 +82,23 @@ pub(crate) struct Request {
     is_alone: AtomicBool,
 }
 
+/// Whether a frame could be taken away from a task.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// And whom to wake, if the task was told of the frame.
+    Yes(Option<Waker>),
+    /// The task is at the page right now, and tells when it is done.
+    NotYet,
+    /// It is done with the frame.
+    Over,
+}
+
 impl Request {
     pub(crate) fn new(page: u64, ask: Ask, waker: Waker) -> Self {
         Self {
             page,
             ask,
+            thread: this_thread(),
             stage: Mutex::new(Stage::Waiting(waker)),
             is_first: AtomicBool::new(false),
             is_alone: AtomicBool::new(false),
@@ -88,10 +109,7 @@ impl Request {
     pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Answer> {
         let take = |stage: &mut Stage| match stage {
             Stage::Waiting(_) => None,
-            _ => match std::mem::replace(stage, Stage::Over) {
-                Stage::Answered(answer) => Some(answer),
-                Stage::Waiting(_) | Stage::Over => Some(Answer::Busy),
-            },
+            _ => Some(self.take_answer(stage).unwrap_or(Answer::Busy)),
         };
         {
             let mut stage = self.stage.lock();
@@ -116,11 +134,49 @@ impl Request {
 
     /// Ends the wait for an answer. One that was given already is returned.
     pub(crate) fn cancel(&self) -> Option<Answer> {
-        let stage = std::mem::replace(&mut *self.stage.lock(), Stage::Over);
-        match stage {
-            Stage::Answered(answer) => Some(answer),
-            Stage::Waiting(_) | Stage::Over => None,
+        let mut stage = self.stage.lock();
+        if !matches!(*stage, Stage::Waiting(_)) {
+            return self.take_answer(&mut stage);
         }
+        let old = std::mem::replace(&mut *stage, Stage::Over);
+        // To drop a waker is the program's code, which must not run under the lock.
+        drop(stage);
+        drop(old);
+        None
+    }
+
+    /// The answer, if there is one that was not taken; again, if it is a frame that the task could not use.
+    fn take_answer(&self, stage: &mut Stage) -> Option<Answer> {
+        match std::mem::replace(stage, Stage::Over) {
+            Stage::Answered(Answer::Reserved(frame)) if !self.is_for_guard() => {
+                *stage = Stage::Kept { frame, is_at_page: true, waker: None };
+                Some(Answer::Reserved(frame))
+            }
+            Stage::Answered(answer) => Some(answer),
+            Stage::Kept { frame, is_at_page, waker } => {
+                *stage = Stage::Kept { frame, is_at_page: true, waker };
+                (!is_at_page).then_some(Answer::Reserved(frame))
+            }
+            waiting @ Stage::Waiting(_) => {
+                *stage = waiting;
+                None
+            }
+            Stage::Over => None,
+        }
+    }
+
+    /// Notes that the task waits for somebody who has the page for itself, with a frame kept for what it reads.
+    pub(crate) fn wait_kept(&self, waker: &Waker) {
+        // Outside the lock: it is the program's code.
+        let waker = waker.clone();
+        let mut stage = self.stage.lock();
+        let mut old = None;
+        if let Stage::Kept { is_at_page, waker: known, .. } = &mut *stage {
+            *is_at_page = false;
+            old = known.replace(waker);
+        }
+        drop(stage);
+        drop(old);
     }
 
     pub(super) fn is_waiting(&self) -> bool {
@@ -148,14 +204,9 @@ impl Request {
         matches!(self.ask, Ask::Write { .. })
     }
 
-    /// Of which thread the task is that the frame has to be reserved for, if it is.
-    pub(super) fn reserves_for(&self) -> Option<usize> {
-        if let Ask::Reserve { thread } = self.ask { Some(thread) } else { None }
-    }
-
-    /// Itself, if a frame that is kept for it is for a read.
-    pub(crate) fn kept_for_read(self: &Arc<Self>) -> Option<Arc<Self>> {
-        self.reserves_for().is_none().then(|| Arc::clone(self))
+    /// Whether the frame is to be reserved for the guard of a task.
+    pub(crate) fn is_for_guard(&self) -> bool {
+        matches!(self.ask, Ask::Reserve)
     }
 
     /// Whether so much is read that it had better be copied once, by the task, where there are frames enough.
@@ -168,7 +219,7 @@ impl Request {
         match &self.ask {
             Ask::Read { offset, len } => (*offset, *len),
             Ask::Write { offset, bytes } => (*offset, bytes.len()),
-            Ask::Reserve { .. } => (0, 0),
+            Ask::Reserve => (0, 0),
         }
     }
 
@@ -186,7 +237,7 @@ impl Request {
         let answer = answer();
         match std::mem::replace(&mut *stage, Stage::Answered(answer)) {
             Stage::Waiting(waker) => Some(waker),
-            Stage::Answered(_) | Stage::Over => None,
+            _ => None,
         }
     }
 
@@ -221,20 +272,38 @@ impl Request {
                 unsafe { racy::write(frame.add(*offset), bytes) };
                 Answer::Written
             }
-            Ask::Reserve { .. } => Answer::Busy,
+            Ask::Reserve => Answer::Busy,
         }
     }
 
-    /// Reads for a task that was told to do so itself, and did not come yet.
+    /// Whether a frame is kept for what is read.
+    pub(super) fn has_kept(&self) -> bool {
+        matches!(*self.stage.lock(), Stage::Answered(Answer::Reserved(_)) | Stage::Kept { .. })
+    }
+
+    /// Ends that a frame is kept for what the task reads, which it has done. `false`: the frame was taken away from it.
+    pub(super) fn let_go(&self) -> bool {
+        let mut stage = self.stage.lock();
+        let old = std::mem::replace(&mut *stage, Stage::Over);
+        drop(stage);
+        matches!(old, Stage::Kept { .. })
+    }
+
+    /// Takes a frame away from a task that was to read it, and reads for it. `None`: the page is not there any more.
     ///
     /// # Safety
     /// As [`serve`](Self::serve).
-    pub(super) unsafe fn serve_reserved(&self, frame: *mut u8) {
+    pub(super) unsafe fn take_kept(&self, frame: Option<*mut u8>) -> Taken {
         let mut stage = self.stage.lock();
-        if matches!(*stage, Stage::Answered(Answer::Reserved(_))) {
-            // SAFETY: passed on.
-            *stage = Stage::Answered(unsafe { self.read_or_write(frame) });
-        }
+        let waker = match &mut *stage {
+            Stage::Answered(Answer::Reserved(_)) => None,
+            Stage::Kept { is_at_page: true, .. } => return Taken::NotYet,
+            Stage::Kept { waker, .. } => waker.take(),
+            _ => return Taken::Over,
+        };
+        // SAFETY: passed on.
+        *stage = Stage::Answered(frame.map_or(Answer::Busy, |frame| unsafe { self.read_or_write(frame) }));
+        Taken::Yes(waker)
     }
 
     /// Has the task polled, though there is no answer, so that it looks for itself why.

@@ -8,7 +8,8 @@ use backend_api::{Device, Progress};
 use super::Channel;
 use crate::error::{ErrorKind, Result};
 use crate::guards;
-use crate::page::{Asleep, OutsideLocks, PageTable, wake};
+use crate::page::state::IN_FLIGHT;
+use crate::page::{Asleep, PageTable, park_task, wake};
 
 /// What a task has to wait for.
 #[derive(Debug)]
@@ -31,8 +32,10 @@ impl<D: Device> Channel<D> {
             return TaskWait::Woken;
         };
         if matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
-            self.device.wake(ticket, OutsideLocks::waker(waker));
-            return TaskWait::Woken;
+            self.drive_when_done(ticket);
+            // Whoever ends the transfer wakes those who wait for the page.
+            let asleep = park_task(table.entry(page), waker, |state| state.any(IN_FLIGHT));
+            return asleep.map_or(TaskWait::No, TaskWait::Asleep);
         }
         // Told to whoever asked for it.
         let _ = self.finish(table, ticket);

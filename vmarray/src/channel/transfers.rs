@@ -13,7 +13,6 @@ use parking_lot::MutexGuard;
 use super::combine::{Load, Read, Then};
 use super::frames::Frame;
 use super::requests::{Answer, Request};
-use super::reserve::Holder;
 use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
 use crate::combiner::ASKED;
@@ -56,6 +55,8 @@ pub(super) struct WriteBack {
     pub(super) evicting: bool,
     /// Whether a thread waits for the ticket.
     pub(super) is_watched: bool,
+    /// Whether the [driver](super::driver) is woken when it is done.
+    pub(super) is_driven: bool,
 }
 
 /// A load that failed.
@@ -86,8 +87,8 @@ impl Fetch {
 pub(super) struct Wakes {
     /// Pages that are slept for.
     pages: Vec<u64>,
-    /// Tasks that were answered.
-    tasks: Vec<Waker>,
+    /// Tasks that were answered, each with the thread that it may be polled by.
+    tasks: Vec<(usize, Waker)>,
     /// Whether the requests of tasks are to be looked at again.
     is_driver: bool,
 }
@@ -99,8 +100,8 @@ impl Wakes {
         }
     }
 
-    pub(super) fn add_waker(&mut self, waker: Option<Waker>) {
-        self.tasks.extend(waker);
+    pub(super) fn add_waker(&mut self, request: &Request, waker: Option<Waker>) {
+        self.tasks.extend(waker.map(|waker| (request.thread, waker)));
     }
 }
 
@@ -118,14 +119,18 @@ struct Served {
 }
 
 impl<D: Device> Channel<D> {
-    pub(super) fn wake(&self, table: &PageTable, wakes: Wakes) {
+    pub(super) fn wake(&self, table: &PageTable, mut wakes: Wakes) {
         for page in wakes.pages {
             unpark(table.entry(page));
         }
-        wakes.tasks.into_iter().for_each(wake);
         if wakes.is_driver {
+            // First, since wakers may block.
             self.drive(table, ASKED);
         }
+        // One thread after another: a thread that sleeps is roused for the first of its tasks, which takes so long that it
+        // finds the others ready, and does not go back to sleep in between.
+        wakes.tasks.sort_by_key(|(thread, _)| *thread);
+        wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }
 
     /// Waits for a ticket and finishes all transfers that it stands for, unless somebody else did.
@@ -220,7 +225,7 @@ impl<D: Device> Channel<D> {
         if outcome.is_ok()
             && let Some((loads, requests)) = shard.begin_to_serve(ticket)
         {
-            served.kept = shard.reserved.len();
+            served.kept = shard.reserved.count();
             drop(shard);
             served.is_ours = true;
             self.serve_all(table, &loads, requests, &mut served, wakes);
@@ -249,9 +254,16 @@ impl<D: Device> Channel<D> {
                 prefetch(frame.addr() + offset, len);
             }
         };
-        served
-            .written
-            .extend(requests.iter().filter(|request| request.is_write()).map(|request| request.page));
+        let (requests, refused): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
+            // What is dirty may be written back, which must not meet those who read the home slot.
+            !request.is_write()
+                || request.is_waiting() && !table.entry(request.page).state(Ordering::Acquire).shared()
+        });
+        for request in refused {
+            wakes.add_waker(&request, request.answer(Answer::Busy));
+        }
+        let written = requests.iter().filter(|request| request.is_write()).map(|request| request.page);
+        served.written.extend(written);
         served.written.sort_unstable();
         requests.iter().take(LOOK_AHEAD).for_each(|request| touch(request));
         for (at, request) in requests.iter().enumerate() {
@@ -261,19 +273,14 @@ impl<D: Device> Channel<D> {
             let Some(frame) = find(request) else { continue };
             let leaves_room =
                 served.kept + served.reserve.len() < self.frames_max as usize / LONG_READS_SHARE;
-            if request.reserves_for().is_some() || request.is_long_read() && leaves_room {
+            if request.is_for_guard() || request.is_long_read() && leaves_room {
                 served.reserve.push(Arc::clone(request));
-                continue;
-            }
-            // What is dirty may be written back, which must not meet those who read the home slot.
-            if request.is_write() && table.entry(request.page).state(Ordering::Acquire).shared() {
-                wakes.add_waker(request.answer(Answer::Busy));
                 continue;
             }
             // SAFETY: the page has come, and is not handed over before the fetch ends, which is this thread's.
             unsafe {
                 if served.written.binary_search(&request.page).is_err() {
-                    wakes.add_waker(request.serve(frame));
+                    wakes.add_waker(&request, request.serve(frame));
                 } else if request.is_waiting() {
                     // Who is told of it may ask a device next, which is to find the page in the cache by then.
                     served.answers.push((Arc::clone(request), request.read_or_write(frame)));
@@ -331,19 +338,9 @@ impl<D: Device> Channel<D> {
             // Before the page can be evicted, and is taken away again if nobody waits for it any more.
             let frame =
                 loads.binary_search_by_key(&request.page, |load| load.page).map(|at| loads[at].frame.index);
-            let (Ok(frame), read) = (frame, request.reserves_for().is_none().then_some(&request)) else {
-                continue;
-            };
-            let holder = match request.reserves_for() {
-                Some(thread) => Holder::Guard { thread },
-                None => Holder::Read(Arc::clone(&request)),
-            };
-            shard.reserved.entry(frame).or_default().push(holder);
-            let waker = request.answer(Answer::Reserved(frame));
-            if waker.is_none() {
-                shard.unreserve(frame, read);
+            if let Ok(frame) = frame {
+                wakes.add_waker(&request, shard.reserved.add(frame, &request));
             }
-            wakes.add_waker(waker);
         }
         let written = |page: u64| {
             let is_written = served.written.binary_search(&page).is_ok();
@@ -374,7 +371,7 @@ impl<D: Device> Channel<D> {
             wakes.add(load.page, is_waited_for);
         }
         for (request, answer) in served.answers {
-            wakes.add_waker(request.answer(answer));
+            wakes.add_waker(&request, request.answer(answer));
         }
     }
 
@@ -408,7 +405,7 @@ impl<D: Device> Channel<D> {
         }
         for request in requests {
             if was_alone {
-                wakes.add_waker(request.answer(Answer::Failed(error.clone().into())));
+                wakes.add_waker(&request, request.answer(Answer::Failed(error.clone().into())));
             } else {
                 // One of the others may be to blame.
                 request.retry_alone();

@@ -102,7 +102,7 @@ impl<D: Device> Channel<D> {
             if let Some(&later) = pages.get(frame as usize + LOOK_AHEAD) {
                 table.prefetch(later);
             }
-            if reserved.contains_key(&frame) {
+            if reserved.has(frame) {
                 return Verdict::Skip;
             }
             match table.entry(page).sweep(self.recency, dirty.len() < dirty_want) {

@@ -46,7 +46,13 @@ impl<D: Device> Channel<D> {
                 self.counters.bytes_to_device.add(bytes * dirty.len() as u64);
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let evicting = purpose == Purpose::Evict;
-                shard.write_backs.push(WriteBack { ticket, pages, evicting, is_watched: false });
+                shard.write_backs.push(WriteBack {
+                    ticket,
+                    pages,
+                    evicting,
+                    is_watched: false,
+                    is_driven: false,
+                });
                 // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
                 // to help now.
                 for victim in dirty {

@@ -777,6 +777,126 @@ fn long_elements_reach_tasks_that_outnumber_frames() {
 }
 
 #[test]
+fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
+    let ((device, array), (_, other)) = (simulated(100, 2), simulated(100, 1));
+    let is_refused = |array: &VirtualArray<u32, SimulatedDevice>, page| {
+        let error = array.page(page).map(drop).unwrap_err();
+        assert!(matches!(error.kind(), ErrorKind::TooManyGuards { .. }), "{error:?}");
+    };
+    let mut coming = array.page_async(0);
+    assert!(poll_once(&mut coming).is_pending());
+    is_refused(&array, 1);
+    device.run();
+    is_refused(&array, 1);
+    // Nor for those of another array, which may wait for those of this one.
+    std::thread::scope(|scope| {
+        let (to_main, from_other) = std::sync::mpsc::channel();
+        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+        let other = &other;
+        scope.spawn(move || {
+            let guard = other.page(3).unwrap();
+            to_main.send(()).unwrap();
+            from_main.recv().unwrap();
+            drop(guard);
+        });
+        from_other.recv().unwrap();
+        is_refused(other, 4);
+        to_other.send(()).unwrap();
+    });
+    let Poll::Ready(Ok(page)) = poll_once(&mut coming) else { panic!("it is there") };
+    assert_eq!(page[1], 1);
+    drop((page, coming));
+    drop((array.page(1).unwrap(), other.page(4).unwrap()));
+    // One that is given up, or forgotten with its array, counts no longer.
+    let mut coming = array.page_async(5);
+    assert!(poll_once(&mut coming).is_pending());
+    drop(coming);
+    drop(array.page(6).unwrap());
+    let gone = Box::leak(Box::new(simulated(100, 2).1));
+    let mut coming = gone.page_async(0);
+    assert!(poll_once(&mut coming).is_pending());
+    is_refused(gone, 1);
+    std::mem::forget(coming);
+    // SAFETY: it was a box, and nothing refers to it that is used again.
+    drop(unsafe { Box::from_raw(std::ptr::from_mut(gone)) });
+    let _first = array.page(6).unwrap();
+    assert_eq!(array.get(16 * 40).unwrap(), 16 * 40);
+}
+
+#[test]
+fn a_long_read_that_finds_its_page_held_is_served_by_the_same_load() {
+    type Long = [u32; 128];
+    let device = SimulatedDevice::builder(5).latency(Duration::from_millis(1)).manual_wakes(true);
+    let device = Arc::new(device.bytes(64 << 20).build());
+    let shape = Shape { page_len: 2, channels: vec![1], frames: 8, read_ahead: false, ..Shape::default() };
+    let array = shape.describe::<Long, _>(200, vec![device.clone()]).build().unwrap();
+    array.write(0, &(0..200).map(|i| [i; 128]).collect::<Vec<Long>>()).unwrap();
+    array.evict(..).unwrap();
+    let mut read = array.get_async(0);
+    assert!(poll_once(&mut read).is_pending());
+    device.run();
+    std::thread::scope(|scope| {
+        let (to_main, from_other) = std::sync::mpsc::channel();
+        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
+        let array = &array;
+        scope.spawn(move || {
+            let mut guard = array.page_mut(0).unwrap();
+            to_main.send(()).unwrap();
+            from_main.recv().unwrap();
+            guard[0] = [1000; 128];
+        });
+        from_other.recv().unwrap();
+        assert!(poll_once(&mut read).is_pending(), "the page is held");
+        to_other.send(()).unwrap();
+    });
+    // The frame that is kept is the only one left.
+    let guards: Vec<_> = (1..8).map(|page| array.page(page).unwrap()).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(array.get(199).unwrap(), [199; 128]));
+    });
+    drop(guards);
+    array.reset_stats();
+    assert!(matches!(poll_once(&mut read), Poll::Ready(Ok(x)) if x == [1000; 128]));
+    assert_eq!(array.stats().total().misses, 0);
+}
+
+#[test]
+fn a_write_that_nobody_waits_for_any_more_leaves_its_page_clean() {
+    let (device, array) = simulated(100, 4);
+    let mut write = array.set_async(16 * 7 + 1, 5);
+    assert!(poll_once(&mut write).is_pending());
+    drop(write);
+    device.run();
+    array.flush(..).unwrap();
+    assert_eq!(array.stats().total().bytes_to_device, 0);
+    assert_eq!(array.get(16 * 7 + 1).unwrap(), 16 * 7 + 1);
+}
+
+/// A thread has the only frame in its hands for a moment, with no page in it that a task could wait for.
+#[test]
+fn a_task_gets_the_frame_that_a_thread_had_in_its_hands() {
+    const ROUNDS: usize = if cfg!(miri) { 20 } else { 3000 };
+    let shape = Shape { page_len: 16, channels: vec![1], frames: 1, read_ahead: false, ..Shape::default() };
+    let array: VirtualArray<u32> = shape.build(16 * (ROUNDS + 1));
+    array.set(0, 7).unwrap();
+    let barrier = std::sync::Barrier::new(2);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for page in 1..=ROUNDS {
+                barrier.wait();
+                array.set(16 * page, 1).unwrap();
+                barrier.wait();
+            }
+        });
+        for _ in 0..ROUNDS {
+            barrier.wait();
+            assert_eq!(block_on(array.get_async(0)).unwrap(), 7);
+            barrier.wait();
+        }
+    });
+}
+
+#[test]
 fn guards_of_tasks_and_threads_share_one_frame() {
     let device = Arc::new(Delayed::new(crate::common::host(), Speed::CARD));
     let shape = Shape { page_len: 16, channels: vec![1], frames: 1, read_ahead: false, ..Shape::default() };

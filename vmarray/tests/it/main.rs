@@ -9,6 +9,7 @@ mod compute;
 mod contention;
 mod discovery;
 mod errors;
+mod executors;
 mod gather;
 mod guards;
 mod index_set;
