@@ -68,7 +68,8 @@ const LONG_BYTES: usize = 256;
 /// for something that might wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
 /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. Guarded pages are ordered by the age of their arrays,
 /// then by number: a thread that takes guards in ascending order may wait for other guards. A leaked guard counts as
-/// held by its thread as long as its array lives. No other operation holds anything while code of the caller runs.
+/// held by its thread as long as its array lives. No other operation holds anything while a closure of the caller runs;
+/// of wakers see "For tasks" at [`get_async`](Self::get_async).
 ///
 /// # Example
 ///

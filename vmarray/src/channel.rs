@@ -301,6 +301,10 @@ impl<D: Device> Channel<D> {
         if plan.slots > 0 {
             // A refusal of the first frames is an error of the builder, not of the first access.
             channel.grow()?;
+            // What is required is known to be there from now on.
+            while !channel.fall_back && channel.lock().frames.len() < channel.frames_max as usize {
+                channel.grow()?;
+            }
         }
         Ok(channel)
     }

@@ -2,7 +2,7 @@
 
 use std::ops::{Range, RangeBounds};
 
-use backend_api::{Device, HostBuffer, HostMemory};
+use backend_api::Device;
 use bytemuck::Zeroable;
 
 use crate::array::VirtualArray;
@@ -144,8 +144,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                     return self.run_mapped(range, mode, &mut [], run);
                 };
                 let bytes = range.len() * size_of::<T>();
-                let memory = HostBuffer::new(channel.device(), bytes, HostMemory::Pinned)
-                    .or_else(|_| HostBuffer::new(channel.device(), bytes, HostMemory::Pageable))?;
+                let memory = channel.host_memory(bytes)?;
                 // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, known to this function alone, and
                 // no device works on it; it lives until the closure has run.
                 let slice = unsafe {

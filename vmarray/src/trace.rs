@@ -1,5 +1,20 @@
 //! What is worth a line in a log. Without the feature `tracing`, what an operator must not miss goes to standard error.
 
+/// The cache can have no more memory and stays shorter than was asked for.
+pub(crate) fn cache_is_small(bytes: u64, error: &crate::Error) {
+    #[cfg(feature = "tracing")]
+    tracing::warn!(bytes, %error, "the cache gets no more memory and stays as long as it is");
+    #[cfg(not(feature = "tracing"))]
+    {
+        use std::sync::Once;
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let have = backend_api::readable_bytes(bytes);
+            eprintln!("vmarray: a cache gets no more memory and stays at {have}: {error}");
+        });
+    }
+}
+
 /// Page-locked memory was refused; the cache goes on in pageable memory.
 pub(crate) fn pin_refused(error: &backend_api::Error) {
     #[cfg(feature = "tracing")]

@@ -113,13 +113,8 @@ impl<D: Device> Channel<D> {
         if let Some(cell) = self.bounce.lock().free.pop() {
             return Ok(cell);
         }
-        let kind = self.lock().memory;
         let stride = self.cell_bytes;
-        let chunk = HostBuffer::new(&self.device, CELLS * stride, kind);
-        let chunk = match chunk {
-            Err(_) if self.fall_back => HostBuffer::new(&self.device, CELLS * stride, HostMemory::Pageable)?,
-            chunk => chunk?,
-        };
+        let chunk = self.host_memory(CELLS * stride)?;
         let cell = |i: usize| {
             // SAFETY: the chunk is `CELLS * stride` bytes long.
             let address = unsafe { chunk.address().as_ptr().add(i * stride) };

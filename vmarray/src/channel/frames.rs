@@ -64,22 +64,11 @@ impl<D: Device> Channel<D> {
             (shard.memory, have)
         };
         let frames = (CHUNK_BYTES / self.frame_stride).clamp(1, (self.frames_max - have) as usize);
-        let mut memory = kind;
-        let mut chunk = HostBuffer::new(&self.device, frames * self.frame_stride, memory);
-        if self.fall_back
-            && memory == HostMemory::Pinned
-            && chunk.as_ref().is_err_and(|e| e.kind() == backend_api::ErrorKind::PinRefused)
-        {
-            memory = HostMemory::Pageable;
-            if let Err(error) = &chunk {
-                crate::trace::pin_refused(error);
-            }
-            chunk = HostBuffer::new(&self.device, frames * self.frame_stride, memory);
-        }
+        let chunk = self.new_host_memory(frames * self.frame_stride, kind);
         let mut shard = self.lock();
         shard.growing = false;
         let result = match chunk {
-            Ok(chunk) => {
+            Ok((chunk, memory)) => {
                 shard.memory = memory;
                 let first = shard.frames.len();
                 for i in 0..frames {
@@ -95,18 +84,41 @@ impl<D: Device> Channel<D> {
                 shard.chunks.push(chunk);
                 Ok(())
             }
-            // Less than was asked for still works; nothing at all does not.
-            Err(_) if have > 0 => {
+            // Less than was asked for still works, unless page-locked memory is required; nothing at all does not.
+            Err(error) if have > 0 && self.fall_back => {
                 shard.full = true;
                 self.guards_max.store(super::guards::most(have), Ordering::Relaxed);
+                crate::trace::cache_is_small(u64::from(have) * self.frame_stride as u64, &error);
                 Ok(())
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         };
         self.note_news();
         drop(shard);
         self.announce();
         result
+    }
+
+    /// Host memory of the kind that the frames have.
+    pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        let kind = self.lock().memory;
+        Ok(self.new_host_memory(bytes, kind)?.0)
+    }
+
+    /// Host memory, and of what kind it is: pageable where page-locking is refused, unless it is required.
+    fn new_host_memory(&self, bytes: usize, kind: HostMemory) -> Result<(HostBuffer<D>, HostMemory)> {
+        match HostBuffer::new(&self.device, bytes, kind) {
+            Err(error)
+                if self.fall_back
+                    && kind == HostMemory::Pinned
+                    && error.kind() == backend_api::ErrorKind::PinRefused =>
+            {
+                crate::trace::pin_refused(&error);
+                let memory = HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?;
+                Ok((memory, HostMemory::Pageable))
+            }
+            memory => Ok((memory?, kind)),
+        }
     }
 
     /// Gets a frame that nobody uses. `None` only to the impatient.

@@ -1,6 +1,6 @@
 //! Pinned memory through which lists of indices and values pass on their way to kernels and back.
 
-use backend_api::{Device, HostBuffer, HostMemory};
+use backend_api::{Device, HostBuffer};
 
 use super::Channel;
 use crate::error::Result;
@@ -20,11 +20,7 @@ impl<D: Device> Channel<D> {
             return Ok(idle.remove(at));
         }
         drop(idle);
-        let kind = self.lock().memory;
-        match HostBuffer::new(&self.device, bytes, kind) {
-            Err(_) if self.fall_back => Ok(HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?),
-            list => Ok(list?),
-        }
+        self.host_memory(bytes)
     }
 
     /// Takes memory back that no work uses any more.

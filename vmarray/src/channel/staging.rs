@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use backend_api::{Device, HostBuffer, HostMemory};
+use backend_api::{Device, HostBuffer};
 use parking_lot::{Condvar, Mutex};
 
 use super::waiting::spin_while;
@@ -80,11 +80,7 @@ impl<D: Device> Channel<D> {
             }
             stock.made += 1;
         }
-        let kind = self.lock().memory;
-        let memory = match HostBuffer::new(&self.device, bytes, kind) {
-            Err(_) if self.fall_back => HostBuffer::new(&self.device, bytes, HostMemory::Pageable),
-            memory => memory,
-        };
+        let memory = self.host_memory(bytes);
         if memory.is_err() {
             let mut stock = self.stages.stock.lock();
             stock.made -= 1;

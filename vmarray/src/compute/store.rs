@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use backend_api::expr::Geometry;
 use backend_api::{
-    Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, HostMemory, Ticket, Transfer,
+    Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, Ticket, Transfer,
 };
 
 use super::{Outcome, Plan, changes_nothing};
@@ -434,8 +434,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             let stride = other.stride();
             let bytes = (elements.end - elements.start) as usize * stride;
             let memory = DeviceBuffer::new(home.device(), bytes as u64, Commit::Lazy)?;
-            let host = HostBuffer::new(home.device(), bytes, HostMemory::Pinned)
-                .or_else(|_| HostBuffer::new(home.device(), bytes, HostMemory::Pageable))?;
+            let host = home.host_memory(bytes)?;
             for slot in slots.clone() {
                 let part = self.elements_of(&(slot..slot + 1), within);
                 let first = self.target.index_in_channel(channel, part.start);

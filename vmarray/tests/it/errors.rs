@@ -106,6 +106,18 @@ fn refused_page_locking_falls_back_or_is_an_error() {
     assert!(!array.footprint().is_pinned);
     let error = VirtualArray::<u32>::builder(100).devices([device()]).require_pinned().build().unwrap_err();
     assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::PinRefused);
+    // Also if it is refused for a later piece of the cache only: no array is slower than it was when it was built.
+    let device_with_some =
+        || Arc::new(HostDevice::builder().bytes(64 << 20).pinned_max_bytes(20 << 20).build().unwrap());
+    let long = |device| VirtualArray::<u32>::builder(12 << 20).devices([device]).cache_bytes(40 << 20);
+    let error = long(device_with_some()).require_pinned().build().unwrap_err();
+    assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::PinRefused);
+    let array = long(device_with_some()).build().unwrap();
+    array.write(0, &vec![1; 12 << 20]).unwrap();
+    assert!(!array.footprint().is_pinned);
+    let enough = Arc::new(HostDevice::new(64 << 20).unwrap());
+    let footprint = long(enough).require_pinned().build().unwrap().footprint();
+    assert!(footprint.is_pinned && footprint.cache_bytes == footprint.cache_max_bytes, "{footprint:?}");
     let pageable = VirtualArray::<u32>::builder(100).devices([device()]).host_memory(HostMemory::Pageable);
     assert!(!pageable.build().unwrap().footprint().is_pinned);
 }
