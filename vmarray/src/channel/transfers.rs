@@ -280,7 +280,7 @@ impl<D: Device> Channel<D> {
             // SAFETY: the page has come, and is not handed over before the fetch ends, which is this thread's.
             unsafe {
                 if served.written.binary_search(&request.page).is_err() {
-                    wakes.add_waker(&request, request.serve(frame));
+                    wakes.add_waker(request, request.serve(frame));
                 } else if request.is_waiting() {
                     // Who is told of it may ask a device next, which is to find the page in the cache by then.
                     served.answers.push((Arc::clone(request), request.read_or_write(frame)));
