@@ -53,6 +53,9 @@ pub struct SoakArgs {
     /// Element operations, in all.
     #[arg(long, value_name = "N", default_value_t = 20_000_000)]
     pub operations: u64,
+    /// Those of one round.
+    #[arg(long, value_name = "N", default_value_t = 2_000_000)]
+    pub round: u64,
     /// The first round's seed; later ones count up from it.
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     pub seed: u64,

@@ -29,9 +29,6 @@ type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;
 const FAULTS: f64 = 0.002;
 /// Nothing takes so long.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Operations of a round.
-const ROUND: u64 = 2_000_000;
-
 /// How far all threads have come.
 static PROGRESS: AtomicU64 = AtomicU64::new(0);
 
@@ -141,11 +138,11 @@ fn round(args: &SoakArgs, seed: u64) -> Result<u64> {
     if is_word {
         let array = build::<u64>(plain, elements, &mut random)?;
         ready(&devices);
-        work(&array, args.threads, seed)
+        work(&array, (args.threads, args.round), seed)
     } else {
         let array = build::<[u64; 3]>(plain, elements, &mut random)?;
         ready(&devices);
-        work(&array, args.threads, seed)
+        work(&array, (args.threads, args.round), seed)
     }
 }
 
@@ -318,10 +315,10 @@ impl Worker {
 }
 
 /// Runs threads that block and threads that poll tasks.
-fn work<T: Cell>(array: &OnDevice<T>, threads: usize, seed: u64) -> Result<u64> {
+fn work<T: Cell>(array: &OnDevice<T>, (threads, operations): (usize, u64), seed: u64) -> Result<u64> {
     let tasks = [1, 30, 300][seed as usize % 3];
     let workers = threads / 2 * tasks + threads.div_ceil(2);
-    let each = ROUND / workers as u64;
+    let each = operations / workers as u64;
     let failures = std::thread::scope(|scope| {
         let all: Vec<_> = (0..threads)
             .map(|thread| {
@@ -529,4 +526,16 @@ fn run_all(futures: impl Iterator<Item = impl Future<Output = Result<u64>>>) -> 
         }
     }
     Ok(sum)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_of_rounds_finds_nothing() {
+        let (devices, folder) = (None, None);
+        run(SoakArgs { devices, operations: 20_000_000, round: 250_000, seed: 1, threads: 4, folder })
+            .unwrap();
+    }
 }
