@@ -32,6 +32,8 @@ pub(super) const UNDER_WAY_MAX: usize = 3;
 /// How much one of them fetches at most, in bytes: long enough that to wake the threads of those who were served takes
 /// less time than the next one.
 const SUBMISSION_BYTES: usize = 16 << 20;
+/// The same in pages: while one thread polls those that were served last, the next ones are to come.
+const SUBMISSION_PAGES: usize = 256;
 /// The part of the frames that one submission takes at most, so that all of them leave some for others.
 const FRAMES_SHARE: usize = 4;
 /// So many pages ahead of the one that is looked at, an entry is asked for: the time that memory takes, in looks.
@@ -116,7 +118,10 @@ impl<D: Device> Channel<D> {
 
     /// Submits the next requests, if there is room.
     fn submit_next(&self, table: &PageTable, serving: &mut Serving) -> Stuck {
-        let most = (SUBMISSION_BYTES / self.page_bytes).min(self.frames_max as usize / FRAMES_SHARE).max(1);
+        let most = (SUBMISSION_BYTES / self.page_bytes)
+            .min(SUBMISSION_PAGES)
+            .min(self.frames_max as usize / FRAMES_SHARE)
+            .max(1);
         let mut requests = Vec::new();
         while self.requests.has_room()
             && requests.len() < most
