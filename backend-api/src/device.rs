@@ -327,7 +327,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not do that, which is the default.
     fn wipe_on_release(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "wipe_on_release")
-            .with_detail("this device does not wipe memory; do without it, or use another device")
+            .with_detail("this device does not wipe memory")
+            .with_advice("do without it, or use another device")
             .on(self.info()))
     }
 

@@ -166,6 +166,7 @@ fn a_file_that_is_cut_short_gives_errors_for_what_is_gone_and_nothing_else() {
     let error = rig.download(&buffer, 9_000, 2_000).unwrap_err();
     assert_eq!((error.kind(), error.offset()), (ErrorKind::CopyFailed, Some(10_000)));
     assert!(error.detail().contains("truncated from 20000 to 10000"), "{error}");
+    assert!(!error.to_string().contains("try again"), "{error}");
     // A write would make the file long again and hide the loss.
     assert_eq!(rig.upload(&buffer, 15_000, &[1]).unwrap_err().kind(), ErrorKind::CopyFailed);
     assert_eq!(fs::metadata(&path.0).unwrap().len(), 10_000);
@@ -197,6 +198,7 @@ fn a_disk_without_room_is_an_error_at_creation_and_nothing_is_left_behind() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert_eq!(error.bytes(), Some(1 << 42));
     assert!(error.available_bytes().unwrap() < 1 << 42);
+    assert!(error.to_string().ends_with("; make room on the disk, or ask for less"), "{error}");
     assert!(!path.0.exists());
 }
 
