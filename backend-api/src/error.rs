@@ -59,7 +59,8 @@ pub enum ErrorKind {
 }
 
 impl ErrorKind {
-    /// What can be done about it, in a few words. The text of an [`Error`] ends in it.
+    /// What can be done about it, in a few words. The text of an [`Error`] ends in it, unless the error knows
+    /// [better](Error::advice).
     ///
     /// ```
     /// use backend_api::{Error, ErrorKind};
@@ -133,6 +134,7 @@ struct Context {
     device: String,
     operation: &'static str,
     detail: String,
+    advice: Option<&'static str>,
     bytes: Option<u64>,
     available_bytes: Option<u64>,
     offset: Option<u64>,
@@ -167,11 +169,19 @@ impl Error {
             device: String::new(),
             operation,
             detail: String::new(),
+            advice: None,
             bytes: None,
             available_bytes: None,
             offset: None,
             driver: None,
         }))
+    }
+
+    /// An index of a list that a kernel found to be outside of the elements.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn index_outside(operation: &'static str) -> Self {
+        Self::new(ErrorKind::KernelFailed, operation).with_advice("correct the list of indices")
     }
 
     fn map(mut self, change: impl FnOnce(&mut Context)) -> Self {
@@ -204,6 +214,19 @@ impl Error {
     #[must_use]
     pub fn with_detail(self, detail: impl Into<String>) -> Self {
         self.map(|c| c.detail = detail.into())
+    }
+
+    /// Says what can be done about it, where that of the [kind](ErrorKind::advice) does not fit. In a few words, as
+    /// there; not in the detail as well.
+    ///
+    /// ```
+    /// use backend_api::{Error, ErrorKind};
+    /// let error = Error::new(ErrorKind::CopyFailed, "submit").with_advice("make room on the disk");
+    /// assert_eq!(error.to_string(), "copy failed in submit; make room on the disk");
+    /// ```
+    #[must_use]
+    pub fn with_advice(self, advice: &'static str) -> Self {
+        self.map(|c| c.advice = Some(advice))
     }
 
     /// Adds how many bytes were asked for or moved.
@@ -312,6 +335,21 @@ impl Error {
         &self.0.detail
     }
 
+    /// What can be done about it: the error's own advice, or else that of its kind. The text ends in it.
+    ///
+    /// ```
+    /// use backend_api::{Device, ErrorKind, HostMemory};
+    /// let device = backend_host::HostDevice::builder().bytes(0).pinned_max_bytes(0).build()?;
+    /// let error = device.allocate_host(1, HostMemory::Pinned).unwrap_err();
+    /// assert!(error.to_string().ends_with(error.advice()));
+    /// assert_ne!(error.advice(), ErrorKind::PinRefused.advice(), "it is not the system that refuses");
+    /// # Ok::<_, backend_api::Error>(())
+    /// ```
+    #[must_use]
+    pub fn advice(&self) -> &'static str {
+        self.0.advice.unwrap_or(self.0.kind.advice())
+    }
+
     /// How many bytes were asked for or moved, where that says something.
     ///
     /// ```
@@ -397,7 +435,7 @@ impl fmt::Display for Error {
         if !c.detail.is_empty() {
             part(f, format_args!("{}", c.detail))?;
         }
-        write!(f, "; {}", c.kind.advice())
+        write!(f, "; {}", self.advice())
     }
 }
 
@@ -439,6 +477,8 @@ mod tests {
             let text = Error::new(this, "test").with_bytes(1).with_detail("some detail").to_string();
             assert!(text.ends_with(&format!("; {}", this.advice())), "{text}");
             assert!(this.advice().len() > 15, "{text}");
+            let own = Error::new(this, "test").with_advice("do this").with_detail("some detail");
+            assert!(own.to_string().ends_with(": some detail; do this"), "{own}");
             texts.push(this.advice());
             // One after the other, so that a new one cannot be left out.
             kind = match this {

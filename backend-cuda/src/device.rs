@@ -4,7 +4,6 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use backend_api::{
@@ -21,6 +20,10 @@ use crate::options::{Completion, Options};
 use crate::queue::Queue;
 use crate::shared::{Entry, Shared};
 use crate::{copy, kernel, ram};
+
+/// It is the driver that page-locks, not this process: the system's limit for that does not count.
+const PIN_ADVICE: &str = "ask for less, release pinned memory, or use HostMemory::Pageable";
+const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all what is page-locked already";
 
 /// An open NVIDIA card.
 ///
@@ -312,8 +315,9 @@ unsafe impl Device for CudaDevice {
     }
 
     fn wipe_on_release(&self) -> Result<()> {
-        self.shared.context.wipes.store(true, Ordering::Release);
-        Ok(())
+        const OPERATION: &str = "wipe_on_release";
+        self.shared.check_lost(OPERATION)?;
+        self.shared.context.start_wiping().map_err(|code| self.shared.error(OPERATION, code))
     }
 
     fn release(&self, buffer: BufferHandle) {
@@ -325,19 +329,29 @@ unsafe impl Device for CudaDevice {
         self.shared.check_lost(OPERATION)?;
         let range = match kind {
             HostMemory::Pinned => {
-                let refused = || Error::new(ErrorKind::PinRefused, OPERATION).with_bytes(bytes as u64);
+                let refused = || {
+                    Error::new(ErrorKind::PinRefused, OPERATION)
+                        .with_bytes(bytes as u64)
+                        .with_advice(PIN_ADVICE)
+                };
                 let available = ram::available_bytes();
                 if let Some(available) = available
                     && bytes as u64 > available
                 {
-                    return Err(self.shared.here(refused().with_available_bytes(available)));
+                    let detail = "that is more than the free RAM";
+                    return Err(self
+                        .shared
+                        .here(refused().with_available_bytes(available).with_detail(detail)));
                 }
                 HostRange::pinned(&self.shared.context, bytes).map_err(|code| {
                     let error = self.shared.error(OPERATION, code);
                     if error.kind() == ErrorKind::Lost {
                         return error;
                     }
-                    let error = code.error_of(ErrorKind::PinRefused, OPERATION).with_bytes(bytes as u64);
+                    let error = code
+                        .error_of(ErrorKind::PinRefused, OPERATION)
+                        .with_bytes(bytes as u64)
+                        .with_advice(PIN_ADVICE);
                     self.shared.here(match available {
                         Some(available) => error.with_available_bytes(available),
                         None => error,
@@ -373,7 +387,8 @@ unsafe impl Device for CudaDevice {
                     if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unsupported) {
                         return error;
                     }
-                    self.shared.here(code.error_of(ErrorKind::PinRefused, OPERATION).with_bytes(bytes as u64))
+                    let error = code.error_of(ErrorKind::PinRefused, OPERATION);
+                    self.shared.here(error.with_bytes(bytes as u64).with_advice(IMPORT_ADVICE))
                 })?,
         };
         // SAFETY: as the caller promises.

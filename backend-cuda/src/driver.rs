@@ -3,8 +3,9 @@
 //! The constants are those of `cudarc`. The functions are looked up by name and declared again with a plain integer as
 //! result, because `cudarc` declares an enum there: a code that its bindings do not list (newer drivers have such)
 //! would be undefined behaviour before anybody could look at it. One that is missing makes the driver count as too old,
-//! here and now, instead of a panic at its first use. Nor does `cudarc` search for the library: it asks for many names,
-//! and on Windows takes a file of such a name that lies beside the program or in its current folder.
+//! here and now, instead of a panic at its first use. Nor does `cudarc` search for the library, not even for the reason
+//! why there is none: it asks for many names, and on Windows takes a file of such a name that lies beside the program or
+//! in its current folder.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -123,6 +124,17 @@ handles! {
     Module;
     /// A `CUfunction`.
     Function;
+}
+
+impl Stream {
+    /// A stream that waits for no other. The context is current.
+    pub(crate) fn new(table: &Table) -> Outcome<Self> {
+        let mut stream = Self::NULL;
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes one handle.
+        check(unsafe { (table.stream_create)(&raw mut stream, flags) })?;
+        Ok(stream)
+    }
 }
 
 impl Event {
@@ -282,23 +294,51 @@ impl Table {
 }
 
 /// The driver's library as it is installed, loaded at the first call and never unloaded. On Windows it is the one in
-/// the system's folder, wherever else there is a file of that name.
-pub(crate) fn library() -> Option<&'static Library> {
-    static LIBRARY: OnceLock<Option<Library>> = OnceLock::new();
-    let load = || {
-        #[cfg(windows)]
-        {
-            use libloading::os::windows;
-            // SAFETY: loading a library runs its initialisers; the system's maintainer vouches for what is installed.
-            unsafe { windows::Library::load_with_flags("nvcuda.dll", windows::LOAD_LIBRARY_SEARCH_SYSTEM32) }
-                .ok()
-                .map(Library::from)
+/// the system's folder, wherever else there is a file of that name. No other names are tried, then or later: whatever a
+/// search finds runs in this process.
+pub(crate) fn library() -> Result<&'static Library, &'static Missing> {
+    static LIBRARY: OnceLock<Result<Library, Missing>> = OnceLock::new();
+    LIBRARY.get_or_init(|| first_of(NAMES, open)).as_ref()
+}
+
+#[cfg(windows)]
+const NAMES: &[&str] = &["nvcuda.dll"];
+#[cfg(not(windows))]
+const NAMES: &[&str] = &["libcuda.so.1", "libcuda.so"];
+
+fn open(name: &str) -> Result<Library, libloading::Error> {
+    #[cfg(windows)]
+    {
+        use libloading::os::windows;
+        // SAFETY: loading a library runs its initialisers; the system's maintainer vouches for what is installed.
+        unsafe { windows::Library::load_with_flags(name, windows::LOAD_LIBRARY_SEARCH_SYSTEM32) }
+            .map(Library::from)
+    }
+    #[cfg(not(windows))]
+    // SAFETY: as above.
+    unsafe {
+        Library::new(name)
+    }
+}
+
+/// The first library of these names that loads, each tried once; else what the system says of the first that is there.
+fn first_of<L>(
+    names: &[&str],
+    mut open: impl FnMut(&str) -> Result<L, libloading::Error>,
+) -> Result<L, Missing> {
+    let mut missing = Missing::Library;
+    for name in names {
+        match open(name) {
+            Ok(library) => return Ok(library),
+            Err(error) => {
+                let (text, is_absent) = backend_api::refused_library(name, &error);
+                if !is_absent && matches!(missing, Missing::Library) {
+                    missing = Missing::Broken(text);
+                }
+            }
         }
-        #[cfg(not(windows))]
-        // SAFETY: as above.
-        ["libcuda.so.1", "libcuda.so"].into_iter().find_map(|name| unsafe { Library::new(name) }.ok())
-    };
-    LIBRARY.get_or_init(load).as_ref()
+    }
+    Err(missing)
 }
 
 /// The loaded and initialised driver.
@@ -322,20 +362,6 @@ pub(crate) enum Missing {
     Refused { code: Code, name: String, sentence: String },
 }
 
-impl Missing {
-    /// Why none of the libraries could be loaded that are tried.
-    fn library() -> Self {
-        let names = ["cuda", "nvcuda"].into_iter().flat_map(cudarc::get_lib_name_candidates);
-        let broken = |name: String| {
-            // SAFETY: as in `Driver::load`, which has tried the same.
-            let error = unsafe { Library::new(&name) }.err()?;
-            let (text, is_absent) = backend_api::refused_library(&name, &error);
-            (!is_absent).then_some(text)
-        };
-        names.into_iter().find_map(broken).map_or(Self::Library, Self::Broken)
-    }
-}
-
 /// The driver of this process, loaded at the first call. Never panics.
 pub(crate) fn driver() -> Result<&'static Driver, &'static Missing> {
     static DRIVER: OnceLock<Result<Driver, Missing>> = OnceLock::new();
@@ -344,7 +370,7 @@ pub(crate) fn driver() -> Result<&'static Driver, &'static Missing> {
 
 impl Driver {
     fn load() -> Result<Self, Missing> {
-        let library = library().ok_or_else(Missing::library)?;
+        let library = library().map_err(Clone::clone)?;
         Self { table: Table::find(library).map_err(Missing::Symbol)?, version: 0 }.started()
     }
 
@@ -390,5 +416,69 @@ impl Driver {
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.version_text())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_name_is_tried_once_and_its_error_is_the_one_that_is_told() {
+        let tried = |texts: &[Option<&'static str>]| {
+            let (mut names, mut texts) = (Vec::new(), texts.iter());
+            let opened = first_of(&["libcuda.so.1", "libcuda.so"], |name| {
+                names.push(name.to_owned());
+                // What a library that is not there, and one that is no library, are refused with.
+                texts.next().unwrap().map_or(Ok(()), |path| open(path).map(drop))
+            });
+            (opened.map_err(|missing| missing.absence()), names)
+        };
+        let broken = std::env::temp_dir().join(backend_api::own_files::random_name());
+        std::fs::write(&broken, "no library").unwrap();
+        let (broken, absent) =
+            (Some(&*broken.to_str().unwrap().to_owned().leak()), Some("libcuda.so.1-none"));
+        assert_eq!(tried(&[None]), (Ok(()), vec!["libcuda.so.1".to_owned()]));
+        assert!(tried(&[broken, None]).0.is_ok());
+        for (answers, kind) in [
+            ([absent, absent], backend_api::AbsenceKind::NotInstalled),
+            ([broken, absent], backend_api::AbsenceKind::Unusable),
+            ([absent, broken], backend_api::AbsenceKind::Unusable),
+        ] {
+            let (opened, names) = tried(&answers);
+            let absence = opened.unwrap_err();
+            assert_eq!((absence.kind, names.len()), (kind, 2), "{absence}");
+            let names_it = absence.reason.contains(broken.unwrap());
+            assert_eq!(names_it, answers.contains(&broken), "{absence}");
+        }
+        std::fs::remove_file(broken.unwrap()).unwrap();
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn the_system_is_asked_for_no_other_library() {
+        let test = "discovery::tests::no_driver_or_no_card_is_an_empty_list_and_an_error_to_open";
+        // The loader of glibc says what it looks for; others say nothing.
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", test])
+            .env("LD_DEBUG", "libs")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let said = String::from_utf8_lossy(&output.stderr);
+        let found = |name: &str| said.lines().any(|line| line.contains(&format!("find library={name}")));
+        assert!(!found("libnvcuda") && !found("nvcuda") && !found("cuda"), "{said}");
+    }
+
+    #[test]
+    #[cfg(windows)]
+    fn a_library_beside_the_program_is_not_taken() {
+        // In the program's own folder, where a plain search looks first.
+        let name = "vmarray-planted.dll";
+        let system = std::path::PathBuf::from(std::env::var_os("SystemRoot").unwrap());
+        let planted = std::env::current_exe().unwrap().with_file_name(name);
+        std::fs::copy(system.join("System32").join("version.dll"), &planted).unwrap();
+        assert!(open(name).is_err());
+        std::fs::remove_file(planted).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{Error, ErrorKind};
+use backend_api::Error;
 
 use crate::context::Context;
 use crate::driver::Outcome;
@@ -147,7 +147,18 @@ impl Staging {
 }
 
 fn outside(operation: &'static str, position: u64) -> Error {
-    Error::new(ErrorKind::KernelFailed, operation)
+    Error::index_outside(operation)
         .with_offset(position.saturating_mul(8))
         .with_detail(format!("index number {position} of the list is outside of the elements"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_index_outside_is_no_reason_to_try_again() {
+        let text = outside("gather", 3).to_string();
+        assert!(text.ends_with("; correct the list of indices"), "{text}");
+    }
 }

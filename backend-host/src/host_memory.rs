@@ -1,5 +1,6 @@
 //! Host memory that a device copies from and to.
 
+use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -110,7 +111,9 @@ impl Pinning {
             && let Ok(system) = SystemMemory::now()
             && bytes as u64 > system.usable_bytes()
         {
-            return Err(refuse(system.usable_bytes()).with_detail("that is more than the free RAM"));
+            return Err(refuse(system.usable_bytes())
+                .with_detail("that is more than the free RAM")
+                .with_advice("ask for less, or end what else takes RAM"));
         }
         let map = Map::new(bytes, true).map_err(|cause| {
             error::system(ErrorKind::OutOfMemory, OPERATION, &cause).with_bytes(bytes as u64)
@@ -167,13 +170,20 @@ impl Pinning {
                 refused(Error::new(ErrorKind::PinRefused, operation))
                     .with_available_bytes(self.max_bytes - used)
                     .with_detail("this device was set up to page-lock no more")
+                    .with_advice(
+                        "raise `pinned_max_bytes` of the device, ask for less, or use HostMemory::Pageable",
+                    )
             })?;
         // SAFETY: passed on.
         match unsafe { Locked::new(address, bytes) } {
             Ok(locked) => Ok(Pin { pinning: Arc::clone(self), bytes: wanted, _locked: locked }),
             Err(cause) => {
                 self.used_bytes.fetch_sub(wanted, Ordering::Relaxed);
-                let error = refused(error::system(ErrorKind::PinRefused, operation, &cause));
+                let mut error = refused(error::system(ErrorKind::PinRefused, operation, &cause));
+                if cause.kind() == io::ErrorKind::Unsupported {
+                    error =
+                        error.with_advice("use HostMemory::Pageable: nothing is page-locked on this system");
+                }
                 Err(match Locked::available_bytes() {
                     Some(available) => error.with_available_bytes(available),
                     None => error,
@@ -194,6 +204,9 @@ mod tests {
         let error = pinning.allocate(6_000, HostMemory::Pinned).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::PinRefused);
         assert_eq!((error.bytes(), error.available_bytes()), (Some(6_000), Some(4_000)));
+        // The system's limit has nothing to do with it.
+        let text = error.to_string();
+        assert!(text.contains("; raise `pinned_max_bytes`") && !text.contains("ulimit"), "{text}");
         assert_eq!(pinning.allocate(6_000, HostMemory::Pageable).unwrap().kind(), HostMemory::Pageable);
         drop(first);
         assert_eq!(pinning.allocate(10_000, HostMemory::Pinned).unwrap().bytes(), 10_000);
@@ -209,6 +222,7 @@ mod tests {
         {
             let error = pinning.allocate(bytes, kind).unwrap_err();
             assert_eq!(error.kind(), refusal);
+            assert!(!error.to_string().contains("ulimit"), "{error}");
             assert!(error.available_bytes().unwrap() < error.bytes().unwrap());
             assert!(pinning.allocate(usize::MAX / 2, kind).is_err());
         }

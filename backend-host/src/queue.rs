@@ -307,7 +307,7 @@ impl<J: Job> Lane<J> {
             drop(state);
             turn += 1;
             let outcome = catch_unwind(AssertUnwindSafe(|| job.run(Crew::Pool(&self.pool))))
-                .unwrap_or_else(|_| Err(Error::new(ErrorKind::KernelFailed, "run").with_detail("panicked")))
+                .unwrap_or_else(|_| Err(panicked()))
                 .map_err(|error| error.on(&self.info));
             // The job goes before it is called done: whoever waits for it and then gives its memory back finds
             // himself the last owner.
@@ -364,6 +364,13 @@ impl<J: Job> Wake for Lane<J> {
             self.ready(state, Urgency::Long);
         }
     }
+}
+
+#[cold]
+fn panicked() -> Error {
+    Error::new(ErrorKind::KernelFailed, "run")
+        .with_detail("panicked")
+        .with_advice("report it with what the panic said: it is a fault of this library")
 }
 
 #[cfg(test)]

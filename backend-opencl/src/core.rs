@@ -68,7 +68,7 @@ impl Core {
             && zero_copy::works(&context, handles, &service, &kernels);
         let callbacks = Arc::default();
         let courier = Courier::new(&callbacks).map_err(|error| {
-            Error::new(ErrorKind::Driver, OPERATION)
+            Error::new(ErrorKind::System, OPERATION)
                 .with_detail(format!("no thread for wakers: {error}"))
                 .on(&info)
         })?;
@@ -180,7 +180,8 @@ impl Core {
 
 /// The same failure as seen by another operation.
 fn renamed(error: &Error, operation: &'static str, info: &DeviceInfo) -> Error {
-    let mut same = Error::new(error.kind(), operation).on(info).with_detail(error.detail());
+    let mut same =
+        Error::new(error.kind(), operation).on(info).with_detail(error.detail()).with_advice(error.advice());
     if let Some(driver) = error.driver() {
         same = same.with_driver(driver.code, driver.name.clone());
     }

@@ -104,7 +104,7 @@ impl OpenClDevice {
     /// from an earlier run.
     ///
     /// # Errors
-    /// `Driver` with the driver's code; `KernelFailed` with the compiler's log.
+    /// `Driver` with the driver's code; `KernelFailed` with the compiler's log; `System` without a thread for wakers.
     ///
     /// ```
     /// use backend_api::Device;

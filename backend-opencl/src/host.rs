@@ -19,6 +19,9 @@ use crate::raw::{Argument, Memory};
 /// What the contract promises.
 const ALIGNMENT_BYTES: usize = 4096;
 
+/// It is the driver that page-locks, not this process: the system's limit for that does not count.
+const PIN_ADVICE: &str = "ask for less, release pinned memory, or use HostMemory::Pageable";
+
 /// One piece of host memory under a name.
 #[derive(Debug)]
 pub(crate) struct HostPiece {
@@ -211,6 +214,7 @@ impl HostPiece {
                 .with_bytes(bytes as u64)
                 .with_available_bytes(core.info.largest_allocation_bytes)
                 .with_detail("more than the driver gives in one piece")
+                .with_advice(PIN_ADVICE)
                 .on(&core.info)
         };
         bytes.checked_add(ALIGNMENT_BYTES).filter(|&b| b <= isize::MAX as usize).ok_or_else(refused)
@@ -226,6 +230,7 @@ impl HostPiece {
             Error::new(ErrorKind::PinRefused, "allocate_host")
                 .with_bytes(bytes as u64)
                 .with_driver(i64::from(status), crate::error::name(status))
+                .with_advice(PIN_ADVICE)
                 .on(&core.info)
         };
         let map = |memory: Memory| core.service.map(&memory, padded).map(|start| (memory, start));

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use backend_api::{Elements, Error, ErrorKind, Result};
+use backend_api::{Elements, Error, Result};
 
 use crate::host::HostPiece;
 use crate::memory::{Buffer, ONE_PIECE};
@@ -98,7 +98,7 @@ pub(crate) fn indexed(
     let verdict = submission.verdict(move |words| {
         let position = u64::from(words[1]) | u64::from(words[2]) << 32;
         (words[0] == tag).then(|| {
-            Error::new(ErrorKind::KernelFailed, operation)
+            Error::index_outside(operation)
                 .with_detail(format!("index number {position} is outside of the {of} elements"))
         })
     })?;

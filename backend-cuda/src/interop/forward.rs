@@ -44,7 +44,7 @@ macro_rules! forward {
             type Found = unsafe extern "C" fn($($type),*) -> u32;
             static FOUND: OnceLock<Result<Found, u32>> = OnceLock::new();
             let found = FOUND.get_or_init(|| {
-                let library = crate::driver::library().ok_or(NOT_INITIALIZED)?;
+                let library = crate::driver::library().map_err(|_| NOT_INITIALIZED)?;
                 // SAFETY: the library is never unloaded; the type is that of the function in the driver's header, with
                 // the result as the integer that the C enum is.
                 unsafe { library.get::<Found>(stringify!($name).as_bytes()) }

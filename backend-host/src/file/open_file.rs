@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backend_api::{Error, ErrorKind, Result, own_files};
+use backend_api::{Error, ErrorKind, Result, own_files, tell};
 
 use crate::error::{is_full, system};
 use crate::medium;
@@ -109,13 +109,29 @@ impl OpenFile {
         Ok(())
     }
 
+    /// How long it is now; as long as it was made if the system does not tell.
+    pub fn length(&self) -> u64 {
+        self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(self.bytes)
+    }
+
+    /// Has all reads fail from now on.
+    #[cfg(all(test, unix, not(miri)))]
+    pub fn write_only(&mut self) {
+        self.file = Positioned::new(OpenOptions::new().write(true).open(&self.path).unwrap());
+    }
+
     #[cold]
-    fn truncated(&self, operation: &'static str, offset: u64) -> Error {
+    pub fn truncated(&self, operation: &'static str, offset: u64) -> Error {
         let length = self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(0);
-        medium::failure(operation).with_offset(offset).with_detail(format!(
-            "the file was truncated from {} to {length} bytes by somebody else",
-            self.bytes
-        ))
+        medium::failure(operation)
+            .with_offset(offset)
+            .with_detail(format!(
+                "the file was truncated from {} to {length} bytes by somebody else",
+                self.bytes
+            ))
+            .with_advice(
+                "see to it that nobody else changes the file, and begin anew: what was cut off is lost",
+            )
     }
 }
 
@@ -124,7 +140,7 @@ impl Drop for OpenFile {
         if self.remove
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            tracing::warn!(%error, path = %self.path.display(), "a temporary file stays behind");
+            tell::warn(format!("the temporary file {} stays behind: {error}", self.path.display()));
         }
     }
 }
@@ -195,7 +211,12 @@ fn refused(operation: &'static str, path: &Path, cause: &io::Error) -> Error {
         _ if is_full(cause) => (ErrorKind::OutOfMemory, ""),
         _ => (ErrorKind::System, ""),
     };
-    system(kind, operation, cause).with_detail(format!("{}: {cause}{also}", path.display()))
+    let error = system(kind, operation, cause).with_detail(format!("{}: {cause}{also}", path.display()));
+    if kind == ErrorKind::OutOfMemory {
+        error.with_advice("make room on the disk, or ask for less")
+    } else {
+        error
+    }
 }
 
 /// The same error, with how much room there is if that is the trouble.
@@ -209,7 +230,13 @@ fn with_free(error: Error, path: &Path) -> Error {
 /// An error of a copy or kernel.
 #[cold]
 fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
-    system(medium::failure(operation).kind(), operation, cause).with_offset(offset)
+    system(medium::failure(operation).kind(), operation, cause).with_offset(offset).with_advice(
+        if is_full(cause) {
+            "make room on the disk, and try again"
+        } else {
+            "try again; if it persists, look for faults of the drive in the log of the system"
+        },
+    )
 }
 
 /// A file that is read and written at offsets, from several threads, from and to memory that others may touch.
@@ -304,6 +331,9 @@ mod tests {
         let error = failed("submit", 7, &cause);
         assert_eq!((error.kind(), error.offset()), (ErrorKind::CopyFailed, Some(7)));
         assert_eq!(error.driver().unwrap().name, "ENOSPC");
+        assert!(error.to_string().ends_with("; make room on the disk, and try again"), "{error}");
+        let faulty = failed("fill", 7, &io::Error::from_raw_os_error(libc::EIO));
+        assert!(faulty.advice().contains("drive") && !faulty.to_string().contains("driver;"), "{faulty}");
         assert_eq!(failed("fill", 7, &cause).kind(), ErrorKind::KernelFailed);
     }
 }

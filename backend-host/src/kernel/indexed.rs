@@ -1,6 +1,6 @@
 //! Gather and scatter: elements by index.
 
-use backend_api::{Error, ErrorKind, Result, racy};
+use backend_api::{Error, Result, racy};
 
 use super::{PART_BYTES, each_part};
 use crate::host_memory::Piece;
@@ -108,7 +108,7 @@ impl<M: Medium> Indexed<M> {
             Direction::Gather => "gather",
             Direction::Scatter => "scatter",
         };
-        Error::new(ErrorKind::KernelFailed, operation)
+        Error::index_outside(operation)
             .with_offset(self.indices.offset + k * 8)
             .with_detail(format!("index {index} at place {k} is outside of {} elements", self.element_count))
     }

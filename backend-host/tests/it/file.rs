@@ -166,6 +166,7 @@ fn a_file_that_is_cut_short_gives_errors_for_what_is_gone_and_nothing_else() {
     let error = rig.download(&buffer, 9_000, 2_000).unwrap_err();
     assert_eq!((error.kind(), error.offset()), (ErrorKind::CopyFailed, Some(10_000)));
     assert!(error.detail().contains("truncated from 20000 to 10000"), "{error}");
+    assert!(!error.to_string().contains("try again"), "{error}");
     // A write would make the file long again and hide the loss.
     assert_eq!(rig.upload(&buffer, 15_000, &[1]).unwrap_err().kind(), ErrorKind::CopyFailed);
     assert_eq!(fs::metadata(&path.0).unwrap().len(), 10_000);
@@ -197,6 +198,7 @@ fn a_disk_without_room_is_an_error_at_creation_and_nothing_is_left_behind() {
     assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     assert_eq!(error.bytes(), Some(1 << 42));
     assert!(error.available_bytes().unwrap() < 1 << 42);
+    assert!(error.to_string().ends_with("; make room on the disk, or ask for less"), "{error}");
     assert!(!path.0.exists());
 }
 
@@ -266,4 +268,25 @@ fn memory_is_wiped_in_the_file_when_it_is_given_back() {
     assert_eq!(at(&ranges), [5; 2000]);
     drop((kept, rig));
     assert_eq!(at(&ranges), [0; 2000]);
+}
+
+/// Run as a process of its own by the test below.
+#[test]
+fn child_cannot_wipe() {
+    let path = Path::new("unwiped");
+    let rig = Rig::new(FileDevice::create(&path.0, 1000).unwrap());
+    rig.device.wipe_on_release().unwrap();
+    let (first, second) = (rig.buffer(500), rig.buffer(500));
+    OpenOptions::new().write(true).open(&path.0).unwrap().set_len(10).unwrap();
+    drop((first, second));
+}
+
+#[test]
+fn what_could_not_be_wiped_is_told_to_whoever_runs_the_program() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "file::child_cannot_wipe", "--nocapture"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success() && told.contains("was not wiped before it was given back"), "{child:?}");
 }

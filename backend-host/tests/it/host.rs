@@ -5,8 +5,8 @@ use std::sync::mpsc;
 use std::task::Wake;
 
 use backend_api::{
-    Commit, Device, DeviceBuffer, DeviceKind, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Ticket,
-    Transfer,
+    Commit, Device, DeviceBuffer, DeviceKind, Elements, ErrorKind, Fill, Gather, HostBuffer, HostMemory,
+    Queue, Ticket, Transfer,
 };
 use backend_host::HostDevice;
 
@@ -45,6 +45,19 @@ fn discovery_describes_the_machine() {
     let status = device.memory().unwrap();
     assert!(status.usable_bytes <= status.free_bytes && status.free_bytes <= status.total_bytes);
     assert!(status.usable_bytes > 0);
+}
+
+#[test]
+fn an_index_outside_is_no_reason_to_try_again() {
+    let device = Arc::new(HostDevice::new(64).unwrap());
+    let (queue, memory) =
+        (Queue::new(&device).unwrap(), DeviceBuffer::new(&device, 64, Commit::Lazy).unwrap());
+    let host = HostBuffer::new(&device, 64, HostMemory::Pageable).unwrap();
+    host.write(0, &8_u64.to_ne_bytes());
+    let elements = Elements { start: memory.at(0), count: 8, stride: 8 };
+    let gather = Gather { elements, indices: host.at(0), count: 1, values: host.at(8) };
+    let text = device.wait(queue.gather(&gather).unwrap()).unwrap_err().to_string();
+    assert!(text.ends_with("; correct the list of indices") && !text.contains("try again"), "{text}");
 }
 
 #[test]

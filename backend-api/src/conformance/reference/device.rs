@@ -223,7 +223,7 @@ impl State {
 }
 
 fn outside(operation: &'static str) -> Error {
-    Error::new(ErrorKind::KernelFailed, operation).with_detail("an index is outside of the elements")
+    Error::index_outside(operation).with_detail("an index is outside of the elements")
 }
 
 // SAFETY: all memory is behind one lock, and a call does all of its work before it returns, on ranges that were
