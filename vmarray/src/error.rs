@@ -550,14 +550,16 @@ impl ErrorKind {
             ),
             Self::Interrupted { written, unspecified, cause } => (
                 format!(
-                    "{} elements of {} ranges are unspecified, {} ranges are written, the others unchanged ({cause})",
+                    "{} elements of {} ranges are unspecified, {} ranges are written, the others unchanged ({})",
                     unspecified.iter().map(ExactSizeIterator::len).sum::<usize>(),
                     unspecified.len(),
-                    written.len()
+                    written.len(),
+                    // What to do about it comes after it, once.
+                    cause.to_string().trim_end_matches(cause.advice()).trim_end_matches("; "),
                 ),
                 "write the unspecified ranges anew, and repeat the operation for those that are neither".into(),
             ),
-            Self::Device(error) => (error.to_string(), error.kind().advice().into()),
+            Self::Device(error) => (error.to_string(), error.advice().into()),
         }
     }
 }
