@@ -246,8 +246,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the
-    /// cache goes on in pageable memory and warns of it once, unless [`require_pinned`](Self::require_pinned) was called, before
-    /// or after. [`HostMemory::Pageable`] takes that back if it comes after it.
+    /// cache goes on in pageable memory and warns of it once, unless [`require_pinned`](Self::require_pinned) was called,
+    /// before or after. [`HostMemory::Pageable`] takes that back if it comes after it.
     ///
     /// ```
     /// use vmarray::{HostMemory, VirtualArray};
@@ -264,7 +264,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// Makes a refusal of page-locked memory an error instead. The whole cache is page-locked while the array is built,
-    /// not as it is used, so that what is built stays as fast as it is; that takes a quarter of a second for 2 GiB at best.
+    /// not as it is used, so that what is built stays as fast as it is. That takes a quarter of a second for 2 GiB at
+    /// best.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -329,8 +330,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// about as long as to write all of that memory once, and blocks meanwhile.
     ///
     /// Not wiped: what the program was given (vectors, values, what closures work on) and small results on the heap on
-    /// their way to it; pieces of up to a page of other arrays that are copied from or that expressions read; values that
-    /// calls were given to look for or to fill with; memory of a lost device; the
+    /// their way to it; pieces of up to a page of other arrays that are copied from or that expressions read; values
+    /// that calls were given to look for or to fill with; memory of a lost device; the
     /// system's swap
     /// space; blocks that a drive or a file system has moved; registers and caches of a card.
     /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].

@@ -75,8 +75,11 @@ impl Extent {
         let write =
             |at: u64, from: &[u8]| unsafe { self.file.write(operation, at, from.as_ptr(), from.len()) };
         write(at, zeroes).or_else(|_| {
-            let parts = zeroes.chunks(PART_BYTES).enumerate();
-            parts.fold(Ok(()), |outcome, (i, part)| outcome.and(write(at + (i * PART_BYTES) as u64, part)))
+            let mut outcome = Ok(());
+            for (i, part) in zeroes.chunks(PART_BYTES).enumerate() {
+                outcome = outcome.and(write(at + (i * PART_BYTES) as u64, part));
+            }
+            outcome
         })
     }
 

@@ -127,8 +127,8 @@ impl<D: Device> Channel<D> {
             // First, since wakers may block.
             self.drive(table, ASKED);
         }
-        // One thread after another: a thread that sleeps is roused for the first of its tasks, which takes so long that it
-        // finds the others ready, and does not go back to sleep in between.
+        // One thread after another: a thread that sleeps is roused for the first of its tasks, which takes so long that
+        // it finds the others ready, and does not go back to sleep in between.
         wakes.tasks.sort_by_key(|(thread, _)| *thread);
         wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }

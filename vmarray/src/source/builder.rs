@@ -168,7 +168,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// about as long as to write all of that memory once, and blocks meanwhile.
     ///
     /// Not wiped: the home; what the program was given (vectors, values, what closures work on) and small results on
-    /// the heap on their way to it; pieces of up to 16 MiB on their way from and to homes that are no memory; values that calls were given to look for or to fill with; memory of a lost device; the
+    /// the heap on their way to it; pieces of up to 16 MiB on their way from and to homes that are no memory; values
+    /// that calls were given to look for or to fill with; memory of a lost device; the
     /// system's swap
     /// space; blocks that a drive or a file system has moved; registers and caches of a card.
     /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
