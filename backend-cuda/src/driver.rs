@@ -4,8 +4,8 @@
 //! result, because `cudarc` declares an enum there: a code that its bindings do not list (newer drivers have such)
 //! would be undefined behaviour before anybody could look at it. One that is missing makes the driver count as too old,
 //! here and now, instead of a panic at its first use. Nor does `cudarc` search for the library, not even for the reason
-//! why there is none: it asks for many names, and on Windows takes a file of such a name that lies beside the program or
-//! in its current folder.
+//! why there is none: it asks for many names, and on Windows takes a file of such a name that lies beside the program
+//! or in its current folder.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;

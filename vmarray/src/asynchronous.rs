@@ -59,8 +59,8 @@ pub use range::{FlushAsync, PrefetchAsync, ReadAsync};
 /// is submitted by whoever is told of the end of earlier work, as a rule a thread of the device; no task need be polled
 /// for that.
 ///
-/// **Wakers** run in the thread that ends a load: one of the device, or one of the program in a blocking call, which may
-/// have a page for itself then. A waker may poll futures of arrays on the spot, or drop arrays, but must not call what
+/// **Wakers** run in the thread that ends a load: one of the device, or one of the program in a blocking call, which
+/// may have a page for itself then. A waker may poll futures of arrays on the spot, or drop arrays, but must not call what
 /// blocks on them.
 ///
 /// As a thread that holds guards waits for no page that others may need first (see [Locks](VirtualArray#locks)), so do

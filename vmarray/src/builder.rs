@@ -246,8 +246,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the
-    /// cache goes on in pageable memory and warns of it once, unless [`require_pinned`](Self::require_pinned) was called,
-    /// before or after. [`HostMemory::Pageable`] takes that back if it comes after it.
+    /// cache goes on in pageable memory and warns of it once, unless [`require_pinned`](Self::require_pinned) was
+    /// called, before or after. [`HostMemory::Pageable`] takes that back if it comes after it.
     ///
     /// ```
     /// use vmarray::{HostMemory, VirtualArray};
