@@ -60,8 +60,8 @@ pub use range::{FlushAsync, PrefetchAsync, ReadAsync};
 /// for that.
 ///
 /// **Wakers** run in the thread that ends a load: one of the device, or one of the program in a blocking call, which
-/// may have a page for itself then. A waker may poll futures of arrays on the spot, or drop arrays, but must not call what
-/// blocks on them.
+/// may have a page for itself then. A waker may poll futures of arrays on the spot, or drop arrays, but must not call
+/// what blocks on them.
 ///
 /// As a thread that holds guards waits for no page that others may need first (see [Locks](VirtualArray#locks)), so do
 /// the tasks that run on it: guards count for their thread, whichever task holds them. A future that is polled by a
