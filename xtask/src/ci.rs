@@ -30,7 +30,7 @@ pub fn run(args: Args) -> Result<()> {
         cmd!(sh, "cargo clippy --workspace --all-targets --all-features -- -D warnings").run()?;
         Ok(Outcome::passed())
     });
-    steps.run("features", || features::run(&sh));
+    steps.run("features", || features::check(&sh, true));
     steps.run("rustdoc", || {
         let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
         cmd!(sh, "cargo doc --workspace --no-deps --all-features").run()?;
@@ -47,7 +47,7 @@ pub fn run(args: Args) -> Result<()> {
     steps.run("misuse", || misuse::check(&sh));
     steps.run("Miri", || miri::check(&sh, true));
     let mut sanitized = Counts::default();
-    steps.run("AddressSanitizer", || sanitizer::run(&sh, &mut sanitized));
+    steps.run("AddressSanitizer", || sanitizer::check(&sh, true, &mut sanitized));
     let finished = steps.finish();
     let (run, failed) = (counts.run + sanitized.run, counts.failed + sanitized.failed);
     eprintln!("tests: {} passed, {failed} failed", run - failed);

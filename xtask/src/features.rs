@@ -1,7 +1,7 @@
-//! The published crates build with the features that a dependant may pick.
+//! `cargo xtask features`: the published crates build with the features that a dependant may pick.
 
 use crate::project::{self, Metadata};
-use crate::steps::Outcome;
+use crate::steps::{Outcome, Steps};
 use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -11,13 +11,30 @@ use xshell::{Shell, cmd};
 /// How many combinations are checked at a time at most: each worker checks the dependencies anew.
 const WORKERS_MAX: usize = 4;
 
+/// Takes some minutes; a sample takes one.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Runs only what continuous integration runs: at most one feature on, or one off.
+    #[arg(long)]
+    sample: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let sh = project::shell()?;
+    let mut steps = Steps::default();
+    steps.run("features", || check(&sh, args.sample));
+    steps.finish()
+}
+
 /// Checks the library of every published crate with [combinations] of its features, warnings denied; several at a
 /// time, each in a build folder of its own, since cargo locks the folder that it builds in.
-pub fn run(sh: &Shell) -> Result<Outcome> {
+pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
+    let most = if sample { 1 } else { 2 };
     let metadata = Metadata::members(sh)?;
     let mut work = Vec::new();
     for package in metadata.workspace().filter(|package| package.is_published()) {
-        let combinations = combinations(&package.features);
+        let combinations = combinations(&package.features, most);
         eprintln!("{}: {} combinations of features", package.name, combinations.len());
         work.extend(combinations.into_iter().map(|features| (package.name.as_str(), features)));
     }
@@ -32,7 +49,7 @@ pub fn run(sh: &Shell) -> Result<Outcome> {
                     let sh = project::shell()?;
                     sh.set_var("CARGO_TARGET_DIR", folder);
                     while let Some((name, features)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if !check(&sh, name, features) {
+                        if !builds(&sh, name, features) {
                             failed.lock().expect("no panics").push(format!("{name} [{features}]"));
                         }
                     }
@@ -49,7 +66,7 @@ pub fn run(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{built} combinations")))
 }
 
-fn check(sh: &Shell, name: &str, features: &str) -> bool {
+fn builds(sh: &Shell, name: &str, features: &str) -> bool {
     // `cargo rustc` hands `-D warnings` to this crate alone, so that all combinations share the checked dependencies.
     let args = ["--lib", "--profile", "check", "--no-default-features", "--features", features];
     let checked = cmd!(sh, "cargo rustc --quiet -p {name} {args...} -- -D warnings").quiet().run().is_ok();
@@ -59,17 +76,16 @@ fn check(sh: &Shell, name: &str, features: &str) -> bool {
     checked
 }
 
-/// Sets of features, as lists separated by commas: at most two that are on, or at most two that are off. What
-/// takes three of them at least is left out: all sets would take three times as long.
+/// Sets of features, as lists separated by commas: at most so many that are on, or that are off.
 ///
 /// Each is closed under "turns on", so that those which differ only in what another feature turns on anyway are checked
 /// once; smallest first.
-fn combinations(features: &BTreeMap<String, Vec<String>>) -> Vec<String> {
+fn combinations(features: &BTreeMap<String, Vec<String>>, most: usize) -> Vec<String> {
     let names: Vec<&str> = features.keys().map(String::as_str).filter(|name| *name != "default").collect();
     let mut sets: BTreeSet<(usize, Vec<&str>)> = BTreeSet::new();
     for mask in 0..1_u64 << names.len() {
         let on = mask.count_ones() as usize;
-        if on > 2 && names.len() - on > 2 {
+        if on > most && names.len() - on > most {
             continue;
         }
         let mut set: BTreeSet<&str> =
@@ -104,28 +120,30 @@ mod tests {
 
     #[test]
     fn no_feature_is_one_combination() {
-        assert_eq!(combinations(&features(&[])), [""]);
-        assert_eq!(combinations(&features(&[("default", &["std"]), ("std", &[])])), ["", "std"]);
+        assert_eq!(combinations(&features(&[]), 2), [""]);
+        assert_eq!(combinations(&features(&[("default", &["std"]), ("std", &[])]), 2), ["", "std"]);
     }
 
     #[test]
     fn independent_features_give_the_power_set() {
-        let all = combinations(&features(&[("a", &["dep:x"]), ("b", &["y/z"]), ("c", &[])]));
+        let all = combinations(&features(&[("a", &["dep:x"]), ("b", &["y/z"]), ("c", &[])]), 2);
         assert_eq!(all, ["", "a", "b", "c", "a,b", "a,c", "b,c", "a,b,c"]);
     }
 
     #[test]
     fn of_many_features_two_are_on_or_off() {
         let names = ["a", "b", "c", "d", "e", "f"];
-        let all = combinations(&features(&names.map(|name| (name, [].as_slice()))));
+        let all = combinations(&features(&names.map(|name| (name, [].as_slice()))), 2);
         // None, each, each pair; all, all but one, all but two.
         assert_eq!(all.len(), 2 * (1 + 6 + 15));
         assert!(all.iter().all(|set| set.split(',').count() != 3));
+        let few = combinations(&features(&names.map(|name| (name, [].as_slice()))), 1);
+        assert_eq!(few.len(), 2 * (1 + 6));
     }
 
     #[test]
     fn what_a_feature_turns_on_is_not_built_twice() {
         let chain = features(&[("a", &["b"]), ("b", &["c"]), ("c", &[])]);
-        assert_eq!(combinations(&chain), ["", "c", "b,c", "a,b,c"]);
+        assert_eq!(combinations(&chain, 2), ["", "c", "b,c", "a,b,c"]);
     }
 }

@@ -54,6 +54,10 @@ enum Command {
     Ci(ci::Args),
     /// Runs tests in Miri, an interpreter that finds undefined behaviour. Needs nightly, which is installed if need be.
     Miri(miri::Args),
+    /// Runs the tests under AddressSanitizer.
+    Sanitize(sanitizer::Args),
+    /// Builds the published crates with the features that a dependant may pick.
+    Features(features::Args),
     /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
     Ptx(ptx::Args),
     /// Checks that every public item has an example in its documentation.
@@ -78,6 +82,8 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Ci(args) => ci::run(args),
         Command::Miri(args) => miri::run(args),
+        Command::Sanitize(args) => sanitizer::run(args),
+        Command::Features(args) => features::run(args),
         Command::Ptx(args) => ptx::run(args),
         Command::Examples => examples::run(),
         Command::Misuse => misuse::run(),

@@ -1,8 +1,8 @@
-//! The test suites under AddressSanitizer.
+//! `cargo xtask sanitize`: the test suites under AddressSanitizer.
 
 use crate::junit::{self, Counts};
-use crate::project::Metadata;
-use crate::steps::Outcome;
+use crate::project::{self, Metadata};
+use crate::steps::{Outcome, Steps};
 use crate::test_host::flags;
 use crate::tools::{self, AddressSanitizer, SANITIZER_TARGET};
 use anyhow::Result;
@@ -11,11 +11,34 @@ use xshell::{Shell, cmd};
 /// What PoCL's compiler, LLVM, keeps until the process ends is not ours, which has no C++ in it.
 const NOT_OURS: &str = "leak:libstdc++.so\nleak:libLLVM\n";
 
-/// Builds the tests of all crates but xtask with the sanitizer, in a folder of their own, and runs them.
+/// Takes half an hour on two cores; a sample takes some minutes.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Runs only what continuous integration runs.
+    #[arg(long)]
+    sample: bool,
+}
+
+/// What a sample leaves out: what takes long without optimisation, and drivers' compilers.
+const NOT_IN_SAMPLE: &str = "package(vmarray-backend-opencl) | package(vmarray-backend-cuda) | test(conformance) \
+                             | test(schedules::) | test(index_set::) | test(runs::) | test(every_flaw)";
+/// How many cases a sample runs of each random test that does not say otherwise.
+const SAMPLE_CASES: &str = "16";
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let sh = project::shell()?;
+    let mut steps = Steps::default();
+    steps.run("AddressSanitizer", || check(&sh, args.sample, &mut Counts::default()));
+    steps.finish()
+}
+
+/// Builds the tests of all crates but xtask with the sanitizer, in a folder of their own, and runs them, or a sample of
+/// them, which is not optimised: to do so takes longer than to run it.
 ///
 /// `portable_copy` is set, since the sanitizer does not see into copies that are written as inline assembly.
 /// Answers with the counts of the tests run.
-pub fn run(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
+pub fn check(sh: &Shell, sample: bool, counts: &mut Counts) -> Result<Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
     }
@@ -46,15 +69,20 @@ pub fn run(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
         AddressSanitizer::Nightly => (Some("+nightly"), None),
         AddressSanitizer::Current => (None, Some(sh.push_env("RUSTC_BOOTSTRAP", "1"))),
     };
+    let not_all = format!("not ({NOT_IN_SAMPLE})");
+    let part: &[&str] = if sample { &["--cargo-profile", "dev", "-E", &not_all] } else { &[] };
+    let _cases = sample.then(|| sh.push_env("PROPTEST_CASES", SAMPLE_CASES));
     let ran =
-        cmd!(sh, "cargo {channel...} nextest run --target {SANITIZER_TARGET} --tests {options...}").run();
+        cmd!(sh, "cargo {channel...} nextest run --target {SANITIZER_TARGET} --tests {options...} {part...}")
+            .run();
     *counts = Counts::read(&report).unwrap_or_default();
     ran?;
     let name = match toolchain {
         AddressSanitizer::Nightly => "nightly",
         AddressSanitizer::Current => "current toolchain",
     };
-    Ok(Outcome::Passed(format!("{} tests; {name}", counts.run)))
+    let all = if sample { "a sample; all by `cargo xtask sanitize`; " } else { "" };
+    Ok(Outcome::Passed(format!("{} tests; {all}{name}", counts.run)))
 }
 
 /// The options of a sanitizer from the environment, then ours.
