@@ -1,5 +1,19 @@
 //! The array, and everything that concerns one element.
 
+pub(crate) mod asynchronous;
+pub(crate) mod builder;
+pub(crate) mod cursor;
+pub(crate) mod footprint;
+pub(crate) mod huge;
+pub(crate) mod iter;
+pub(crate) mod map;
+pub(crate) mod page_guard;
+#[cfg(feature = "rayon")]
+pub(crate) mod parallel;
+pub(crate) mod range;
+pub(crate) mod resident;
+pub(crate) mod section;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::ptr::NonNull;
@@ -8,17 +22,17 @@ use std::sync::atomic::{Ordering, fence};
 use backend_api::Device;
 use bytemuck::{bytes_of, bytes_of_mut};
 
-use crate::any::AnyDevice;
-use crate::builder::Builder;
-use crate::element::{self, Element, Layout};
-use crate::error::{Result, index_outside};
-use crate::memory::prefetch_write;
-use crate::page::state::{AHEAD, DIRTY, RESIDENT};
-use crate::page::{
+use crate::array::builder::Builder;
+use crate::base::element::{self, Element, Layout};
+use crate::base::error::{Result, index_outside};
+use crate::base::memory::prefetch_write;
+use crate::base::stats::Stats;
+use crate::engine::page::state::{AHEAD, DIRTY, RESIDENT};
+use crate::engine::page::{
     Counter, Entry, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
 };
-use crate::pager::{Fetch, Held, Pager};
-use crate::stats::Stats;
+use crate::engine::pager::{Fetch, Held, Pager};
+use crate::setup::any::AnyDevice;
 
 /// Elements of more bytes are built where the caller wants them, since to move one takes as long as to read it.
 const LONG_BYTES: usize = 256;
@@ -142,7 +156,7 @@ impl<T: Element> VirtualArray<T> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn builder(len: usize) -> Builder<T, AnyDevice> {
-        Builder::new(len, crate::discovery::devices)
+        Builder::new(len, crate::setup::discovery::devices)
     }
 }
 
@@ -687,7 +701,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         &self,
         range: impl std::ops::RangeBounds<usize>,
     ) -> Result<std::ops::Range<usize>> {
-        crate::range::checked(range, self.len)
+        range::checked(range, self.len)
     }
 
     /// What the array has done since it was built or [`reset_stats`](Self::reset_stats) was called.

@@ -26,7 +26,7 @@ pub use combine::Combine;
 pub use paged::PagedIndexSet;
 pub use source::Tuples;
 
-use crate::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
 
 /// The label of a column: which dimension of a space its values are indices of.
 ///
@@ -125,7 +125,7 @@ impl IndexSet {
         let (labels, columns): (Vec<Dimension>, Vec<C>) = columns.into_iter().unzip();
         let dimensions = distinct(labels)?;
         let (width, len) = (dimensions.len(), columns.first().map_or(0, |column| column.as_ref().len()));
-        let mut values = crate::memory::zeroed_vec(count_of(len, width)?)?;
+        let mut values = crate::base::memory::zeroed_vec(count_of(len, width)?)?;
         for (at, column) in columns.iter().enumerate() {
             let column = column.as_ref();
             if column.len() != len {

@@ -60,129 +60,65 @@
 #[cfg(not(target_pointer_width = "64"))]
 compile_error!("arrays larger than RAM need 64-bit addresses");
 
-mod page;
-
-#[cfg(not(loom))]
-mod any;
 #[cfg(not(loom))]
 mod array;
-#[cfg(not(loom))]
-mod asynchronous;
-#[cfg(not(loom))]
-pub mod boundary;
-#[cfg(not(loom))]
-mod builder;
-#[cfg(not(loom))]
-mod channel;
-mod combiner;
-#[cfg(not(loom))]
-pub mod compute;
-#[cfg(not(loom))]
-mod copiers;
-mod crew;
-#[cfg(not(loom))]
-mod cursor;
-#[cfg(not(loom))]
-mod discovery;
-#[cfg(not(loom))]
-mod element;
-#[cfg(not(loom))]
-mod error;
-#[cfg(not(loom))]
-mod evict;
-#[cfg(not(loom))]
-pub mod expr;
-#[cfg(not(loom))]
-mod find;
-#[cfg(not(loom))]
-mod footprint;
-#[cfg(not(loom))]
-mod gather;
-#[cfg(not(loom))]
-mod guards;
-#[cfg(not(loom))]
-mod huge;
+mod base;
+mod engine;
 #[cfg(not(loom))]
 mod index_set;
 #[cfg(not(loom))]
-mod iter;
+mod ops;
 #[cfg(not(loom))]
-mod map;
+mod setup;
 #[cfg(not(loom))]
-mod memory;
-#[cfg(not(loom))]
-mod nd;
-#[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host", loom)))]
-mod no_device;
-#[cfg(not(loom))]
-mod page_guard;
-#[cfg(not(loom))]
-mod pager;
-#[cfg(all(feature = "rayon", not(loom)))]
-mod parallel;
-mod past_caches;
-#[cfg(not(loom))]
-mod placement;
-#[cfg(not(loom))]
-mod profile;
-#[cfg(not(loom))]
-mod ragged;
-#[cfg(not(loom))]
-mod range;
-#[cfg(not(loom))]
-mod read_ahead;
-#[cfg(not(loom))]
-mod resident;
-#[cfg(not(loom))]
-mod section;
+mod shapes;
 #[cfg(not(loom))]
 mod source;
-#[cfg(not(loom))]
-mod stats;
-#[cfg(not(loom))]
-mod trace;
 
 #[cfg(not(loom))]
 pub use facade::*;
 
 #[cfg(not(loom))]
 mod facade {
-    pub use crate::any::AnyDevice;
+    pub use crate::ops::{compute, expr};
+    pub use crate::shapes::boundary;
+
     pub use crate::array::VirtualArray;
-    pub use crate::asynchronous::{
+    pub use crate::array::asynchronous::{
         FlushAsync, GatherAsync, GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync,
     };
-    pub use crate::builder::Builder;
-    pub use crate::cursor::{Cursor, CursorMut};
-    pub use crate::discovery::{Choice, Discovery, DiscoveryReport, Unmet, devices};
-    pub use crate::element::{Element, Field};
-    pub use crate::error::{Error, ErrorKind, Result};
-    pub use crate::evict::EvictionPolicy;
-    pub use crate::find::Found;
-    pub use crate::footprint::Footprint;
-    pub use crate::gather::Gathered;
-    pub use crate::index_set::{
-        Combination, CombinationChunks, Combine, Dimension, IndexSet, IndexSetRows, PagedIndexSet, Tuples,
-    };
-    pub use crate::iter::{Iter, Pages, PagesMut};
-    pub use crate::map::{MapBuffer, MapMode};
-    pub use crate::nd::{
-        Grid, GridMut, NdArray, NdBuilder, NdFound, NdLayout, NdSection, NdSectionMut, NdSelected, TileMut,
-        TileRef, Tiles,
-    };
-    pub use crate::page_guard::{PageMut, PageRef};
-    pub use crate::placement::Placement;
-    pub use crate::profile::{Direction, Profile};
-    pub use crate::ragged::{Items, Ragged, RaggedArray, RaggedBuilder, RaggedWriter, Row, Rows};
-    pub use crate::section::{
+    pub use crate::array::builder::Builder;
+    pub use crate::array::cursor::{Cursor, CursorMut};
+    pub use crate::array::footprint::Footprint;
+    pub use crate::array::iter::{Iter, Pages, PagesMut};
+    pub use crate::array::map::{MapBuffer, MapMode};
+    pub use crate::array::page_guard::{PageMut, PageRef};
+    pub use crate::array::section::{
         Section, SectionCursor, SectionCursorMut, SectionMut, SectionPage, SectionPageAsync, SectionPageMut,
         SectionPageMutAsync, SectionPages, SectionPagesMut, SharedSection,
     };
+    pub use crate::base::element::{Element, Field};
+    pub use crate::base::error::{Error, ErrorKind, Result, Unmet};
+    pub use crate::base::stats::{ChannelStats, Stats};
+    pub use crate::engine::evict::EvictionPolicy;
+    pub use crate::index_set::{
+        Combination, CombinationChunks, Combine, Dimension, IndexSet, IndexSetRows, PagedIndexSet, Tuples,
+    };
+    pub use crate::ops::find::Found;
+    pub use crate::ops::gather::Gathered;
+    pub use crate::setup::any::AnyDevice;
+    pub use crate::setup::discovery::{Choice, Discovery, DiscoveryReport, devices};
+    pub use crate::setup::placement::Placement;
+    pub use crate::setup::profile::{Direction, Profile};
+    pub use crate::shapes::nd::{
+        Grid, GridMut, NdArray, NdBuilder, NdFound, NdLayout, NdSection, NdSectionMut, NdSelected, TileMut,
+        TileRef, Tiles,
+    };
+    pub use crate::shapes::ragged::{Items, Ragged, RaggedArray, RaggedBuilder, RaggedWriter, Row, Rows};
     pub use crate::source::{
         Home, HomeMut, PageState, Source, SourceBuilder, SourceSection, SourceSectionMut, Synchronize,
         Unfinished,
     };
-    pub use crate::stats::{ChannelStats, Stats};
 
     pub use backend_api::{self as device, Commit, Device, HostMemory};
     /// NVIDIA cards as devices.

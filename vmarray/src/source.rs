@@ -22,14 +22,14 @@ use std::ops::RangeBounds;
 use backend_api::Device;
 use bytemuck::NoUninit;
 
-use crate::any::AnyDevice;
-use crate::element::{Element, Field};
-use crate::error::{Error, ErrorKind, Result};
-use crate::find::{Found, What};
-use crate::memory::zeroed_vec;
-use crate::range::checked as checked_range;
-use crate::section::range_at;
-use crate::stats::Stats;
+use crate::array::range::checked as checked_range;
+use crate::array::section::range_at;
+use crate::base::element::{Element, Field};
+use crate::base::error::{Error, ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+use crate::base::stats::Stats;
+use crate::ops::find::{Found, What};
+use crate::setup::any::AnyDevice;
 
 use self::core::Core;
 

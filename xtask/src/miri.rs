@@ -41,8 +41,8 @@ const PARTS: [Part; 3] = [
     Part {
         package: "vmarray",
         target: &["--lib"],
-        tests: &["page::", "element::"],
-        sample: &["page::", "element::"],
+        tests: &["engine::page::", "base::element::"],
+        sample: &["engine::page::", "base::element::"],
         has_weak_memory: true,
     },
     Part {

@@ -9,6 +9,11 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
+/// The folders of the library: each knows those before it.
+const LAYERS: [&str; 8] = ["base", "engine", "setup", "array", "ops", "source", "index_set", "shapes"];
+/// Files that know a later one all the same.
+const UPWARD: [(&str, &str); 2] = [("array/section", "ops"), ("array/asynchronous/gather.rs", "ops")];
+
 /// The longest line of a comment, in characters, but for rows of tables, which cannot be broken. Code is rustfmt's.
 const WIDTH_MAX: usize = 120;
 /// What must not be left in a source file.
@@ -113,6 +118,32 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
             }
             if let Some(word) = LEFTOVERS.iter().find(|word| line.contains(**word)) {
                 fault(&format!("{word}…) is left"));
+            }
+        }
+    }
+    if let Some(path) = name.strip_prefix("vmarray/src/") {
+        faults.extend(layer_faults(path, text));
+    }
+    faults
+}
+
+/// Lines of a file of the library that name a folder which comes after its own in [`LAYERS`]. Tests may.
+fn layer_faults(path: &str, text: &str) -> Vec<String> {
+    let layer_of = |name: &str| LAYERS.iter().position(|layer| *layer == name);
+    let is_test = path.contains("tests") || path.contains("model");
+    let Some(own) = layer_of(path.split(['/', '.']).next().unwrap_or_default()).filter(|_| !is_test) else {
+        return Vec::new();
+    };
+    let mut faults = Vec::new();
+    let mut before = "";
+    for (number, line) in (1..).zip(text.lines()).take_while(|(_, line)| *line != "#[cfg(test)]") {
+        let is_text = line.trim_start().starts_with("//") || before == "#[cfg(doc)]";
+        before = line;
+        for rest in line.split("crate::").skip(1).filter(|_| !is_text) {
+            let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+            let is_known = UPWARD.iter().any(|(from, to)| path.starts_with(from) && name == *to);
+            if layer_of(name).is_some_and(|layer| layer > own) && !is_known {
+                faults.push(format!(":{number}: {} must not know {name}", LAYERS[own]));
             }
         }
     }
@@ -227,6 +258,15 @@ mod tests {
             assert_eq!(text_faults("a.rs", &format!("    {leftover})\n")).len(), 1, "{leftover}");
         }
         assert_eq!(text_faults("data.bin", "x \n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn folders_know_those_before_them() {
+        assert!(layer_faults("array/range.rs", "use crate::engine::page;\n").is_empty());
+        assert!(layer_faults("array/range.rs", "// crate::ops\n#[cfg(doc)]\nuse crate::ops;\n").is_empty());
+        assert_eq!(layer_faults("engine.rs", "use crate::array::range;\n").len(), 1);
+        assert!(layer_faults("engine/pager.rs", "#[cfg(test)]\nuse crate::array::range;\n").is_empty());
+        assert!(layer_faults("engine/pager/tests.rs", "use crate::array::range;\n").is_empty());
     }
 
     #[test]

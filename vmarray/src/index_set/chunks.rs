@@ -7,8 +7,8 @@ use super::combination::emit_from;
 use super::engine::{Engine, Piece, Walk};
 use super::keys::FoldedMultiply;
 use super::{IndexSet, Tuples, count_of};
-use crate::error::Result;
-use crate::memory::zeroed_vec_large;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec_large;
 
 /// The results of a [`Combination`](super::Combination) in sets of some length. Ends after the first error.
 ///

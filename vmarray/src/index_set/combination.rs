@@ -10,11 +10,11 @@ use super::engine::{Engine, Limits, Piece, Walk};
 use super::keys::FoldedMultiply;
 use super::merge::Merge;
 use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of, threads};
-use crate::any::AnyDevice;
 use crate::array::VirtualArray;
-use crate::builder::Builder;
-use crate::error::{ErrorKind, Result};
-use crate::memory::{zeroed_vec, zeroed_vec_large};
+use crate::array::builder::Builder;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::{zeroed_vec, zeroed_vec_large};
+use crate::setup::any::AnyDevice;
 
 /// The merged tuples of two sets: counted, and written where they are wanted.
 ///

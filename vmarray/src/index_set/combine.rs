@@ -7,8 +7,8 @@ use super::engine::Limits;
 use super::merge::Merge;
 use super::{Tuples, distinct, threads};
 #[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::Result;
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
 
 /// Merges two sets of tuples: each pair of tuples that agree on the common dimensions becomes one tuple over the union
 /// of the dimensions. A natural join, in the words of databases.

@@ -1,8 +1,8 @@
 //! Sets made of sets.
 
 use super::{Combine, Dimension, IndexSet, count_of, distinct};
-use crate::error::{ErrorKind, Result};
-use crate::memory::zeroed_vec;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
     /// Merges each pair of tuples that agree on the dimensions that both sets have. [`Combine`] has the details: the

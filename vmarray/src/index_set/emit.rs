@@ -3,8 +3,8 @@
 use super::runs::{Run, Runs};
 use super::source::Block;
 use super::threads;
-use crate::error::{ErrorKind, Result};
-use crate::memory::zeroed_vec;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
 
 /// The runs of how many tuples are added up.
 const STEP: usize = 1024;

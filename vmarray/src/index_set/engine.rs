@@ -9,7 +9,7 @@ use super::keys::KeyHash;
 use super::merge::Merge;
 use super::runs::Index;
 use super::source::{Block, Tuples};
-use crate::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
 
 /// How much is done at a time.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::source::Block;
 use super::threads;
-use crate::error::Result;
+use crate::base::error::Result;
 
 /// How values become a hash. Any function is right; a good one spreads its results over all bits.
 pub(super) trait KeyHash: Send + Sync {

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::Dimension;
-use crate::error::{ErrorKind, Result};
+use crate::base::error::{ErrorKind, Result};
 
 /// Which columns of two sets are compared, and which ones a result has: all of the first set, then those that only
 /// the second one has.

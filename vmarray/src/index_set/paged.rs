@@ -5,11 +5,11 @@ use std::ops::RangeBounds;
 use backend_api::Device;
 
 use super::{Dimension, IndexSet, Tuples, distinct, whole_tuples};
-use crate::any::AnyDevice;
 use crate::array::VirtualArray;
-use crate::builder::Builder;
-use crate::error::Result;
-use crate::memory::zeroed_vec;
+use crate::array::builder::Builder;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::setup::any::AnyDevice;
 
 /// An index set whose tuples lie in a [`VirtualArray`], one after the other, so that there may be more of them than fit
 /// into RAM.
@@ -175,7 +175,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn to_index_set(&self, tuples: impl RangeBounds<usize>) -> Result<IndexSet> {
-        let tuples = crate::range::checked(tuples, self.len)?;
+        let tuples = crate::array::range::checked(tuples, self.len)?;
         let width = self.dimensions.len();
         let mut values = zeroed_vec(tuples.len() * width)?;
         self.array.read(tuples.start * width, &mut values)?;

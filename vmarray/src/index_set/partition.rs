@@ -7,8 +7,8 @@ use bytemuck::{Pod, Zeroable};
 use super::keys::{Coder, KeyHash};
 use super::source::Block;
 use super::threads;
-use crate::error::Result;
-use crate::memory::{zeroed_vec, zeroed_vec_large};
+use crate::base::error::Result;
+use crate::base::memory::{zeroed_vec, zeroed_vec_large};
 
 /// A tuple without its values.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]

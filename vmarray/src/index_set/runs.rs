@@ -14,8 +14,8 @@ use super::merge::Merge;
 use super::partition::{Entry, Fanout, Partitions};
 use super::source::Block;
 use super::threads;
-use crate::error::{ErrorKind, Result};
-use crate::memory::{zeroed_vec, zeroed_vec_large};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::{zeroed_vec, zeroed_vec_large};
 
 /// The second set's tuples, or a block of them, by key.
 #[derive(Debug)]

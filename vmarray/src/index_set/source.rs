@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use super::{Dimension, IndexSet, threads};
-use crate::error::Result;
-use crate::memory::zeroed_vec_large;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec_large;
 
 /// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of your own,
 /// which any number of threads may read at a time.

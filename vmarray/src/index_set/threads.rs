@@ -3,8 +3,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::thread::{Builder, scope};
 
-use crate::error::Result;
-use crate::guards;
+use crate::base::error::Result;
+use crate::engine::guards;
 
 /// How many threads suit the machine.
 pub(super) fn available() -> usize {
@@ -56,7 +56,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::error::ErrorKind;
+    use crate::base::error::ErrorKind;
 
     #[test]
     fn every_item_is_worked_on_once() {

@@ -10,12 +10,12 @@ use super::channel::{Channel, ChannelPlan, HomeBytes, Import};
 use super::core::Core;
 use super::directory::{Cuts, Entry};
 use super::home::Home;
-use crate::any::AnyDevice;
-use crate::element::{Element, Layout};
-use crate::error::{ErrorKind, Result};
-use crate::evict::EvictionPolicy;
-use crate::placement::{Placement, expect_room};
-use crate::trace;
+use crate::base::element::{Element, Layout};
+use crate::base::error::{ErrorKind, Result};
+use crate::base::trace;
+use crate::engine::evict::EvictionPolicy;
+use crate::setup::any::AnyDevice;
+use crate::setup::placement::{Placement, expect_room};
 
 /// The page size that the default page length comes closest to without exceeding it.
 const PAGE_BYTES: usize = 256 << 10;
@@ -69,7 +69,7 @@ impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
     pub(super) fn new(home: H) -> Self {
         Self {
             home,
-            devices: Devices::Found(crate::discovery::devices),
+            devices: Devices::Found(crate::setup::discovery::devices),
             placement: Placement::default(),
             page_len: None,
             device_bytes: None,
@@ -259,7 +259,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         if self.wipe {
             devices.iter().try_for_each(|device| device.wipe_on_release())?;
         }
-        crate::profile::apply_known(&devices);
+        crate::setup::profile::apply_known(&devices);
         let usable = devices
             .iter()
             .map(|d| Ok(d.memory()?.usable_bytes))

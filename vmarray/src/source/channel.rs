@@ -12,9 +12,9 @@ use parking_lot::{Mutex, RwLockWriteGuard};
 
 use super::directory::{Cuts, Entry};
 use super::staging::{Staging, pinned};
-use crate::error::Result;
-use crate::evict::{EvictionPolicy, Evictor, Verdict};
-use crate::stats::Counters;
+use crate::base::error::Result;
+use crate::base::stats::Counters;
+use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
 
 /// How much is copied by way of one piece of staging memory.
 const CHUNK_BYTES: usize = 8 << 20;

@@ -7,8 +7,8 @@ use parking_lot::RwLockWriteGuard;
 
 use super::channel::{Channel, PageBlocks, Pool};
 use super::core::Core;
-use crate::element::Element;
-use crate::error::Result;
+use crate::base::element::Element;
+use crate::base::error::Result;
 
 /// How many bytes are brought home in one go.
 const BATCH_BYTES: usize = 32 << 20;

@@ -7,16 +7,17 @@ use backend_api::expr::Number;
 
 use super::Source;
 use super::home::{Home, HomeMut};
-use crate::compute::{
-    Condition, Extremes, Histogram, Joinable, Joined, Other, Plan, Selected, Target, Total,
-};
-use crate::element::Element;
+use crate::array::range::checked as checked_range;
+use crate::base::element::Element;
 #[cfg(doc)]
-use crate::error::ErrorKind;
-use crate::error::Result;
-use crate::expr::{Expr, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed};
-use crate::find::Found;
-use crate::range::checked as checked_range;
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
+use crate::ops::compute::{
+    Column, Condition, Extremes, Histogram, Joinable, Joined, Joint, Other, Plan, Selected, Target, Total,
+    sealed,
+};
+use crate::ops::expr::{Expr, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed};
+use crate::ops::find::Found;
 
 /// Operations by [expressions](crate::expr), as of [`VirtualArray`](crate::VirtualArray). They run on all devices at
 /// once. What is missing there is copied there first, in waves that fit into the device memory; what is there already
@@ -401,5 +402,15 @@ impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
         let range = checked_range(range, self.len())?;
         let plan = Plan::new(condition, assignments.into_assignments())?;
         self.core.store(&[], &range, &plan)
+    }
+}
+
+impl<T: Element, H: Home<T>, D: Device> sealed::Sealed for &Source<T, H, D> {}
+
+impl<'a, T: Element, H: Home<T>, D: Device> Column<'a, D> for &'a Source<T, H, D> {
+    type Element = T;
+
+    fn joint(self) -> Joint<'a, D> {
+        Joint::new(self.as_other())
     }
 }

@@ -9,11 +9,11 @@ use parking_lot::Mutex;
 
 use super::channel::{Channel, PageBlocks};
 use super::directory::{Cuts, Entry};
-use crate::element::Element;
-use crate::error::{Result, index_outside};
-use crate::range::{Part, parts};
-use crate::stats::{Counter, Stats};
-use crate::trace;
+use crate::array::range::{Part, parts};
+use crate::base::element::Element;
+use crate::base::error::{Result, index_outside};
+use crate::base::stats::{Counter, Stats};
+use crate::base::trace;
 
 #[derive(Debug)]
 pub(super) struct Core<T: Element, D: Device> {

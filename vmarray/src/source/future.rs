@@ -10,10 +10,10 @@ use backend_api::{Device, HostBuffer, Progress, Ticket};
 
 use super::channel::PageBlocks;
 use super::core::Core;
-use crate::any::AnyDevice;
-use crate::asynchronous::Asked;
-use crate::element::Element;
-use crate::error::{Error, Result};
+use crate::array::asynchronous::Asked;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::setup::any::AnyDevice;
 
 /// How many pages are under way at a time.
 const PAGES: usize = 16;

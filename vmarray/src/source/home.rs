@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-use crate::element::Element;
+use crate::base::element::Element;
 
 /// Memory that the program owns and lends to a [`Source`](crate::Source): slices, vectors, mapped files.
 ///

@@ -6,10 +6,10 @@ use backend_api::{Device, Gather};
 
 use super::channel::Channel;
 use super::core::Core;
-use crate::compute::Searched;
-use crate::element::Element;
-use crate::error::Result;
-use crate::find::{Found, What};
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::ops::compute::Searched;
+use crate::ops::find::{Found, What};
 
 impl<T: Element, D: Device> Searched<T, D> for Core<T, D> {
     fn search(&self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {

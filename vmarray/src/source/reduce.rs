@@ -7,9 +7,9 @@ use backend_api::{Compute, Device, HostBuffer};
 use super::channel::Channel;
 use super::core::Core;
 use super::wave::{Access, Operation, Run, Started};
-use crate::compute::{Answer, Reduction};
-use crate::element::Element;
-use crate::error::Result;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::ops::compute::{Answer, Reduction};
 
 /// Asks for what elements come to.
 struct Reduce<'a, R> {

@@ -7,9 +7,9 @@ use backend_api::{Device, Fill, HostBuffer, Search, Ticket};
 use super::channel::Channel;
 use super::core::Core;
 use super::wave::{Access, Operation, Run, Started};
-use crate::element::Element;
-use crate::error::Result;
-use crate::find::{Found, Listed, What, first_limit};
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::ops::find::{Found, Listed, What, first_limit};
 
 /// A search.
 struct Seek<'a> {

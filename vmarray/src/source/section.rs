@@ -10,12 +10,12 @@ use bytemuck::NoUninit;
 
 use super::home::{Home, HomeMut};
 use super::{Source, Synchronize};
-use crate::any::AnyDevice;
-use crate::element::{Element, Field};
-use crate::error::{Result, index_outside};
-use crate::find::Found;
-use crate::range::checked as checked_range;
-use crate::section::range_at;
+use crate::array::range::checked as checked_range;
+use crate::array::section::range_at;
+use crate::base::element::{Element, Field};
+use crate::base::error::{Result, index_outside};
+use crate::ops::find::Found;
+use crate::setup::any::AnyDevice;
 
 /// A view of an index range of a [`Source`], for reading, by the program and by devices.
 ///

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use backend_api::{Device, HostBuffer, HostMemory, Ticket};
 
-use crate::error::Result;
-use crate::trace;
+use crate::base::error::Result;
+use crate::base::trace;
 
 /// How many pieces take turns, so that one is filled or emptied while others are copied from or to.
 const CHUNKS: usize = 3;

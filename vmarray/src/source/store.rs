@@ -7,10 +7,10 @@ use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, Q
 use super::channel::Channel;
 use super::core::Core;
 use super::wave::{Access, Operation, Refused, Run, Started};
-use crate::compute::{Other, Outcome, Plan, STAGED_BYTES, Target, changes_nothing};
-use crate::element::Element;
-use crate::error::{Error, Result};
-use crate::memory::zeroed_vec;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::base::memory::zeroed_vec;
+use crate::ops::compute::{Other, Outcome, Plan, STAGED_BYTES, Target, changes_nothing};
 
 /// Elements of something else, which were read for this.
 struct Read {

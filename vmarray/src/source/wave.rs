@@ -18,8 +18,8 @@ use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 use super::channel::{Channel, PageBlocks, Pool};
 use super::core::Core;
 use super::directory::{Entry, NO_SLOT};
-use crate::element::Element;
-use crate::error::{Error, Result};
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
 
 /// A wave has at most this many bytes.
 const WAVE_BYTES: usize = 256 << 20;

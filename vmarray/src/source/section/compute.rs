@@ -6,11 +6,11 @@ use backend_api::Device;
 use backend_api::expr::Number;
 
 use super::{SourceSection, SourceSectionMut};
-use crate::compute::Selected;
-use crate::element::Element;
-use crate::error::Result;
-use crate::expr::{IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from};
-use crate::find::Found;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::ops::compute::Selected;
+use crate::ops::expr::{IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from};
+use crate::ops::find::Found;
 use crate::source::home::{Home, HomeMut};
 
 impl<'a, T: Element, H: Home<T>, D: Device> SourceSection<'a, T, H, D> {

@@ -5,8 +5,8 @@ use std::ops::{ControlFlow, Range};
 use backend_api::Device;
 
 use super::{Access, Core, Member, Operation, Run, Wave};
-use crate::element::Element;
-use crate::error::{Error, Result};
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
 use crate::source::channel::PageBlocks;
 
 impl<T: Element, D: Device> Core<T, D> {

@@ -1,0 +1,297 @@
+//! How a task comes to a page, or to its bytes, without blocking: the steps that all futures of this library share.
+//!
+//! A page that is in the cache is tried at each poll. For one that is not the task leaves a [request](Request), which
+//! is answered with what it asked for: then the page itself may be gone again.
+
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use backend_api::Device;
+
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::channel::{Answer, Ask, Bytes, Request, TaskWait};
+use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, WANTED};
+use crate::engine::page::{Asleep, Refusal, State, park_task, wake};
+use crate::engine::pager::Pager;
+
+/// How often a page is tried within one poll before other tasks get their turn.
+const TURNS: u32 = 64;
+
+/// What a task waits for. None of it keeps anybody from anything.
+#[derive(Debug)]
+enum Wait {
+    Nothing,
+    /// An answer; woken as well by what else may end the wait.
+    Answer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
+    /// A page to be released, or a guard.
+    Asleep(Asleep),
+}
+
+/// What a page is wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Want {
+    Share,
+    Exclusive,
+}
+
+/// What came of a try.
+#[derive(Debug)]
+pub(super) enum Got<R> {
+    /// The page was in the cache.
+    Tried(R),
+    /// Bytes that were copied out of it.
+    Read(Bytes),
+    /// The task's bytes were written to it.
+    Written,
+}
+
+/// A task's way to one page after another.
+#[derive(Debug)]
+pub(super) struct Acquire<'a, D: Device> {
+    pager: &'a Pager<D>,
+    page: u64,
+    want: Want,
+    wait: Wait,
+    /// The frame that is kept for the task's guard, or for what it reads.
+    reserved: Option<(u32, Arc<Request>)>,
+    /// Whether somebody else had the page when the request was looked at.
+    was_busy: bool,
+    /// Whether the page was brought for this task.
+    has_missed: bool,
+}
+
+impl<'a, D: Device> Acquire<'a, D> {
+    pub(super) fn new(pager: &'a Pager<D>, page: u64, want: Want) -> Self {
+        let wait = Wait::Nothing;
+        Self { pager, page, want, wait, reserved: None, was_busy: false, has_missed: false }
+    }
+
+    pub(super) fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// Whether the page was brought for this task, so that to find it there is no hit.
+    pub(super) fn has_missed(&self) -> bool {
+        self.has_missed
+    }
+
+    /// Whether a frame is kept for the task's guard.
+    pub(super) fn has_reserved(&self) -> bool {
+        self.reserved.is_some()
+    }
+
+    /// Goes on to another page.
+    pub(super) fn turn_to(&mut self, page: u64) {
+        self.stop();
+        *self = Self::new(self.pager, page, self.want);
+    }
+
+    /// Tries something until it succeeds, or there is something to wait for. If the page is not in the cache, `ask` is
+    /// asked for instead; `None` is for those who only wait for what others do.
+    pub(super) fn poll<R>(
+        &mut self,
+        context: &mut Context<'_>,
+        attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
+        ask: impl Fn() -> Option<Ask>,
+    ) -> Poll<Result<Got<R>>> {
+        let polled = self.poll_turns(context, attempt, ask);
+        if polled.is_ready() {
+            self.stop();
+        } else {
+            self.wait_kept(context);
+        }
+        polled
+    }
+
+    /// Waits with a frame kept for what is read: whoever is in need of one may read for the task.
+    fn wait_kept(&mut self, context: &Context<'_>) {
+        let Some((_, request)) = self.reserved.take_if(|(_, request)| !request.is_for_guard()) else {
+            return;
+        };
+        request.wait_kept(context.waker());
+        let asleep = match std::mem::replace(&mut self.wait, Wait::Nothing) {
+            Wait::Asleep(asleep) => Some(asleep),
+            Wait::Nothing | Wait::Answer(..) => None,
+        };
+        self.wait = Wait::Answer(request, asleep);
+        self.pager.channel(self.page).tell_of_kept();
+    }
+
+    /// As [`poll`](Self::poll), for those who only wait for what others do.
+    pub(super) fn poll_others<R>(
+        &mut self,
+        context: &mut Context<'_>,
+        attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
+    ) -> Poll<Result<R>> {
+        self.poll(context, attempt, || None).map_ok(|got| match got {
+            Got::Tried(result) => result,
+            Got::Read(_) | Got::Written => unreachable!("nothing was asked for"),
+        })
+    }
+
+    fn poll_turns<R>(
+        &mut self,
+        context: &mut Context<'_>,
+        mut attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
+        ask: impl Fn() -> Option<Ask>,
+    ) -> Poll<Result<Got<R>>> {
+        for _ in 0..TURNS {
+            if let Wait::Answer(..) = self.wait {
+                match self.poll_answer(context) {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(Answer::Failed(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(Answer::Read(bytes)) => return Poll::Ready(Ok(Got::Read(bytes))),
+                    Poll::Ready(Answer::Written) => return Poll::Ready(Ok(Got::Written)),
+                    Poll::Ready(Answer::Reserved(_)) => {}
+                    Poll::Ready(Answer::Busy) => self.was_busy = true,
+                }
+            }
+            self.wait = Wait::Nothing;
+            let refusal = match attempt(self, context) {
+                Ok(result) => return Poll::Ready(Ok(Got::Tried(result))),
+                Err(Refused::Page(refusal)) => refusal,
+                Err(Refused::Wait(wait)) => match self.wait_for(wait) {
+                    Poll::Ready(()) => continue,
+                    Poll::Pending => return Poll::Pending,
+                },
+                Err(Refused::Error(error)) => return Poll::Ready(Err(error)),
+            };
+            let is_busy = |state: State| {
+                state.any(RESIDENT)
+                    // Shared by those who read the home slot, or held for something else than a load.
+                    || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
+                    // What its load is for does not go together with what this task asks for.
+                    || state.any(IN_FLIGHT) && self.was_busy
+            };
+            let step = match refusal {
+                Refusal::Busy(state) if is_busy(state) => {
+                    self.was_busy = false;
+                    self.poll_busy(state, context)
+                }
+                refusal => match ask() {
+                    Some(ask) => {
+                        // Of a page that was taken out of the cache by the program.
+                        self.unreserve();
+                        let request = Arc::new(Request::new(self.page, ask, context.waker().clone()));
+                        self.pager.channel(self.page).ask(self.pager.table(), &request);
+                        self.wait = Wait::Answer(request, None);
+                        Poll::Ready(Ok(()))
+                    }
+                    None => match refusal {
+                        Refusal::Busy(state) => self.poll_busy(state, context),
+                        Refusal::Absent => Poll::Ready(Ok(())),
+                    },
+                },
+            };
+            match step {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(())) => {}
+            }
+        }
+        wake(context.waker().clone());
+        Poll::Pending
+    }
+
+    /// Waits until the request is answered.
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
+        let Wait::Answer(request, _) = &self.wait else { return Poll::Ready(Answer::Busy) };
+        let request = Arc::clone(request);
+        if let Poll::Ready(answer) = request.poll(context) {
+            self.has_missed |= request.is_first();
+            self.wait = Wait::Nothing;
+            if let Answer::Reserved(frame) = answer {
+                self.reserved = Some((frame, request));
+            }
+            return Poll::Ready(answer);
+        }
+        match self.pager.channel(self.page).poll_frames(context.waker()) {
+            Ok(TaskWait::No | TaskWait::Woken) => Poll::Pending,
+            Ok(TaskWait::Asleep(asleep)) => {
+                self.wait = Wait::Answer(request, Some(asleep));
+                Poll::Pending
+            }
+            // Unless the answer came meanwhile.
+            Err(error) => {
+                let answer = request.cancel().unwrap_or(Answer::Failed(error));
+                if let Answer::Reserved(frame) = answer {
+                    self.reserved = Some((frame, request));
+                }
+                Poll::Ready(answer)
+            }
+        }
+    }
+
+    fn wait_for(&mut self, wait: TaskWait) -> Poll<()> {
+        match wait {
+            TaskWait::No => return Poll::Ready(()),
+            TaskWait::Woken => {}
+            TaskWait::Asleep(asleep) => self.wait = Wait::Asleep(asleep),
+        }
+        Poll::Pending
+    }
+
+    /// Waits until somebody lets go of the page, or its transfer is done. Ready: try again.
+    fn poll_busy(&mut self, state: State, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let table = self.pager.table();
+        let channel = self.pager.channel(self.page);
+        if state.any(IN_FLIGHT) {
+            let wait = channel.poll_transfer(table, self.page, context.waker());
+            return self.wait_for(wait).map(Ok);
+        }
+        // Asked again whenever somebody becomes the page's guard, or this thread another one's: both wake the task.
+        let forbidden = |s: State| s.guards() > 0 && !self.pager.identity().may_wait_for(self.page);
+        if forbidden(state) {
+            return Poll::Ready(Err(ErrorKind::WouldDeadlock { page: self.page }.into()));
+        }
+        if !state.any(RESIDENT) {
+            channel.push_on(table);
+        }
+        channel.counters.waits.add(1);
+        let exclusive = self.want == Want::Exclusive;
+        let asleep = park_task(table.entry(self.page), context.waker(), |s| {
+            let busy =
+                s.any(EXCLUSIVE) || !s.has_room() || if exclusive { s.shared() } else { s.any(WANTED) };
+            busy && !s.any(IN_FLIGHT) && !forbidden(s)
+        });
+        self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)
+    }
+
+    /// The guard that the frame was kept for holds the page now, or will not come.
+    fn unreserve(&mut self) {
+        if let Some((frame, request)) = self.reserved.take() {
+            self.pager.channel(self.page).unreserve(frame, &request);
+        }
+    }
+
+    /// Gives up all that the task waits for.
+    pub(super) fn stop(&mut self) {
+        if let Wait::Answer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
+            && let Some(Answer::Reserved(frame)) = request.cancel()
+        {
+            self.reserved = Some((frame, request));
+        }
+        self.unreserve();
+    }
+}
+
+impl<D: Device> Drop for Acquire<'_, D> {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+/// Why an attempt did not succeed.
+#[derive(Debug)]
+pub(super) enum Refused {
+    Page(Refusal),
+    /// For something else than the page.
+    Wait(TaskWait),
+    Error(crate::Error),
+}
+
+impl From<Refusal> for Refused {
+    fn from(refusal: Refusal) -> Self {
+        Self::Page(refusal)
+    }
+}

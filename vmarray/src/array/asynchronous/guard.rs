@@ -1,0 +1,236 @@
+//! Page guards for tasks.
+
+use std::cell::Cell;
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use backend_api::Device;
+
+use super::acquire::{Acquire, Got, Refused, Want};
+use crate::array::VirtualArray;
+use crate::array::page_guard::{PageMut, PageRef};
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::channel::Ask;
+use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED, WANTED};
+use crate::engine::page::{Access, Holder, Refusal, count_hit, unpark};
+use crate::setup::any::AnyDevice;
+
+/// A way to a guard. It stays with its thread, as guards do.
+struct Hold<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    acquire: Acquire<'a, D>,
+    /// Whether it is counted as a guard already.
+    is_counted: Cell<bool>,
+    exclusive: bool,
+    not_send: PhantomData<*mut T>,
+}
+
+/// The future of [`VirtualArray::page_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{PageAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.set(5, 55)?;
+/// let coming: PageAsync<'_, u32> = array.page_async(0);
+/// let page = block_on(coming)?;
+/// assert_eq!(page[4..7], [0, 55, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+///
+/// Its thread keeps it, as it keeps guards:
+///
+/// ```compile_fail
+/// fn is_send<T: Send>(_: &T) {}
+/// let array = vmarray::VirtualArray::<u32>::new(100).unwrap();
+/// is_send(&array.page_async(0));
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
+    hold: Hold<'a, T, D>,
+}
+
+/// The future of [`VirtualArray::page_mut_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{PageMutAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// let coming: PageMutAsync<'_, u32> = array.page_mut_async(0);
+/// block_on(coming)?[5] = 55;
+/// assert_eq!(array.get(5)?, 55);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+///
+/// Its thread keeps it, as it keeps guards:
+///
+/// ```compile_fail
+/// fn is_send<T: Send>(_: &T) {}
+/// let array = vmarray::VirtualArray::<u32>::new(100).unwrap();
+/// is_send(&array.page_mut_async(0));
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct PageMutAsync<'a, T: Element, D: Device = AnyDevice> {
+    hold: Hold<'a, T, D>,
+}
+
+impl<'a, T: Element, D: Device> Hold<'a, T, D> {
+    fn new(array: &'a VirtualArray<T, D>, page: usize, want: Want) -> Self {
+        let exclusive = want == Want::Exclusive;
+        let acquire = Acquire::new(array.pager(), page as u64, want);
+        Self { array, acquire, is_counted: Cell::new(false), exclusive, not_send: PhantomData }
+    }
+
+    /// The first byte of the frame, once the page is held and counted.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<*mut u8>> {
+        let (array, exclusive) = (self.array, self.exclusive);
+        let page = self.acquire.page();
+        if page >= array.page_count() as u64 {
+            let error = ErrorKind::IndexOutside { index: page as usize, len: array.page_count() };
+            return Poll::Ready(Err(error.into()));
+        }
+        let pager = array.pager();
+        let (entry, channel) = (pager.entry(page), pager.channel(page));
+        let is_counted = &self.is_counted;
+        let hold = |acquire: &Acquire<'_, D>, context: &mut Context<'_>| {
+            if !is_counted.get() {
+                match channel.poll_guard(context.waker()) {
+                    Ok(None) => {
+                        is_counted.set(true);
+                        pager.identity().expect();
+                    }
+                    Ok(Some(wait)) => return Err(Refused::Wait(wait)),
+                    Err(error) => return Err(Refused::Error(error)),
+                }
+            }
+            let held = if exclusive {
+                entry.try_exclusive(Holder::Guard)
+            } else {
+                match entry.try_share(Holder::Guard, false) {
+                    // Whoever holds guards must not queue up behind somebody who wants the page.
+                    Err(Refusal::Busy(s)) if s.any(WANTED) && crate::engine::guards::held() => {
+                        entry.try_share(Holder::Guard, true)
+                    }
+                    held => held,
+                }
+            };
+            let before = match held {
+                Ok(before) => before,
+                // Who waits for others is not counted, but whose page comes is: it keeps its frame until it is held.
+                Err(Refusal::Busy(state))
+                    if (state.any(RESIDENT) || !state.any(IN_FLIGHT)) && !acquire.has_reserved() =>
+                {
+                    is_counted.set(false);
+                    pager.identity().expect_no_more();
+                    channel.dismiss_guard();
+                    return Err(Refusal::Busy(state).into());
+                }
+                Err(refusal) => return Err(refusal.into()),
+            };
+            // By the guard, from now on.
+            is_counted.set(false);
+            pager.identity().expect_no_more();
+            if before.any(WAITED) {
+                unpark(entry);
+            }
+            if !acquire.has_missed() {
+                count_hit(pager.counter());
+            }
+            if !channel.recency() {
+                channel.touched(page);
+            }
+            channel.quiesce(entry, before, if exclusive { Access::All } else { Access::Writes });
+            if before.any(AHEAD) {
+                pager.advance(page);
+            }
+            Ok::<_, Refused>(entry.address())
+        };
+        // A frame is kept for those alone who are counted: there are frames for them all.
+        let reserve = || is_counted.get().then(|| Ask::Reserve);
+        let polled = self.acquire.poll(context, hold, reserve);
+        if polled.is_ready() {
+            self.stop_counting();
+        }
+        polled.map_ok(|got| match got {
+            Got::Tried(address) => address,
+            Got::Read(_) | Got::Written => unreachable!("a frame was asked for"),
+        })
+    }
+
+    fn stop_counting(&mut self) {
+        if self.is_counted.take() {
+            self.array.pager().identity().expect_no_more();
+            self.array.pager().channel(self.acquire.page()).dismiss_guard();
+        }
+    }
+}
+
+impl<T: Element, D: Device> Drop for Hold<'_, T, D> {
+    fn drop(&mut self) {
+        // The frame first: whoever is told that there may be one more guard is to find it.
+        self.acquire.stop();
+        self.stop_counting();
+    }
+}
+
+impl<'a, T: Element, D: Device> PageAsync<'a, T, D> {
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
+        Self { hold: Hold::new(array, page, Want::Share) }
+    }
+}
+
+impl<'a, T: Element, D: Device> PageMutAsync<'a, T, D> {
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
+        Self { hold: Hold::new(array, page, Want::Exclusive) }
+    }
+}
+
+impl<'a, T: Element, D: Device> Future for PageAsync<'a, T, D> {
+    type Output = Result<PageRef<'a, T, D>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let hold = &mut self.hold;
+        hold.poll(context)
+            .map_ok(|address| PageRef::of_held(hold.array, hold.acquire.page() as usize, address))
+    }
+}
+
+impl<'a, T: Element, D: Device> Future for PageMutAsync<'a, T, D> {
+    type Output = Result<PageMut<'a, T, D>>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let hold = &mut self.hold;
+        hold.poll(context)
+            .map_ok(|address| PageMut::of_held(hold.array, hold.acquire.page() as usize, address))
+    }
+}
+
+impl<T: Element, D: Device> fmt::Debug for PageAsync<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageAsync").field("page", &self.hold.acquire.page()).finish_non_exhaustive()
+    }
+}
+
+impl<T: Element, D: Device> fmt::Debug for PageMutAsync<'_, T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PageMutAsync").field("page", &self.hold.acquire.page()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,420 @@
+//! Ranges for tasks: reading, fetching ahead, writing back.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::ops::Range;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use backend_api::{Device, Progress, Ticket, racy};
+
+use super::Asked;
+use super::acquire::{Acquire, Got, Refused, Want};
+use crate::array::VirtualArray;
+use crate::array::range::parts;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::engine::channel::{Ask, Channel, Purpose, Victim};
+use crate::engine::guards;
+use crate::engine::page::state::{AHEAD, EXCLUSIVE, RESIDENT};
+use crate::engine::page::{Access, Holder, Refusal, count_hit};
+use crate::setup::any::AnyDevice;
+
+/// How far ahead pages are fetched, in pages a channel; at most a quarter of the frames.
+const LOOKAHEAD: usize = 8;
+/// How many pages one poll reads at most, before other tasks get their turn.
+const READ_AT_ONCE: usize = 64;
+/// How many pages one poll has fetched, or looks for, at most.
+const PREFETCHED_AT_ONCE: u64 = 1024;
+/// How many pages one write-back carries.
+const FLUSH_BATCH: usize = 256;
+/// How many write-backs one poll starts at most.
+const FLUSHES_AT_ONCE: usize = 4;
+
+/// Gives other tasks their turn.
+fn next_turn<R>(context: &Context<'_>) -> Poll<R> {
+    context.waker().wake_by_ref();
+    Poll::Pending
+}
+
+/// The future of [`VirtualArray::read_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{ReadAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.set(11, 5)?;
+/// let mut values = [0; 3];
+/// let reading: ReadAsync<'_, u32> = array.read_async(10, &mut values);
+/// block_on(reading)?;
+/// assert_eq!(values, [0, 5, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    into: &'a mut [T],
+    range: Result<Range<usize>>,
+    /// How many elements are there.
+    done: usize,
+    /// The first page that was not asked for ahead.
+    asked: u64,
+    acquire: Acquire<'a, D>,
+}
+
+impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
+    /// Of a range of the array that is as long as the slice, or of none.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>, into: &'a mut [T]) -> Self {
+        let page = range.as_ref().map_or(0, |range| array.locate(range.start).0 as u64);
+        let acquire = Acquire::new(array.pager(), page, Want::Share);
+        Self { array, into, range, done: 0, asked: page, acquire }
+    }
+
+    /// Has the pages fetched that come after the one in use.
+    fn ask_ahead(&mut self, page: u64, range: &Range<usize>) {
+        let pager = self.array.pager();
+        let window = (LOOKAHEAD * pager.channels().len()).min(pager.frames() as usize / 4) as u64;
+        let end = self.array.touched_pages(range).end.min(page + window);
+        if window > 1 && page + window / 2 >= self.asked && end > self.asked.max(page) {
+            let ahead = self.asked.max(page)..end;
+            self.asked = end;
+            if let Err(error) = pager.prefetch(ahead) {
+                crate::base::trace::read_ahead_failed(&error);
+            }
+        }
+    }
+}
+
+impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let range = match &this.range {
+            Ok(range) => range.clone(),
+            Err(error) => return Poll::Ready(Err(error.clone())),
+        };
+        let (array, pager) = (this.array, this.array.pager());
+        let mut turns = 0..READ_AT_ONCE;
+        while this.done < range.len() {
+            if turns.next().is_none() {
+                return next_turn(context);
+            }
+            let rest = range.start + this.done..range.end;
+            let Some(part) = parts(rest.clone(), array.page_len()).next() else { break };
+            let page = part.page as u64;
+            if this.acquire.page() != page {
+                this.acquire.turn_to(page);
+            }
+            this.ask_ahead(page, &range);
+            let into = &mut this.into[this.done..this.done + part.within.len()];
+            let entry = pager.entry(page);
+            let len = size_of_val(into);
+            let read = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
+                let before = entry.try_share(Holder::Pin, guards::held())?;
+                pager.channel(page).quiesce(entry, before, Access::Writes);
+                // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody
+                // writes.
+                unsafe {
+                    let from = entry.address().cast::<T>().add(part.within.start);
+                    racy::read(from.cast(), bytemuck::cast_slice_mut(into));
+                }
+                pager.unshare(page, Holder::Pin);
+                if !acquire.has_missed() {
+                    count_hit(pager.counter());
+                }
+                if !pager.recency() {
+                    pager.channel(page).touched(page);
+                }
+                if before.any(AHEAD) {
+                    pager.channel(page).fewer_ahead(1);
+                }
+                Ok::<_, Refused>(())
+            };
+            let ask = || Some(Ask::Read { offset: part.within.start * size_of::<T>(), len });
+            match this.acquire.poll(context, read, ask) {
+                Poll::Ready(Ok(Got::Tried(()) | Got::Written)) => {}
+                Poll::Ready(Ok(Got::Read(bytes))) => {
+                    if !this.acquire.has_missed() {
+                        count_hit(pager.counter());
+                    }
+                    bytemuck::cast_slice_mut(into).copy_from_slice(&bytes);
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return Poll::Pending,
+            }
+            this.done += part.within.len();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The future of [`VirtualArray::prefetch_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{ErrorKind, PrefetchAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.fill(.., 1)?;
+/// // A range outside is told of when the future is polled.
+/// let outside: PrefetchAsync<'_, u32> = array.prefetch_async(90..200);
+/// assert!(matches!(block_on(outside).unwrap_err().kind(), ErrorKind::RangeOutside { .. }));
+/// block_on(array.prefetch_async(..))?;
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct PrefetchAsync<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    range: Result<Range<usize>>,
+    /// `None` before anything was started.
+    course: Option<Course>,
+    acquire: Acquire<'a, D>,
+}
+
+/// How far a range was fetched.
+struct Course {
+    /// Pages that were not looked at yet.
+    ahead: Range<u64>,
+    /// How many pages of each channel may still be fetched.
+    room: Vec<usize>,
+    /// Pages that are not known to be there.
+    coming: Range<u64>,
+}
+
+impl<'a, T: Element, D: Device> PrefetchAsync<'a, T, D> {
+    /// Of a range of the array, or of none.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
+        Self { array, range, course: None, acquire: Acquire::new(array.pager(), 0, Want::Share) }
+    }
+}
+
+impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let pager = this.array.pager();
+        let range = match &this.range {
+            Ok(range) => this.array.touched_pages(range),
+            Err(error) => return Poll::Ready(Err(error.clone())),
+        };
+        let Course { ahead, room, coming: pages } = this.course.get_or_insert_with(|| {
+            let room = pager.prefetch_room();
+            Course { ahead: range.clone(), room, coming: range }
+        });
+        if !ahead.is_empty() {
+            let end = ahead.end.min(ahead.start + PREFETCHED_AT_ONCE);
+            pager.prefetch_within(ahead.start..end, room)?;
+            // Where there is no more room, nothing more is fetched.
+            ahead.start = if room.iter().all(|room| *room == 0) { ahead.end } else { end };
+            if !ahead.is_empty() {
+                return next_turn(context);
+            }
+        }
+        let last = pages.end.min(pages.start + PREFETCHED_AT_ONCE);
+        while pages.start < pages.end {
+            if pages.start == last {
+                return next_turn(context);
+            }
+            if this.acquire.page() != pages.start {
+                this.acquire.turn_to(pages.start);
+            }
+            let entry = pager.entry(pages.start);
+            let arrived = this.acquire.poll_others(context, |_, _| {
+                let state = entry.state(std::sync::atomic::Ordering::Acquire);
+                // Others may have a page that is there for as long as they like; one that is not is on its way, or will
+                // be as soon as its turn comes.
+                let is_coming = state.any(EXCLUSIVE) && !state.any(RESIDENT);
+                if is_coming { Err(Refusal::Busy(state).into()) } else { Ok(()) }
+            });
+            match arrived {
+                Poll::Ready(Ok(())) => pages.start += 1,
+                other => return other,
+            }
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// The future of [`VirtualArray::flush_async`].
+///
+/// ```
+/// # fn block_on<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// use vmarray::{FlushAsync, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.set(5, 55)?;
+/// let flushing: FlushAsync<'_, u32> = array.flush_async(..);
+/// assert_eq!(array.stats().total().write_backs, 0, "nothing happens before it is polled");
+/// block_on(flushing)?;
+/// assert_eq!(array.stats().total().write_backs, 1);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use = "futures do nothing unless they are polled"]
+pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    range: Result<Range<usize>>,
+    /// Dirty pages of all channels; `None` before they were looked for.
+    pages: Option<VecDeque<u64>>,
+    /// Write-backs that were started, by channel.
+    tickets: Vec<(usize, Ticket)>,
+    /// How many the current poll has started.
+    started: usize,
+    first_error: Option<Error>,
+    asked: Asked,
+    acquire: Acquire<'a, D>,
+}
+
+impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
+    /// Of a range of the array, or of none.
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, range: Result<Range<usize>>) -> Self {
+        let acquire = Acquire::new(array.pager(), 0, Want::Share);
+        let (tickets, asked) = (Vec::new(), Asked::default());
+        Self { array, range, pages: None, tickets, started: 0, first_error: None, asked, acquire }
+    }
+
+    fn keep(&mut self, result: Result<()>) {
+        if let Err(error) = result {
+            self.first_error.get_or_insert(error);
+        }
+    }
+
+    /// Starts a write-back of pages of one channel.
+    fn start(&mut self, number: usize, batch: &mut Vec<Victim>) {
+        if batch.is_empty() {
+            return;
+        }
+        self.started += 1;
+        let pager = self.array.pager();
+        match pager.channels()[number].write_back(pager.table(), batch, Purpose::Flush) {
+            Ok(ticket) => self.tickets.extend(ticket.map(|ticket| (number, ticket))),
+            Err(error) => self.keep(Err(error)),
+        }
+        batch.clear();
+    }
+
+    /// Starts the write-backs of all pages that can be had. Pending: of one that cannot.
+    fn poll_pages(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        let pager = self.array.pager();
+        let channels = pager.channels().len() as u64;
+        let mut batch = Vec::new();
+        self.started = 0;
+        while let Some(&page) = self.pages.as_ref().and_then(VecDeque::front) {
+            let number = (page % channels) as usize;
+            let channel: &Channel<D> = &pager.channels()[number];
+            let entry = pager.entry(page);
+            match entry.try_write_back() {
+                Ok(before) => {
+                    // Looked up now that it is pinned: the page may have moved since it was listed.
+                    let frame = channel.frame_at(entry.address());
+                    batch.push(Victim { page, frame, before });
+                }
+                Err(Refusal::Absent) => {}
+                Err(Refusal::Busy(_)) => {
+                    // Whoever has the page may wait for those of the batch.
+                    self.start(number, &mut batch);
+                    if self.acquire.page() != page {
+                        self.acquire.turn_to(page);
+                    }
+                    let waited = self.acquire.poll_others(context, |_, _| match entry.try_write_back() {
+                        Ok(before) => Ok(Some(before)),
+                        Err(Refusal::Absent) => Ok(None),
+                        Err(busy) => Err(Refused::Page(busy)),
+                    });
+                    match waited {
+                        Poll::Pending => return Poll::Pending,
+                        Poll::Ready(Err(error)) => self.keep(Err(error)),
+                        Poll::Ready(Ok(None)) => {}
+                        Poll::Ready(Ok(Some(before))) => {
+                            let frame = channel.frame_at(entry.address());
+                            batch.push(Victim { page, frame, before });
+                        }
+                    }
+                }
+            }
+            let next = self.pages.as_mut().and_then(|pages| {
+                pages.pop_front();
+                pages.front().copied()
+            });
+            if batch.len() == FLUSH_BATCH || next.is_none_or(|next| (next % channels) as usize != number) {
+                self.start(number, &mut batch);
+                if self.started >= FLUSHES_AT_ONCE && next.is_some() {
+                    return next_turn(context);
+                }
+            }
+        }
+        Poll::Ready(())
+    }
+}
+
+impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        let pager = this.array.pager();
+        if this.pages.is_none() {
+            let range = match &this.range {
+                Ok(range) => this.array.touched_pages(range),
+                Err(error) => return Poll::Ready(Err(error.clone())),
+            };
+            let dirty = |channel: &Arc<Channel<D>>| channel.resident_pages(pager.table(), &range, true);
+            this.pages = Some(pager.channels().iter().flat_map(dirty).collect());
+        }
+        if this.poll_pages(context).is_pending() {
+            return Poll::Pending;
+        }
+        while let Some(&(number, ticket)) = this.tickets.last() {
+            let channel = &pager.channels()[number];
+            if matches!(channel.device().poll(ticket), Ok(Progress::Pending)) {
+                this.asked.wake(&**channel.device(), ticket, context.waker());
+                return Poll::Pending;
+            }
+            this.tickets.pop();
+            // Does not wait: the device is done.
+            let outcome = channel.finish(pager.table(), ticket);
+            this.keep(outcome);
+        }
+        // Also what failed before, in the course of evictions, and was told to nobody.
+        for channel in pager.channels() {
+            if let Some(error) = channel.take_write_error() {
+                this.keep(Err(error.into()));
+            }
+        }
+        Poll::Ready(this.first_error.take().map_or(Ok(()), Err))
+    }
+}
+
+macro_rules! debug {
+    ($($Future:ident),*) => { $(
+        impl<T: Element, D: Device> fmt::Debug for $Future<'_, T, D> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.debug_struct(stringify!($Future)).field("range", &self.range).finish_non_exhaustive()
+            }
+        }
+    )* };
+}
+
+debug!(ReadAsync, PrefetchAsync, FlushAsync);

@@ -1,0 +1,461 @@
+//! Describing and building arrays.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use backend_api::{Commit, Device, HostMemory};
+
+use crate::array::VirtualArray;
+use crate::base::element::{Element, Layout};
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::channel::{Channel, ChannelPlan};
+use crate::engine::evict::EvictionPolicy;
+use crate::engine::page::PageTable;
+use crate::engine::pager::Pager;
+use crate::setup::placement::{Placement, expect_room};
+use crate::setup::profile;
+
+/// The page size that the default page length comes closest to without exceeding it.
+pub(crate) const PAGE_BYTES: usize = 64 << 10;
+/// The default size of the cache.
+const CACHE_BYTES: usize = 256 << 20;
+/// How many pages longer than the default the cache has room for at least.
+const FRAMES_LEAST: usize = 64;
+/// Frames are aligned to cache lines, so that neither copies nor threads meet in one.
+const FRAME_ALIGN: usize = 64;
+/// What the eviction policies count stays below this.
+const FRAMES_MAX: usize = 1 << 30;
+
+#[derive(Clone, Copy, Debug)]
+enum Cache {
+    Bytes(usize),
+    FramesPerChannel(usize),
+}
+
+#[derive(Debug)]
+enum Devices<D: Device> {
+    Named(Vec<Arc<D>>),
+    /// To be looked for when the array is built.
+    Found(fn() -> Result<Vec<Arc<D>>>),
+}
+
+/// Describes an array; every setting has a default that works.
+///
+/// | setting | default |
+/// |---|---|
+/// | devices | [those of the machine](crate::devices) |
+/// | placement | equal shares |
+/// | page length | the power of two that makes a page 64 KiB long, or just below; for devices whose [profile](crate::Profile) is known what suits them |
+/// | cache | 256 MiB of page-locked RAM, taken as needed |
+/// | eviction | CLOCK |
+/// | read-ahead | on |
+///
+/// ```
+/// use std::sync::Arc;
+/// use vmarray::{EvictionPolicy, VirtualArray};
+/// use vmarray::host::HostDevice;
+/// let array = VirtualArray::<u32>::builder(1 << 16)
+///     .devices([Arc::new(HostDevice::new(1 << 20)?)])
+///     .page_len(1024)
+///     .cache_bytes(64 << 10)
+///     .eviction(EvictionPolicy::Clock)
+///     .build()?;
+/// assert_eq!((array.page_count(), array.footprint().cache_max_bytes), (64, 64 << 10));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "describes an array; `build` makes it"]
+pub struct Builder<T: Element, D: Device> {
+    len: usize,
+    devices: Devices<D>,
+    placement: Placement,
+    page_len: Option<usize>,
+    cache: Cache,
+    eviction: EvictionPolicy,
+    memory: HostMemory,
+    fall_back: bool,
+    commit: Commit,
+    read_ahead: bool,
+    wipe: bool,
+    marker: PhantomData<fn() -> T>,
+}
+
+impl<T: Element, D: Device> Builder<T, D> {
+    pub(crate) fn new(len: usize, find: fn() -> Result<Vec<Arc<D>>>) -> Self {
+        Self {
+            len,
+            devices: Devices::Found(find),
+            placement: Placement::default(),
+            page_len: None,
+            cache: Cache::Bytes(CACHE_BYTES),
+            eviction: EvictionPolicy::default(),
+            memory: HostMemory::Pinned,
+            fall_back: true,
+            commit: Commit::Lazy,
+            read_ahead: true,
+            wipe: false,
+            marker: PhantomData,
+        }
+    }
+
+    /// The same array of another length.
+    pub(crate) fn with_len(mut self, len: usize) -> Self {
+        self.len = len;
+        self
+    }
+
+    /// The same settings, but for the page length, for elements of another type.
+    pub(crate) fn twin<U: Element>(&self, len: usize) -> Builder<U, D> {
+        Builder {
+            len,
+            devices: match &self.devices {
+                Devices::Named(devices) => Devices::Named(devices.clone()),
+                Devices::Found(find) => Devices::Found(*find),
+            },
+            placement: self.placement.clone(),
+            page_len: None,
+            cache: self.cache,
+            eviction: self.eviction,
+            memory: self.memory,
+            fall_back: self.fall_back,
+            commit: self.commit,
+            read_ahead: self.read_ahead,
+            wipe: self.wipe,
+            marker: PhantomData,
+        }
+    }
+
+    /// The same settings for another length, the page length included.
+    pub(crate) fn resized(&self, len: usize) -> Self {
+        Self { page_len: self.page_len, ..self.twin(len) }
+    }
+
+    /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::VirtualArray;
+    /// use vmarray::host::HostDevice;
+    /// let device = Arc::new(HostDevice::new(1 << 20)?);
+    /// // Statically dispatched: a `VirtualArray<u32, HostDevice>`.
+    /// let array = VirtualArray::<u32>::builder(1000).devices([device]).build()?;
+    /// assert_eq!(array.len(), 1000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
+        Builder {
+            len: self.len,
+            devices: Devices::Named(devices.into_iter().collect()),
+            placement: self.placement,
+            page_len: self.page_len,
+            cache: self.cache,
+            eviction: self.eviction,
+            memory: self.memory,
+            fall_back: self.fall_back,
+            commit: self.commit,
+            read_ahead: self.read_ahead,
+            wipe: self.wipe,
+            marker: PhantomData,
+        }
+    }
+
+    /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not yet
+    /// [known](crate::Profile), which takes a fraction of a second each.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Placement, VirtualArray};
+    /// use vmarray::host::HostDevice;
+    /// let devices = [Arc::new(HostDevice::new(1 << 20)?), Arc::new(HostDevice::new(1 << 20)?)];
+    /// let array = VirtualArray::<u32>::builder(1000)
+    ///     .devices(devices)
+    ///     .placement(Placement::Ratios(vec![2, 1]))
+    ///     .page_len(10)
+    ///     .build()?;
+    /// assert_eq!(array.stats().channels.len(), 3);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// How many elements a page has. A power of two is best: others cost a division in each access.
+    ///
+    /// Long pages make good use of the bus when neighbours are used together; short ones waste less of it when they are
+    /// not.
+    ///
+    /// By default the power of two that makes a page 64 KiB long, or just below. For devices whose
+    /// [profile](crate::Profile) is known in this process, the page of their profiles takes the place of 64 KiB: the
+    /// longest, and no longer than a 64th of the cache. A short array has shorter pages.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u64>::builder(10_000).page_len(512).build()?;
+    /// assert_eq!(array.page_len(), 512);
+    /// assert_eq!(array.page_of(512), 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn page_len(mut self, elements: usize) -> Self {
+        self.page_len = Some(elements);
+        self
+    }
+
+    /// How much RAM the cache may take, in bytes. At least one page a channel is needed, and more than the
+    /// array is never taken. Takes the place of [`frames_per_channel`](Self::frames_per_channel), which is the same in
+    /// pages: the last of the two counts.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
+    /// for page in array.pages_mut() {
+    ///     page?.fill(7);
+    /// }
+    /// assert_eq!(array.footprint().device_bytes, 4 << 20);
+    /// assert!(array.footprint().cache_bytes <= 1 << 20);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache = Cache::Bytes(bytes);
+        self
+    }
+
+    /// How much RAM the cache may take, in pages for each channel; at least one, and never more than the channel has.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(100_000).page_len(64).frames_per_channel(2).build()?;
+    /// let channels = array.stats().channels.len();
+    /// assert_eq!(array.footprint().cache_max_bytes, channels * 2 * 64 * size_of::<u32>());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn frames_per_channel(mut self, frames: usize) -> Self {
+        self.cache = Cache::FramesPerChannel(frames);
+        self
+    }
+
+    /// Which pages leave the cache first.
+    ///
+    /// ```
+    /// use vmarray::{EvictionPolicy, VirtualArray};
+    /// let array = VirtualArray::<u32>::builder(1000).eviction(EvictionPolicy::TwoQueue).build()?;
+    /// array.write(0, &[7; 1000])?;
+    /// assert_eq!(array.get(999)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
+        self.eviction = policy;
+        self
+    }
+
+    /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the
+    /// cache goes on in pageable memory and warns of it once, unless [`require_pinned`](Self::require_pinned) was
+    /// called, before or after. [`HostMemory::Pageable`] takes that back if it comes after it.
+    ///
+    /// ```
+    /// use vmarray::{HostMemory, VirtualArray};
+    /// let array = VirtualArray::<u32>::builder(1000).host_memory(HostMemory::Pageable).build()?;
+    /// array.set(0, 1)?;
+    /// assert!(!array.footprint().is_pinned);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn host_memory(mut self, kind: HostMemory) -> Self {
+        self.memory = kind;
+        // To ask for page-locked memory once more does not take back that it is required.
+        self.fall_back |= kind == HostMemory::Pageable;
+        self
+    }
+
+    /// Makes a refusal of page-locked memory an error instead. The whole cache is page-locked while the array is built,
+    /// not as it is used, so that what is built stays as fast as it is. That takes a quarter of a second for 2 GiB at
+    /// best.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{ErrorKind, HostMemory, VirtualArray};
+    /// use vmarray::host::HostDevice;
+    /// let device = Arc::new(HostDevice::builder().bytes(1 << 20).pinned_max_bytes(0).build()?);
+    /// let builder = VirtualArray::<u32>::builder(1000).devices([device.clone()]);
+    /// let required = builder.require_pinned().host_memory(HostMemory::Pinned);
+    /// assert!(matches!(required.build().unwrap_err().kind(), ErrorKind::Device(_)));
+    /// // Without it, pageable memory does.
+    /// assert!(VirtualArray::<u32>::builder(1000).devices([device]).build().is_ok());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn require_pinned(mut self) -> Self {
+        self.memory = HostMemory::Pinned;
+        self.fall_back = false;
+        self
+    }
+
+    /// Whether device memory is written to once while the array is built, so that it is known to exist. Many drivers
+    /// hand out memory that they look for at first use. Costs the time to write it.
+    ///
+    /// ```
+    /// use vmarray::{Commit, VirtualArray};
+    /// let array = VirtualArray::<u32>::builder(1000).commit(Commit::Proven).build()?;
+    /// assert_eq!(array.get(999)?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn commit(mut self, commit: Commit) -> Self {
+        self.commit = commit;
+        self
+    }
+
+    /// Whether pages are fetched ahead of threads that go through the array in order.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1000)
+    ///     .page_len(10)
+    ///     .frames_per_channel(8)
+    ///     .read_ahead(false)
+    ///     .build()?;
+    /// for i in 0..array.len() {
+    ///     array.get(i)?;
+    /// }
+    /// assert_eq!(array.stats().total().prefetches, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn read_ahead(mut self, on: bool) -> Self {
+        self.read_ahead = on;
+        self
+    }
+
+    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the system:
+    /// of the
+    /// devices (slots, and what kernels work in), page-locked and pageable host memory (frames, stages, lists,
+    /// answers), and
+    /// the contents of files. For data that nobody is to find there later. Off by default.
+    ///
+    /// It is the devices that wipe, from when this array is built and as long as they live: for all who share them, in
+    /// whatever way memory is given back, also if building fails half-way or another device is lost. Dropping then
+    /// takes
+    /// about as long as to write all of that memory once, and blocks meanwhile.
+    ///
+    /// Not wiped: what the program was given (vectors, values, what closures work on) and small results on the heap on
+    /// their way to it; pieces of up to a page of other arrays that are copied from or that expressions read; values
+    /// that calls were given to look for or to fill with; memory of a lost device; the
+    /// system's swap
+    /// space; blocks that a drive or a file system has moved; registers and caches of a card.
+    /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{VirtualArray, host::FileDevice};
+    /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-{}", std::process::id()));
+    /// let device = Arc::new(FileDevice::create(&path, 1 << 20)?);
+    /// let array = VirtualArray::<u32>::builder(1000).devices([device]).wipe_on_drop(true).build()?;
+    /// array.write(0, &[7; 1000])?;
+    /// array.flush(..)?;
+    /// assert!(std::fs::read(&path).unwrap().contains(&7));
+    /// drop(array);
+    /// assert!(!std::fs::read(&path).unwrap().contains(&7));
+    /// # std::fs::remove_file(&path).unwrap();
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
+        self.wipe = wipe;
+        self
+    }
+
+    /// The page length, where a page of `suited_bytes` suits the devices.
+    fn page_len_checked(&self, suited_bytes: usize) -> Result<usize> {
+        let element_bytes = Layout::<T>::BYTES;
+        let page_len = self.page_len.unwrap_or_else(|| {
+            let room = match self.cache {
+                Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
+                Cache::FramesPerChannel(_) => usize::MAX,
+            };
+            let page_bytes = suited_bytes.min(room.max(PAGE_BYTES));
+            let most = (page_bytes / element_bytes).max(1);
+            // No longer than the array, or nothing of a small one would be shared out.
+            (1 << most.ilog2()).min(self.len.max(1).checked_next_power_of_two().unwrap_or(usize::MAX))
+        });
+        if page_len == 0 {
+            return Err(ErrorKind::ZeroPageLength.into());
+        }
+        let fits = page_len.checked_mul(element_bytes).is_some_and(|bytes| bytes <= isize::MAX as usize / 64);
+        if fits { Ok(page_len) } else { Err(ErrorKind::PageTooLong { page_len, element_bytes }.into()) }
+    }
+
+    fn build_on(self, devices: &[Arc<D>]) -> Result<VirtualArray<T, D>> {
+        if self.wipe {
+            devices.iter().try_for_each(|device| device.wipe_on_release())?;
+        }
+        self.placement.measure(devices)?;
+        profile::apply_known(devices);
+        let page_len = self.page_len_checked(profile::suited_page_bytes(devices, PAGE_BYTES))?;
+        let page_bytes = page_len * Layout::<T>::BYTES;
+        let frame_stride = page_bytes.next_multiple_of(FRAME_ALIGN.max(align_of::<T>()));
+        let pages = self.len.div_ceil(page_len) as u64;
+        if pages.checked_mul(page_bytes as u64).is_none_or(|bytes| bytes > isize::MAX as u64) {
+            let elements = self.len as u64;
+            return Err(ErrorKind::TooLong { elements, element_bytes: Layout::<T>::BYTES }.into());
+        }
+        let usable = devices
+            .iter()
+            .map(|d| Ok(d.memory()?.usable_bytes))
+            .collect::<Result<Vec<u64>, backend_api::Error>>()?;
+        let mut turns = self.placement.turns(devices, pages, page_bytes as u64, &usable)?;
+        // A channel without a page would be of no use.
+        turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
+        let channels = turns.len() as u64;
+        let slots = |channel: u64| (pages + channels - 1 - channel) / channels;
+        let mut asked = vec![0; devices.len()];
+        (0..channels).for_each(|c| asked[turns[c as usize]] += slots(c) * page_bytes as u64);
+        expect_room(devices, &asked, &usable)?;
+        let frames = match self.cache {
+            Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
+            Cache::FramesPerChannel(frames) => frames,
+        };
+        let table =
+            usize::try_from(pages).ok().and_then(PageTable::new).ok_or(ErrorKind::NoTableMemory { pages })?;
+        let channels = (0..channels)
+            .map(|index| {
+                let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
+                Channel::new(ChannelPlan {
+                    device: Arc::clone(&devices[turns[index as usize]]),
+                    index: index as u32,
+                    channels: turns.len() as u32,
+                    slots: slots(index),
+                    page_bytes,
+                    element_bytes: Layout::<T>::BYTES,
+                    frame_stride,
+                    frames_max: frames.clamp(1, most) as u32,
+                    policy: self.eviction,
+                    memory: self.memory,
+                    fall_back: self.fall_back,
+                    commit: self.commit,
+                })
+            })
+            .collect::<Result<Vec<_>>>()?;
+        Ok(VirtualArray::assemble(
+            self.len,
+            page_len,
+            Pager::new(channels, table, page_bytes, self.read_ahead),
+        ))
+    }
+}
+
+impl<T: Element, D: Device> Builder<T, D> {
+    /// Builds the array.
+    ///
+    /// Takes the device memory at once, and of the cache one piece of up to 16 MiB a channel. Nothing is copied.
+    ///
+    /// # Errors
+    /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
+    /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices), [`NoChannels`](ErrorKind::NoChannels),
+    /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
+    /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
+    /// [`Device`](ErrorKind::Device) for refused memory.
+    ///
+    /// ```
+    /// use vmarray::{ErrorKind, VirtualArray};
+    /// let error = VirtualArray::<u32>::builder(1000).page_len(0).build().unwrap_err();
+    /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
+    /// ```
+    pub fn build(mut self) -> Result<VirtualArray<T, D>> {
+        let devices = match std::mem::replace(&mut self.devices, Devices::Named(Vec::new())) {
+            Devices::Named(devices) => devices,
+            Devices::Found(find) => find()?,
+        };
+        self.build_on(&devices)
+    }
+}

@@ -1,0 +1,68 @@
+//! What an array takes of RAM and of device memory.
+
+use backend_api::{Device, HostMemory};
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+
+/// What an array takes of RAM and of device memory, at the moment of asking.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
+/// let footprint = array.footprint();
+/// assert_eq!(footprint.device_bytes, 4 << 20);
+/// assert!(footprint.cache_bytes <= footprint.cache_max_bytes);
+/// assert_eq!(footprint.cache_max_bytes, 1 << 20);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Footprint {
+    /// Device memory of all channels, in bytes.
+    pub device_bytes: u64,
+    /// RAM that the cache has taken so far, in bytes.
+    pub cache_bytes: usize,
+    /// RAM that the cache may take, in bytes: no more than [`Builder::cache_bytes`](crate::Builder::cache_bytes) asks
+    /// for, unless that is less than a page for each channel.
+    pub cache_max_bytes: usize,
+    /// RAM beside the cache, in bytes, that was taken so far for what goes past it: stages of long ranges, lists of
+    /// indices, answers of devices. It comes with the first such operation and is kept for the next: up to 64 MiB of
+    /// stages and some 130 MiB of lists and answers a channel.
+    pub staging_bytes: usize,
+    /// Whether all of the cache taken so far is page-locked.
+    pub is_pinned: bool,
+    /// RAM of the page table, in bytes.
+    pub table_bytes: usize,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// What the array takes of RAM and of device memory.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u64>::builder(1 << 16).page_len(1024).build()?;
+    /// assert_eq!(array.footprint().device_bytes, 8 << 16);
+    /// assert_eq!(array.footprint().table_bytes / array.page_count(), 32);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn footprint(&self) -> Footprint {
+        let pager = self.pager();
+        let mut footprint = Footprint {
+            device_bytes: 0,
+            cache_bytes: 0,
+            cache_max_bytes: 0,
+            staging_bytes: 0,
+            is_pinned: true,
+            table_bytes: pager.table().bytes(),
+        };
+        for channel in pager.channels() {
+            let (bytes, max_bytes, kind) = channel.cache_memory();
+            footprint.device_bytes += channel.slot_bytes();
+            footprint.cache_bytes += bytes;
+            footprint.cache_max_bytes += max_bytes;
+            footprint.staging_bytes += channel.staging_bytes();
+            footprint.is_pinned &= kind == HostMemory::Pinned;
+        }
+        footprint
+    }
+}

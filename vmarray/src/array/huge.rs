@@ -1,0 +1,222 @@
+//! Single accesses to elements that are too long to be moved from function to function.
+//!
+//! A build without optimisation gives every value that moves a place of its own on the stack, in each function that it
+//! passes. Here elements are reached by reference, lie on the heap, and become values in functions that do
+//! nothing else, so that there are few of them on the stack at any one time.
+
+use std::mem::MaybeUninit;
+use std::sync::atomic::{Ordering, fence};
+
+use backend_api::Device;
+
+use crate::array::VirtualArray;
+use crate::base::element::{self, Element};
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::page::state::DIRTY;
+use crate::engine::page::{Entry, Holder, read_fenced, read_lock_free};
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    #[inline(never)]
+    pub(crate) fn get_huge(&self, index: usize) -> Result<T> {
+        let mut value = MaybeUninit::<T>::uninit();
+        self.read_huge(index, value.as_mut_ptr())?;
+        // SAFETY: written by `read_huge`, which was successful.
+        Ok(unsafe { *value.as_ptr() })
+    }
+
+    /// Copies an element to a place of the caller's.
+    fn read_huge(&self, index: usize, to: *mut T) -> Result<()> {
+        let (page, at) = self.checked(index)?;
+        let entry = self.pager().entry(page as u64);
+        let read = |frame: *const u8| {
+            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. What a racing writer made of the
+            // value is found out by the version.
+            unsafe { copy_validated(entry, frame.cast::<T>().add(at), to) }
+        };
+        if read_lock_free(entry, self.pager().counter(), at, read).is_some()
+            || read_fenced(entry, self.pager().counter(), read).is_some()
+        {
+            return Ok(());
+        }
+        let held = self.pager().share(page as u64, Holder::Pin)?;
+        // SAFETY: the page is shared, so it stays resident and nobody writes; both places have a `T`.
+        unsafe { held.address.cast::<T>().add(at).copy_to_nonoverlapping(to, 1) };
+        if self.pager().recency() && held.is_used_again() {
+            entry.open_reads();
+        }
+        self.pager().unshare(page as u64, Holder::Pin);
+        Ok(())
+    }
+
+    #[inline(never)]
+    pub(crate) fn set_huge(&self, index: usize, value: &T) -> Result<()> {
+        let (page, at) = self.checked(index)?;
+        self.latched(page, |held| {
+            // SAFETY: the page is held exclusively; its lock-free readers find out by the version.
+            unsafe { element::write_racy(held.address.cast::<T>().add(at), value) };
+            DIRTY
+        })
+    }
+
+    #[inline(never)]
+    pub(crate) fn replace_huge(&self, index: usize, value: &T) -> Result<T> {
+        let mut old = zeroed::<T>()?;
+        self.exchange(self.checked(index)?, None, value, &mut old)?;
+        Ok(*old)
+    }
+
+    #[inline(never)]
+    pub(crate) fn compare_exchange_huge(&self, index: usize, current: &T, new: &T) -> Result<Result<T, T>> {
+        let mut old = zeroed::<T>()?;
+        let is_written = self.exchange(self.checked(index)?, Some(current), new, &mut old)?;
+        if is_written { written(&old) } else { refused(&old) }
+    }
+
+    #[inline(never)]
+    pub(crate) fn update_huge(&self, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
+        let place = self.checked(index)?;
+        let (mut current, mut new, mut seen) = (zeroed::<T>()?, zeroed()?, zeroed()?);
+        self.read_huge(index, &raw mut *current)?;
+        loop {
+            apply(&mut change, &current, &mut new);
+            if self.exchange(place, Some(&current), &new, &mut seen)? {
+                return unboxed(&current);
+            }
+            std::mem::swap(&mut current, &mut seen);
+        }
+    }
+
+    #[inline(never)]
+    pub(crate) fn swap_huge(&self, a: usize, b: usize) -> Result<()> {
+        let (mut first, mut second) = (zeroed::<T>()?, zeroed()?);
+        self.read_huge(b, &raw mut *second)?;
+        self.exchange(self.checked(a)?, None, &second, &mut first)?;
+        self.set_huge(b, &first).inspect_err(|_| {
+            // Undo, as far as that is possible.
+            let _ = self.set_huge(a, &first);
+        })
+    }
+
+    #[inline(never)]
+    pub(crate) fn get_huge_uncached(&self, index: usize) -> Result<T> {
+        let mut value = zeroed::<T>()?;
+        self.read_uncached(self.checked(index)?, &mut value)?;
+        Ok(*value)
+    }
+}
+
+/// As [`read_validated`](crate::array::read_validated), to a place of the caller's.
+///
+/// # Safety
+/// As there; `to` is writable and nobody else touches it.
+unsafe fn copy_validated<T: Element>(entry: &Entry, element: *const T, to: *mut T) -> Option<()> {
+    let before = entry.state(Ordering::Acquire);
+    // SAFETY: vouched for by the caller; a racing write only makes the value useless.
+    unsafe { element::copy_racy(element, to) };
+    fence(Ordering::Acquire);
+    before.validates(entry.state(Ordering::Relaxed)).then_some(())
+}
+
+#[inline(never)]
+fn apply<T: Element>(change: &mut impl FnMut(T) -> T, from: &T, to: &mut T) {
+    *to = change(*from);
+}
+
+#[inline(never)]
+fn unboxed<T: Element>(value: &T) -> Result<T> {
+    Ok(*value)
+}
+
+#[inline(never)]
+fn written<T: Element>(old: &T) -> Result<Result<T, T>> {
+    Ok(Ok(*old))
+}
+
+#[inline(never)]
+fn refused<T: Element>(old: &T) -> Result<Result<T, T>> {
+    Ok(Err(*old))
+}
+
+/// A place on the heap.
+fn zeroed<T: Element>() -> Result<Box<T>> {
+    bytemuck::allocation::try_zeroed_box().map_err(|()| ErrorKind::NoMemory { bytes: size_of::<T>() }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use backend_host::HostDevice;
+
+    use super::*;
+    use crate::setup::placement::Placement;
+
+    /// 256 KiB, with places that tell whether it was copied whole.
+    type Huge = [[u64; 4096]; 8];
+
+    fn is_all(value: &Huge, number: u64) -> bool {
+        value.iter().flatten().all(|word| *word == number)
+    }
+
+    fn array() -> VirtualArray<Huge, HostDevice> {
+        let device = Arc::new(HostDevice::builder().bytes(64 << 20).build().unwrap());
+        VirtualArray::builder(9)
+            .devices([device])
+            .placement(Placement::Ratios(vec![1]))
+            .page_len(2)
+            .frames_per_channel(2)
+            .build()
+            .unwrap()
+    }
+
+    /// As much as the standard library gives a thread, whatever the environment asks for.
+    fn on_a_common_stack(run: impl FnOnce() + Send) {
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(2 << 20).spawn_scoped(scope, run);
+            thread.unwrap().join().unwrap();
+        });
+    }
+
+    #[test]
+    fn huge_elements_fit_on_a_common_stack() {
+        let array = array();
+        on_a_common_stack(|| array.set(5, [[7; 4096]; 8]).unwrap());
+        // The page is opened by the second access, and read without a lock by the third.
+        for _ in 0..3 {
+            on_a_common_stack(|| assert!(is_all(&array.get(5).unwrap(), 7)));
+        }
+        on_a_common_stack(|| assert!(is_all(&array.replace(5, [[8; 4096]; 8]).unwrap(), 7)));
+        on_a_common_stack(|| {
+            let old = array.update(5, |mut value| {
+                value[7][4095] += 1;
+                value
+            });
+            assert!(is_all(&old.unwrap(), 8));
+        });
+        on_a_common_stack(|| array.swap(5, 0).unwrap());
+        on_a_common_stack(|| assert_eq!(array.get(0).unwrap()[7][4094..], [8, 9]));
+        on_a_common_stack(|| {
+            let refused = array.compare_exchange(0, [[1; 4096]; 8], [[2; 4096]; 8]).unwrap();
+            assert_eq!(refused.unwrap_err()[7][4095], 9);
+        });
+        on_a_common_stack(|| array.set_uncached(8, [[3; 4096]; 8]).unwrap());
+        on_a_common_stack(|| assert!(is_all(&array.get_uncached(8).unwrap(), 3)));
+    }
+
+    #[test]
+    fn updates_of_huge_elements_are_atomic() {
+        let array = array();
+        std::thread::scope(|threads| {
+            for _ in 0..4 {
+                threads.spawn(|| {
+                    for i in 0..30 {
+                        let next = |value: Huge| value.map(|part| part.map(|word| word + 1));
+                        let old = array.update(i % 3 * 4, next).unwrap();
+                        assert!(is_all(&old, old[0][0]));
+                    }
+                });
+            }
+        });
+        (0..9).step_by(4).for_each(|i| assert!(is_all(&array.get(i).unwrap(), 40)));
+    }
+}

@@ -1,0 +1,307 @@
+//! Iterators over elements and over pages.
+
+use std::iter::FusedIterator;
+use std::ops::{Range, RangeBounds};
+
+use backend_api::Device;
+
+use crate::array::VirtualArray;
+use crate::array::page_guard::{PageMut, PageRef, Visit};
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::setup::any::AnyDevice;
+
+/// An iterator over the elements of a range, by value. Holds the page it is in; ends after the first error.
+///
+/// Internal iteration (`for_each`, `sum`, `fold`, …) runs over slices and is faster than a `for` loop.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+/// array.for_each_mut(.., |index, element| *element = index as u32)?;
+/// for (index, element) in array.iter().enumerate() {
+///     assert_eq!(element?, index as u32);
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
+    /// The elements left of the page that is held.
+    next: *const T,
+    end: *const T,
+    array: &'a VirtualArray<T, D>,
+    page: Option<PageRef<'a, T, D>>,
+    visit: Visit,
+    /// What comes after that page.
+    rest: Range<usize>,
+}
+
+/// An iterator over pages as shared guards.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+/// let mut pages = array.pages();
+/// assert_eq!(pages.next().unwrap()?.range(), 0..64);
+/// assert_eq!(pages.next().unwrap()?.range(), 64..100);
+/// assert!(pages.next().is_none());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    pages: Range<usize>,
+    visit: Visit,
+}
+
+/// An iterator over pages as exclusive guards.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+/// for (number, page) in array.pages_mut().enumerate() {
+///     page?.fill(number as u32);
+/// }
+/// assert_eq!(array.to_vec(63..65)?, [0, 1]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct PagesMut<'a, T: Element, D: Device = AnyDevice> {
+    array: &'a VirtualArray<T, D>,
+    pages: Range<usize>,
+    visit: Visit,
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// All elements by value, in order.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.fill(.., 3)?;
+    /// let sum = array.iter().sum::<Result<u32, _>>()?;
+    /// assert_eq!(sum, 3000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn iter(&self) -> Iter<'_, T, D> {
+        self.iter_over(0..self.len())
+    }
+
+    /// The elements of a range by value, in order.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.set(5, 1)?;
+    /// assert_eq!(array.iter_range(4..7)?.collect::<Result<Vec<_>, _>>()?, [0, 1, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn iter_range(&self, range: impl RangeBounds<usize>) -> Result<Iter<'_, T, D>> {
+        Ok(self.iter_over(self.checked_range(range)?))
+    }
+
+    fn iter_over(&self, rest: Range<usize>) -> Iter<'_, T, D> {
+        let visit = self.scan(rest.len() / self.page_len());
+        Iter { next: std::ptr::null(), end: std::ptr::null(), array: self, page: None, visit, rest }
+    }
+
+    /// All pages in order, as shared guards: slices in place, fetched ahead of use.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100_000)?;
+    /// let mut elements = 0;
+    /// for page in array.pages() {
+    ///     elements += page?.len();
+    /// }
+    /// assert_eq!(elements, 100_000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn pages(&self) -> Pages<'_, T, D> {
+        Pages { array: self, pages: 0..self.page_count(), visit: self.scan(self.page_count()) }
+    }
+
+    /// All pages in order, as exclusive guards: mutable slices in place, fetched ahead of use.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(100_000)?;
+    /// for page in array.pages_mut() {
+    ///     let mut page = page?;
+    ///     let first = page.range().start as u32;
+    ///     page.iter_mut().zip(first..).for_each(|(element, i)| *element = i);
+    /// }
+    /// assert_eq!(array.get(77_777)?, 77_777);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn pages_mut(&self) -> PagesMut<'_, T, D> {
+        PagesMut { array: self, pages: 0..self.page_count(), visit: self.scan(self.page_count()) }
+    }
+
+    /// Runs a closure on each element of a range, mutably and in place, in order, with its index.
+    ///
+    /// An iterator cannot lend elements of pages that it lets go itself; so this is what `iter_mut` is for a slice.
+    /// Holds one page at a time.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed), and what
+    /// [`page_mut`](Self::page_mut) reports; the elements before are changed then.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.for_each_mut(10..20, |index, element| *element = index as u32)?;
+    /// assert_eq!((array.get(9)?, array.get(19)?), (0, 19));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn for_each_mut(
+        &self,
+        range: impl RangeBounds<usize>,
+        mut change: impl FnMut(usize, &mut T),
+    ) -> Result<()> {
+        let range = self.checked_range(range)?;
+        for part in crate::array::range::parts(range.clone(), self.page_len()) {
+            let mut page = self.page_mut(part.page)?;
+            let first = range.start + part.of_range.start;
+            page[part.within].iter_mut().zip(first..).for_each(|(element, index)| change(index, element));
+        }
+        Ok(())
+    }
+}
+
+impl<'a, T: Element, D: Device> Iter<'a, T, D> {
+    /// Gets hold of the next page. Nothing is left after an error.
+    #[cold]
+    fn turn(&mut self) -> Option<Result<PageRef<'a, T, D>, Error>> {
+        self.page = None;
+        if self.rest.is_empty() {
+            return None;
+        }
+        let page = self.array.visit(self.array.page_of(self.rest.start), self.visit);
+        if page.is_err() {
+            self.rest = 0..0;
+        }
+        Some(page)
+    }
+
+    /// The elements of a page just got hold of that are in the range.
+    fn enter(&mut self, page: &PageRef<'a, T, D>) -> Range<usize> {
+        let all = page.range();
+        let start = self.rest.start - all.start;
+        let end = self.rest.end.min(all.end) - all.start;
+        self.rest.start = all.start + end;
+        start..end
+    }
+}
+
+impl<T: Element, D: Device> Iterator for Iter<'_, T, D> {
+    type Item = Result<T>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Result<T>> {
+        if self.next == self.end {
+            let page = match self.turn()? {
+                Ok(page) => page,
+                Err(error) => return Some(Err(error)),
+            };
+            let part = self.enter(&page);
+            // SAFETY: the part is inside of the page.
+            unsafe {
+                self.next = page.address().add(part.start);
+                self.end = page.address().add(part.end);
+            }
+            self.page = Some(page);
+        }
+        // SAFETY: between the two bounds, in a page that `self.page` holds.
+        let value = unsafe { *self.next };
+        // SAFETY: at most one past the part.
+        self.next = unsafe { self.next.add(1) };
+        Some(Ok(value))
+    }
+
+    /// Passes over pages without fetching them.
+    fn nth(&mut self, n: usize) -> Option<Result<T>> {
+        let left = (self.end.addr() - self.next.addr()) / size_of::<T>();
+        if n < left {
+            // SAFETY: between the two bounds.
+            self.next = unsafe { self.next.add(n) };
+        } else {
+            self.next = self.end;
+            self.rest.start = self.rest.start.saturating_add(n - left).min(self.rest.end);
+        }
+        self.next()
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        let left = (self.end.addr() - self.next.addr()) / size_of::<T>() + self.rest.len();
+        // An error may end it early.
+        (usize::from(left > 0), Some(left))
+    }
+
+    fn fold<B, F: FnMut(B, Result<T>) -> B>(mut self, init: B, mut f: F) -> B {
+        let mut sum = init;
+        if self.page.is_some() {
+            let left = (self.end.addr() - self.next.addr()) / size_of::<T>();
+            // SAFETY: what is left of the page that `self.page` holds.
+            let slice = unsafe { std::slice::from_raw_parts(self.next, left) };
+            sum = slice.iter().fold(sum, |sum, value| f(sum, Ok(*value)));
+        }
+        while let Some(page) = self.turn() {
+            match page {
+                Ok(page) => {
+                    let part = self.enter(&page);
+                    sum = page[part].iter().fold(sum, |sum, value| f(sum, Ok(*value)));
+                }
+                Err(error) => return f(sum, Err(error)),
+            }
+        }
+        sum
+    }
+}
+
+impl<T: Element, D: Device> FusedIterator for Iter<'_, T, D> {}
+
+impl<'a, T: Element, D: Device> IntoIterator for &'a VirtualArray<T, D> {
+    type Item = Result<T>;
+    type IntoIter = Iter<'a, T, D>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}
+
+macro_rules! pages {
+    ($Pages:ident, $Guard:ident, $visit:ident) => {
+        impl<'a, T: Element, D: Device> Iterator for $Pages<'a, T, D> {
+            type Item = Result<$Guard<'a, T, D>>;
+
+            fn next(&mut self) -> Option<Self::Item> {
+                self.pages.next().map(|page| self.array.$visit(page, self.visit))
+            }
+
+            /// Passes over pages without fetching them.
+            fn nth(&mut self, n: usize) -> Option<Self::Item> {
+                self.pages.nth(n).map(|page| self.array.$visit(page, self.visit))
+            }
+
+            fn size_hint(&self) -> (usize, Option<usize>) {
+                self.pages.size_hint()
+            }
+        }
+
+        impl<T: Element, D: Device> DoubleEndedIterator for $Pages<'_, T, D> {
+            fn next_back(&mut self) -> Option<Self::Item> {
+                self.pages.next_back().map(|page| self.array.$visit(page, self.visit))
+            }
+
+            /// Passes over pages without fetching them.
+            fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
+                self.pages.nth_back(n).map(|page| self.array.$visit(page, self.visit))
+            }
+        }
+
+        impl<T: Element, D: Device> ExactSizeIterator for $Pages<'_, T, D> {}
+        impl<T: Element, D: Device> FusedIterator for $Pages<'_, T, D> {}
+    };
+}
+
+pages!(Pages, PageRef, visit);
+pages!(PagesMut, PageMut, visit_mut);

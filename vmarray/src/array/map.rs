@@ -1,0 +1,204 @@
+//! Mapped access: a range as one aligned slice, for the time of a closure.
+
+use std::ops::{Range, RangeBounds};
+
+use backend_api::Device;
+use bytemuck::Zeroable;
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+
+/// What becomes of the contents of a mapped range.
+///
+/// ```
+/// use vmarray::{MapMode, VirtualArray};
+/// let array = VirtualArray::<u32>::new(10)?;
+/// array.map(.., MapMode::Write, |slice| slice.fill(2))?;
+/// array.map(.., MapMode::ReadWrite, |slice| slice.iter_mut().for_each(|element| *element += 1))?;
+/// array.map(.., MapMode::Scratch, |slice| slice.fill(99))?;
+/// assert_eq!(array.map(.., MapMode::Read, |slice| slice.to_vec())?, [3; 10]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum MapMode {
+    /// The slice holds the elements; what the closure changes is dropped.
+    Read,
+    /// The slice holds zeroes or, in a buffer of the caller's, anything; all of it is written to the range. Nothing is
+    /// fetched for pages that are covered whole.
+    Write,
+    /// The slice holds the elements, and is written to the range.
+    ReadWrite,
+    /// The slice holds zeroes or, in a buffer of the caller's, anything, and is dropped: room to work in that is as
+    /// long as the range. The array is neither read nor written.
+    Scratch,
+}
+
+impl MapMode {
+    fn reads(self) -> bool {
+        matches!(self, Self::Read | Self::ReadWrite)
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::ReadWrite)
+    }
+}
+
+/// Where the slice of a mapped range lies.
+///
+/// ```
+/// use vmarray::{MapBuffer, MapMode, VirtualArray};
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// let mut buffer = vec![0; 100];
+/// for start in (0..1000).step_by(100) {
+///     // No memory is allocated in the loop.
+///     let place = MapBuffer::Borrowed(&mut buffer);
+///     array.map_in(start..start + 100, MapMode::Write, place, |slice| slice.fill(start as u32))?;
+/// }
+/// assert_eq!(array.get(950)?, 900);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+pub enum MapBuffer<'a, T> {
+    /// In new memory, aligned to 64 bytes at least. [`NoMemory`](ErrorKind::NoMemory) if there is not enough.
+    New,
+    /// In new page-locked memory of the array's first device, aligned to 4096 bytes; in pageable memory where
+    /// page-locking is refused. For closures that hand the slice to a card.
+    Pinned,
+    /// In memory of the caller, at least as long as the range.
+    Borrowed(&'a mut [T]),
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Runs a closure on a range as one slice.
+    ///
+    /// The slice is a copy: nothing is locked while the closure runs, so it may use this and other arrays, take its
+    /// time, and panic, in which case nothing is written. Reading and writing are atomic by page; what others write to
+    /// the range between the two is overwritten in the modes that write.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
+    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](Self::read) and
+    /// [`write`](Self::write) report. The closure's own result is the value.
+    ///
+    /// ```
+    /// use vmarray::{MapMode, VirtualArray};
+    /// let array = VirtualArray::<u32>::new(10_000)?;
+    /// array.map(100..200, MapMode::Write, |slice| {
+    ///     for (i, element) in slice.iter_mut().enumerate() {
+    ///         *element = i as u32;
+    ///     }
+    /// })?;
+    /// let sum: u32 = array.map(.., MapMode::Read, |slice| slice.iter().sum())?;
+    /// assert_eq!(sum, 99 * 100 / 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn map<R>(
+        &self,
+        range: impl RangeBounds<usize>,
+        mode: MapMode,
+        run: impl FnOnce(&mut [T]) -> R,
+    ) -> Result<R> {
+        self.map_in(range, mode, MapBuffer::New, run)
+    }
+
+    /// As [`map`](Self::map), with a say in where the slice lies.
+    ///
+    /// # Errors
+    /// As [`map`](Self::map); [`LengthMismatch`](ErrorKind::LengthMismatch) if a borrowed buffer is too short;
+    /// [`Device`](ErrorKind::Device) if there is no memory for a page-locked one.
+    ///
+    /// ```
+    /// use vmarray::{MapBuffer, MapMode, VirtualArray};
+    /// let array = VirtualArray::<u32>::new(100)?;
+    /// let mut buffer = [0; 64];
+    /// array.map_in(0..10, MapMode::ReadWrite, MapBuffer::Borrowed(&mut buffer), |slice| slice.fill(3))?;
+    /// let sum: u32 = array.map_in(.., MapMode::Read, MapBuffer::Pinned, |slice| slice.iter().sum())?;
+    /// assert_eq!(sum, 30);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn map_in<R>(
+        &self,
+        range: impl RangeBounds<usize>,
+        mode: MapMode,
+        buffer: MapBuffer<'_, T>,
+        run: impl FnOnce(&mut [T]) -> R,
+    ) -> Result<R> {
+        let range = self.checked_range(range)?;
+        match buffer {
+            MapBuffer::New => {
+                self.run_mapped(range.clone(), mode, AlignedVec::zeroed(range.len())?.slice(), run)
+            }
+            MapBuffer::Borrowed(slice) => {
+                let got = slice.len();
+                let slice = slice.get_mut(..range.len()).ok_or(ErrorKind::LengthMismatch {
+                    of: "the lent buffer",
+                    expected: range.len(),
+                    got,
+                })?;
+                self.run_mapped(range, mode, slice, run)
+            }
+            MapBuffer::Pinned => {
+                let Some(channel) = self.pager().channels().first().filter(|_| !range.is_empty()) else {
+                    return self.run_mapped(range, mode, &mut [], run);
+                };
+                let bytes = range.len() * size_of::<T>();
+                let memory = channel.host_memory(bytes)?;
+                // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, known to this function alone, and
+                // no device works on it; it lives until the closure has run.
+                let slice = unsafe {
+                    std::slice::from_raw_parts_mut(memory.address().as_ptr().cast::<T>(), range.len())
+                };
+                self.run_mapped(range, mode, slice, run)
+            }
+        }
+    }
+
+    fn run_mapped<R>(
+        &self,
+        range: Range<usize>,
+        mode: MapMode,
+        slice: &mut [T],
+        run: impl FnOnce(&mut [T]) -> R,
+    ) -> Result<R> {
+        if mode.reads() {
+            self.read(range.start, slice)?;
+        }
+        let result = run(slice);
+        if mode.writes() {
+            self.write(range.start, slice)?;
+        }
+        Ok(result)
+    }
+}
+
+/// Zeroed elements, aligned to cache lines so that vector instructions work at full speed.
+struct AlignedVec<T> {
+    lines: Vec<Line>,
+    len: usize,
+    marker: std::marker::PhantomData<T>,
+}
+
+#[derive(Clone, Copy, Zeroable)]
+#[repr(C, align(64))]
+struct Line([u8; 64]);
+
+impl<T: Element> AlignedVec<T> {
+    fn zeroed(len: usize) -> Result<Self> {
+        // Types of stricter alignment get room to move up.
+        let slack = align_of::<T>().saturating_sub(64);
+        let lines = (len * size_of::<T>() + slack).div_ceil(64);
+        Ok(Self { lines: zeroed_vec(lines)?, len, marker: std::marker::PhantomData })
+    }
+
+    fn slice(&mut self) -> &mut [T] {
+        let start = self.lines.as_mut_ptr().cast::<u8>();
+        // SAFETY: the memory is zeroed, which is a valid `T`; the address is aligned after the offset, for which
+        // `zeroed` left room; the borrow is exclusive.
+        unsafe {
+            let start = start.add(start.align_offset(align_of::<T>()));
+            std::slice::from_raw_parts_mut(start.cast(), self.len)
+        }
+    }
+}

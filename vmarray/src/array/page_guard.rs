@@ -1,0 +1,305 @@
+//! Pages in place: guards that lend a page's frame as a slice.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut, Range};
+
+use backend_api::Device;
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::page::Holder;
+use crate::engine::pager::{Fetch, Held, Stream};
+use crate::setup::any::AnyDevice;
+
+/// A page's elements, shared: a slice in the page's frame.
+///
+/// While it lives the page stays in RAM, others can read it, and threads that want to write to it wait. It belongs to
+/// the thread that took it. Leaking it keeps the page in RAM, unwritable, as long as the array lives.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::new(100)?;
+/// array.set(3, 7)?;
+/// let page = array.page(0)?;
+/// assert_eq!(page[3], 7);
+/// assert_eq!(page.range(), 0..100);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
+    place: Place<'a, T, D>,
+}
+
+/// A page's elements, exclusively: a mutable slice in the page's frame.
+///
+/// While it lives, all other threads that want the page wait. What was lent mutably is written back later. It belongs
+/// to the thread that took it. Leaking it locks the page as long as the array lives.
+///
+/// ```
+/// let array = vmarray::VirtualArray::<u32>::new(100)?;
+/// array.page_mut(0)?.fill(3);
+/// assert_eq!(array.get(99)?, 3);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
+    place: Place<'a, T, D>,
+    written: bool,
+}
+
+/// What becomes of a page after a visit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Visit {
+    /// It is kept as one that was used.
+    Stay,
+    /// If it is new, and others do not use it too, its frame is the next to go: so what a long scan writes stays in the
+    /// processor's caches until it is sent home. Pages that were fetched go in the order of frames: those of neighbours
+    /// lie side by side, and to fetch others into these takes fewer copies.
+    Pass,
+}
+
+struct Place<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    page: usize,
+    address: *mut T,
+    /// Whether the page had no contents before a long scan writes to it, which leaves it behind.
+    passes: bool,
+    /// Guards stay with their thread: the list of what a thread holds depends on it.
+    not_send: PhantomData<*mut T>,
+}
+
+impl<'a, T: Element, D: Device> Place<'a, T, D> {
+    fn range(&self) -> Range<usize> {
+        self.array.page_range(self.page)
+    }
+
+    /// Takes a page by `hold`, as a guard.
+    fn take(
+        array: &'a VirtualArray<T, D>,
+        page: usize,
+        visit: Visit,
+        hold: impl FnOnce() -> Result<Held>,
+    ) -> Result<Self> {
+        if page >= array.page_count() {
+            return Err(ErrorKind::IndexOutside { index: page, len: array.page_count() }.into());
+        }
+        array.pager().admit_guard(page as u64)?;
+        match hold() {
+            Ok(held) => {
+                array.pager().identity().hold(page as u64);
+                let is_new = !held.is_used_again() && !array.pager().has_home(page as u64);
+                let passes = visit == Visit::Pass && is_new;
+                Ok(Self { array, page, address: held.address.cast(), passes, not_send: PhantomData })
+            }
+            Err(error) => {
+                array.pager().dismiss_guard(page as u64);
+                Err(error)
+            }
+        }
+    }
+
+    fn leave(&self) {
+        if self.passes {
+            self.array.pager().pass(self.page as u64);
+        }
+        self.array.pager().identity().let_go(self.page as u64);
+        self.array.pager().dismiss_guard(self.page as u64);
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// The indices of a page's elements.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+    /// assert_eq!(array.page_range(1), 64..100);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn page_range(&self, page: usize) -> Range<usize> {
+        let start = page.saturating_mul(self.page_len()).min(self.len());
+        start..start.saturating_add(self.page_len()).min(self.len())
+    }
+
+    /// The page of an element.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+    /// assert_eq!(array.page_of(64), 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn page_of(&self, index: usize) -> usize {
+        self.locate(index).0
+    }
+
+    /// Lends a page as a slice. Blocks while another thread has it exclusively, and until it is in RAM.
+    ///
+    /// # Errors
+    /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length;
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) or [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
+    /// holds guards and would have to wait for others; [`Device`](ErrorKind::Device).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u8>::new(10)?;
+    /// assert_eq!(array.page(0)?.len(), 10);
+    /// assert!(array.page(1).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn page(&self, page: usize) -> Result<PageRef<'_, T, D>> {
+        self.visit(page, Visit::Stay)
+    }
+
+    /// As [`page`](Self::page).
+    pub(crate) fn visit(&self, page: usize, visit: Visit) -> Result<PageRef<'_, T, D>> {
+        let hold = || self.pager().share_steady(page as u64, Holder::Guard, Stream::Follow);
+        Place::take(self, page, visit, hold).map(|place| PageRef { place })
+    }
+
+    /// Lends a page as a mutable slice. Blocks while any other thread holds it, and until it is in RAM.
+    ///
+    /// # Errors
+    /// As [`page`](Self::page).
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u8>::new(10)?;
+    /// array.page_mut(0)?[9] = 1;
+    /// assert_eq!(array.get(9)?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn page_mut(&self, page: usize) -> Result<PageMut<'_, T, D>> {
+        self.visit_mut(page, Visit::Stay)
+    }
+
+    /// As [`page_mut`](Self::page_mut).
+    pub(crate) fn visit_mut(&self, page: usize, visit: Visit) -> Result<PageMut<'_, T, D>> {
+        let hold = || self.pager().take(page as u64, Holder::Guard, Fetch::Contents, Stream::Follow);
+        Place::take(self, page, visit, hold).map(|place| PageMut { place, written: false })
+    }
+
+    /// How a scan of so many pages visits them: if the cache has no room for all, new ones give way to the next.
+    pub(crate) fn scan(&self, pages: usize) -> Visit {
+        if pages as u64 > self.pager().frames() { Visit::Pass } else { Visit::Stay }
+    }
+}
+
+macro_rules! common {
+    ($Guard:ident) => {
+        impl<T: Element, D: Device> $Guard<'_, T, D> {
+            /// The number of the page.
+            ///
+            /// ```
+            /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+            /// assert_eq!(array.page(1)?.page(), 1);
+            /// assert_eq!(array.page_mut(0)?.page(), 0);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            #[must_use]
+            pub fn page(&self) -> usize {
+                self.place.page
+            }
+
+            /// The indices of its elements in the array.
+            ///
+            /// ```
+            /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
+            /// let mut page = array.page_mut(array.page_of(70))?;
+            /// assert_eq!(page.range(), 64..100);
+            /// let first = page.range().start;
+            /// page[70 - first] = 7;
+            /// drop(page);
+            /// assert_eq!(array.get(70)?, 7);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            #[must_use]
+            pub fn range(&self) -> Range<usize> {
+                self.place.range()
+            }
+        }
+
+        impl<T: Element, D: Device> Deref for $Guard<'_, T, D> {
+            type Target = [T];
+
+            fn deref(&self) -> &[T] {
+                // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements. The guard
+                // keeps it resident, and nobody writes to it: shared guards have lock-free and latched writers shut
+                // out, exclusive ones everybody.
+                unsafe { std::slice::from_raw_parts(self.place.address, self.place.range().len()) }
+            }
+        }
+
+        impl<T: Element + fmt::Debug, D: Device> fmt::Debug for $Guard<'_, T, D> {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Debug::fmt(&**self, f)
+            }
+        }
+    };
+}
+
+common!(PageRef);
+common!(PageMut);
+
+impl<T: Element, D: Device> PageRef<'_, T, D> {
+    /// Where the elements are, for those who keep the guard beside the address.
+    pub(crate) fn address(&self) -> *const T {
+        self.place.address
+    }
+}
+
+impl<T: Element, D: Device> PageMut<'_, T, D> {
+    /// As for [`PageRef`]. Whoever writes there has borrowed the elements mutably once.
+    pub(crate) fn address(&self) -> *mut T {
+        self.place.address
+    }
+
+    /// Whether it was lent for writing.
+    pub(crate) fn is_written(&self) -> bool {
+        self.written
+    }
+
+    /// Declares the page dirty, so that whoever flushes or searches meanwhile finds that it cannot be had.
+    fn soil(&mut self) {
+        if !self.written {
+            self.written = true;
+            self.place.array.pager().entry(self.place.page as u64).soil();
+        }
+    }
+}
+
+impl<T: Element, D: Device> DerefMut for PageMut<'_, T, D> {
+    fn deref_mut(&mut self) -> &mut [T] {
+        self.soil();
+        // SAFETY: as in `deref`; the guard is exclusive, and so is the borrow of the guard.
+        unsafe { std::slice::from_raw_parts_mut(self.place.address, self.place.range().len()) }
+    }
+}
+
+impl<T: Element, D: Device> Drop for PageRef<'_, T, D> {
+    fn drop(&mut self) {
+        self.place.array.pager().unshare(self.place.page as u64, Holder::Guard);
+        self.place.leave();
+    }
+}
+
+impl<T: Element, D: Device> Drop for PageMut<'_, T, D> {
+    fn drop(&mut self) {
+        self.place.array.pager().release(self.place.page as u64, Holder::Guard, 0);
+        self.place.leave();
+    }
+}
+
+impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
+    /// A guard of a page that is held for it already, shared, quiet, and counted in its channel.
+    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, page: usize, address: *mut u8) -> Self {
+        array.pager().identity().hold(page as u64);
+        Self { place: Place { array, page, address: address.cast(), passes: false, not_send: PhantomData } }
+    }
+}
+
+impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
+    /// As [`PageRef::of_held`], exclusively.
+    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, page: usize, address: *mut u8) -> Self {
+        array.pager().identity().hold(page as u64);
+        let place = Place { array, page, address: address.cast(), passes: false, not_send: PhantomData };
+        Self { place, written: false }
+    }
+}

@@ -1,0 +1,443 @@
+//! Ranges of elements: in and out of slices, filled, copied, and what concerns the cache.
+
+use std::ops::{Bound, Range, RangeBounds};
+
+use backend_api::{Device, racy};
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+use crate::engine::page::Holder;
+use crate::engine::page::state::DIRTY;
+use crate::engine::pager::{Fetch, Stream};
+
+/// How far ahead of a range operation its pages are fetched, in pages a channel.
+const LOOKAHEAD: u64 = 8;
+
+/// The part of a range that lies in one page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub(crate) page: usize,
+    /// Elements within the page.
+    pub(crate) within: Range<usize>,
+    /// Elements within the range.
+    pub(crate) of_range: Range<usize>,
+}
+
+/// Cuts a range at the borders of pages.
+pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIterator<Item = Part> {
+    let pages = if range.is_empty() { 0..0 } else { range.start / page_len..range.end.div_ceil(page_len) };
+    pages.map(move |page| {
+        let first = page * page_len;
+        let (start, end) = (range.start.max(first), range.end.min(first.saturating_add(page_len)));
+        Part { page, within: start - first..end - first, of_range: start - range.start..end - range.start }
+    })
+}
+
+/// Checks a range of `len` elements and gives it as `start..end`.
+pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Range<usize>> {
+    let start = match range.start_bound() {
+        Bound::Included(&start) => start,
+        Bound::Excluded(&start) => start.saturating_add(1),
+        Bound::Unbounded => 0,
+    };
+    let end = match range.end_bound() {
+        Bound::Included(&end) => end.checked_add(1).ok_or(ErrorKind::RangeOutside { start, end, len })?,
+        Bound::Excluded(&end) => end,
+        // `start..` of an array that ends before `start` is outside of it, not reversed.
+        Bound::Unbounded => start.max(len),
+    };
+    if end > len {
+        Err(ErrorKind::RangeOutside { start, end, len }.into())
+    } else if start > end {
+        Err(ErrorKind::RangeReversed { start, end }.into())
+    } else {
+        Ok(start..end)
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Copies elements from `start` on into a slice.
+    ///
+    /// Pages are fetched ahead while others are copied. They stay in the cache, unless the range is long (a sixteenth
+    /// of the cache and more): then pages that are not resident are copied past it, and from 16 MiB on by several
+    /// threads if there are cores that no such call uses. Atomic by page.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`get`](Self::get) reports; after an error of a device the
+    /// slice holds the elements of some pages, and elsewhere what it held before.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.write(100, &[1, 2, 3])?;
+    /// let mut back = [0; 4];
+    /// array.read(99, &mut back)?;
+    /// assert_eq!(back, [0, 1, 2, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn read(&self, start: usize, into: &mut [T]) -> Result<()> {
+        let range = self.range_at(start, into.len())?;
+        let pages = self.touched_pages(&range);
+        if self.pager().is_bulk(pages.end - pages.start) {
+            return self.pager().read_bulk((start * size_of::<T>()) as u64, bytemuck::cast_slice_mut(into));
+        }
+        // A short range may be one of many that follow each other; a long one looks ahead by itself.
+        let is_short = self.touched_pages(&range).count() <= 2;
+        let stream = if is_short { Stream::Follow } else { Stream::Ignore };
+        self.read_ahead_of(&range);
+        for part in parts(range.clone(), self.page_len()) {
+            self.keep_ahead(&range, part.page);
+            let held = self.pager().share_steady(part.page as u64, Holder::Pin, stream)?;
+            let into = &mut into[part.of_range];
+            // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody writes.
+            unsafe {
+                let from = held.address.cast::<T>().add(part.within.start);
+                racy::read(from.cast(), bytemuck::cast_slice_mut(into));
+            }
+            self.pager().unshare(part.page as u64, Holder::Pin);
+        }
+        Ok(())
+    }
+
+    /// Copies a slice into the elements from `start` on.
+    ///
+    /// Pages that are overwritten whole are not fetched; of a long range, as for [`read`](Self::read), those that are
+    /// not resident are copied straight to their devices. Atomic by page.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`set`](Self::set) reports; after an error of a device each
+    /// page is written or not, or, if a copy straight to the device failed and there is no frame to be had either, has
+    /// unspecified contents.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.write(0, &(0..1000).collect::<Vec<u32>>())?;
+    /// assert_eq!(array.get(500)?, 500);
+    /// assert_eq!(array.stats().total().bytes_from_device, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn write(&self, start: usize, from: &[T]) -> Result<()> {
+        let range = self.range_at(start, from.len())?;
+        let whole = self.whole_pages(&range);
+        if self.pager().is_bulk(whole.len() as u64) {
+            let middle = self.elements_of(&whole);
+            let (first, rest) = from.split_at(middle.start - start);
+            let (middle_of, last) = rest.split_at(middle.len());
+            self.write_by_page(start, first)?;
+            let bytes = bytemuck::cast_slice(middle_of);
+            self.pager().write_bulk((middle.start * size_of::<T>()) as u64, bytes)?;
+            return self.write_by_page(middle.end, last);
+        }
+        self.write_by_page(start, from)
+    }
+
+    fn write_by_page(&self, start: usize, from: &[T]) -> Result<()> {
+        for part in parts(start..start + from.len(), self.page_len()) {
+            let from = &from[part.of_range.clone()];
+            self.overwrite(&part, |to| {
+                // SAFETY: the slice has as many elements as the part, whose place is this thread's alone.
+                unsafe { racy::write(to.cast(), bytemuck::cast_slice(from)) }
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Runs `write` on the first element of a part of a page that this thread has for itself. It must write all of
+    /// the part's elements.
+    fn overwrite(&self, part: &Part, write: impl FnOnce(*mut T)) -> Result<()> {
+        let whole = part.within.len() == self.page_range(part.page).len();
+        let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
+        let held = self.pager().take(part.page as u64, Holder::Pin, fetch, Stream::Ignore)?;
+        // SAFETY: the part lies inside of the page.
+        write(unsafe { held.address.cast::<T>().add(part.within.start) });
+        self.pager().release(part.page as u64, Holder::Pin, DIRTY);
+        Ok(())
+    }
+
+    /// Copies a range into a new vector.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
+    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](Self::read) reports.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.set(1, 5)?;
+    /// assert_eq!(array.to_vec(..3)?, [0, 5, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<T>> {
+        let range = self.checked_range(range)?;
+        let mut values = zeroed_vec(range.len())?;
+        self.read(range.start, &mut values)?;
+        Ok(values)
+    }
+
+    /// Writes one value to all elements of a range.
+    ///
+    /// Whole pages that are not resident are filled on their devices: nothing is copied.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and what
+    /// [`set`](Self::set) reports. Pages that their device fails to fill are filled in frames; after an error of that,
+    /// too, the elements of the range are unspecified.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1_000_000)?;
+    /// array.fill(.., 7)?;
+    /// assert_eq!(array.get(123_456)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn fill(&self, range: impl RangeBounds<usize>, value: T) -> Result<()> {
+        let range = self.checked_range(range)?;
+        let pages = self.whole_pages(&range);
+        let fill_part = |part: Part| {
+            self.overwrite(&part, |to| {
+                for i in 0..part.within.len() {
+                    // SAFETY: inside of the part, whose place is this thread's alone.
+                    unsafe { to.add(i).write(value) }
+                }
+            })
+        };
+        if pages.is_empty() || size_of::<T>() > backend_api::Fill::PATTERN_MAX_BYTES {
+            return parts(range, self.page_len()).try_for_each(fill_part);
+        }
+        let middle = self.elements_of(&pages);
+        parts(range.start..middle.start, self.page_len()).try_for_each(fill_part)?;
+        self.pager().fill_pages(pages.start as u64..pages.end as u64, bytemuck::bytes_of(&value))?;
+        parts(middle.end..range.end, self.page_len()).try_for_each(fill_part)
+    }
+
+    /// Copies a range of another array, or of this one, to the elements from `start` on. Overlapping ranges
+    /// of one array are copied as if through a buffer of their whole length.
+    ///
+    /// Moves by at most a page at a time. Nothing is held between two of them, so others may see the copy half done.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
+    /// [`NoMemory`](ErrorKind::NoMemory) if a page does not fit into RAM once more, and what [`read`](Self::read) and
+    /// [`write`](Self::write) report.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.write(0, &[1, 2, 3, 4])?;
+    /// array.copy_from(2, &array, 0..4)?;
+    /// assert_eq!(array.to_vec(..6)?, [1, 2, 1, 2, 3, 4]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn copy_from<E: Device>(
+        &self,
+        start: usize,
+        source: &VirtualArray<T, E>,
+        range: impl RangeBounds<usize>,
+    ) -> Result<()> {
+        let from = source.checked_range(range)?;
+        let to = self.range_at(start, from.len())?;
+        let mut buffer = zeroed_vec(self.page_len().min(from.len()))?;
+        let mut copy = |part: Part| {
+            let buffer = &mut buffer[..part.of_range.len()];
+            source.read(from.start + part.of_range.start, buffer)?;
+            self.write(start + part.of_range.start, buffer)
+        };
+        let is_same = std::ptr::from_ref(self).addr() == std::ptr::from_ref(source).addr();
+        let mut parts = parts(to, self.page_len());
+        if is_same && from.contains(&start) {
+            // As memmove does: from the end, so that nothing is overwritten before it was read.
+            parts.rev().try_for_each(copy)
+        } else {
+            parts.try_for_each(&mut copy)
+        }
+    }
+
+    /// Starts to fetch the pages of a range into the cache, and returns without waiting for them.
+    ///
+    /// Waits for no copy, page or frame, but is not free: while the cache still grows it may lock memory, pages that
+    /// leave the cache are taken from other threads, and the driver takes its time to start copies.
+    ///
+    /// Pages that are resident or were never written cost nothing. At most half of the cache is used; what does not fit
+    /// there, or would have to wait for a frame, is left out.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); a device's refusal to
+    /// give memory or to write back what has to leave the cache. A copy that fails is noticed by nobody but the next
+    /// access, which tries again.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(100).build()?;
+    /// array.write(0, &[7; 1000])?;
+    /// array.evict(..)?;
+    /// array.prefetch(100..300)?;
+    /// assert_eq!(array.stats().total().prefetches, 2);
+    /// assert_eq!(array.get(150)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn prefetch(&self, range: impl RangeBounds<usize>) -> Result<()> {
+        let range = self.checked_range(range)?;
+        self.pager().prefetch(self.touched_pages(&range)).map(drop)
+    }
+
+    /// Copies what was written in a range of elements to the devices, and waits until that is done. Afterwards the
+    /// pages can leave the cache at no cost.
+    ///
+    /// There is no need for it: all operations see all writes, and pages are written back before they are evicted.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds one of the pages exclusively;
+    /// [`Device`](ErrorKind::Device) if a copy fails: its pages stay in the cache and dirty, the others are written
+    /// back.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.set(0, 1)?;
+    /// array.flush(..)?;
+    /// assert_eq!(array.stats().total().write_backs, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
+        let range = self.checked_range(range)?;
+        self.pager().flush(&self.touched_pages(&range))
+    }
+
+    /// Takes the pages of a range out of the cache, after writing back what was written. Pages that
+    /// others write to at the same time may stay. Waits until other threads have let go of their guards of them, shared
+    /// ones, too.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush); [`WouldDeadlock`](ErrorKind::WouldDeadlock) also if the calling thread holds one of
+    /// the pages shared.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.set(0, 1)?;
+    /// array.evict(..)?;
+    /// array.reset_stats();
+    /// assert_eq!(array.get(0)?, 1);
+    /// assert_eq!(array.stats().total().misses, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn evict(&self, range: impl RangeBounds<usize>) -> Result<()> {
+        let range = self.checked_range(range)?;
+        self.pager().evict(&self.touched_pages(&range))
+    }
+
+    /// Forgets the contents of a range: it reads as zeroes. Whole pages leave the cache, and nothing is written back
+    /// for them.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and, for the parts of
+    /// pages at the two ends, what [`set`](Self::set) reports.
+    ///
+    /// ```
+    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
+    /// array.fill(.., 1)?;
+    /// array.discard(500..)?;
+    /// assert_eq!((array.get(499)?, array.get(500)?), (1, 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn discard(&self, range: impl RangeBounds<usize>) -> Result<()> {
+        let range = self.checked_range(range)?;
+        let pages = self.whole_pages(&range);
+        if pages.is_empty() {
+            return self.fill(range, T::zeroed());
+        }
+        let middle = self.elements_of(&pages);
+        self.fill(range.start..middle.start, T::zeroed())?;
+        self.pager().discard(pages.start as u64..pages.end as u64)?;
+        self.fill(middle.end..range.end, T::zeroed())
+    }
+
+    fn range_at(&self, start: usize, count: usize) -> Result<Range<usize>> {
+        let outside = |end| ErrorKind::RangeOutside { start, end, len: self.len() };
+        let end = start.checked_add(count).ok_or_else(|| outside(usize::MAX))?;
+        if end > self.len() { Err(outside(end).into()) } else { Ok(start..end) }
+    }
+
+    /// The pages that a range touches.
+    pub(crate) fn touched_pages(&self, range: &Range<usize>) -> Range<u64> {
+        if range.is_empty() {
+            return 0..0;
+        }
+        (range.start / self.page_len()) as u64..range.end.div_ceil(self.page_len()) as u64
+    }
+
+    /// The pages all of whose elements are in the range.
+    fn whole_pages(&self, range: &Range<usize>) -> Range<usize> {
+        let start = range.start.div_ceil(self.page_len());
+        let end = if range.end == self.len() { self.page_count() } else { range.end / self.page_len() };
+        start..end.max(start)
+    }
+
+    fn elements_of(&self, pages: &Range<usize>) -> Range<usize> {
+        (pages.start * self.page_len()).min(self.len())..(pages.end * self.page_len()).min(self.len())
+    }
+
+    /// Starts to fetch the first pages of a range that takes more than one.
+    fn read_ahead_of(&self, range: &Range<usize>) {
+        let pages = self.touched_pages(range);
+        let window = self.window();
+        if window > 1 && pages.end - pages.start > 1 {
+            self.try_prefetch(pages.start..pages.end.min(pages.start + window));
+        }
+    }
+
+    /// Keeps the fetches ahead of a page that is about to be used, in steps of half a window.
+    fn keep_ahead(&self, range: &Range<usize>, page: usize) {
+        let pages = self.touched_pages(range);
+        let (page, window) = (page as u64, self.window());
+        let step = (window / 2).max(1);
+        if window > 1
+            && page > pages.start
+            && (page - pages.start).is_multiple_of(step)
+            && page + window - step < pages.end
+        {
+            self.try_prefetch(page + window - step..pages.end.min(page + window));
+        }
+    }
+
+    fn try_prefetch(&self, pages: Range<u64>) {
+        if let Err(error) = self.pager().prefetch(pages) {
+            crate::base::trace::read_ahead_failed(&error);
+        }
+    }
+
+    /// How many pages of a range operation are under way, with the one in use: a quarter of the frames at most. Below
+    /// two, none is fetched ahead.
+    fn window(&self) -> u64 {
+        (LOOKAHEAD * self.pager().channels().len() as u64).min(self.pager().frames() / 4)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_end_where_they_say() {
+        let kind = |range: Result<Range<usize>>| range.map_err(|error| error.kind().clone());
+        let outside = |start, end| Err(ErrorKind::RangeOutside { start, end, len: 10 });
+        assert_eq!(kind(checked(.., 10)), Ok(0..10));
+        assert_eq!(kind(checked(3..=9, 10)), Ok(3..10));
+        assert_eq!(kind(checked(10.., 10)), Ok(10..10));
+        assert_eq!(kind(checked(20.., 10)), outside(20, 20));
+        assert_eq!(kind(checked(3..=10, 10)), outside(3, 11));
+        assert_eq!(kind(checked(3..=usize::MAX, 10)), outside(3, usize::MAX));
+        let beyond = (Bound::Excluded(usize::MAX), Bound::Unbounded);
+        assert_eq!(kind(checked(beyond, 10)), outside(usize::MAX, usize::MAX));
+        let reversed = (Bound::Included(7), Bound::Excluded(3));
+        assert_eq!(kind(checked(reversed, 10)), Err(ErrorKind::RangeReversed { start: 7, end: 3 }));
+    }
+
+    #[test]
+    fn parts_cover_a_range_once() {
+        for (start, end, page_len) in [(0, 0, 4), (0, 1, 4), (3, 5, 4), (4, 8, 4), (1, 23, 7), (6, 7, 1)] {
+            let parts: Vec<Part> = parts(start..end, page_len).collect();
+            let indices: Vec<usize> =
+                parts.iter().flat_map(|p| p.within.clone().map(|at| p.page * page_len + at)).collect();
+            assert_eq!(indices, (start..end).collect::<Vec<_>>());
+            let places: Vec<usize> = parts.iter().flat_map(|p| p.of_range.clone()).collect();
+            assert_eq!(places, (0..end - start).collect::<Vec<_>>());
+        }
+    }
+}

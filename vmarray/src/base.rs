@@ -1,0 +1,14 @@
+//! What everything here rests on, and what knows nothing of arrays: elements, errors, statistics, memory, threads.
+
+pub(crate) mod crew;
+#[cfg(not(loom))]
+pub(crate) mod element;
+#[cfg(not(loom))]
+pub(crate) mod error;
+#[cfg(not(loom))]
+pub(crate) mod memory;
+pub(crate) mod past_caches;
+#[cfg(not(loom))]
+pub(crate) mod stats;
+#[cfg(not(loom))]
+pub(crate) mod trace;

@@ -1,0 +1,832 @@
+//! What can go wrong with an array.
+
+use std::fmt;
+use std::ops::Range;
+
+use backend_api::readable_bytes;
+
+/// A result of this crate.
+///
+/// ```
+/// use vmarray::{Result, VirtualArray};
+/// fn swap(array: &VirtualArray<u32>, a: usize, b: usize) -> Result<()> {
+///     let old = array.replace(a, array.get(b)?)?;
+///     array.set(b, old)
+/// }
+/// let array = VirtualArray::new(2)?;
+/// array.set(0, 7)?;
+/// swap(&array, 0, 1)?;
+/// assert_eq!(array.to_vec(..)?, [0, 7]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// What went wrong, with the values that belong to it.
+///
+/// ```
+/// use vmarray::{ErrorKind, VirtualArray};
+/// let array = VirtualArray::<u32>::new(100)?;
+/// match array.read(90, &mut [0; 20]).unwrap_err().kind() {
+///     ErrorKind::RangeOutside { end, len, .. } => assert_eq!((*end, *len), (110, 100)),
+///     other => panic!("{other}"),
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// An index is not below the length.
+    IndexOutside {
+        /// The index.
+        index: usize,
+        /// The array's length.
+        len: usize,
+    },
+    /// An index of a list is not below the length.
+    ListedIndexOutside {
+        /// Where in the list the first such index stands.
+        position: usize,
+        /// The index.
+        index: usize,
+        /// The array's length.
+        len: usize,
+    },
+    /// A range ends after the last element.
+    RangeOutside {
+        /// The range's start.
+        start: usize,
+        /// The range's end.
+        end: usize,
+        /// The array's length.
+        len: usize,
+    },
+    /// A range ends before it starts.
+    RangeReversed {
+        /// The range's start.
+        start: usize,
+        /// The range's end.
+        end: usize,
+    },
+    /// Two lengths that have to be equal are not, or a buffer is too short.
+    LengthMismatch {
+        /// What has the wrong length, such as "the slice".
+        of: &'static str,
+        /// What is wanted.
+        expected: usize,
+        /// What was given.
+        got: usize,
+    },
+    /// The elements have more bytes than can be counted.
+    TooLong {
+        /// How many elements.
+        elements: u64,
+        /// Bytes of one.
+        element_bytes: usize,
+    },
+    /// A page length of no elements.
+    ZeroPageLength,
+    /// Memory of the program does not begin where an element may.
+    Misaligned {
+        /// Where it begins.
+        address: usize,
+        /// What that has to be a multiple of.
+        align: usize,
+    },
+    /// A page does not fit into memory, or into its length's type.
+    PageTooLong {
+        /// Elements of a page.
+        page_len: usize,
+        /// Bytes of one.
+        element_bytes: usize,
+    },
+    /// An index along one axis is outside of a shape.
+    PositionOutside {
+        /// The axis.
+        axis: usize,
+        /// The index along it; negative ones are possible where boundaries are.
+        index: i128,
+        /// How many elements the shape has along it.
+        extent: usize,
+    },
+    /// A box ends after the last element of an axis.
+    BoxOutside {
+        /// The axis.
+        axis: usize,
+        /// The box's start along it.
+        start: usize,
+        /// The box's end along it.
+        end: usize,
+        /// How many elements the shape has along it.
+        extent: usize,
+    },
+    /// A box ends before it starts.
+    BoxReversed {
+        /// The axis.
+        axis: usize,
+        /// The box's start along it.
+        start: usize,
+        /// The box's end along it.
+        end: usize,
+    },
+    /// A shape has more elements than can be counted.
+    ShapeOverflow {
+        /// The extents.
+        shape: Vec<usize>,
+    },
+    /// A shape has more elements than are there, or fewer.
+    ShapeMismatch {
+        /// The extents.
+        shape: Vec<usize>,
+        /// Their product.
+        expected: usize,
+        /// How many elements are there.
+        got: usize,
+    },
+    /// A view has another number of axes.
+    RankMismatch {
+        /// How many are wanted.
+        expected: usize,
+        /// How many were given.
+        got: usize,
+    },
+    /// There is no such axis.
+    NoSuchAxis {
+        /// The axis.
+        axis: usize,
+        /// How many there are.
+        axes: usize,
+    },
+    /// A tile has no elements.
+    EmptyTile {
+        /// The axis.
+        axis: usize,
+    },
+    /// Tiles in place are wanted of an array that is not stored in tiles.
+    NotTiled,
+    /// There is no such row.
+    RowOutside {
+        /// The row.
+        row: usize,
+        /// How many there are.
+        rows: usize,
+    },
+    /// Writing a row has failed before, so it has no contents.
+    RowIncomplete {
+        /// The first row of which this is so.
+        row: usize,
+    },
+    /// The list of devices is empty.
+    NoDevices,
+    /// No device was found that is asked for, or that is used by default.
+    NoneFound {
+        /// What was asked for, each with the reason why nothing was found for it. Empty where nothing was asked.
+        asked: Vec<Unmet>,
+        /// What there is instead: devices, and why backends have none.
+        found: Vec<String>,
+    },
+    /// A wish for devices that is empty, or not UTF-8.
+    DeviceFilter {
+        /// The wish.
+        wish: String,
+    },
+    /// Every device has zero channels.
+    NoChannels {
+        /// How many devices were named.
+        devices: usize,
+    },
+    /// More channels are asked for than an array can have.
+    TooManyChannels {
+        /// How many are asked for, in lowest terms.
+        channels: u64,
+        /// How many an array can have.
+        most: u64,
+    },
+    /// More shares were given than there are devices, or fewer.
+    SharesMismatch {
+        /// How many shares.
+        shares: usize,
+        /// How many devices.
+        devices: usize,
+    },
+    /// A device has not enough memory for its part of the array.
+    DoesNotFit {
+        /// The device.
+        device: String,
+        /// What its part of the array needs.
+        asked_bytes: u64,
+        /// What it can give.
+        usable_bytes: u64,
+        /// What all parts need.
+        all_asked_bytes: u64,
+        /// What all devices can give.
+        all_usable_bytes: u64,
+    },
+    /// There is room for a longer array, but not for both it and the one that is to be copied to it.
+    NoRoomToGrow {
+        /// What the present array takes on all devices.
+        present_bytes: u64,
+        /// What the longer one needs.
+        asked_bytes: u64,
+        /// What all devices can give beside the present one.
+        usable_bytes: u64,
+    },
+    /// There is no memory for the page table.
+    NoTableMemory {
+        /// How many pages the array would have.
+        pages: u64,
+    },
+    /// There is no memory for a buffer.
+    NoMemory {
+        /// How long it would be.
+        bytes: usize,
+    },
+    /// All frames that may be guarded are guarded, and the calling thread holds guards itself, so that waiting might
+    /// never end.
+    TooManyGuards {
+        /// The channel.
+        channel: u32,
+        /// How many of its frames can be guarded at once.
+        frames: u64,
+    },
+    /// The page is guarded, and the calling thread holds guards itself, so that waiting might never end.
+    WouldDeadlock {
+        /// The page.
+        page: u64,
+    },
+    /// A label is given to two columns of an index set.
+    DuplicateDimension {
+        /// The label.
+        dimension: u32,
+    },
+    /// An index set has no column of this label.
+    UnknownDimension {
+        /// The label.
+        dimension: u32,
+    },
+    /// Two index sets are to be combined, but have no dimension in common.
+    NoCommonDimension,
+    /// A product is asked of two index sets that have a dimension in common.
+    CommonDimension {
+        /// The first such dimension.
+        dimension: u32,
+    },
+    /// A tuple has not one value for each dimension.
+    RaggedTuple {
+        /// The tuple's number.
+        tuple: usize,
+        /// How many dimensions there are.
+        expected: usize,
+        /// How many values it has.
+        got: usize,
+    },
+    /// A column is longer or shorter than the first one.
+    RaggedColumn {
+        /// The column's label.
+        dimension: u32,
+        /// The length of the first column.
+        expected: usize,
+        /// Its own length.
+        got: usize,
+    },
+    /// Tuples that are read for a second time have changed, so that they make up another number of results.
+    InputChanged {
+        /// How many results were counted.
+        expected: usize,
+        /// How many there are now.
+        got: usize,
+    },
+    /// An expression has too many operations.
+    ExpressionTooLong {
+        /// How many it can have.
+        most: usize,
+    },
+    /// More fields are assigned at once than a device takes, or none.
+    AssignmentCount {
+        /// How many.
+        assignments: usize,
+        /// How many are possible.
+        most: usize,
+    },
+    /// A histogram of no bins, or of too many.
+    BinCount {
+        /// How many are asked for.
+        bins: usize,
+        /// How many are possible.
+        most: usize,
+    },
+    /// A device failed in the middle of writing to elements.
+    Interrupted {
+        /// Which elements were written, as ranges of indices, ascending.
+        written: Vec<Range<usize>>,
+        /// Which elements may hold anything.
+        unspecified: Vec<Range<usize>>,
+        /// What the device said.
+        cause: backend_api::Error,
+    },
+    /// A device failed.
+    Device(backend_api::Error),
+}
+
+impl ErrorKind {
+    /// What can be done about it, in a few words. The text of an error ends in it.
+    ///
+    /// ```
+    /// use vmarray::{ErrorKind, VirtualArray};
+    /// let error = VirtualArray::<u32>::new(10)?.get(10).unwrap_err();
+    /// assert_eq!(error.kind().advice(), "use an index below 10");
+    /// assert!(error.to_string().ends_with("; use an index below 10"));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn advice(&self) -> String {
+        self.texts().1
+    }
+
+    /// What happened, and what can be done about it. A kind that says only one of them does not compile.
+    fn texts(&self) -> (String, String) {
+        let below = |what: &str, len: usize| match len {
+            0 => "it is empty: put something into it first".to_owned(),
+            _ => format!("use {what} below {len}"),
+        };
+        let within = |len: usize| format!("end the range at {len} at most");
+        let start_first = || "give the smaller number first: start..end with start at most end".to_owned();
+        let fewer_guards = "first drop the guards, cursors and iterators that this thread holds (no other thread can \
+                            go on as long as it waits for them)";
+        match self {
+            Self::IndexOutside { index, len } => {
+                (format!("index {index} is outside of an array of {len} elements"), below("an index", *len))
+            }
+            Self::ListedIndexOutside { position, index, len } => (
+                format!("index {index} at place {position} of the list is outside of an array of {len} elements"),
+                format!("keep to indices below {len} in the list"),
+            ),
+            Self::RangeOutside { start, end, len } => {
+                (format!("range {start}..{end} is outside of an array of {len} elements"), within(*len))
+            }
+            Self::RangeReversed { start, end } => (format!("range {start}..{end} is reversed"), start_first()),
+            Self::LengthMismatch { of, expected, got } => (
+                format!("{of} has length {got} where {expected} is wanted"),
+                format!("give {of} that length"),
+            ),
+            Self::TooLong { elements, element_bytes } => (
+                format!("{elements} elements of {element_bytes} bytes each are more than can be addressed"),
+                format!("keep to {} elements", isize::MAX as usize / (*element_bytes).max(1)),
+            ),
+            Self::ZeroPageLength => (
+                "a page must have at least one element".into(),
+                "leave the page length out to have one chosen, or set a power of two".into(),
+            ),
+            Self::Misaligned { address, align } => (
+                format!("memory at {address:#x} is not aligned to {align} bytes, as its elements have to be"),
+                format!("begin at a multiple of {align} bytes, or copy the elements into a vector"),
+            ),
+            Self::PageTooLong { page_len, element_bytes } => (
+                format!("a page of {page_len} elements of {element_bytes} bytes each is too long"),
+                "leave the page length out to have one chosen, or set a shorter one".into(),
+            ),
+            Self::PositionOutside { axis, index, extent } => (
+                format!("index {index} of axis {axis} is outside of an extent of {extent} elements"),
+                match extent {
+                    0 => "there is nothing along this axis: look at the shape first".into(),
+                    _ => format!(
+                        "use indices from 0 to {} along this axis, or a view with another boundary mode",
+                        extent - 1
+                    ),
+                },
+            ),
+            Self::BoxOutside { axis, start, end, extent } => (
+                format!("range {start}..{end} of axis {axis} is outside of an extent of {extent} elements"),
+                within(*extent),
+            ),
+            Self::BoxReversed { axis, start, end } => {
+                (format!("range {start}..{end} of axis {axis} is reversed"), start_first())
+            }
+            Self::ShapeOverflow { shape } => (
+                format!("a shape of {shape:?} has more elements than can be counted"),
+                format!("use extents whose product, with the padding of tiles, is at most {}", isize::MAX),
+            ),
+            Self::ShapeMismatch { shape, expected, got } => (
+                format!("a shape of {shape:?} has {expected} elements, {got} are there"),
+                format!("use extents whose product is {got}"),
+            ),
+            Self::RankMismatch { expected, got } => (
+                format!("{expected} axes are wanted, {got} were given"),
+                format!("use a view of {expected} axes"),
+            ),
+            Self::NoSuchAxis { axis, axes } => (
+                format!("there is no axis {axis} among {axes}"),
+                format!("count axes from 0: the last one is {}", axes.saturating_sub(1)),
+            ),
+            Self::EmptyTile { axis } => (
+                format!("tiles have an extent of 0 along axis {axis}"),
+                "give tiles at least one element along each axis".into(),
+            ),
+            Self::NotTiled => (
+                "the array is stored row by row, not in tiles".into(),
+                "build it with `tiled` or `tile`, or use tiles as copies".into(),
+            ),
+            Self::RowOutside { row, rows } => {
+                (format!("row {row} is outside of a ragged array of {rows} rows"), below("a number", *rows))
+            }
+            Self::RowIncomplete { row } => (
+                format!("row {row} was not written whole"),
+                "end with `freeze_complete` to keep the rows before it, and push it and those after it anew".into(),
+            ),
+            Self::NoDevices => (
+                "the list of devices is empty".into(),
+                "name one at least, or leave `devices` out to have those of the machine found".into(),
+            ),
+            Self::NoneFound { asked, found } => {
+                (none_found(asked, found), "`Discovery::report` lists all, with the reasons; write to \
+                    VMARRAY_DEVICES, or to `Discovery::select`, something of what is there, such as `cpu`, `host` or `all`".into())
+            }
+            Self::DeviceFilter { wish } => (
+                format!("the wish for devices {wish:?} is empty or not UTF-8"),
+                "separate wishes by single commas: `cuda`, `opencl`, `host`, `cuda:0`, `gpu`, `integrated`, `cpu`, `all`, \
+                 or part of a name"
+                    .into(),
+            ),
+            Self::NoChannels { devices } => (
+                format!("all {devices} devices are switched off by a share of zero channels"),
+                "give one of them a share above zero".into(),
+            ),
+            Self::TooManyChannels { channels, most } => (
+                format!("{channels} channels are asked for, at most {most} are possible"),
+                "use smaller shares: a few channels for each device are enough".into(),
+            ),
+            Self::SharesMismatch { shares, devices } => (
+                format!("{shares} shares were given for {devices} devices"),
+                "give one share for each device, in their order".into(),
+            ),
+            Self::DoesNotFit { device, asked_bytes, usable_bytes, all_asked_bytes, all_usable_bytes } => (
+                format!(
+                    "{device} cannot take its part: {} asked, {} usable",
+                    readable_bytes(*asked_bytes),
+                    readable_bytes(*usable_bytes)
+                ),
+                if all_asked_bytes <= all_usable_bytes {
+                    "all devices together have room: share by `Placement::Capacity`, or ask for a little less if that is so".into()
+                } else {
+                    format!(
+                        "all devices together have {} of the {} asked: ask for less (of a source by `device_bytes`), release other memory on them, or add \
+                         devices, which may be host RAM (`HostDevice`) or a file (`FileDevice`)",
+                        readable_bytes(*all_usable_bytes),
+                        readable_bytes(*all_asked_bytes)
+                    )
+                },
+            ),
+            Self::NoRoomToGrow { present_bytes, asked_bytes, usable_bytes } => (
+                format!(
+                    "an array of {} cannot grow to {}: only {} are usable beside it",
+                    readable_bytes(*present_bytes),
+                    readable_bytes(*asked_bytes),
+                    readable_bytes(*usable_bytes)
+                ),
+                "state at first how long it becomes (`RaggedBuilder::capacity`): while it grows, both need room".into(),
+            ),
+            Self::NoTableMemory { pages } => (
+                format!("no memory for a page table of {pages} entries"),
+                "use longer pages, or fewer elements".into(),
+            ),
+            Self::NoMemory { bytes } => (
+                format!("no memory for a buffer of {}", readable_bytes(*bytes as u64)),
+                "work in smaller parts, or with an iterator".into(),
+            ),
+            Self::TooManyGuards { channel, frames } => (
+                format!("all {frames} frames of channel {channel} that can be guarded at once are guarded"),
+                format!("{fewer_guards}, or build the array with a larger cache (`cache_bytes`, `frames_per_channel`)"),
+            ),
+            Self::WouldDeadlock { page } => (
+                format!("page {page} is guarded, and this thread holds guards for which others may wait"),
+                fewer_guards.into(),
+            ),
+            Self::DuplicateDimension { dimension } => (
+                format!("dimension {dimension} labels more than one column"),
+                "give each column a label of its own".into(),
+            ),
+            Self::UnknownDimension { dimension } => (
+                format!("no column is labelled with dimension {dimension}"),
+                "use one of the labels that `dimensions` lists".into(),
+            ),
+            Self::NoCommonDimension => (
+                "the two index sets have no dimension in common".into(),
+                "ask for all pairs with `Combine::product`, or `relabel` one of the sets".into(),
+            ),
+            Self::CommonDimension { dimension } => (
+                format!("the two index sets have dimension {dimension} in common, so they have no product"),
+                "merge them with `Combine::new`, or `relabel` one of the sets".into(),
+            ),
+            Self::RaggedTuple { tuple, expected, got } => (
+                format!("tuple {tuple} has {got} values, there are {expected} dimensions"),
+                format!("give each tuple {expected} values"),
+            ),
+            Self::RaggedColumn { dimension, expected, got } => (
+                format!("the column of dimension {dimension} has {got} values, the first column has {expected}"),
+                "give all columns the same length".into(),
+            ),
+            Self::InputChanged { expected, got } => (
+                format!("the tuples have changed meanwhile: of {expected} results, {got} are left"),
+                "run the operation again, and leave its inputs unchanged while its results are in use".into(),
+            ),
+            Self::ExpressionTooLong { most } => (
+                format!("an expression has more than {most} operations"),
+                "split the operation into several, with a field for what is in between".into(),
+            ),
+            Self::AssignmentCount { assignments, most } => (
+                format!("{assignments} assignments at once, 1 to {most} are possible"),
+                match assignments {
+                    0 => "give one at least".into(),
+                    _ => "make several operations of it".into(),
+                },
+            ),
+            Self::BinCount { bins, most } => (
+                format!("{bins} bins are asked for, 1 to {most} are possible"),
+                match bins {
+                    0 => "ask for one at least".into(),
+                    _ => "make wider bins, or several histograms of a part of them each".into(),
+                },
+            ),
+            Self::Interrupted { written, unspecified, cause } => (
+                format!(
+                    "{} elements of {} ranges are unspecified, {} ranges are written, the others unchanged ({})",
+                    unspecified.iter().map(ExactSizeIterator::len).sum::<usize>(),
+                    unspecified.len(),
+                    written.len(),
+                    // What to do about it comes after it, once.
+                    cause.to_string().trim_end_matches(cause.advice()).trim_end_matches("; "),
+                ),
+                "write the unspecified ranges anew, and repeat the operation for those that are neither".into(),
+            ),
+            Self::Device(error) => (error.to_string(), error.advice().into()),
+        }
+    }
+}
+
+/// A wish for devices that nothing was found for.
+///
+/// ```
+/// let report = vmarray::Discovery::new().select("host, no such device").unwrap().report();
+/// let unmet: Vec<_> = report.unmet().map(|unmet| unmet.wish.as_str()).collect();
+/// assert_eq!(unmet, ["no such device"]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Unmet {
+    /// The wish, in the words in which it was uttered.
+    pub wish: String,
+    /// Why there is nothing for it.
+    pub reason: String,
+}
+
+impl fmt::Display for Unmet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "nothing for {:?}: {}", self.wish, self.reason)
+    }
+}
+
+/// What was asked for and what there is instead.
+fn none_found(asked: &[Unmet], found: &[String]) -> String {
+    let asked: Vec<String> = asked.iter().map(Unmet::to_string).collect();
+    let what =
+        if asked.is_empty() { "no device can be used by default".to_owned() } else { asked.join("; ") };
+    let found = if found.is_empty() { "nothing".to_owned() } else { found.join("; ") };
+    format!("{what}; found: {found}")
+}
+
+impl fmt::Display for ErrorKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            // It has the advice already.
+            Self::Device(error) => fmt::Display::fmt(error, f),
+            _ => {
+                let (what, advice) = self.texts();
+                write!(f, "{what}; {advice}")
+            }
+        }
+    }
+}
+
+impl std::error::Error for ErrorKind {}
+
+/// A failure of an array: one pointer in size, so that results of single accesses stay small.
+///
+/// ```
+/// use vmarray::{ErrorKind, VirtualArray};
+/// let array = VirtualArray::<u32>::new(10)?;
+/// let error = array.get(10).unwrap_err();
+/// assert!(matches!(error.kind(), ErrorKind::IndexOutside { index: 10, len: 10 }));
+/// let text = "index 10 is outside of an array of 10 elements; use an index below 10";
+/// assert_eq!(error.to_string(), text);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, PartialEq, Eq)]
+pub struct Error(Box<ErrorKind>);
+
+impl Error {
+    /// What went wrong.
+    ///
+    /// ```
+    /// use vmarray::{ErrorKind, VirtualArray};
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// assert_eq!(*array.get(10).unwrap_err().kind(), ErrorKind::IndexOutside { index: 10, len: 10 });
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn kind(&self) -> &ErrorKind {
+        &self.0
+    }
+
+    /// The device's own error, if a device failed.
+    ///
+    /// ```
+    /// # use std::sync::Arc;
+    /// use vmarray::{Device, VirtualArray, device, host::SimulatedDevice};
+    /// let card = Arc::new(SimulatedDevice::builder(1).build());
+    /// let array = VirtualArray::<u32>::builder(100).devices([card.clone()]).build()?;
+    /// card.lose();
+    /// let error = array.fill(.., 7).and_then(|()| array.flush(..)).unwrap_err();
+    /// let cause = error.device_error().unwrap();
+    /// assert_eq!(cause.kind(), device::ErrorKind::Lost);
+    /// assert_eq!(cause.device(), card.info().to_string());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn device_error(&self) -> Option<&backend_api::Error> {
+        match &*self.0 {
+            ErrorKind::Device(error) | ErrorKind::Interrupted { cause: error, .. } => Some(error),
+            _ => None,
+        }
+    }
+}
+
+impl Error {
+    /// The same with ranges of elements that count from an element at or before them.
+    pub(crate) fn counted_from(self, start: usize) -> Self {
+        let ErrorKind::Interrupted { written, unspecified, cause } = *self.0 else { return self };
+        let inner = |ranges: Vec<Range<usize>>| -> Vec<_> {
+            ranges.into_iter().map(|range| range.start - start..range.end - start).collect()
+        };
+        let (written, unspecified) = (inner(written), inner(unspecified));
+        ErrorKind::Interrupted { written, unspecified, cause }.into()
+    }
+}
+
+impl From<ErrorKind> for Error {
+    fn from(kind: ErrorKind) -> Self {
+        Self(Box::new(kind))
+    }
+}
+
+impl From<backend_api::Error> for Error {
+    fn from(error: backend_api::Error) -> Self {
+        ErrorKind::Device(error).into()
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.0, f)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.0, f)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Out of line, so that the check costs callers one comparison.
+#[cold]
+#[inline(never)]
+pub(crate) fn index_outside(index: usize, len: usize) -> Error {
+    ErrorKind::IndexOutside { index, len }.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One of each kind, at its [number](number).
+    fn one_of_each() -> Vec<ErrorKind> {
+        let cause = || backend_api::Error::new(backend_api::ErrorKind::Lost, "compute");
+        let asked = vec![Unmet { wish: "gpu".into(), reason: "there is none".into() }];
+        vec![
+            ErrorKind::IndexOutside { index: 9, len: 9 },
+            ErrorKind::ListedIndexOutside { position: 1, index: 9, len: 9 },
+            ErrorKind::RangeOutside { start: 1, end: 9, len: 8 },
+            ErrorKind::RangeReversed { start: 9, end: 1 },
+            ErrorKind::LengthMismatch { of: "the slice", expected: 2, got: 3 },
+            ErrorKind::TooLong { elements: u64::MAX, element_bytes: 4 },
+            ErrorKind::ZeroPageLength,
+            ErrorKind::Misaligned { address: 3, align: 4 },
+            ErrorKind::PageTooLong { page_len: usize::MAX, element_bytes: 4 },
+            ErrorKind::PositionOutside { axis: 0, index: -1, extent: 4 },
+            ErrorKind::BoxOutside { axis: 0, start: 1, end: 5, extent: 4 },
+            ErrorKind::BoxReversed { axis: 0, start: 2, end: 1 },
+            ErrorKind::ShapeOverflow { shape: vec![usize::MAX, 2] },
+            ErrorKind::ShapeMismatch { shape: vec![2, 2], expected: 4, got: 5 },
+            ErrorKind::RankMismatch { expected: 2, got: 3 },
+            ErrorKind::NoSuchAxis { axis: 3, axes: 3 },
+            ErrorKind::EmptyTile { axis: 1 },
+            ErrorKind::NotTiled,
+            ErrorKind::RowOutside { row: 3, rows: 3 },
+            ErrorKind::RowIncomplete { row: 3 },
+            ErrorKind::NoDevices,
+            ErrorKind::NoneFound { asked, found: vec!["host RAM".into()] },
+            ErrorKind::DeviceFilter { wish: String::new() },
+            ErrorKind::NoChannels { devices: 2 },
+            ErrorKind::TooManyChannels { channels: 1 << 20, most: 1 << 16 },
+            ErrorKind::SharesMismatch { shares: 1, devices: 2 },
+            ErrorKind::DoesNotFit {
+                device: "a card".into(),
+                asked_bytes: 3 << 30,
+                usable_bytes: 2 << 30,
+                all_asked_bytes: 6 << 30,
+                all_usable_bytes: 8 << 30,
+            },
+            ErrorKind::NoRoomToGrow { present_bytes: 4, asked_bytes: 6, usable_bytes: 4 },
+            ErrorKind::NoTableMemory { pages: 1 << 60 },
+            ErrorKind::NoMemory { bytes: 1 << 60 },
+            ErrorKind::TooManyGuards { channel: 0, frames: 3 },
+            ErrorKind::WouldDeadlock { page: 3 },
+            ErrorKind::DuplicateDimension { dimension: 1 },
+            ErrorKind::UnknownDimension { dimension: 1 },
+            ErrorKind::NoCommonDimension,
+            ErrorKind::CommonDimension { dimension: 1 },
+            ErrorKind::RaggedTuple { tuple: 1, expected: 2, got: 3 },
+            ErrorKind::RaggedColumn { dimension: 1, expected: 2, got: 3 },
+            ErrorKind::InputChanged { expected: 3, got: 2 },
+            ErrorKind::ExpressionTooLong { most: 256 },
+            ErrorKind::AssignmentCount { assignments: 0, most: 8 },
+            ErrorKind::BinCount { bins: 0, most: 4096 },
+            ErrorKind::Interrupted { written: Vec::new(), unspecified: vec![2..3, 5..9], cause: cause() },
+            ErrorKind::Device(cause()),
+        ]
+    }
+
+    /// The place of a kind in [`one_of_each`]. A new one does not compile without, and then the list is too short.
+    fn number(kind: &ErrorKind) -> usize {
+        macro_rules! numbered {
+            ($($Kind:ident)*) => {{
+                enum Number { $($Kind),* }
+                match kind { $(ErrorKind::$Kind { .. } => Number::$Kind as usize),* }
+            }};
+        }
+        numbered!(IndexOutside ListedIndexOutside RangeOutside RangeReversed LengthMismatch TooLong ZeroPageLength
+            Misaligned PageTooLong PositionOutside BoxOutside BoxReversed ShapeOverflow ShapeMismatch RankMismatch
+            NoSuchAxis EmptyTile NotTiled RowOutside RowIncomplete NoDevices NoneFound DeviceFilter NoChannels
+            TooManyChannels SharesMismatch DoesNotFit NoRoomToGrow NoTableMemory NoMemory TooManyGuards WouldDeadlock
+            DuplicateDimension UnknownDimension NoCommonDimension CommonDimension RaggedTuple RaggedColumn InputChanged
+            ExpressionTooLong AssignmentCount BinCount Interrupted Device)
+    }
+
+    #[test]
+    fn every_text_ends_in_what_to_do() {
+        let all = one_of_each();
+        assert_eq!(
+            number(&ErrorKind::Device(backend_api::Error::new(backend_api::ErrorKind::Lost, ""))),
+            all.len() - 1
+        );
+        for (at, kind) in all.into_iter().enumerate() {
+            assert_eq!(number(&kind), at, "{kind:?}");
+            let advice = kind.advice();
+            let text = Error::from(kind).to_string();
+            assert!(text.ends_with(&format!("; {advice}")) && text.len() > advice.len() + 10, "{text}");
+            assert!(advice.split(' ').count() > 2 && !advice.ends_with('.'), "{text}");
+            assert!(text.lines().count() == 1 && !text.contains("  "), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_advice_depends_on_what_happened() {
+        let fits = |all_asked_bytes, all_usable_bytes| {
+            let (asked_bytes, usable_bytes) = (3 << 30, 2 << 30);
+            let device = "a card".into();
+            ErrorKind::DoesNotFit { device, asked_bytes, usable_bytes, all_asked_bytes, all_usable_bytes }
+        };
+        let text = fits(6 << 30, 8 << 30).to_string();
+        assert!(
+            text.contains("3.0 GiB asked, 2.0 GiB usable") && text.contains("Placement::Capacity"),
+            "{text}"
+        );
+        let text = fits(9 << 30, 8 << 30).to_string();
+        assert!(text.contains("8.0 GiB of the 9.0 GiB") && text.contains("FileDevice"), "{text}");
+        let text = ErrorKind::WouldDeadlock { page: 1 }.to_string();
+        assert!(
+            text.contains("first drop the guards, cursors and iterators that this thread holds"),
+            "{text}"
+        );
+        let text = ErrorKind::LengthMismatch { of: "the list of labels", expected: 2, got: 1 }.to_string();
+        assert!(text.starts_with("the list of labels has length 1 where 2 is wanted"), "{text}");
+        assert_ne!(
+            ErrorKind::BinCount { bins: 0, most: 9 }.advice(),
+            ErrorKind::BinCount { bins: 10, most: 9 }.advice()
+        );
+        assert_ne!(
+            ErrorKind::IndexOutside { index: 0, len: 0 }.advice(),
+            ErrorKind::IndexOutside { index: 1, len: 1 }.advice()
+        );
+    }
+}

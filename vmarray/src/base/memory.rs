@@ -1,0 +1,96 @@
+//! Memory of the program's own, refused by an error, since ranges of an array may be longer than RAM; and hints to the
+//! processor about memory.
+
+use bytemuck::Zeroable;
+
+use crate::base::error::{ErrorKind, Result};
+
+/// Zeroed elements; the system gives untouched pages where it can, so that nothing is written for them.
+///
+/// Fails if the system refuses. One that promises more than it has may still end the program later.
+pub(crate) fn zeroed_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
+    bytemuck::allocation::try_zeroed_vec(len)
+        .map_err(|()| ErrorKind::NoMemory { bytes: len.saturating_mul(size_of::<T>()) }.into())
+}
+
+/// As [`zeroed_vec`], for memory that will be written to all over: asks the system for large pages, where there are
+/// any, so that it is interrupted by the first touch of 2 MiB and not of 4 KiB.
+pub(crate) fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
+    let values = zeroed_vec::<T>(len)?;
+    ask_for_large_pages(values.as_ptr().cast(), size_of_val(values.as_slice()));
+    Ok(values)
+}
+
+/// Asks the system for large pages under memory of the caller's own, which keeps its contents, unless it is too short
+/// to be worth that.
+pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
+    #[cfg(all(target_os = "linux", not(miri)))]
+    {
+        const BYTES_MIN: usize = 4 << 20;
+        const PAGE: usize = 4096;
+        if bytes >= BYTES_MIN {
+            let skip = at.addr().next_multiple_of(PAGE) - at.addr();
+            // SAFETY: whole pages of memory that the caller has; the advice changes no contents. A refusal leaves
+            // everything as it was.
+            unsafe {
+                let start = at.add(skip).cast_mut().cast();
+                libc::madvise(start, (bytes - skip) / PAGE * PAGE, libc::MADV_HUGEPAGE);
+            }
+        }
+    }
+    #[cfg(any(not(target_os = "linux"), miri))]
+    let _ = (at, bytes);
+}
+
+/// Tells the processor that this place will be written to. Any address will do.
+#[inline(always)]
+pub(crate) fn prefetch_write<T>(at: *const T) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint; it never faults.
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_ET0 }>(at.cast());
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = at;
+}
+
+/// Tells the processor that these bytes will be read, soon but not next. Any address will do.
+#[inline(always)]
+pub(crate) fn prefetch(address: usize, bytes: usize) {
+    /// What comes after that it finds out by itself.
+    const BYTES_MAX: usize = 4096;
+    #[cfg(target_arch = "x86_64")]
+    for offset in (0..bytes.min(BYTES_MAX)).step_by(64) {
+        // SAFETY: a hint; it never faults.
+        unsafe {
+            // To the second level: the first one is as long as a few such elements, and others are in use.
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            _mm_prefetch::<_MM_HINT_T1>(std::ptr::without_provenance(address.wrapping_add(offset)));
+        }
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (address, bytes, BYTES_MAX);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn large_memory_is_zeroed() {
+        for len in [0, 5, 1 << 20] {
+            let values = zeroed_vec_large::<u64>(len).unwrap();
+            assert!(values.len() == len && values.iter().all(|&value| value == 0));
+        }
+    }
+
+    #[test]
+    fn memory_is_zeroed_or_refused() {
+        assert_eq!(zeroed_vec::<u64>(3).unwrap(), [0; 3]);
+        assert!(zeroed_vec::<u64>(0).unwrap().is_empty());
+        let error = zeroed_vec::<u64>(1 << 59).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NoMemory { bytes: 1 << 62 });
+        let error = zeroed_vec::<u64>(usize::MAX).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::NoMemory { bytes: usize::MAX });
+    }
+}

@@ -1,0 +1,16 @@
+//! The engine of bytes: pages, the frames and homes that they are in, and who may touch them when.
+
+#[cfg(not(loom))]
+pub(crate) mod channel;
+pub(crate) mod combiner;
+#[cfg(not(loom))]
+pub(crate) mod copiers;
+#[cfg(not(loom))]
+pub(crate) mod evict;
+#[cfg(not(loom))]
+pub(crate) mod guards;
+pub(crate) mod page;
+#[cfg(not(loom))]
+pub(crate) mod pager;
+#[cfg(not(loom))]
+pub(crate) mod read_ahead;

@@ -1,0 +1,49 @@
+//! How many frames hold pages that were fetched ahead and not used yet.
+//!
+//! They may take half of a channel's frames: more would push each other out before they are used, the more so as
+//! threads do not know of each other's streams.
+
+use std::sync::atomic::Ordering;
+
+use backend_api::Device;
+
+use super::{Channel, NO_PAGE};
+use crate::engine::page::PageTable;
+use crate::engine::page::state::AHEAD;
+
+/// After so many refusals the pages are counted afresh.
+const RECOUNT_REFUSALS: u32 = 64;
+
+impl<D: Device> Channel<D> {
+    /// How many pages more may be fetched ahead now.
+    pub(crate) fn ahead_room(&self, table: &PageTable) -> usize {
+        let most = u64::from(self.frames_max / 2);
+        let ahead = self.ahead.load(Ordering::Relaxed);
+        if ahead < most {
+            return (most - ahead) as usize;
+        }
+        // Uses may be noted late, and by those who do not tell: the count is a hint, which is put right now and then.
+        if self.ahead_refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
+            let shard = self.lock();
+            let is_ahead =
+                |page: &&u64| **page != NO_PAGE && table.entry(**page).state(Ordering::Relaxed).any(AHEAD);
+            let resident = shard.pages.iter().filter(is_ahead).count();
+            let coming: usize = shard.fetches.iter().map(|fetch| fetch.loads.len()).sum();
+            self.ahead.store((resident + coming + shard.queued.len()) as u64, Ordering::Relaxed);
+        }
+        0
+    }
+
+    /// Notes that so many pages are being fetched ahead.
+    pub(crate) fn more_ahead(&self, pages: usize) {
+        self.ahead.fetch_add(pages as u64, Ordering::Relaxed);
+    }
+
+    /// Notes that so many pages are no longer ahead of their use: they were used, lost their frame, or did not come.
+    pub(crate) fn fewer_ahead(&self, pages: usize) {
+        if pages > 0 {
+            let fewer = |ahead: u64| Some(ahead.saturating_sub(pages as u64));
+            let _ = self.ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+        }
+    }
+}

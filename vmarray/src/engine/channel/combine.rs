@@ -1,0 +1,347 @@
+//! Loads and reads of many threads in one submission.
+//!
+//! A driver's call costs microseconds, and calls into one context take turns; so threads that miss at the same time
+//! share calls. A load is queued under the lock of the shard. If nobody submits at that moment the thread leads:
+//! it submits all that is queued as one batch, and what was queued meanwhile as the next one. With a single thread
+//! each load is a batch of its own at once: nothing ever waits for others to come.
+//!
+//! A thread whose load is queued looks after it until it is submitted, so leadership can be handed on: a leader goes on
+//! only as long as nobody else could.
+//!
+//! A queue takes some microseconds for each submission, however short, so that many short ones would pile up there and
+//! not here. Hence no more than a few are under way while some thread waits for one of them; it submits what has been
+//! queued when that is done.
+//!
+//! The idea is that of flat combining (D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
+//! synchronization-parallelism tradeoff", 2010).
+
+use std::hint;
+use std::mem;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+
+use backend_api::{Device, Ticket, Transfer};
+use parking_lot::MutexGuard;
+
+use super::frames::Frame;
+use super::pieces::{Way, pieces};
+use super::requests::Request;
+use super::transfers::{Fetch, Wakes};
+use super::waiting::spin_while;
+use super::{Channel, DevicePlace, HostPlace, Shard};
+use crate::base::error::Result;
+use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
+use crate::engine::page::{Deferral, Holder, PageTable, State};
+
+/// How much one submission fetches at most, in bytes, unless a page is longer: what comes first is not to wait long for
+/// what comes last. Futures have such batches.
+pub(super) const BATCH_BYTES: usize = 2 << 20;
+/// The same for threads whose cache has room for many batches of that length: the longer the batches, the less of the
+/// bus is lost between them.
+const LONG_BATCH_BYTES: usize = 4 << 20;
+const LONG_BATCHES: usize = 32;
+/// How many submissions are under way before others are held back. One is not enough: the device would be idle between
+/// the end of one and the next.
+const DEPTH: usize = 2;
+/// How often a thread looks whether its load was submitted before it gives its time slice away.
+const LOOKS: u32 = 100;
+
+/// What a loaded page is turned into for the thread that asked for it, whoever finishes the load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Then {
+    Share(Holder),
+    /// Whoever asked for it has it exclusively, as a pin; a guard has to [count
+    /// itself](crate::engine::page::Entry::hold_exclusive).
+    Exclusive(Holder),
+    /// Nobody holds it: a prefetch.
+    Release,
+    /// Nobody holds it: those tasks that asked for it have been [served](super::requests), so it is the next to go.
+    Leave,
+}
+
+/// An absent page, claimed, and the frame that it is to be loaded into.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    pub(crate) page: u64,
+    pub(crate) frame: Frame,
+    pub(crate) then: Then,
+    /// Names it, so that whoever asked for it finds out what came of it.
+    pub(crate) id: u64,
+}
+
+/// Bytes of a home slot on their way to pinned memory.
+#[derive(Debug)]
+pub(super) struct Read {
+    copy: Transfer<'static>,
+    /// What came of it, and whether it was submitted without others.
+    pub(super) outcome: OnceLock<(backend_api::Result<()>, bool)>,
+}
+
+/// What is submitted in one call.
+struct Batch {
+    loads: Vec<Load>,
+    reads: Vec<Arc<Read>>,
+    /// Of tasks, for pages of the loads.
+    requests: Vec<Arc<Request>>,
+}
+
+/// What came of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Loaded {
+    Yes,
+    /// It failed together with others: one of them may be to blame. To be tried again, alone.
+    NotWithOthers,
+}
+
+impl<D: Device> Channel<D> {
+    /// A name for a load.
+    pub(crate) fn load_id(&self) -> u64 {
+        self.next_load.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Has absent pages, with contents, loaded that the caller has claimed: together with those of other threads, soon.
+    /// Returns before they are. If that fails, the claims are gone, the frames given back, and those who asked are told
+    /// by [`await_load`](Self::await_load).
+    pub(crate) fn request(&self, table: &PageTable, loads: impl IntoIterator<Item = Load>) {
+        let mut shard = self.lock();
+        shard.queued.extend(loads);
+        self.lead_now(table, shard);
+    }
+
+    /// As [`request`](Self::request), for one load, which is to succeed or fail alone.
+    pub(crate) fn request_alone(&self, table: &PageTable, load: Load) {
+        let _ = self.submit_loads(table, vec![load], Vec::new());
+    }
+
+    /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch. Blocks.
+    ///
+    /// # Errors
+    /// The failure of the copy, when it was submitted alone.
+    pub(super) fn read_with_others(
+        &self,
+        table: &PageTable,
+        from: DevicePlace,
+        to: HostPlace,
+        bytes: u64,
+    ) -> backend_api::Result<()> {
+        let copy = Transfer::Download { from, to, bytes };
+        let read = Arc::new(Read { copy, outcome: OnceLock::new() });
+        let mut shard = self.lock();
+        shard.queued_reads.push(Arc::clone(&read));
+        self.lead_now(table, shard);
+        let mut turns = 0_u32;
+        let (outcome, was_alone) = loop {
+            if let Some(outcome) = read.outcome.get() {
+                break outcome.clone();
+            }
+            let mut shard = self.lock();
+            let found = shard.fetches.iter_mut().find(|fetch| fetch.has(&read));
+            match found {
+                Some(fetch) if !fetch.is_watched => {
+                    fetch.is_watched = true;
+                    let ticket = fetch.ticket;
+                    self.note_lead(&shard);
+                    drop(shard);
+                    // Told by the read.
+                    let _ = self.finish(table, ticket);
+                }
+                Some(_) => {
+                    drop(shard);
+                    if !spin_while(|| read.outcome.get().is_none()) {
+                        let shard = self.lock();
+                        // The outcome is noted under the lock.
+                        let known = self.news();
+                        if read.outcome.get().is_none() {
+                            self.await_news(shard, known);
+                        }
+                    }
+                }
+                None => {
+                    drop(shard);
+                    self.lead_or_look_on(table, &mut turns);
+                }
+            }
+        };
+        match outcome {
+            Err(_) if !was_alone => {
+                // One of the others may be to blame.
+                let again = self.read(&mut self.begin_loads(), |queue| queue.submit(&[copy]));
+                again.and_then(|ticket| self.wait(ticket))
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// Leads, unless somebody else does or soon will.
+    pub(super) fn lead_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard<D>>) {
+        if shard.may_lead() {
+            let batch = self.begin_to_lead(&mut shard);
+            drop(shard);
+            self.lead(table, batch);
+        } else {
+            self.note_lead(&shard);
+        }
+    }
+
+    /// Whether this thread has led, because nobody else did.
+    pub(super) fn lead_if_needed(&self, table: &PageTable) -> bool {
+        if !self.may_lead.load(Ordering::Relaxed) {
+            return false;
+        }
+        // If it is taken, this one looks again. What nobody looks after is led by whoever makes room for it.
+        let Some(shard) = self.shard.try_lock() else { return false };
+        let leads = shard.may_lead();
+        self.lead_now(table, shard);
+        leads
+    }
+
+    /// One look of a thread whose load or read is queued: for as long as others are in the driver.
+    fn lead_or_look_on(&self, table: &PageTable, turns: &mut u32) {
+        if !self.lead_if_needed(table) {
+            *turns += 1;
+            if *turns < LOOKS { hint::spin_loop() } else { std::thread::yield_now() }
+        }
+    }
+
+    /// Notes whether somebody may lead, for those who look without the lock.
+    pub(super) fn note_lead(&self, shard: &Shard<D>) {
+        self.may_lead.store(shard.may_lead(), Ordering::Relaxed);
+    }
+
+    fn begin_to_lead(&self, shard: &mut Shard<D>) -> Batch {
+        shard.is_led = true;
+        self.may_lead.store(false, Ordering::Relaxed);
+        self.next_batch(shard)
+    }
+
+    /// What is to be submitted next: what threads wait for before what is fetched ahead.
+    fn next_batch(&self, shard: &mut Shard<D>) -> Batch {
+        let cache_bytes = self.frames_max as usize * self.frame_stride;
+        let bytes = (cache_bytes / LONG_BATCHES).clamp(BATCH_BYTES, LONG_BATCH_BYTES);
+        let most = (bytes / self.page_bytes).max(1);
+        let reads = mem::take(&mut shard.queued_reads);
+        if shard.queued.len() <= most {
+            return Batch { loads: mem::take(&mut shard.queued), reads, requests: Vec::new() };
+        }
+        // Stable: what was asked for first comes first.
+        shard.queued.sort_by_key(|load| load.then == Then::Release);
+        let rest = shard.queued.split_off(most);
+        Batch { loads: mem::replace(&mut shard.queued, rest), reads, requests: Vec::new() }
+    }
+
+    /// Submits a batch, and what was queued meanwhile unless somebody else can.
+    fn lead(&self, table: &PageTable, batch: Batch) {
+        let mut next = Some(batch);
+        while let Some(batch) = next {
+            (_, next) = self.submit_batch(table, batch, |shard| {
+                shard.is_led = false;
+                // Whoever waits for something looks after it; after what nobody waits for, the leader does.
+                let nobody_waits = shard.queued_reads.is_empty()
+                    && shard.queued.iter().all(|load| load.then == Then::Release);
+                if shard.may_lead() && nobody_waits {
+                    return Some(self.begin_to_lead(shard));
+                }
+                self.note_lead(shard);
+                None
+            });
+        }
+    }
+
+    /// Submits a batch and puts it on record; then runs `then` under the same lock.
+    fn submit_batch<R>(
+        &self,
+        table: &PageTable,
+        Batch { mut loads, reads, requests }: Batch,
+        then: impl FnOnce(&mut Shard<D>) -> R,
+    ) -> (backend_api::Result<Ticket>, R) {
+        let bytes = self.page_bytes as u64;
+        loads.sort_unstable_by_key(|load| load.page);
+        let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
+        let mut copies = pieces(pages, bytes, Way::Fetch);
+        copies.extend(reads.iter().map(|read| read.copy));
+        // Until the loads are on record: a waker that blocks would wait for them in vain.
+        let deferral = Deferral::begin();
+        let submitted = self.read(&mut self.begin_loads(), |queue| queue.submit(&copies));
+        let mut wakes = Wakes::default();
+        let mut shard = self.lock();
+        match &submitted {
+            &Ok(ticket) => {
+                self.counters.bytes_from_device.add(bytes * loads.len() as u64);
+                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
+                // to help now.
+                for load in &loads {
+                    let entry = table.entry(load.page);
+                    wakes.add(load.page, entry.mark_in_flight());
+                }
+                let is_driven = !requests.is_empty();
+                let fetch =
+                    Fetch { ticket, loads, reads, requests, is_watched: false, is_driven, is_ending: false };
+                shard.fetches.push(fetch);
+            }
+            Err(error) => self.fail_fetch(&mut shard, table, (loads, reads, requests), error, &mut wakes),
+        }
+        let result = then(&mut shard);
+        drop(shard);
+        drop(deferral);
+        self.wake(table, wakes);
+        self.announce();
+        (submitted, result)
+    }
+
+    /// Submits loads as a batch of their own, with what tasks ask of them, and puts them on record.
+    pub(super) fn submit_loads(
+        &self,
+        table: &PageTable,
+        loads: Vec<Load>,
+        requests: Vec<Arc<Request>>,
+    ) -> backend_api::Result<Ticket> {
+        self.submit_batch(table, Batch { loads, reads: Vec::new(), requests }, |_| ()).0
+    }
+
+    /// Waits until a load that the calling thread asked for is finished, and tells what came of it. `claimed` is the
+    /// state of the page when it was claimed.
+    ///
+    /// # Errors
+    /// The failure of a load that was submitted alone.
+    pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<Loaded> {
+        let entry = table.entry(load.page);
+        let is_shared = matches!(load.then, Then::Share(_));
+        // To share and to fail ends the claim, which changes the version; else the frame is all that comes.
+        let is_pending = |state: State| {
+            state.version() == claimed.version()
+                && state.any(EXCLUSIVE)
+                && (is_shared || !state.any(RESIDENT))
+        };
+        let mut turns = 0_u32;
+        loop {
+            let state = entry.state(Ordering::Acquire);
+            if !is_pending(state) {
+                break;
+            }
+            if state.any(IN_FLIGHT) {
+                self.help_while(table, load.page, Some(load.frame), is_pending);
+            } else {
+                self.lead_or_look_on(table, &mut turns);
+            }
+        }
+        if self.untold_failures.load(Ordering::Acquire) == 0 {
+            return Ok(Loaded::Yes);
+        }
+        let mut shard = self.lock();
+        let Some(at) = shard.failed_loads.iter().position(|failed| failed.id == load.id) else {
+            return Ok(Loaded::Yes);
+        };
+        let failed = shard.failed_loads.swap_remove(at);
+        self.untold_failures.fetch_sub(1, Ordering::Relaxed);
+        if failed.was_alone { Err(failed.error.into()) } else { Ok(Loaded::NotWithOthers) }
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Whether there is something to submit, and nobody does, or soon will.
+    fn may_lead(&self) -> bool {
+        let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();
+        let is_full = self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.is_watched);
+        !(self.is_led || is_idle || is_full)
+    }
+}

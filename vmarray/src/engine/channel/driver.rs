@@ -1,0 +1,91 @@
+//! What a device wakes when work is done that tasks wait for: it has their channel go on.
+//!
+//! So progress needs no task to be polled, and no thread of this library's own: the device's thread that tells of the
+//! end of a submission hands its pages over and submits the next one.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use backend_api::Device;
+use parking_lot::{Condvar, Mutex};
+
+use super::Channel;
+use crate::engine::combiner::ENDED;
+use crate::engine::page::{Deferral, LockScope, PageTable};
+
+thread_local! {
+    /// In how many drivers the thread is.
+    static INSIDE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Holds channel and page table as long as their array lives.
+#[derive(Debug)]
+pub(crate) struct Driver<D: Device> {
+    state: Mutex<State<D>>,
+    left: Condvar,
+}
+
+#[derive(Debug)]
+struct State<D: Device> {
+    /// `None` once the array is being dropped.
+    driven: Option<(Arc<Channel<D>>, Arc<PageTable>)>,
+    /// How many threads are in there.
+    inside: usize,
+}
+
+impl<D: Device> Driver<D> {
+    pub(crate) fn new(channel: &Arc<Channel<D>>, table: &Arc<PageTable>) -> Arc<Self> {
+        let driven = Some((Arc::clone(channel), Arc::clone(table)));
+        let driver = Arc::new(Self { state: Mutex::new(State { driven, inside: 0 }), left: Condvar::new() });
+        let _ = channel.driver.set(Waker::from(Arc::clone(&driver)));
+        driver
+    }
+
+    /// Lets go of the channel, and waits until no thread is in it any more: its memory goes with the array, on the
+    /// thread that drops that. Except where that thread was woken out of a driver.
+    pub(crate) fn close(&self) {
+        let mut state = self.state.lock();
+        let driven = state.driven.take();
+        while state.inside > 0 && INSIDE.get() == 0 {
+            self.left.wait(&mut state);
+        }
+        drop(state);
+        drop(driven);
+    }
+}
+
+impl<D: Device> Wake for Driver<D> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        // The device may tell while the thread submits other work to it, with locks held.
+        if LockScope::postpone(|| Waker::from(Arc::clone(self))) {
+            return;
+        }
+        // Wakers of tasks run when the thread has left.
+        let _deferral = Deferral::begin();
+        let mut state = self.state.lock();
+        let Some((channel, table)) = state.driven.clone() else { return };
+        state.inside += 1;
+        drop(state);
+        INSIDE.set(INSIDE.get() + 1);
+        // Also if a device panics.
+        let _visit = Visit(self);
+        channel.drive(&table, ENDED);
+        drop((channel, table));
+    }
+}
+
+/// A thread's stay in a driver.
+struct Visit<'a, D: Device>(&'a Driver<D>);
+
+impl<D: Device> Drop for Visit<'_, D> {
+    fn drop(&mut self) {
+        INSIDE.set(INSIDE.get() - 1);
+        self.0.state.lock().inside -= 1;
+        self.0.left.notify_all();
+    }
+}

@@ -1,0 +1,378 @@
+//! Frames: page-sized places in host memory, and how a thread gets hold of one.
+
+use std::iter;
+use std::sync::atomic::{Ordering, fence};
+
+use backend_api::{Device, HostBuffer, HostMemory, contended};
+use parking_lot::MutexGuard;
+
+use super::transfers::Wakes;
+use super::victims::USED_PATIENCE;
+use super::write_back::Purpose;
+use super::{Channel, HostPlace, NO_PAGE, Shard};
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::guards;
+use crate::engine::page::{Deferral, PageTable};
+
+/// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
+const CHUNK_BYTES: usize = 16 << 20;
+
+/// How many pages the policy may not know of before somebody tells it.
+const NEWCOMERS: usize = 256;
+
+/// Caches of so many frames and more are searched ahead of need.
+const AHEAD_FRAMES: u32 = 256;
+
+/// What a search has brought.
+struct Found {
+    /// One of the frames, for the caller.
+    frame: Option<Frame>,
+    /// Whether write-backs could be begun.
+    started: Result<()>,
+    /// Whether the search was broken off and is worth going on with.
+    unfinished: bool,
+}
+
+/// A page-sized place in host memory. Whoever has one that is not in the free list owns it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Frame {
+    pub(crate) index: u32,
+    pub(crate) address: *mut u8,
+    pub(crate) host: HostPlace,
+}
+
+// SAFETY: a frame is a name and an address; who may touch the bytes is decided by the page protocol.
+unsafe impl Send for Frame {}
+
+/// Whether a frame is worth waiting for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    Wait,
+    Try,
+}
+
+impl<D: Device> Channel<D> {
+    /// Takes one more chunk of host memory for frames.
+    pub(super) fn grow(&self) -> Result<()> {
+        let (kind, have) = {
+            let mut shard = self.lock();
+            let have = shard.frames.len() as u32;
+            if shard.growing || shard.full || have >= self.frames_max {
+                return Ok(());
+            }
+            shard.growing = true;
+            (shard.memory, have)
+        };
+        let frames = (CHUNK_BYTES / self.frame_stride).clamp(1, (self.frames_max - have) as usize);
+        let chunk = self.new_host_memory(frames * self.frame_stride, kind);
+        let mut shard = self.lock();
+        shard.growing = false;
+        let result = match chunk {
+            Ok((chunk, memory)) => {
+                shard.memory = memory;
+                let first = shard.frames.len();
+                for i in 0..frames {
+                    let index = shard.frames.len() as u32;
+                    // SAFETY: the chunk is `frames * frame_stride` bytes long.
+                    let address = unsafe { chunk.address().as_ptr().add(i * self.frame_stride) };
+                    // SAFETY: the shard owns the chunk as long as the channel lives; frames are the channel's own.
+                    let host = unsafe { chunk.at((i * self.frame_stride) as u64).detach() };
+                    shard.frames.push(Frame { index, address, host });
+                    shard.pages.push(NO_PAGE);
+                }
+                self.free_all(&shard.frames[first..]);
+                shard.chunks.push(chunk);
+                Ok(())
+            }
+            // Less than was asked for still works, unless page-locked memory is required; nothing at all does not.
+            Err(error) if have > 0 && self.fall_back => {
+                shard.full = true;
+                self.guards_max.store(super::guards::most(have), Ordering::Relaxed);
+                crate::base::trace::cache_is_small(u64::from(have) * self.frame_stride as u64, &error);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        };
+        self.note_news();
+        drop(shard);
+        self.announce();
+        result
+    }
+
+    /// Host memory of the kind that the frames have.
+    pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        let kind = self.lock().memory;
+        Ok(self.new_host_memory(bytes, kind)?.0)
+    }
+
+    /// Host memory, and of what kind it is: pageable where page-locking is refused, unless it is required.
+    fn new_host_memory(&self, bytes: usize, kind: HostMemory) -> Result<(HostBuffer<D>, HostMemory)> {
+        match HostBuffer::new(&self.device, bytes, kind) {
+            Err(error)
+                if self.fall_back
+                    && kind == HostMemory::Pinned
+                    && error.kind() == backend_api::ErrorKind::PinRefused =>
+            {
+                crate::base::trace::pin_refused(&error);
+                let memory = HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?;
+                Ok((memory, HostMemory::Pageable))
+            }
+            memory => Ok((memory?, kind)),
+        }
+    }
+
+    /// Gets a frame that nobody uses. `None` only to the impatient.
+    pub(crate) fn take_frame(&self, table: &PageTable, patience: Patience) -> Result<Option<Frame>> {
+        let mut turns = 0_u32;
+        // Searches that were broken off, so that others get the lock, are gone on with for two turns of a clock's hand.
+        let mut goes_on = 2 + self.frames_max / (USED_PATIENCE as u32 / 2);
+        loop {
+            if let Some(frame) = self.free.pop() {
+                return Ok(Some(frame));
+            }
+            // Nothing is held: a device may run wakers when it is asked. It need not be asked by all at once.
+            let deferral = Deferral::begin();
+            if let Some(_asking) = self.asking.try_lock() {
+                self.reap(table);
+            }
+            drop(deferral);
+            // One thread searches, for all: each would find the same pages in the way.
+            let search = contended::lock(&self.search);
+            if !self.free.is_empty() {
+                continue;
+            }
+            let shard = self.lock();
+            if !shard.full && !shard.growing && (shard.frames.len() as u32) < self.frames_max {
+                drop(shard);
+                drop(search);
+                self.grow()?;
+                continue;
+            }
+            let Found { frame, started, unfinished } = self.free_some(table, search, shard, patience);
+            if frame.is_some() {
+                // The next flush tells of a failure.
+                return Ok(frame);
+            }
+            if let Err(error) = started {
+                self.lock().write_error = None;
+                return Err(error);
+            }
+            if unfinished && goes_on > 0 {
+                goes_on -= 1;
+                continue;
+            }
+            if patience == Patience::Try {
+                return Ok(None);
+            }
+            turns += 1;
+            self.await_frame(table, turns)?;
+        }
+    }
+
+    /// One search for pages that give up their frames, or go home for that.
+    fn free_some(
+        &self,
+        table: &PageTable,
+        search: MutexGuard<'_, ()>,
+        mut shard: MutexGuard<'_, Shard<D>>,
+        patience: Patience,
+    ) -> Found {
+        let victims = self.choose_victims(&mut shard, table, patience);
+        drop(shard);
+        let mut wakes = Wakes::default();
+        let frame = self.free_clean(table, &victims.clean, &mut wakes);
+        // Wakers are the program's code, and may need a frame themselves.
+        drop(search);
+        self.wake(table, wakes);
+        if victims.clean.len() > 1 {
+            self.announce();
+        }
+        let started = self.write_back(table, &victims.dirty, Purpose::Evict).map(drop);
+        Found { frame, started, unfinished: victims.unfinished }
+    }
+
+    /// Frees frames for whoever comes next if there are none, while the calling thread has to wait for a transfer
+    /// anyway. Only where a search is done for many frames, and pages had to go before: what fits into the cache stays,
+    /// and a cache grows before it gives up pages.
+    pub(crate) fn make_room(&self, table: &PageTable) {
+        if !self.free.is_empty() || self.frames_max < AHEAD_FRAMES || self.counters.evictions.get() == 0 {
+            return;
+        }
+        let Some(search) = self.search.try_lock() else { return };
+        let shard = self.lock();
+        let frames = shard.frames.len() as u64;
+        let may_grow = !shard.full && frames < u64::from(self.frames_max);
+        if may_grow || self.slot_bytes() / self.page_bytes as u64 <= frames {
+            return;
+        }
+        // The next flush tells of a failure.
+        if let Some(frame) = self.free_some(table, search, shard, Patience::Try).frame {
+            self.put_back(frame);
+        }
+    }
+
+    /// Gets as many frames as can be had without waiting, up to a number, in the order of their addresses.
+    ///
+    /// # Errors
+    /// As [`take_frame`](Self::take_frame); frames that were to be had before are then given back.
+    pub(crate) fn take_frames(&self, table: &PageTable, most: usize) -> Result<Vec<Frame>> {
+        let mut taken: Vec<Frame> = Vec::with_capacity(most);
+        while taken.len() < most {
+            taken.extend(iter::from_fn(|| self.free.pop()).take(most - taken.len()));
+            if taken.len() < most {
+                match self.take_frame(table, Patience::Try) {
+                    Ok(Some(frame)) => taken.push(frame),
+                    Ok(None) => break,
+                    Err(error) => {
+                        self.put_back_all(&taken);
+                        return Err(error);
+                    }
+                }
+            }
+        }
+        taken.sort_unstable_by_key(|frame| frame.index);
+        Ok(taken)
+    }
+
+    /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
+    fn await_frame(&self, table: &PageTable, turns: u32) -> Result<()> {
+        let known = self.news();
+        if !self.free.is_empty() {
+            return Ok(());
+        }
+        let mut shard = self.lock();
+        if let Some((ticket, is_write_back)) = shard.oldest_transfer() {
+            self.counters.waits.add(1);
+            if !shard.watch(ticket) {
+                // Whoever waits for it tells.
+                self.await_news(shard, known);
+                return Ok(());
+            }
+            drop(shard);
+            let outcome = self.finish(table, ticket);
+            if is_write_back && outcome.is_err() {
+                // Told to whoever needs the frame.
+                self.lock().write_error = None;
+                return outcome;
+            }
+            return Ok(());
+        }
+        // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
+        let all_guarded = |shard: &Shard<D>| {
+            let is_kept =
+                |(frame, page): (usize, &u64)| *page != NO_PAGE && shard.is_kept(table, frame as u32, *page);
+            !shard.pages.is_empty() && shard.pages.iter().enumerate().all(is_kept)
+        };
+        if all_guarded(&shard) {
+            let has_reads = shard.reserved.count() > 0;
+            if has_reads {
+                drop(shard);
+                if self.serve_long_reads(table) {
+                    return Ok(());
+                }
+                shard = self.lock();
+            }
+            if guards::held_or_expected() {
+                let frames = shard.frames.len() as u64;
+                return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
+            }
+            self.counters.waits.add(1);
+            self.sleep_while(&mut shard, |shard| self.free.is_empty() && all_guarded(shard));
+            return Ok(());
+        }
+        if shard.growing {
+            self.await_news(shard, known);
+            return Ok(());
+        }
+        drop(shard);
+        // Another thread is between two steps of taking or releasing a page.
+        if turns < 50 {
+            std::hint::spin_loop()
+        } else {
+            std::thread::yield_now()
+        }
+        Ok(())
+    }
+
+    /// Gives back a frame that no page has.
+    pub(crate) fn put_back(&self, frame: Frame) {
+        self.put_back_all(&[frame]);
+    }
+
+    /// Gives back frames that no page has.
+    pub(crate) fn put_back_all(&self, frames: &[Frame]) {
+        if frames.is_empty() {
+            return;
+        }
+        self.free_all(frames);
+        self.note_news();
+        self.announce();
+    }
+
+    /// Adds to the frames that no page has. To be announced.
+    pub(super) fn free_all(&self, frames: &[Frame]) {
+        for frame in frames {
+            let freed = self.free.push(*frame);
+            debug_assert!(freed.is_ok(), "more frames than there are");
+        }
+    }
+
+    /// Puts a frame under the eviction policy: it now holds this page.
+    pub(crate) fn adopt(&self, page: u64, frame: Frame) {
+        let told = self.newcomers.push((page, frame.index));
+        debug_assert!(told.is_ok(), "a frame has one page");
+        // So that nobody has to tell of all at once.
+        if self.newcomers.len() > NEWCOMERS
+            && let Some(mut shard) = self.shard.try_lock()
+        {
+            self.welcome(&mut shard);
+        }
+        // The driver may have found no frame while this one was in the caller's hands; now it can wait for its page.
+        fence(Ordering::SeqCst);
+        self.tell_driver();
+    }
+
+    /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the
+    /// caller [puts it back](Self::put_back): not before, since the entry still names it; and it is taken out before
+    /// that, since the page may get another frame the moment it is vacated.
+    pub(crate) fn disown(&self, address: *mut u8, page: u64) -> Frame {
+        let mut shard = self.lock();
+        let frame = shard.frame_at(address, self.frame_stride);
+        shard.evictor.removed(frame.index);
+        shard.frame_of.remove(&page);
+        shard.pages[frame.index as usize] = NO_PAGE;
+        frame
+    }
+
+    /// The frame at an address that a page's entry names, while the caller holds the page.
+    pub(crate) fn frame_at(&self, address: *mut u8) -> Frame {
+        self.lock().frame_at(address, self.frame_stride)
+    }
+}
+
+impl<D: Device> Shard<D> {
+    pub(super) fn adopt(&mut self, page: u64, frame: u32, recency: bool) {
+        self.pages[frame as usize] = page;
+        self.evictor.inserted(frame, page);
+        if !recency {
+            self.frame_of.insert(page, frame);
+        }
+    }
+
+    pub(super) fn frame_at(&self, address: *mut u8, stride: usize) -> Frame {
+        self.frames[frame_number(&self.chunks, stride, address)]
+    }
+}
+
+/// The number of the frame at an address that an entry names.
+fn frame_number<D: Device>(chunks: &[HostBuffer<D>], stride: usize, address: *mut u8) -> usize {
+    let mut first = 0;
+    for chunk in chunks {
+        let offset = address.addr().wrapping_sub(chunk.address().addr().get());
+        if offset < chunk.bytes() {
+            return first + offset / stride;
+        }
+        first += chunk.bytes() / stride;
+    }
+    unreachable!("entries name frames of their own channel only")
+}

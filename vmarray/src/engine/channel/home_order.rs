@@ -1,0 +1,251 @@
+//! The order between a channel's queues where they touch the same home slots.
+//!
+//! | | copies out of slots | kernels that read | kernels that write | copies into slots, fills |
+//! |---|---|---|---|---|
+//! | who keeps others away | whoever holds the page | nobody | nobody, or whoever holds the pages | whoever holds the page |
+//! | queue | any for fetches | any for fetches | the first one for fetches | any for writes |
+//! | runs after all earlier | kernels that write | kernels that write, writes | copies, kernels, writes | kernels |
+//!
+//! Copies need no order among themselves: a page is fetched again only after its write-back. Kernels touch slots of
+//! many pages that nobody need hold, so no element may change while one that reads runs, nor be read while one that
+//! writes runs. Whichever comes next does the ordering, once for each pair of queues: kernels in a row, and writes in a
+//! row, order nothing.
+
+use backend_api::{Device, Queue, Result, Scatter, Ticket};
+
+use super::Channel;
+use super::order_lock::OrderGuard;
+use super::queues::QUEUES;
+use crate::engine::page::PageTable;
+
+/// The newest tickets of one kind, by queue.
+type Newest = [Option<Ticket>; QUEUES];
+/// Up to which ticket of each of some queues another one runs later.
+type Known = [u64; QUEUES];
+
+/// What writes and kernels have to come after.
+#[derive(Debug, Default)]
+pub(super) struct HomeOrder {
+    /// By write queue.
+    writes: Newest,
+    /// By fetch queue.
+    kernels: Newest,
+    /// What is known of the write queues, by fetch queue,
+    after_writes: [Known; QUEUES],
+    /// and of the kernels in the fetch queues, by write queue.
+    after_kernels: [Known; QUEUES],
+}
+
+/// What copies out of slots, and kernels, have to come after.
+#[derive(Debug, Default)]
+pub(super) struct LoadOrder {
+    /// How often loads, or fills of slots, were submitted.
+    begun: u64,
+    /// The newest copies and kernels that read, by fetch queue.
+    reads: Newest,
+    /// The newest kernel that writes, in the first queue, which runs after those reads.
+    store: Option<Ticket>,
+    after_reads: Known,
+    /// What is known of such kernels, by fetch queue.
+    after_store: Known,
+}
+
+/// Has a queue run later than a ticket, unless it does already.
+fn order_one<D: Device>(queue: &Queue<D>, ticket: Option<Ticket>, known: &mut u64) -> Result<()> {
+    if let Some(ticket) = ticket
+        && ticket.value > *known
+    {
+        queue.order_after(ticket)?;
+        *known = ticket.value;
+    }
+    Ok(())
+}
+
+fn order_all<D: Device>(queue: &Queue<D>, tickets: &Newest, known: &mut Known) -> Result<()> {
+    tickets.iter().zip(known).try_for_each(|(ticket, known)| order_one(queue, *ticket, known))
+}
+
+impl<D: Device> Channel<D> {
+    /// Submits a copy into home slots, or a fill, whose pages the caller holds: in the first queue for writes.
+    pub(super) fn write(
+        &self,
+        order: &mut HomeOrder,
+        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        self.write_in(order, (0, self.writes.first()), submit)
+    }
+
+    /// As [`write`](Self::write), for many short copies: one beside the other, unless fetches have the bus stay busy
+    /// between them, and are to have their share of it.
+    pub(super) fn write_beside(
+        &self,
+        order: &mut HomeOrder,
+        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        let is_alone = !self.fetches.are_busy();
+        let first = (0, self.writes.first());
+        self.write_in(order, if is_alone { self.writes.least_busy(&self.device) } else { first }, submit)
+    }
+
+    fn write_in(
+        &self,
+        order: &mut HomeOrder,
+        (at, queue): (usize, &Queue<D>),
+        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        order_all(queue, &order.kernels, &mut order.after_kernels[at])?;
+        let ticket = submit(queue)?;
+        self.writes.note_submitted(at, ticket);
+        order.writes[at] = Some(ticket);
+        self.counters.submissions.add(1);
+        Ok(ticket)
+    }
+
+    /// Submits copies out of home slots, whose pages the caller keeps from changing.
+    pub(super) fn read(
+        &self,
+        loads: &mut LoadOrder,
+        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        let (at, queue) = self.fetches.least_busy(&self.device);
+        order_one(queue, loads.store, &mut loads.after_store[at])?;
+        let ticket = submit(queue)?;
+        self.note_read(loads, at, ticket);
+        Ok(ticket)
+    }
+
+    fn note_read(&self, loads: &mut LoadOrder, at: usize, ticket: Ticket) {
+        self.fetches.note_submitted(at, ticket);
+        loads.reads[at] = Some(ticket);
+        self.counters.submissions.add(1);
+    }
+
+    /// Submits a kernel that writes to home slots.
+    fn store(
+        &self,
+        order: &mut HomeOrder,
+        loads: &mut LoadOrder,
+        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        let queue = self.fetches.first();
+        order_all(queue, &order.writes, &mut order.after_writes[0])?;
+        // Those of the same queue are in order anyway.
+        loads.reads[0] = None;
+        order_all(queue, &loads.reads, &mut loads.after_reads)?;
+        let ticket = submit(queue)?;
+        self.fetches.note_submitted(0, ticket);
+        order.kernels[0] = Some(ticket);
+        loads.store = Some(ticket);
+        loads.after_store[0] = ticket.value;
+        self.counters.submissions.add(1);
+        Ok(ticket)
+    }
+
+    /// Has a kernel run that reads home slots, so that no write to any of them overlaps with it.
+    pub(crate) fn between_writes(&self, submit: impl FnOnce(&Queue<D>) -> Result<Ticket>) -> Result<Ticket> {
+        let mut order = self.home_order.lock();
+        let mut loads = self.load_order.lock();
+        let (at, queue) = self.fetches.least_busy(&self.device);
+        let HomeOrder { writes, kernels, after_writes, .. } = &mut *order;
+        order_all(queue, writes, &mut after_writes[at])?;
+        let LoadOrder { store, after_store, .. } = &mut *loads;
+        order_one(queue, *store, &mut after_store[at])?;
+        let ticket = submit(queue)?;
+        kernels[at] = Some(ticket);
+        self.note_read(&mut loads, at, ticket);
+        Ok(ticket)
+    }
+
+    /// Has a kernel run that writes to home slots, and also reads some of other channels on the same device, so that
+    /// nothing overlaps with it.
+    pub(crate) fn between_all_writes(
+        &self,
+        others: &[&Self],
+        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        let mut others: Vec<&Self> =
+            others.iter().copied().filter(|other| !std::ptr::eq(*other, self)).collect();
+        // Always in this order, so that two threads do not wait for each other.
+        others.sort_by_key(|channel| std::ptr::from_ref(*channel));
+        others.dedup_by_key(|channel| std::ptr::from_ref(*channel));
+        let mut channels = others.clone();
+        channels.insert(others.partition_point(|other| std::ptr::from_ref(*other) < self), self);
+        let mut locked: Vec<_> =
+            channels.iter().map(|channel| (channel.home_order.lock(), channel.load_order.lock())).collect();
+        for (channel, (order, loads)) in channels.iter().zip(&locked) {
+            if !std::ptr::eq(*channel, self) {
+                for before in order.writes.iter().chain([&loads.store]).flatten() {
+                    self.fetches.first().order_after(*before)?;
+                }
+            }
+        }
+        let own = channels.iter().position(|channel| std::ptr::eq(*channel, self)).unwrap_or(0);
+        let (order, loads) = &mut locked[own];
+        let ticket = self.store(order, loads, submit)?;
+        for other in others {
+            // Whatever writes to their slots.
+            let mut queues = other.writes.iter().chain([other.fetches.first()]);
+            if queues.any(|queue| queue.order_after(ticket).is_err()) {
+                // The work is under way all the same: what cannot come after it waits for it here. How it ends is
+                // told to whoever has the ticket.
+                let _ = self.device.wait(ticket);
+            }
+        }
+        Ok(ticket)
+    }
+
+    /// Held while loads, or fills of slots, are submitted, which are counted.
+    pub(super) fn begin_loads(&self) -> OrderGuard<'_, LoadOrder> {
+        let mut loads = self.load_order.lock();
+        loads.begun += 1;
+        loads
+    }
+
+    /// How often loads, or fills of slots, were submitted. A page that has contents and is absent at some time is so
+    /// as far as a [scatter](Self::scatter_home) is concerned until the number changes.
+    pub(crate) fn loads_begun(&self) -> u64 {
+        self.load_order.lock().begun
+    }
+
+    /// Has elements of absent pages with contents written where they live, with nothing held: what is loaded later
+    /// sees them, since loads run after it, and what was loaded before is found out here.
+    ///
+    /// `choose` is told whether any load or fill was submitted since there were `begun` of them. If so it looks at
+    /// its pages again and leaves out all that are not absent any more. Loads of the channel wait meanwhile.
+    pub(crate) fn scatter_home<'a>(
+        &self,
+        begun: u64,
+        choose: impl FnOnce(bool) -> Option<Scatter<'a>>,
+    ) -> Result<Option<Ticket>> {
+        let mut order = self.home_order.lock();
+        let mut loads = self.load_order.lock();
+        let Some(scatter) = choose(loads.begun != begun) else { return Ok(None) };
+        self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter)).map(Some)
+    }
+
+    /// Notes that a submission is done, for the sake of those that come next.
+    pub(crate) fn note_done(&self, ticket: Ticket) {
+        self.fetches.note_done(ticket);
+        self.writes.note_done(ticket);
+    }
+
+    /// Waits for a submission.
+    ///
+    /// # Errors
+    /// Its failure.
+    pub(crate) fn wait(&self, ticket: Ticket) -> Result<()> {
+        let outcome = self.device.wait(ticket);
+        self.note_done(ticket);
+        outcome
+    }
+
+    /// How many pages could not be written back so far, of all writes that are done by now. A failed one leaves a home
+    /// slot with anything in it, while its page stays resident.
+    pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
+        self.reap(table);
+        self.counters.failed_write_backs.get()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,41 @@
+//! A lock under which work is submitted to devices.
+
+use std::ops::{Deref, DerefMut};
+
+use backend_api::contended;
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::engine::page::LockScope;
+
+/// As a mutex; the thread that has it wakes nobody before it lets go, though a device may tell it to.
+#[derive(Debug, Default)]
+pub(super) struct OrderLock<T>(Mutex<T>);
+
+/// Ends the hold, and then wakes.
+#[derive(Debug)]
+pub(super) struct OrderGuard<'a, T> {
+    // Dropped first.
+    guard: MutexGuard<'a, T>,
+    _scope: LockScope,
+}
+
+impl<T> OrderLock<T> {
+    pub(super) fn lock(&self) -> OrderGuard<'_, T> {
+        let scope = LockScope::begin();
+        OrderGuard { guard: contended::lock(&self.0), _scope: scope }
+    }
+}
+
+impl<T> Deref for OrderGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.guard
+    }
+}
+
+impl<T> DerefMut for OrderGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard
+    }
+}

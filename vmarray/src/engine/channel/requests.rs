@@ -1,0 +1,316 @@
+//! What tasks ask of pages that are not in the cache.
+//!
+//! A task must not block, and to come back when its page has been loaded is not enough: while it waits to be polled
+//! the page may have gone again. So a task leaves a request, and whoever ends the load *serves* it: copies the bytes
+//! that it asked for, or writes those that it brought, while nobody else can have the page. Hence the bound: **every
+//! load that is begun for a task serves that task**, and however many tasks share however few frames, an element is
+//! loaded at most once for each time that it is asked for. (Once more, by itself, if a submission of several fails.)
+//!
+//! A page that is to be held by a guard cannot be served like that. Its frame is [reserved](super::reserve) until the
+//! task has taken it, and its future counts as a guard from then on. So is, for reads of more than 256 bytes, up to a
+//! quarter of the frames; what is read beyond that is copied at once.
+//!
+//! No request holds anything while it waits. One whose future is dropped is left out, or its page goes to the cache.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
+
+use backend_api::racy;
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+
+use crate::base::error::Error;
+use crate::engine::page::this_thread;
+
+/// An element's bytes, or those of a part of a page; short ones need no memory of their own.
+pub(crate) type Bytes = SmallVec<[u8; 64]>;
+
+/// Longer reads are [left to their tasks](super::reserve), as far as there are frames for that: to copy them twice
+/// costs
+/// more than to come to the page once more.
+const LONG_BYTES: usize = 256;
+
+/// What is to be done as soon as the page is in a frame.
+#[derive(Debug)]
+pub(crate) enum Ask {
+    /// Bytes are copied out of it.
+    Read { offset: usize, len: usize },
+    /// Bytes are written to it.
+    Write { offset: usize, bytes: Bytes },
+    /// The frame is kept for the guard of a task.
+    Reserve,
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub(crate) enum Answer {
+    Read(Bytes),
+    Written,
+    /// The number of the frame, which the task has to [give up](super::Channel::unreserve).
+    Reserved(u32),
+    /// Somebody else has the page: the task has to look for itself.
+    Busy,
+    Failed(Error),
+}
+
+#[derive(Debug)]
+enum Stage {
+    Waiting(Waker),
+    Answered(Answer),
+    /// The task was told of a frame that is kept for what it reads: it is at the page right now, or else waits for
+    /// somebody who has the page for itself.
+    Kept {
+        frame: u32,
+        is_at_page: bool,
+        waker: Option<Waker>,
+    },
+    /// Nobody waits for the answer any more.
+    Over,
+}
+
+/// What a task asks of a page.
+#[derive(Debug)]
+pub(crate) struct Request {
+    pub(super) page: u64,
+    pub(super) ask: Ask,
+    /// The [thread](this_thread) that has polled the task first.
+    pub(super) thread: usize,
+    stage: Mutex<Stage>,
+    /// Whether the page was brought for this request, and not for an earlier one or a thread.
+    is_first: AtomicBool,
+    /// Whether the page is to be loaded without others, since a submission of several failed.
+    is_alone: AtomicBool,
+}
+
+/// Whether a frame could be taken away from a task.
+#[derive(Debug)]
+pub(super) enum Taken {
+    /// And whom to wake, if the task was told of the frame.
+    Yes(Option<Waker>),
+    /// The task is at the page right now, and tells when it is done.
+    NotYet,
+    /// It is done with the frame.
+    Over,
+}
+
+impl Request {
+    pub(crate) fn new(page: u64, ask: Ask, waker: Waker) -> Self {
+        Self {
+            page,
+            ask,
+            thread: this_thread(),
+            stage: Mutex::new(Stage::Waiting(waker)),
+            is_first: AtomicBool::new(false),
+            is_alone: AtomicBool::new(false),
+        }
+    }
+
+    /// The answer, given once; else the task is woken when it is there.
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Answer> {
+        let take = |stage: &mut Stage| match stage {
+            Stage::Waiting(_) => None,
+            _ => Some(self.take_answer(stage).unwrap_or(Answer::Busy)),
+        };
+        {
+            let mut stage = self.stage.lock();
+            if let Some(answer) = take(&mut stage) {
+                return Poll::Ready(answer);
+            }
+            if matches!(&*stage, Stage::Waiting(known) if known.will_wake(context.waker())) {
+                return Poll::Pending;
+            }
+        }
+        // To clone and to drop wakers is the program's code, which must not run under the lock.
+        let waker = context.waker().clone();
+        let mut stage = self.stage.lock();
+        if let Some(answer) = take(&mut stage) {
+            return Poll::Ready(answer);
+        }
+        let old = std::mem::replace(&mut *stage, Stage::Waiting(waker));
+        drop(stage);
+        drop(old);
+        Poll::Pending
+    }
+
+    /// Ends the wait for an answer. One that was given already is returned.
+    pub(crate) fn cancel(&self) -> Option<Answer> {
+        let mut stage = self.stage.lock();
+        if !matches!(*stage, Stage::Waiting(_)) {
+            return self.take_answer(&mut stage);
+        }
+        let old = std::mem::replace(&mut *stage, Stage::Over);
+        // To drop a waker is the program's code, which must not run under the lock.
+        drop(stage);
+        drop(old);
+        None
+    }
+
+    /// The answer, if there is one that was not taken; again, if it is a frame that the task could not use.
+    fn take_answer(&self, stage: &mut Stage) -> Option<Answer> {
+        match std::mem::replace(stage, Stage::Over) {
+            Stage::Answered(Answer::Reserved(frame)) if !self.is_for_guard() => {
+                *stage = Stage::Kept { frame, is_at_page: true, waker: None };
+                Some(Answer::Reserved(frame))
+            }
+            Stage::Answered(answer) => Some(answer),
+            Stage::Kept { frame, is_at_page, waker } => {
+                *stage = Stage::Kept { frame, is_at_page: true, waker };
+                (!is_at_page).then_some(Answer::Reserved(frame))
+            }
+            waiting @ Stage::Waiting(_) => {
+                *stage = waiting;
+                None
+            }
+            Stage::Over => None,
+        }
+    }
+
+    /// Notes that the task waits for somebody who has the page for itself, with a frame kept for what it reads.
+    pub(crate) fn wait_kept(&self, waker: &Waker) {
+        // Outside the lock: it is the program's code.
+        let waker = waker.clone();
+        let mut stage = self.stage.lock();
+        let mut old = None;
+        if let Stage::Kept { is_at_page, waker: known, .. } = &mut *stage {
+            *is_at_page = false;
+            old = known.replace(waker);
+        }
+        drop(stage);
+        drop(old);
+    }
+
+    pub(super) fn is_waiting(&self) -> bool {
+        matches!(*self.stage.lock(), Stage::Waiting(_))
+    }
+
+    /// Whether the page was brought for this request.
+    pub(crate) fn is_first(&self) -> bool {
+        self.is_first.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn note_first(&self) {
+        self.is_first.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_alone(&self) -> bool {
+        self.is_alone.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn retry_alone(&self) {
+        self.is_alone.store(true, Ordering::Relaxed);
+    }
+
+    pub(super) fn is_write(&self) -> bool {
+        matches!(self.ask, Ask::Write { .. })
+    }
+
+    /// Whether the frame is to be reserved for the guard of a task.
+    pub(crate) fn is_for_guard(&self) -> bool {
+        matches!(self.ask, Ask::Reserve)
+    }
+
+    /// Whether so much is read that it had better be copied once, by the task, where there are frames enough.
+    pub(super) fn is_long_read(&self) -> bool {
+        matches!(self.ask, Ask::Read { len, .. } if len > LONG_BYTES)
+    }
+
+    /// Where in the page the bytes are that will be touched, and how many they are.
+    pub(super) fn bytes(&self) -> (usize, usize) {
+        match &self.ask {
+            Ask::Read { offset, len } => (*offset, *len),
+            Ask::Write { offset, bytes } => (*offset, bytes.len()),
+            Ask::Reserve => (0, 0),
+        }
+    }
+
+    /// Answers, if the task still waits: whom to wake then.
+    pub(super) fn answer(&self, answer: Answer) -> Option<Waker> {
+        self.answer_with(|| answer)
+    }
+
+    /// As [`answer`](Self::answer); `answer` runs only if the task still waits, which it goes on to do meanwhile.
+    pub(super) fn answer_with(&self, answer: impl FnOnce() -> Answer) -> Option<Waker> {
+        let mut stage = self.stage.lock();
+        if !matches!(*stage, Stage::Waiting(_)) {
+            return None;
+        }
+        let answer = answer();
+        match std::mem::replace(&mut *stage, Stage::Answered(answer)) {
+            Stage::Waiting(waker) => Some(waker),
+            _ => None,
+        }
+    }
+
+    /// Reads or writes, for a task that still waits: whom to wake then.
+    ///
+    /// # Safety
+    /// `frame` is the first byte of a frame that holds the page. No other thread or device writes to it, nor, if the
+    /// request [writes](Self::is_write), reads it in any way but those of [`racy`], until this returns.
+    pub(super) unsafe fn serve(&self, frame: *mut u8) -> Option<Waker> {
+        // SAFETY: passed on.
+        self.answer_with(|| unsafe { self.read_or_write(frame) })
+    }
+
+    /// Does what is asked for, with the page in a frame.
+    ///
+    /// # Safety
+    /// As [`serve`](Self::serve).
+    pub(super) unsafe fn read_or_write(&self, frame: *mut u8) -> Answer {
+        match &self.ask {
+            Ask::Read { offset, len } => {
+                let mut bytes = Bytes::new();
+                if bytes.try_reserve_exact(*len).is_err() {
+                    return Answer::Failed(crate::base::error::ErrorKind::NoMemory { bytes: *len }.into());
+                }
+                bytes.resize(*len, 0);
+                // SAFETY: the task's part lies inside of the page; the caller vouches for the rest.
+                unsafe { racy::read(frame.add(*offset), &mut bytes) };
+                Answer::Read(bytes)
+            }
+            Ask::Write { offset, bytes } => {
+                // SAFETY: as above.
+                unsafe { racy::write(frame.add(*offset), bytes) };
+                Answer::Written
+            }
+            Ask::Reserve => Answer::Busy,
+        }
+    }
+
+    /// Whether a frame is kept for what is read.
+    pub(super) fn has_kept(&self) -> bool {
+        matches!(*self.stage.lock(), Stage::Answered(Answer::Reserved(_)) | Stage::Kept { .. })
+    }
+
+    /// Ends that a frame is kept for what the task reads, which it has done. `false`: the frame was taken away from it.
+    pub(super) fn let_go(&self) -> bool {
+        let mut stage = self.stage.lock();
+        let old = std::mem::replace(&mut *stage, Stage::Over);
+        drop(stage);
+        matches!(old, Stage::Kept { .. })
+    }
+
+    /// Takes a frame away from a task that was to read it, and reads for it. `None`: the page is not there any more.
+    ///
+    /// # Safety
+    /// As [`serve`](Self::serve).
+    pub(super) unsafe fn take_kept(&self, frame: Option<*mut u8>) -> Taken {
+        let mut stage = self.stage.lock();
+        let waker = match &mut *stage {
+            Stage::Answered(Answer::Reserved(_)) => None,
+            Stage::Kept { is_at_page: true, .. } => return Taken::NotYet,
+            Stage::Kept { waker, .. } => waker.take(),
+            _ => return Taken::Over,
+        };
+        // SAFETY: passed on.
+        *stage = Stage::Answered(frame.map_or(Answer::Busy, |frame| unsafe { self.read_or_write(frame) }));
+        Taken::Yes(waker)
+    }
+
+    /// Has the task polled, though there is no answer, so that it looks for itself why.
+    pub(super) fn nudge(&self) -> Option<Waker> {
+        // A clone of its waker is the program's code; so it is taken, and the task leaves another one.
+        let mut stage = self.stage.lock();
+        let Stage::Waiting(known) = &mut *stage else { return None };
+        Some(std::mem::replace(known, Waker::noop().clone()))
+    }
+}

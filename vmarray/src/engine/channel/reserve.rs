@@ -1,0 +1,197 @@
+//! Frames that are kept for tasks: for their guards, and for long reads.
+//!
+//! The page that a guard's future has asked for may come while its task waits to be polled. Its frame is then reserved:
+//! others can use the page, write to it, even hold it, but it keeps its frame. The future counts as a guard meanwhile,
+//! so that frames are left for others: who wants a guard or a frame waits for it, or is refused, as for a guard.
+//!
+//! A long read has a frame kept only while less than a quarter of the frames is, and none of a thread that waits for
+//! one: then it is [served](Channel::serve_long_reads) on the spot.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::Waker;
+
+use backend_api::Device;
+
+use super::requests::{Answer, Taken};
+use super::{Channel, Request, Shard};
+use crate::engine::page::state::RESIDENT;
+use crate::engine::page::{self, Access, PageTable};
+
+/// So many long reads at least are remembered before those that are over are forgotten.
+const READS_MIN: usize = 64;
+
+/// How many long reads each frame is kept for: tasks end that without a lock.
+#[derive(Debug)]
+pub(super) struct KeptForReads {
+    frames: Box<[AtomicU32]>,
+    count: AtomicU32,
+}
+
+impl KeptForReads {
+    fn add(&self, frame: u32) {
+        self.frames[frame as usize].fetch_add(1, Ordering::Relaxed);
+        self.count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// The bytes were read: whoever takes the frame next sees them so.
+    fn remove(&self, frame: u32) {
+        self.frames[frame as usize].fetch_sub(1, Ordering::Release);
+        self.count.fetch_sub(1, Ordering::Release);
+    }
+
+    fn has(&self, frame: u32) -> bool {
+        self.frames[frame as usize].load(Ordering::Acquire) > 0
+    }
+
+    fn count(&self) -> usize {
+        self.count.load(Ordering::Acquire) as usize
+    }
+}
+
+/// The frames that are reserved.
+#[derive(Debug)]
+pub(super) struct Reserved {
+    /// Those for guards, each with how many.
+    guards: HashMap<u32, u32>,
+    /// Long reads that were told of their frames. Some have read them since.
+    reads: Vec<(u32, Arc<Request>)>,
+    for_reads: Arc<KeptForReads>,
+}
+
+impl Reserved {
+    pub(super) fn new(frames: u32) -> Self {
+        let frames = (0..frames).map(|_| AtomicU32::new(0)).collect();
+        let for_reads = Arc::new(KeptForReads { frames, count: AtomicU32::new(0) });
+        Self { guards: HashMap::new(), reads: Vec::new(), for_reads }
+    }
+
+    pub(super) fn for_reads(&self) -> &Arc<KeptForReads> {
+        &self.for_reads
+    }
+
+    /// How many frames are reserved; one that several long reads are to have counts several times.
+    pub(super) fn count(&self) -> usize {
+        self.guards.len() + self.for_reads.count()
+    }
+
+    pub(super) fn has(&self, frame: u32) -> bool {
+        self.for_reads.has(frame) || !self.guards.is_empty() && self.guards.contains_key(&frame)
+    }
+
+    /// Reserves a frame for a task, and tells it so: whom to wake then, if the task still waits.
+    pub(super) fn add(&mut self, frame: u32, request: &Arc<Request>) -> Option<Waker> {
+        if request.is_for_guard() {
+            *self.guards.entry(frame).or_default() += 1;
+        } else {
+            // First, since the task may be done with it the moment that it is told.
+            self.for_reads.add(frame);
+        }
+        let waker = request.answer(Answer::Reserved(frame));
+        match (waker.is_some(), request.is_for_guard()) {
+            (true, true) => {}
+            (true, false) => {
+                if self.reads.len() >= READS_MIN.max(2 * self.for_reads.count()) {
+                    self.reads.retain(|(_, request)| request.has_kept());
+                }
+                self.reads.push((frame, Arc::clone(request)));
+            }
+            (false, true) => self.remove_guard(frame),
+            (false, false) => self.for_reads.remove(frame),
+        }
+        waker
+    }
+
+    /// Ends one of a frame's reservations for guards.
+    fn remove_guard(&mut self, frame: u32) {
+        let Some(guards) = self.guards.get_mut(&frame) else { return };
+        *guards -= 1;
+        if *guards == 0 {
+            self.guards.remove(&frame);
+        }
+    }
+}
+
+impl<D: Device> Channel<D> {
+    /// Ends the reservation of a frame, and tells those who wait for frames.
+    pub(crate) fn unreserve(&self, frame: u32, request: &Request) {
+        if request.is_for_guard() {
+            self.lock().reserved.remove_guard(frame);
+        } else if request.let_go() {
+            self.kept_for_reads.remove(frame);
+        } else {
+            // It was taken away.
+            return;
+        }
+        self.tell_of_kept();
+    }
+
+    /// Tells those who wait for frames that a task waits which has one kept.
+    pub(crate) fn tell_of_kept(&self) {
+        self.note_news();
+        self.announce();
+    }
+
+    /// Has those long reads served whose frames are kept, so that none is kept for them any more. Whether any was.
+    pub(super) fn serve_long_reads(&self, table: &PageTable) -> bool {
+        let reads = std::mem::take(&mut self.lock().reserved.reads);
+        let mut later = Vec::new();
+        let mut any = false;
+        for (frame, request) in reads {
+            let entry = table.entry(request.page);
+            let taken = match entry.try_share(page::Holder::Pin, true) {
+                Ok(before) => {
+                    self.quiesce(entry, before, Access::Writes);
+                    // SAFETY: the page is shared and quiet: it stays resident, and nobody writes.
+                    let taken = unsafe { request.take_kept(Some(entry.address())) };
+                    if entry.unshare(page::Holder::Pin) {
+                        page::unpark(entry);
+                    }
+                    taken
+                }
+                // Somebody who has the page for itself lets go of it soon.
+                Err(_) if entry.state(Ordering::Acquire).any(RESIDENT) => {
+                    later.push((frame, request));
+                    continue;
+                }
+                // SAFETY: nothing is read. The program took the page away: it is asked for again.
+                Err(_) => unsafe { request.take_kept(None) },
+            };
+            match taken {
+                Taken::Yes(waker) => {
+                    self.kept_for_reads.remove(frame);
+                    any = true;
+                    waker.into_iter().for_each(page::wake);
+                }
+                Taken::NotYet => later.push((frame, request)),
+                Taken::Over => {}
+            }
+        }
+        self.lock().reserved.reads.extend(later);
+        if any {
+            self.note_news();
+            self.announce();
+        }
+        any
+    }
+}
+
+impl<D: Device> Shard<D> {
+    pub(super) fn is_reserved_at(&self, address: *mut u8, stride: usize) -> bool {
+        self.reserved.count() > 0 && self.reserved.has(self.frame_at(address, stride).index)
+    }
+
+    /// Whether a page is in a reserved frame. Such a page changes its frame only where the program takes it away.
+    pub(super) fn keeps(&self, table: &PageTable, page: u64, stride: usize) -> bool {
+        let entry = table.entry(page);
+        self.reserved.count() > 0
+            && entry.state(Ordering::Acquire).any(RESIDENT)
+            && self.is_reserved_at(entry.address(), stride)
+    }
+
+    /// Whether a page keeps its frame for as long as the program likes.
+    pub(super) fn is_kept(&self, table: &PageTable, frame: u32, page: u64) -> bool {
+        self.reserved.has(frame) || table.entry(page).state(Ordering::Acquire).guards() > 0
+    }
+}

@@ -1,0 +1,92 @@
+//! What a task waits for that is no request: transfers of others, guards.
+
+use std::sync::atomic::{Ordering, fence};
+use std::task::Waker;
+
+use backend_api::{Device, Progress};
+
+use super::Channel;
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::guards;
+use crate::engine::page::state::IN_FLIGHT;
+use crate::engine::page::{Asleep, PageTable, park_task, wake};
+
+/// What a task has to wait for.
+#[derive(Debug)]
+pub(crate) enum TaskWait {
+    /// Nothing: it tries again at once.
+    No,
+    /// It is woken when it is worth trying.
+    Woken,
+    /// The same, as long as this lives.
+    Asleep(Asleep),
+}
+
+impl<D: Device> Channel<D> {
+    /// For a task that needs a page which is in flight.
+    pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
+        let found = self.lock().transfer_of(page).map(|(ticket, _)| ticket);
+        let Some(ticket) = found else {
+            // Its owner is about to put it on record, or somebody finished it just now.
+            wake(waker.clone());
+            return TaskWait::Woken;
+        };
+        if matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
+            self.drive_when_done(ticket);
+            // Whoever ends the transfer wakes those who wait for the page.
+            let asleep = park_task(table.entry(page), waker, |state| state.any(IN_FLIGHT));
+            return asleep.map_or(TaskWait::No, TaskWait::Asleep);
+        }
+        // Told to whoever asked for it.
+        let _ = self.finish(table, ticket);
+        TaskWait::No
+    }
+
+    /// For a task that needs a page whose load is queued by threads: submits that, if none of them does.
+    pub(crate) fn push_on(&self, table: &PageTable) {
+        self.lead_if_needed(table);
+    }
+
+    /// For a task whose request waits for a frame: what else may end the wait.
+    ///
+    /// # Errors
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if all frames are guarded, and the calling thread holds guards.
+    pub(crate) fn poll_frames(&self, waker: &Waker) -> Result<TaskWait> {
+        if !self.are_all_kept() {
+            return Ok(TaskWait::No);
+        }
+        if guards::held() {
+            let frames = u64::from(self.frames_max);
+            return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
+        }
+        Ok(self.sleep_as_task(waker, || self.are_all_kept()))
+    }
+
+    /// Counts a guard, if there may be one more; else what a task has to wait for.
+    ///
+    /// # Errors
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if the calling thread holds guards.
+    pub(crate) fn poll_guard(&self, waker: &Waker) -> Result<Option<TaskWait>> {
+        if self.try_admit_guard() {
+            return Ok(None);
+        }
+        let frames = self.guards_max.load(Ordering::Relaxed);
+        if guards::held() {
+            return Err(ErrorKind::TooManyGuards { channel: self.index, frames: u64::from(frames) }.into());
+        }
+        Ok(Some(self.sleep_as_task(waker, || self.guards.load(Ordering::SeqCst) >= frames)))
+    }
+
+    /// Until [`announce`](Self::announce), if something still holds.
+    fn sleep_as_task(&self, waker: &Waker, holds: impl Fn() -> bool) -> TaskWait {
+        let asleep = Asleep::at(self.task_key(), waker);
+        // Either this look sees the change, or whoever made it sees the sleeper.
+        fence(Ordering::SeqCst);
+        if holds() { TaskWait::Asleep(asleep) } else { TaskWait::No }
+    }
+
+    /// Under which tasks sleep that wait for [`announce`](Self::announce).
+    pub(super) fn task_key(&self) -> usize {
+        std::ptr::from_ref(&self.freed).addr()
+    }
+}

@@ -1,0 +1,442 @@
+//! Loads of several threads in one submission, by counts: what waits while another thread submits goes together.
+
+use std::collections::HashSet;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
+use std::time::Duration;
+
+use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
+use backend_api::{Device, ErrorKind};
+use backend_host::{HostDevice, SimulatedDevice};
+
+use super::transfers::Wakes;
+use super::waiting::spin_while;
+use super::{NO_PAGE, Patience, Purpose, Victim};
+use crate::array::VirtualArray;
+use crate::array::builder::Builder;
+use crate::array::page_guard::Visit;
+use crate::engine::page::state::{IN_FLIGHT, WANTED};
+use crate::setup::placement::Placement;
+
+type Array<D> = VirtualArray<u32, D>;
+
+const PAGE_LEN: usize = 16;
+
+/// New pages in one channel.
+fn new<D: Device>(device: &Arc<D>, pages: usize, frames: usize) -> Builder<u32, D> {
+    VirtualArray::<u32>::builder(pages * PAGE_LEN)
+        .devices([device.clone()])
+        .placement(Placement::Ratios(vec![1]))
+        .page_len(PAGE_LEN)
+        .frames_per_channel(frames)
+}
+
+/// 64 pages, written and evicted, in one channel of 32 frames.
+fn array<D: Device>(device: &Arc<D>) -> Array<D> {
+    let array = new(device, 64, 32).read_ahead(false).build().unwrap();
+    let contents: Vec<u32> = (0..array.len() as u32).collect();
+    array.write(0, &contents).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array
+}
+
+fn host() -> HostDevice {
+    HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap()
+}
+
+/// Runs `miss` on threads, one for each page, while it looks as if another thread were submitting; then lets go of
+/// them, when all have queued their loads. Returns what they returned.
+fn together<D: Device, R: Send>(
+    array: &Array<D>,
+    pages: &[usize],
+    miss: impl Fn(usize) -> R + Sync,
+) -> Vec<R> {
+    let channel = &array.pager().channels()[0];
+    let lead = |on: bool| {
+        let mut shard = channel.shard.lock();
+        shard.is_led = on;
+        channel.note_lead(&shard);
+    };
+    lead(true);
+    std::thread::scope(|scope| {
+        let miss = &miss;
+        let threads: Vec<_> = pages.iter().map(|&page| scope.spawn(move || miss(page))).collect();
+        let queued = || {
+            let shard = channel.shard.lock();
+            shard.queued.len() + shard.queued_reads.len()
+        };
+        while queued() < pages.len() {
+            std::thread::yield_now();
+        }
+        lead(false);
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+#[test]
+fn misses_of_many_threads_are_one_submission() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device);
+    let pages = [40, 3, 17, 4, 60, 5, 25, 41];
+    let before = device.counts().work;
+    let values = together(&array, &pages, |page| array.get(page * PAGE_LEN).unwrap());
+    assert_eq!(values, pages.map(|page| (page * PAGE_LEN) as u32));
+    let total = array.stats().total();
+    assert_eq!((total.misses, total.submissions), (8, 1));
+    let work = device.counts().work;
+    assert_eq!(work.submits - before.submits, 1);
+    assert_eq!(work.download_bytes - before.download_bytes, 8 * 64);
+    // One thread waits in the driver for all of them.
+    assert_eq!(work.waits - before.waits, 1);
+}
+
+#[test]
+fn readers_and_writers_are_loaded_together() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device);
+    together(&array, &[1, 2, 3, 4], |page| match page {
+        1 => array.set(PAGE_LEN, 7).unwrap(),
+        2 => array.page_mut(2).unwrap()[0] = 8,
+        3 => assert_eq!(array.page(3).unwrap()[0], 3 * PAGE_LEN as u32),
+        _ => assert_eq!(array.update(4 * PAGE_LEN, |x| x + 1).unwrap(), 4 * PAGE_LEN as u32),
+    });
+    assert_eq!(array.stats().total().submissions, 1);
+    assert_eq!(array.get(PAGE_LEN).unwrap(), 7);
+    assert_eq!(array.get(2 * PAGE_LEN).unwrap(), 8);
+    assert_eq!(array.get(4 * PAGE_LEN).unwrap(), 4 * PAGE_LEN as u32 + 1);
+}
+
+#[test]
+fn uncached_reads_go_with_the_misses_of_others() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device);
+    let before = device.counts().work;
+    let values = together(&array, &[10, 11, 12, 13], |page| match page {
+        10 => array.get(page * PAGE_LEN).unwrap(),
+        _ => array.get_uncached(page * PAGE_LEN).unwrap(),
+    });
+    assert_eq!(values, [10, 11, 12, 13].map(|page| page * PAGE_LEN as u32));
+    let work = device.counts().work;
+    assert_eq!((work.submits - before.submits, work.downloads - before.downloads), (1, 4));
+    assert_eq!(work.download_bytes - before.download_bytes, 64 + 3 * 4);
+    assert_eq!(array.stats().total().misses, 1);
+}
+
+#[test]
+fn short_submissions_are_held_back_while_others_are_under_way() {
+    let device = Arc::new(Delayed::new(host(), Speed::CARD));
+    let array = array(&device);
+    let threads = 8;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let array = &array;
+            scope.spawn(move || {
+                for round in 0..200 {
+                    let page = (thread * 29 + round * 13) % 64;
+                    assert_eq!(array.get(page * PAGE_LEN).unwrap(), (page * PAGE_LEN) as u32);
+                }
+            });
+        }
+    });
+    let total = array.stats().total();
+    assert!(total.submissions <= total.misses, "{total:?}");
+    let shard = array.pager().channels()[0].shard.lock();
+    assert!(shard.queued.is_empty() && shard.fetches.is_empty() && !shard.is_led);
+}
+
+#[test]
+fn loads_that_failed_together_are_tried_again_alone() {
+    let device = Arc::new(Faulty::new(host()));
+    let array = array(&device);
+    let pages = [2, 3, 4];
+    for later in [false, true] {
+        for failures in 1..=2 {
+            for call in 1..=failures {
+                let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(call);
+                device.inject(if later { fault.reported_later() } else { fault });
+            }
+            let values = together(&array, &pages, |page| array.get(page * PAGE_LEN));
+            device.clear();
+            // The first failure is that of all, the second one that of the page that was tried again first.
+            let failed = values.iter().filter(|value| value.is_err()).count();
+            assert_eq!(failed as u64, failures - 1);
+            for (page, value) in pages.iter().zip(values) {
+                match value {
+                    Ok(value) => assert_eq!(value, (page * PAGE_LEN) as u32),
+                    Err(error) => {
+                        assert_eq!(error.device_error().unwrap().kind(), ErrorKind::CopyFailed);
+                        assert_eq!(array.get(page * PAGE_LEN).unwrap(), (page * PAGE_LEN) as u32);
+                    }
+                }
+            }
+            assert_eq!(array.pager().channels()[0].untold_failures.load(Ordering::Relaxed), 0);
+            array.evict(..).unwrap();
+        }
+    }
+}
+
+#[test]
+fn one_thread_submits_and_waits_once_a_miss() {
+    let device = Arc::new(Counting::new(host()));
+    let array = array(&device);
+    let before = device.counts().work;
+    for page in [9, 30, 2, 50, 7] {
+        array.get(page * PAGE_LEN).unwrap();
+    }
+    let work = device.counts().work;
+    assert_eq!((work.submits - before.submits, work.waits - before.waits), (5, 5));
+    assert_eq!(work.polls, before.polls);
+}
+
+/// A transfer may end, and another one of the same page begin, between a thread's look at who waits for it and its
+/// sleep.
+#[test]
+fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
+    let array = array(&Arc::new(host()));
+    array.set(0, 7).unwrap();
+    let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
+    let entry = table.entry(0);
+    let before = entry.try_write_back().unwrap();
+    let victim = Victim { page: 0, frame: channel.frame_at(entry.address()), before };
+    let ticket = channel.write_back(table, &[victim], Purpose::Evict).unwrap().unwrap();
+    // Nobody is woken when it ends, since nobody ends it: this returns all the same.
+    channel.sleep_in_flight(table, 0, |state| state.any(IN_FLIGHT));
+    assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
+    // Nor for one that is over.
+    assert!(channel.lock().watch(ticket));
+    channel.finish(table, ticket).unwrap();
+    channel.sleep_in_flight(table, 0, |_| true);
+    assert_eq!(array.get(0).unwrap(), 7);
+}
+
+/// The end of a transfer may make room for pages that were fetched ahead, which nobody looks after.
+#[test]
+fn whoever_makes_room_leads_though_others_want_the_lock() {
+    let array = array(&Arc::new(host()));
+    let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
+    let (is_over, began) = (AtomicBool::new(false), std::sync::Barrier::new(2));
+    let left = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            began.wait();
+            while !is_over.load(Ordering::Relaxed) {
+                drop(channel.shard.try_lock());
+            }
+        });
+        began.wait();
+        let mut left = 0;
+        for round in 0..5000 {
+            let page = round % 32;
+            if page == 0 {
+                array.evict(..).unwrap();
+            }
+            let done = channel.fetches.first().submit(&[]).unwrap();
+            channel.shard.lock().is_led = true;
+            array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
+            // As the end of a transfer finds it that had kept others back.
+            channel.shard.lock().is_led = false;
+            channel.finish(table, done).unwrap();
+            left += channel.shard.lock().queued.len();
+            channel.lead_if_needed(table);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        left
+    });
+    assert_eq!(left, 0);
+}
+
+/// Of many fetches that nobody waits for, the end of one asks the device of one a queue that is not done.
+#[test]
+fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
+    let device = SimulatedDevice::builder(7).latency(Duration::from_millis(1)).jitter(0.0);
+    let device = Arc::new(device.poll_step(Duration::from_micros(1)).build());
+    let array = array(&device);
+    let (table, channel) = (array.pager().table(), &array.pager().channels()[0]);
+    for page in 0..16 {
+        array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
+    }
+    let fetches = || channel.shard.lock().fetches.iter().map(|fetch| fetch.ticket).collect::<Vec<_>>();
+    let under_way = fetches();
+    let queues: HashSet<_> = under_way.iter().map(|ticket| ticket.queue).collect();
+    assert_eq!((under_way.len(), queues.len()), (16, 4));
+    let last_done = under_way[queues.len() - 1];
+    device.wait(last_done).unwrap();
+    let before = device.now();
+    channel.finish(table, under_way[0]).unwrap();
+    // All that were submitted at the same time to empty queues are done. To ask of one that is not lets time pass.
+    assert_eq!(fetches().len(), 12);
+    assert!(device.now() - before < Duration::from_micros(queues.len() as u64));
+}
+
+/// Whoever is woken for a stage may do without it; the others are not to miss it then.
+#[test]
+fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
+    let array = array(&Arc::new(host()));
+    let channel = &array.pager().channels()[0];
+    let mut stages: Vec<_> = std::iter::from_fn(|| channel.take_stage()).collect();
+    let waits = || array.stats().total().waits;
+    let (before, returned) = (waits(), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                assert!(channel.await_stage());
+                returned.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+        while waits() < before + 3 {
+            std::thread::yield_now();
+        }
+        // Until they have looked for long enough to be asleep by now.
+        (0..50).for_each(|_| assert!(!spin_while(|| true)));
+        channel.put_stage(stages.pop().unwrap());
+        while returned.load(Ordering::SeqCst) < 3 {
+            std::thread::yield_now();
+        }
+    });
+    stages.into_iter().for_each(|stage| channel.put_stage(stage));
+}
+
+/// Those who queue up behind the mark may have the frame.
+#[test]
+fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
+    let array = new(&Arc::new(host()), 4, 1).build().unwrap();
+    let (entry, channel) = (array.pager().entry(0), &array.pager().channels()[0]);
+    let guard = array.page(3).unwrap();
+    assert!(array.pager().try_claim_home(0).unwrap());
+    std::thread::scope(|scope| {
+        let writer = scope.spawn(|| array.set(5, 7).unwrap());
+        while !entry.state(Ordering::Acquire).any(WANTED) {
+            std::thread::yield_now();
+        }
+        array.pager().release_unchanged(0);
+        while channel.sleepers.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let is_wanted = entry.state(Ordering::Acquire).any(WANTED);
+        drop(guard);
+        writer.join().unwrap();
+        assert!(!is_wanted);
+    });
+    assert_eq!(array.get(5).unwrap(), 7);
+}
+
+/// A waker that panics: neither tasks that wait beside it nor those who wake it are kept from anything.
+#[test]
+fn a_waker_that_panics_harms_nobody_else() {
+    struct Panics;
+    impl Wake for Panics {
+        fn wake(self: Arc<Self>) {
+            panic!("expected by this test");
+        }
+    }
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let array = array(&Arc::new(host()));
+    let channel = &array.pager().channels()[0];
+    let guard = array.page_mut(3).unwrap();
+    let woken = Arc::new(Count::default());
+    std::thread::scope(|scope| {
+        let tasks = scope.spawn(|| {
+            let poll = |waker: Waker| {
+                let mut future = Box::pin(array.get_async(3 * PAGE_LEN));
+                assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+                future
+            };
+            (poll(Arc::new(Panics).into()), poll(woken.clone().into()))
+        });
+        let tasks = tasks.join().unwrap();
+        drop(guard);
+        assert_eq!((woken.0.load(Ordering::SeqCst), channel.guards.load(Ordering::SeqCst)), (1, 0));
+        drop(tasks);
+    });
+}
+
+/// A write-back that fails beside a search leaves anything in a slot that the search may have looked at.
+#[test]
+fn what_was_read_beside_a_failed_write_back_is_read_again() {
+    let array = array(&Arc::new(host()));
+    let counters = &array.pager().channels()[0].counters;
+    let mut failures = [2, 0, 1, 0].into_iter();
+    for expected in [2, 2] {
+        let mut times = 0;
+        let read = array.pager().read_settled(&(0..4), || {
+            times += 1;
+            counters.failed_write_backs.add(failures.next().unwrap_or_default());
+            Ok(times)
+        });
+        assert_eq!(read.unwrap(), expected);
+    }
+}
+
+/// Put in a frame and left behind by a scan while somebody else searches: the policy is not to hear of it when it is
+/// gone.
+#[test]
+fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
+    let array = new(&Arc::new(host()), 64, 32).build().unwrap();
+    let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+    let victims = {
+        let mut shard = channel.lock();
+        std::thread::scope(|scope| {
+            scope.spawn(|| drop(array.visit_mut(5, Visit::Pass).unwrap())).join().unwrap();
+        });
+        channel.choose_victims(&mut shard, table, Patience::Try)
+    };
+    let [victim] = victims.clean.as_slice() else { panic!("one page is resident: {:?}", victims.clean) };
+    assert_eq!(victim.page, 5);
+    assert_eq!(channel.lock().pages[victim.frame.index as usize], NO_PAGE);
+    let mut wakes = Wakes::default();
+    let frame = channel.free_clean(table, &victims.clean, &mut wakes).unwrap();
+    channel.wake(table, wakes);
+    channel.put_back(frame);
+    assert_eq!(array.get(5 * PAGE_LEN).unwrap(), 0);
+    assert_eq!(channel.lock().pages.iter().filter(|page| **page == 5).count(), 1);
+}
+
+#[test]
+fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
+    let array = new(&Arc::new(host()), 256, 256).read_ahead(false).build().unwrap();
+    array.write(0, &vec![7; array.len()]).unwrap();
+    array.flush(..).unwrap();
+    let (channel, table) = (&array.pager().channels()[0], array.pager().table());
+    // As by a thread that finds its page loaded by another one then.
+    let frame = channel.take_frame(table, Patience::Wait).unwrap().unwrap();
+    channel.put_back(frame);
+    assert!(array.stats().total().evictions > 0);
+    (0..256).for_each(|page| assert_eq!(array.get(page * PAGE_LEN).unwrap(), 7));
+    array.reset_stats();
+    (0..256).for_each(|page| assert_eq!(array.get(page * PAGE_LEN).unwrap(), 7));
+    assert_eq!(array.stats().total().misses, 0);
+}
+
+#[test]
+fn a_large_cache_grows_also_when_pages_had_to_go_while_it_did() {
+    // A chunk of memory is 256 frames.
+    const LONG: usize = 1 << 14;
+    let device = Arc::new(HostDevice::builder().bytes(40 << 20).threads(1).build().unwrap());
+    let array = VirtualArray::<u32>::builder(576 * LONG)
+        .devices([device])
+        .placement(Placement::Ratios(vec![1]))
+        .page_len(LONG)
+        .frames_per_channel(512)
+        .read_ahead(false)
+        .build()
+        .unwrap();
+    array.fill(.., 7).unwrap();
+    let channel = &array.pager().channels()[0];
+    assert_eq!(channel.shard.lock().frames.len(), 256);
+    let read = |page: usize| assert_eq!(array.get(page * LONG).unwrap(), 7);
+    // As if another thread had memory taken.
+    channel.shard.lock().growing = true;
+    (0..257).for_each(read);
+    channel.shard.lock().growing = false;
+    assert!(array.stats().total().evictions > 0);
+    (257..576).for_each(read);
+    assert_eq!(channel.shard.lock().frames.len(), 512);
+}

@@ -1,0 +1,544 @@
+//! What is under way between frames and slots: waiting for it, and finishing it.
+//!
+//! One thread waits for a ticket in the driver; others who need one of its pages sleep at the page, since calls into a
+//! driver take turns. Whoever finishes the ticket wakes them.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Waker;
+
+use backend_api::{Device, Progress, Ticket};
+use parking_lot::MutexGuard;
+
+use super::combine::{Load, Read, Then};
+use super::frames::Frame;
+use super::requests::{Answer, Request};
+use super::waiting::spin_while;
+use super::{Channel, NO_PAGE, Shard};
+use crate::base::error::Result;
+use crate::base::memory::prefetch;
+use crate::engine::combiner::ASKED;
+use crate::engine::page::state::{AHEAD, DIRTY, IN_FLIGHT, USED, WAITED};
+use crate::engine::page::{PageTable, State, sleep, unpark, wake};
+
+/// So many loads ahead of the one that is ended, the entry of its page is asked for.
+const LOOK_AHEAD: usize = 8;
+
+/// The part of the frames that is kept for long reads at most.
+const LONG_READS_SHARE: usize = 4;
+
+/// Pages of so many bytes at most are read whole, or nearly so, by whoever waits for one.
+const READ_BYTES: usize = 4096;
+
+/// Pages on their way to frames.
+#[derive(Debug)]
+pub(super) struct Fetch {
+    pub(super) ticket: Ticket,
+    pub(super) loads: Vec<Load>,
+    pub(super) reads: Vec<Arc<Read>>,
+    /// What tasks ask of its pages.
+    pub(super) requests: Vec<Arc<Request>>,
+    /// Whether a thread waits for the ticket.
+    pub(super) is_watched: bool,
+    /// Whether the [driver](super::driver) is woken when it is done.
+    pub(super) is_driven: bool,
+    /// Whether it is done, and a thread serves the requests.
+    pub(super) is_ending: bool,
+}
+
+/// Pages on their way home.
+#[derive(Debug)]
+pub(super) struct WriteBack {
+    pub(super) ticket: Ticket,
+    pub(super) pages: Vec<u64>,
+    /// Whether their frames are wanted.
+    pub(super) evicting: bool,
+    /// Whether a thread waits for the ticket.
+    pub(super) is_watched: bool,
+    /// Whether the [driver](super::driver) is woken when it is done.
+    pub(super) is_driven: bool,
+}
+
+/// A load that failed.
+#[derive(Debug)]
+pub(super) struct FailedLoad {
+    pub(super) id: u64,
+    pub(super) error: backend_api::Error,
+    /// Whether it was submitted without others.
+    pub(super) was_alone: bool,
+}
+
+impl Fetch {
+    pub(super) fn concerns(&self, page: u64) -> bool {
+        self.loads.iter().any(|load| load.page == page)
+    }
+
+    pub(super) fn load_of(&self, page: u64) -> Option<Load> {
+        self.loads.iter().find(|load| load.page == page).copied()
+    }
+
+    pub(super) fn has(&self, read: &Arc<Read>) -> bool {
+        self.reads.iter().any(|known| Arc::ptr_eq(known, read))
+    }
+}
+
+/// Who is to be woken once the lock of the shard is given up.
+#[derive(Debug, Default)]
+pub(super) struct Wakes {
+    /// Pages that are slept for.
+    pages: Vec<u64>,
+    /// Tasks that were answered, each with the thread that it may be polled by.
+    tasks: Vec<(usize, Waker)>,
+    /// Whether the requests of tasks are to be looked at again.
+    is_driver: bool,
+}
+
+impl Wakes {
+    pub(super) fn add(&mut self, page: u64, is_waited_for: bool) {
+        if is_waited_for {
+            self.pages.push(page);
+        }
+    }
+
+    pub(super) fn add_waker(&mut self, request: &Request, waker: Option<Waker>) {
+        self.tasks.extend(waker.map(|waker| (request.thread, waker)));
+    }
+}
+
+/// What was done with the requests of a fetch before its pages are handed over.
+#[derive(Debug, Default)]
+struct Served {
+    /// Whether the calling thread has served them, so that the fetch is its to end.
+    is_ours: bool,
+    /// Pages that are written to, in ascending order, and what those are told who asked for something of them.
+    written: Vec<u64>,
+    answers: Vec<(Arc<Request>, Answer)>,
+    /// Requests for frames, and how many frames are kept already.
+    reserve: Vec<Arc<Request>>,
+    kept: usize,
+}
+
+impl<D: Device> Channel<D> {
+    pub(super) fn wake(&self, table: &PageTable, mut wakes: Wakes) {
+        for page in wakes.pages {
+            unpark(table.entry(page));
+        }
+        if wakes.is_driver {
+            // First, since wakers may block.
+            self.drive(table, ASKED);
+        }
+        // One thread after another: a thread that sleeps is roused for the first of its tasks, which takes so long that
+        // it finds the others ready, and does not go back to sleep in between.
+        wakes.tasks.sort_by_key(|(thread, _)| *thread);
+        wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
+    }
+
+    /// Waits for a ticket and finishes all transfers that it stands for, unless somebody else did.
+    ///
+    /// # Errors
+    /// The ticket's.
+    pub(crate) fn finish(&self, table: &PageTable, ticket: Ticket) -> Result<()> {
+        self.finish_and_read(table, ticket, None)
+    }
+
+    /// As [`finish`](Self::finish), for a thread that reads a frame next: what is short of it is on its way to the
+    /// processor while the transfers are finished.
+    fn finish_and_read(&self, table: &PageTable, ticket: Ticket, next: Option<Frame>) -> Result<()> {
+        let outcome = self.wait(ticket);
+        if let Some(frame) = next
+            && self.page_bytes <= READ_BYTES
+        {
+            prefetch(frame.address.addr(), self.page_bytes);
+        }
+        let mut wakes = Wakes::default();
+        let mut shard = self.serve_and_complete(table, ticket, &outcome, &mut wakes);
+        let others = shard.fetches_beside(ticket);
+        if !others.is_empty() {
+            // Without the lock: a device may run wakers when it is asked.
+            drop(shard);
+            self.wake(table, std::mem::take(&mut wakes));
+            for (other, outcome) in self.ask_which_are_done(others) {
+                drop(self.serve_and_complete(table, other, &outcome, &mut wakes));
+            }
+            shard = self.lock();
+        }
+        // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may take
+        // notice.
+        self.lead_now(table, shard);
+        self.wake(table, wakes);
+        self.announce();
+        outcome.map_err(Into::into)
+    }
+
+    /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not held.
+    pub(super) fn reap(&self, table: &PageTable) {
+        let tickets = self.lock().write_backs.iter().map(|work| work.ticket).collect();
+        let done = self.ask_which_are_done(tickets);
+        self.end_done(table, done);
+    }
+
+    /// Finishes what is done. The lock is not held.
+    pub(super) fn end_done(&self, table: &PageTable, done: Vec<(Ticket, backend_api::Result<()>)>) {
+        if done.is_empty() {
+            return;
+        }
+        let mut wakes = Wakes::default();
+        for (ticket, outcome) in done {
+            drop(self.serve_and_complete(table, ticket, &outcome, &mut wakes));
+        }
+        self.lead_now(table, self.lock());
+        self.wake(table, wakes);
+        self.announce();
+    }
+
+    /// Those of some tickets, in the order of their submission, that are done, and what came of them. The lock is not
+    /// held.
+    pub(super) fn ask_which_are_done(&self, tickets: Vec<Ticket>) -> Vec<(Ticket, backend_api::Result<()>)> {
+        let mut done = Vec::new();
+        let mut pending = Vec::new();
+        for ticket in tickets {
+            // A queue is in order: behind what is pending nothing is done.
+            if pending.contains(&ticket.queue) {
+                continue;
+            }
+            match self.device.poll(ticket) {
+                Ok(Progress::Pending) => pending.push(ticket.queue),
+                outcome => {
+                    self.note_done(ticket);
+                    done.push((ticket, outcome.map(drop)));
+                }
+            }
+        }
+        done
+    }
+
+    /// Finishes a ticket that is done: first what tasks have asked for, without the lock, which is held afterwards.
+    fn serve_and_complete(
+        &self,
+        table: &PageTable,
+        ticket: Ticket,
+        outcome: &backend_api::Result<()>,
+        wakes: &mut Wakes,
+    ) -> MutexGuard<'_, Shard<D>> {
+        let mut shard = self.lock();
+        let mut served = Served::default();
+        if outcome.is_ok()
+            && let Some((loads, requests)) = shard.begin_to_serve(ticket)
+        {
+            served.kept = shard.reserved.count();
+            drop(shard);
+            served.is_ours = true;
+            self.serve_all(table, &loads, requests, &mut served, wakes);
+            shard = self.lock();
+        }
+        self.complete(&mut shard, table, ticket, outcome.as_ref().err(), served, wakes);
+        shard
+    }
+
+    /// Serves requests for pages that have come and were not handed over yet.
+    fn serve_all(
+        &self,
+        table: &PageTable,
+        loads: &[Load],
+        requests: Vec<Arc<Request>>,
+        served: &mut Served,
+        wakes: &mut Wakes,
+    ) {
+        let find = |request: &Request| {
+            let at = loads.binary_search_by_key(&request.page, |load| load.page).ok()?;
+            Some(loads[at].frame.address)
+        };
+        let touch = |request: &Request| {
+            let (offset, len) = request.bytes();
+            if let Some(frame) = find(request) {
+                prefetch(frame.addr() + offset, len);
+            }
+        };
+        let (requests, refused): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
+            // What is dirty may be written back, which must not meet those who read the home slot.
+            !request.is_write()
+                || request.is_waiting() && !table.entry(request.page).state(Ordering::Acquire).shared()
+        });
+        for request in refused {
+            wakes.add_waker(&request, request.answer(Answer::Busy));
+        }
+        let written = requests.iter().filter(|request| request.is_write()).map(|request| request.page);
+        served.written.extend(written);
+        served.written.sort_unstable();
+        requests.iter().take(LOOK_AHEAD).for_each(|request| touch(request));
+        for (at, request) in requests.iter().enumerate() {
+            if let Some(later) = requests.get(at + LOOK_AHEAD) {
+                touch(later);
+            }
+            let Some(frame) = find(request) else { continue };
+            let leaves_room =
+                served.kept + served.reserve.len() < self.frames_max as usize / LONG_READS_SHARE;
+            if request.is_for_guard() || request.is_long_read() && leaves_room {
+                served.reserve.push(Arc::clone(request));
+                continue;
+            }
+            // SAFETY: the page has come, and is not handed over before the fetch ends, which is this thread's.
+            unsafe {
+                if served.written.binary_search(&request.page).is_err() {
+                    wakes.add_waker(request, request.serve(frame));
+                } else if request.is_waiting() {
+                    // Who is told of it may ask a device next, which is to find the page in the cache by then.
+                    served.answers.push((Arc::clone(request), request.read_or_write(frame)));
+                }
+            }
+        }
+    }
+
+    fn complete(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        ticket: Ticket,
+        error: Option<&backend_api::Error>,
+        mut served: Served,
+        wakes: &mut Wakes,
+    ) {
+        self.note_news();
+        if let Some(at) = shard.fetches.iter().position(|work| work.ticket == ticket) {
+            if shard.fetches[at].is_ending && !served.is_ours {
+                // Another thread is at it.
+                return;
+            }
+            let Fetch { loads, reads, requests, is_driven, .. } = shard.fetches.remove(at);
+            match error {
+                Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
+                None => {
+                    // Those that came meanwhile.
+                    self.serve_all(table, &loads, requests, &mut served, wakes);
+                    self.end_loads(shard, table, &loads, served, wakes);
+                    for read in reads {
+                        let _ = read.outcome.set((Ok(()), true));
+                    }
+                }
+            }
+            if is_driven {
+                self.requests.end();
+                wakes.is_driver = true;
+            }
+        } else if let Some(at) = shard.write_backs.iter().position(|work| work.ticket == ticket) {
+            let work = shard.write_backs.remove(at);
+            self.end_write_back(shard, table, work, error, wakes);
+        }
+    }
+
+    fn end_loads(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        loads: &[Load],
+        served: Served,
+        wakes: &mut Wakes,
+    ) {
+        for request in served.reserve {
+            // Before the page can be evicted, and is taken away again if nobody waits for it any more.
+            let frame =
+                loads.binary_search_by_key(&request.page, |load| load.page).map(|at| loads[at].frame.index);
+            if let Ok(frame) = frame {
+                wakes.add_waker(&request, shard.reserved.add(frame, &request));
+            }
+        }
+        let written = |page: u64| {
+            let is_written = served.written.binary_search(&page).is_ok();
+            if is_written { DIRTY } else { 0 }
+        };
+        for (at, load) in loads.iter().enumerate() {
+            if let Some(later) = loads.get(at + LOOK_AHEAD) {
+                table.prefetch(later.page);
+            }
+            let entry = table.entry(load.page);
+            // First, since whoever has the page exclusively goes on the moment that it is resident.
+            shard.adopt(load.page, load.frame.index, self.recency);
+            let address = load.frame.address;
+            let is_waited_for = match load.then {
+                Then::Share(holder) => {
+                    entry.install(address);
+                    entry.downgrade(holder)
+                }
+                // Its owner may sleep, and is not to wait for its own release.
+                Then::Exclusive(_) => {
+                    entry.install(address);
+                    entry.state(Ordering::Acquire).any(WAITED)
+                }
+                // Its first lap through the cache is free.
+                Then::Release => entry.install_and_release(address, AHEAD | USED),
+                Then::Leave => entry.install_and_release(address, written(load.page)),
+            };
+            wakes.add(load.page, is_waited_for);
+        }
+        for (request, answer) in served.answers {
+            wakes.add_waker(&request, request.answer(answer));
+        }
+    }
+
+    /// Gives claims and frames of loads back; keeps the error for those who asked.
+    pub(super) fn fail_fetch(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        (loads, reads, requests): (Vec<Load>, Vec<Arc<Read>>, Vec<Arc<Request>>),
+        error: &backend_api::Error,
+        wakes: &mut Wakes,
+    ) {
+        let was_alone = loads.len() + reads.len() == 1;
+        for read in reads {
+            let _ = read.outcome.set((Err(error.clone()), was_alone));
+        }
+        self.note_news();
+        for load in loads {
+            match load.then {
+                Then::Share(_) | Then::Exclusive(_) => {
+                    shard.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
+                    // Before the claim ends: then its owner looks.
+                    self.untold_failures.fetch_add(1, Ordering::Release);
+                }
+                Then::Release => self.fewer_ahead(1),
+                Then::Leave => {}
+            }
+            shard.pages[load.frame.index as usize] = NO_PAGE;
+            self.free_all(&[load.frame]);
+            wakes.add(load.page, table.entry(load.page).vacate(false));
+        }
+        for request in requests {
+            if was_alone {
+                wakes.add_waker(&request, request.answer(Answer::Failed(error.clone().into())));
+            } else {
+                // One of the others may be to blame.
+                request.retry_alone();
+                let _ = self.requests.ask(request);
+                wakes.is_driver = true;
+            }
+        }
+    }
+
+    fn end_write_back(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        work: WriteBack,
+        error: Option<&backend_api::Error>,
+        wakes: &mut Wakes,
+    ) {
+        let count = work.pages.len() as u64;
+        match error {
+            None => self.counters.write_backs.add(count),
+            Some(error) => {
+                self.counters.failed_write_backs.add(count);
+                shard.write_error.get_or_insert_with(|| error.clone());
+            }
+        }
+        for page in &work.pages {
+            wakes.add(*page, table.entry(*page).end_write_back(error.is_none()));
+        }
+        if work.evicting && error.is_none() {
+            shard.cleaned.extend(work.pages);
+        }
+    }
+
+    /// Waits for the transfer of a page that is in flight. Its outcome is told to whoever asked for it.
+    pub(crate) fn help(&self, table: &PageTable, page: u64) {
+        self.counters.waits.add(1);
+        self.help_while(table, page, None, |_| true);
+    }
+
+    /// As [`help`](Self::help), as long as something holds of the page's state. The thread reads a frame `next`.
+    pub(super) fn help_while(
+        &self,
+        table: &PageTable,
+        page: u64,
+        next: Option<Frame>,
+        holds: impl Fn(State) -> bool,
+    ) {
+        let mut shard = self.lock();
+        let found = shard.transfer_of(page);
+        match found {
+            Some((ticket, is_watched)) if !*is_watched => {
+                *is_watched = true;
+                self.note_lead(&shard);
+                drop(shard);
+                // Kept for whoever asked for it.
+                let _ = self.finish_and_read(table, ticket, next);
+            }
+            Some(_) => {
+                drop(shard);
+                let entry = table.entry(page);
+                let is_busy = |state: State| state.any(IN_FLIGHT) && holds(state);
+                if !spin_while(|| is_busy(entry.state(Ordering::Acquire))) {
+                    self.sleep_in_flight(table, page, is_busy);
+                }
+            }
+            // Its owner is about to put it on record, or somebody finished it just now.
+            None => {
+                drop(shard);
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    /// Sleeps until somebody who waits for the transfer of a page has finished it. Returns at once if nobody does.
+    ///
+    /// Under the lock, under which transfers begin and end: the transfer of a moment ago may be done, and another one
+    /// of the same page be under way that nobody waits for. To begin one wakes who sleeps; so whoever is asleep while a
+    /// page is in flight has asked for it here.
+    pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
+        let entry = table.entry(page);
+        let mut shard = self.lock();
+        let somebody_waits = shard.transfer_of(page).is_some_and(|(_, is_watched)| *is_watched);
+        let sleeps = somebody_waits && entry.ask_to_wake(&is_busy);
+        drop(shard);
+        if sleeps {
+            sleep(entry, is_busy);
+        }
+    }
+}
+
+impl<D: Device> Shard<D> {
+    /// Takes out the requests of a fetch that is done, unless another thread has begun to serve them.
+    fn begin_to_serve(&mut self, ticket: Ticket) -> Option<(Vec<Load>, Vec<Arc<Request>>)> {
+        let fetch = self.fetches.iter_mut().find(|fetch| fetch.ticket == ticket)?;
+        if fetch.is_ending || fetch.requests.is_empty() {
+            return None;
+        }
+        fetch.is_ending = true;
+        Some((fetch.loads.clone(), std::mem::take(&mut fetch.requests)))
+    }
+
+    /// Fetches that nobody waits for and that may be done, now that another one is.
+    fn fetches_beside(&self, ticket: Ticket) -> Vec<Ticket> {
+        let may_be_done = |fetch: &&Fetch| {
+            !fetch.is_watched
+                && !fetch.is_ending
+                && (fetch.ticket.queue != ticket.queue || fetch.ticket.value < ticket.value)
+        };
+        self.fetches.iter().filter(may_be_done).map(|fetch| fetch.ticket).collect()
+    }
+
+    pub(super) fn transfer_of(&mut self, page: u64) -> Option<(Ticket, &mut bool)> {
+        if let Some(work) = self.fetches.iter_mut().find(|work| work.concerns(page)) {
+            return Some((work.ticket, &mut work.is_watched));
+        }
+        let work = self.write_backs.iter_mut().find(|work| work.pages.contains(&page))?;
+        Some((work.ticket, &mut work.is_watched))
+    }
+
+    /// The transfer that may bring a frame first, and whether it is a write-back.
+    pub(super) fn oldest_transfer(&self) -> Option<(Ticket, bool)> {
+        let write = self.write_backs.first().map(|work| (work.ticket, true));
+        write.or_else(|| self.fetches.first().map(|work| (work.ticket, false)))
+    }
+
+    /// Makes the calling thread the one that waits for a ticket; false if there is one, who then
+    /// [announces](Channel::announce) the end.
+    pub(super) fn watch(&mut self, ticket: Ticket) -> bool {
+        let fetches = self.fetches.iter_mut().map(|work| (work.ticket, &mut work.is_watched));
+        let writes = self.write_backs.iter_mut().map(|work| (work.ticket, &mut work.is_watched));
+        let Some((_, is_watched)) = fetches.chain(writes).find(|(known, _)| *known == ticket) else {
+            return true;
+        };
+        !std::mem::replace(is_watched, true)
+    }
+}

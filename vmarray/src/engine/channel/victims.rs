@@ -1,0 +1,237 @@
+//! Which pages give up their frames, and how they do.
+
+use std::mem;
+use std::ops::RangeInclusive;
+use std::sync::atomic::Ordering;
+
+use backend_api::Device;
+
+use super::frames::{Frame, Patience};
+use super::transfers::Wakes;
+use super::{Channel, NO_PAGE, Shard};
+use crate::engine::evict::Verdict;
+use crate::engine::page::state::{AHEAD, DIRTY};
+use crate::engine::page::{Access, PageTable, State, Sweep};
+
+/// How many frames one round of eviction frees at most, and how many pages one write-back carries: as many as take this
+/// many bytes, within limits. Enough to make the barrier (some microseconds) and the cost of a call cheap a page.
+const ROUND_BYTES: usize = 8 << 20;
+const ROUND_FRAMES: RangeInclusive<usize> = 32..=128;
+/// A round takes at most this share of the frames, so that small caches keep what they hold.
+const ROUND_SHARE: usize = 8;
+/// So many frames ahead of the one that is looked at, the entry of the page in it is asked for: entries of an array far
+/// larger than its cache lie in memory, each in a cache line of its own.
+const LOOK_AHEAD: usize = 8;
+/// How many dirty pages beyond a full batch a sweep passes over, at least, in search of clean ones.
+const DIRTY_PATIENCE: usize = 64;
+/// How many pages used lately a sweep passes over before it lets others have the lock, at least.
+pub(super) const USED_PATIENCE: usize = 256;
+/// As long as less than this share of the frames, and less than this many bytes, is clean again or on its way home,
+/// more dirty pages are sent there.
+const WRITE_AHEAD_SHARE: usize = 4;
+const WRITE_AHEAD_BYTES: usize = 64 << 20;
+
+/// How many pages one write-back carries at most when it is to make up for others.
+const WRITE_BACK_PAGES_MAX: usize = 128;
+
+/// A page that a sweep, or a flush, has taken.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Victim {
+    pub(crate) page: u64,
+    pub(crate) frame: Frame,
+    pub(crate) before: State,
+}
+
+/// What one round of eviction found.
+#[derive(Default)]
+pub(super) struct Victims {
+    /// Claimed, to lose their frames.
+    pub(super) clean: Vec<Victim>,
+    /// Pinned, to be written back.
+    pub(super) dirty: Vec<Victim>,
+    /// Whether the search was broken off and is worth going on with.
+    pub(super) unfinished: bool,
+}
+
+impl<D: Device> Channel<D> {
+    fn round_frames(&self) -> usize {
+        let most = (ROUND_BYTES / self.page_bytes).clamp(*ROUND_FRAMES.start(), *ROUND_FRAMES.end());
+        (self.frames_max as usize / ROUND_SHARE).clamp(1, most)
+    }
+
+    /// Whoever is patient is content with pages on their way home.
+    pub(super) fn choose_victims(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        patience: Patience,
+    ) -> Victims {
+        let want = self.round_frames();
+        let mut victims = Victims::default();
+        self.claim_cleaned(shard, table, want, &mut victims);
+        // What was sent home lately is clean again: there is more of its kind. Those who come next are not to wait for
+        // it, so it is sent ahead of need.
+        let in_hand: usize = shard.write_backs.iter().map(|work| work.pages.len()).sum();
+        let ahead_bytes = (WRITE_AHEAD_BYTES / self.page_bytes).max(want);
+        let ahead = (shard.frames.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
+        let is_behind = !victims.clean.is_empty() && in_hand + shard.cleaned.len() < ahead;
+        let wanted = want - victims.clean.len();
+        if wanted == 0 && !is_behind {
+            return victims;
+        }
+        // A turn of a clock's hand finds nothing but pages used lately; the next one makes up for it.
+        let dirty_want = if is_behind {
+            (ahead - in_hand - shard.cleaned.len()).clamp(want, WRITE_BACK_PAGES_MAX.max(want))
+        } else {
+            want
+        };
+        self.claim_passed(shard, table, (want, if is_behind { dirty_want } else { 0 }), &mut victims);
+        let wanted = want.saturating_sub(victims.clean.len());
+        let is_supplied = victims.clean.len() + victims.dirty.len() >= want
+            && (patience == Patience::Wait || !victims.clean.is_empty());
+        if is_supplied && !(is_behind && victims.dirty.is_empty()) {
+            return victims;
+        }
+        // Clean pages are looked for behind dirty ones, but not through all of a large cache.
+        let mut spare_dirty = DIRTY_PATIENCE.max(4 * want);
+        let mut spare = USED_PATIENCE.max(8 * want);
+        let Victims { clean, dirty, unfinished } = &mut victims;
+        let Shard { evictor, pages, frames, frame_of, reserved, .. } = shard;
+        evictor.victims(wanted.max(1), &mut |frame| {
+            let page = pages[frame as usize];
+            if let Some(&later) = pages.get(frame as usize + LOOK_AHEAD) {
+                table.prefetch(later);
+            }
+            if reserved.has(frame) {
+                return Verdict::Skip;
+            }
+            match table.entry(page).sweep(self.recency, dirty.len() < dirty_want) {
+                Sweep::SecondChance => {
+                    spare -= 1;
+                    *unfinished = spare == 0;
+                    if spare == 0 { Verdict::Stop } else { Verdict::Referenced }
+                }
+                Sweep::Busy => {
+                    spare_dirty -= usize::from(dirty.len() >= dirty_want);
+                    if spare_dirty == 0 { Verdict::Stop } else { Verdict::Skip }
+                }
+                Sweep::Claimed(before) => {
+                    clean.push(Victim { page, frame: frames[frame as usize], before });
+                    pages[frame as usize] = NO_PAGE;
+                    if !self.recency {
+                        frame_of.remove(&page);
+                    }
+                    Verdict::Take
+                }
+                Sweep::WriteBack(before) => {
+                    dirty.push(Victim { page, frame: frames[frame as usize], before });
+                    let is_enough = wanted == 0 && dirty.len() == dirty_want;
+                    if is_enough { Verdict::Stop } else { Verdict::Skip }
+                }
+            }
+        });
+        victims
+    }
+
+    /// Claims pages that were written back for the sake of their frames. Under an exact order they come first anyway.
+    fn claim_cleaned(&self, shard: &mut Shard<D>, table: &PageTable, want: usize, victims: &mut Victims) {
+        let mut cleaned = mem::take(&mut shard.cleaned);
+        if !self.recency {
+            cleaned.clear();
+        }
+        let mut looked_at = 0;
+        for &page in &cleaned {
+            if victims.clean.len() == want {
+                break;
+            }
+            looked_at += 1;
+            if shard.keeps(table, page, self.frame_stride) {
+                continue;
+            }
+            if let Sweep::Claimed(before) = table.entry(page).sweep(true, false) {
+                victims.clean.push(self.claimed(shard, table, page, before));
+            }
+        }
+        cleaned.drain(..looked_at);
+        shard.cleaned = cleaned;
+    }
+
+    /// Claims pages that a long scan has left behind, or takes them to be written back: up to `want` clean ones, and as
+    /// many dirty ones as make up for those that are missing, or `ahead`.
+    ///
+    /// So such a scan makes do with the frames that it used last, which are in the processor's caches still.
+    fn claim_passed(
+        &self,
+        shard: &mut Shard<D>,
+        table: &PageTable,
+        (want, ahead): (usize, usize),
+        victims: &mut Victims,
+    ) {
+        for _ in 0..USED_PATIENCE.max(8 * want) {
+            let (clean, dirty) = (victims.clean.len(), victims.dirty.len());
+            if clean + dirty >= want && dirty >= ahead {
+                break;
+            }
+            let Some(page) = self.passed.pop() else { break };
+            let entry = table.entry(page);
+            // Used since: not only by the scan.
+            if entry.is_used() || shard.keeps(table, page, self.frame_stride) {
+                continue;
+            }
+            if clean >= want && !entry.state(Ordering::Relaxed).any(DIRTY) {
+                self.passed.force_push(page);
+                break;
+            }
+            match entry.sweep(true, true) {
+                Sweep::Claimed(before) => {
+                    victims.clean.push(self.claimed(shard, table, page, before));
+                }
+                Sweep::WriteBack(before) => {
+                    let frame = shard.frame_at(entry.address(), self.frame_stride);
+                    victims.dirty.push(Victim { page, frame, before });
+                }
+                Sweep::SecondChance | Sweep::Busy => {}
+            }
+        }
+    }
+
+    /// Takes a page that was claimed out of the policy.
+    fn claimed(&self, shard: &mut Shard<D>, table: &PageTable, page: u64, before: State) -> Victim {
+        // The policy may not have been told of it since the lock was taken: told later, it would take a frame that is
+        // free by then for the page's.
+        self.welcome(shard);
+        let frame = shard.frame_at(table.entry(page).address(), self.frame_stride);
+        shard.evictor.removed(frame.index);
+        shard.pages[frame.index as usize] = NO_PAGE;
+        Victim { page, frame, before }
+    }
+
+    /// Notes that a long scan has left a new page behind: its frame is the next to go, unless somebody uses it.
+    pub(crate) fn pass(&self, table: &PageTable, page: u64) {
+        if self.drops_behind {
+            table.entry(page).forget_use();
+            // The oldest of them stay where they are if there are too many.
+            self.passed.force_push(page);
+        }
+    }
+
+    /// Frees the frames of claimed pages, to be announced; keeps one for the caller.
+    pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim], wakes: &mut Wakes) -> Option<Frame> {
+        self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), Access::All);
+        for victim in clean {
+            wakes.add(victim.page, table.entry(victim.page).vacate(false));
+        }
+        let (first, rest) = clean.split_first()?;
+        self.counters.evictions.add(clean.len() as u64);
+        let unused = clean.iter().filter(|victim| victim.before.any(AHEAD)).count();
+        if unused > 0 {
+            self.counters.prefetches_unused.add(unused as u64);
+            self.fewer_ahead(unused);
+        }
+        let mut rest: Vec<Frame> = rest.iter().map(|victim| victim.frame).collect();
+        rest.sort_unstable_by_key(|frame| frame.index);
+        self.free_all(&rest);
+        self.note_news();
+        Some(first.frame)
+    }
+}

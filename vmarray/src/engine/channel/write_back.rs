@@ -1,0 +1,98 @@
+//! Dirty pages on their way home.
+
+use backend_api::{Device, Ticket};
+
+use super::Channel;
+use super::pieces::{Way, pieces};
+use super::transfers::{Wakes, WriteBack};
+use super::victims::Victim;
+use crate::base::error::Result;
+use crate::engine::page::{Access, PageTable};
+
+/// Why pages are written back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// To take their frames next.
+    Evict,
+    Flush,
+}
+
+impl<D: Device> Channel<D> {
+    /// Starts to write pages back that [`Sweep::WriteBack`](crate::engine::page::Sweep::WriteBack) or
+    /// `try_write_back` gave to the caller.
+    ///
+    /// On an error the pages are dirty as before and free for others.
+    pub(crate) fn write_back(
+        &self,
+        table: &PageTable,
+        dirty: &[Victim],
+        purpose: Purpose,
+    ) -> Result<Option<Ticket>> {
+        if dirty.is_empty() {
+            return Ok(None);
+        }
+        self.quiesce_all(dirty.iter().map(|v| (table.entry(v.page), v.before)), Access::Writes);
+        let bytes = self.page_bytes as u64;
+        let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
+        places.sort_unstable_by_key(|(home, _)| home.offset());
+        let copies = pieces(places.into_iter(), bytes, Way::WriteBack);
+        // Until it is on record: whoever runs a kernel after it finds it there.
+        let mut order = self.home_order.lock();
+        let submitted = self.write_beside(&mut order, |queue| queue.submit(&copies));
+        let mut wakes = Wakes::default();
+        let mut shard = self.lock();
+        let result = match submitted {
+            Ok(ticket) => {
+                self.counters.bytes_to_device.add(bytes * dirty.len() as u64);
+                let pages = dirty.iter().map(|v| v.page).collect();
+                let evicting = purpose == Purpose::Evict;
+                shard.write_backs.push(WriteBack {
+                    ticket,
+                    pages,
+                    evicting,
+                    is_watched: false,
+                    is_driven: false,
+                });
+                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
+                // to help now.
+                for victim in dirty {
+                    wakes.add(victim.page, table.entry(victim.page).mark_in_flight());
+                }
+                Ok(Some(ticket))
+            }
+            Err(error) => {
+                self.counters.failed_write_backs.add(dirty.len() as u64);
+                shard.write_error.get_or_insert_with(|| error.clone());
+                for victim in dirty {
+                    wakes.add(victim.page, table.entry(victim.page).end_write_back(false));
+                }
+                Err(error.into())
+            }
+        };
+        drop(shard);
+        drop(order);
+        self.wake(table, wakes);
+        result
+    }
+
+    /// Writes a dirty page back that the caller has for itself, quiet, and waits. It stays the caller's meanwhile.
+    ///
+    /// On an error it is dirty as before.
+    pub(crate) fn write_back_held(&self, table: &PageTable, page: u64) -> Result<()> {
+        let entry = table.entry(page);
+        let before = entry.write_back_held();
+        let victim = Victim { page, frame: self.frame_at(entry.address()), before };
+        let started = self.write_back(table, &[victim], Purpose::Flush);
+        let result = started.and_then(|ticket| ticket.map_or(Ok(()), |ticket| self.finish(table, ticket)));
+        if result.is_err() {
+            // Told to the caller.
+            self.lock().write_error = None;
+        }
+        result
+    }
+
+    /// A failure of a write-back that nobody has been told of.
+    pub(crate) fn take_write_error(&self) -> Option<backend_api::Error> {
+        self.lock().write_error.take()
+    }
+}

@@ -1,0 +1,106 @@
+//! Host threads for long copies: one copies RAM at a fraction of what the memory, or a bus, can do.
+//!
+//! Calls share the cores: together they use no more threads than there are.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::base::crew::{self, CORES};
+use crate::base::error::Result;
+use crate::engine::guards;
+
+/// What is worth a thread of its own, in bytes: starting a new one takes as long as copying a hundredth of that.
+const SHARE_BYTES: u64 = 8 << 20;
+/// More threads than this gain nothing on a bus: each copies some 8 GB/s.
+const THREADS_A_BUS: usize = 12;
+
+/// Threads in long copies at the moment, callers included.
+static BUSY: AtomicUsize = AtomicUsize::new(0);
+
+/// Whether a copy of so many bytes that begins now is one of several threads, of its own or of other calls.
+pub(crate) fn is_shared(bytes: u64) -> bool {
+    bytes >= 2 * SHARE_BYTES || BUSY.load(Ordering::Relaxed) > 0
+}
+
+/// Threads that a copy has taken from those that may run.
+struct Taken {
+    count: usize,
+    busy: &'static AtomicUsize,
+}
+
+impl Taken {
+    /// As many as are of use, and no more than there are cores that no other copy uses; but one at least.
+    fn new(useful: usize, cores: usize, busy: &'static AtomicUsize) -> Self {
+        let others = busy.fetch_add(useful, Ordering::Relaxed);
+        let count = useful.min(cores.saturating_sub(others)).max(1);
+        busy.fetch_sub(useful - count, Ordering::Relaxed);
+        Self { count, busy }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.busy.fetch_sub(self.count, Ordering::Relaxed);
+    }
+}
+
+/// Runs `copy`, which does its share of a copy of so many bytes over so many buses until nothing is left, on the
+/// calling thread and on others: on none if there is no use in more, or if the calling thread holds guards, for which
+/// others would wait in vain. An error of one of them.
+pub(crate) fn run(bytes: u64, buses: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    let useful = (bytes / SHARE_BYTES).clamp(1, (THREADS_A_BUS * buses) as u64) as usize;
+    let taken = Taken::new(if guards::held() { 1 } else { useful }, *CORES, &BUSY);
+    on_threads(taken.count, copy)
+}
+
+fn on_threads(count: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> {
+    if count == 1 {
+        return copy();
+    }
+    let error = Mutex::new(None);
+    crew::together(count, || {
+        if let Err(failed) = copy() {
+            error.lock().get_or_insert(failed);
+        }
+    });
+    error.into_inner().map_or(Ok(()), Err)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::base::error::ErrorKind;
+
+    #[test]
+    fn copies_share_the_cores() {
+        static BUSY: AtomicUsize = AtomicUsize::new(0);
+        let taken = [5, 4, 4, 4].map(|useful| Taken::new(useful, 8, &BUSY));
+        assert_eq!(taken.each_ref().map(|taken| taken.count), [5, 3, 1, 1]);
+        drop(taken);
+        assert_eq!(BUSY.load(Ordering::Relaxed), 0);
+    }
+
+    #[test]
+    fn short_copies_stay_on_their_thread() {
+        let caller = thread::current().id();
+        run(SHARE_BYTES * 2 - 1, 4, || {
+            assert_eq!(thread::current().id(), caller);
+            Ok(())
+        })
+        .unwrap();
+    }
+
+    #[test]
+    fn all_threads_run_and_an_error_is_told() {
+        let ran = AtomicUsize::new(0);
+        let outcome = on_threads(5, || {
+            let part = ran.fetch_add(1, Ordering::Relaxed);
+            if part == 3 { Err(ErrorKind::NoMemory { bytes: part }.into()) } else { Ok(()) }
+        });
+        assert_eq!(ran.into_inner(), 5);
+        assert_eq!(*outcome.unwrap_err().kind(), ErrorKind::NoMemory { bytes: 3 });
+    }
+}

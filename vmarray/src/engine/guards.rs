@@ -1,0 +1,207 @@
+//! Which page guards the calling thread holds, so that it never waits for something that might wait for it.
+//!
+//! The rule is that of ordered locks: a thread that holds guards may block on a guarded page only if that page comes
+//! after all that it holds. Pages are ordered by the age of their arrays, then by number. Guards cannot be sent to
+//! other threads, so the list is complete.
+//!
+//! A leaked guard stays in its thread's list, but counts only as long as its array lives.
+
+use std::cell::RefCell;
+use std::collections::HashSet;
+use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LazyLock, PoisonError, RwLock, RwLockWriteGuard};
+
+use crate::engine::page::wake_tasks_of_thread;
+
+/// The arrays that exist. Asked only by threads that hold guards and are about to be refused something.
+static LIVING: LazyLock<RwLock<HashSet<u64>>> = LazyLock::new(RwLock::default);
+
+thread_local! {
+    /// Array and page of each guard.
+    static HELD: RefCell<Vec<(u64, u64)>> = const { RefCell::new(Vec::new()) };
+    /// The array of each future that counts as a guard already.
+    static EXPECTED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+}
+
+fn with<R>(run: impl FnOnce(&mut Vec<(u64, u64)>) -> R) -> Option<R> {
+    HELD.try_with(|held| run(&mut held.borrow_mut())).ok()
+}
+
+fn living() -> RwLockWriteGuard<'static, HashSet<u64>> {
+    // Nothing panics while it is held; the set is whole in any case.
+    LIVING.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Strikes out the leaked guards of arrays that are gone.
+fn strike_out(held: &mut Vec<(u64, u64)>) {
+    let living = LIVING.read().unwrap_or_else(PoisonError::into_inner);
+    held.retain(|(array, _)| living.contains(array));
+}
+
+/// Whether the thread holds any guard, of whichever array.
+pub(crate) fn held() -> bool {
+    with(|held| {
+        if !held.is_empty() {
+            strike_out(held);
+        }
+        !held.is_empty()
+    })
+    .unwrap_or(false)
+}
+
+/// Whether the thread holds a guard, or a future of it will have one: its page, or what it is counted for, stays until
+/// the thread polls or drops it. So the thread must not block until somebody has one guard fewer.
+pub(crate) fn held_or_expected() -> bool {
+    let expected = EXPECTED.try_with(|expected| {
+        let mut expected = expected.borrow_mut();
+        if !expected.is_empty() {
+            let living = LIVING.read().unwrap_or_else(PoisonError::into_inner);
+            expected.retain(|array| living.contains(array));
+        }
+        !expected.is_empty()
+    });
+    held() || expected.unwrap_or(false)
+}
+
+/// What tells an array from all others that this process has had; the owner is the array.
+#[derive(Debug)]
+pub(crate) struct Identity(u64);
+
+impl Identity {
+    /// That of a new array. It is greater than all before.
+    pub(crate) fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        living().insert(number);
+        Self(number)
+    }
+
+    /// The array's number, never used again.
+    pub(crate) fn number(&self) -> u64 {
+        self.0
+    }
+
+    /// Notes that the calling thread now holds a guard of this page.
+    pub(crate) fn hold(&self, page: u64) {
+        with(|held| {
+            if held.len() == held.capacity() {
+                // Whoever leaks a guard of each of many arrays pays for it here, not with memory.
+                strike_out(held);
+            }
+            held.push((self.0, page));
+        });
+        wake_tasks_of_thread();
+    }
+
+    /// Notes that a guard has gone.
+    pub(crate) fn let_go(&self, page: u64) {
+        with(|held| {
+            if let Some(at) = held.iter().rposition(|&known| known == (self.0, page)) {
+                held.swap_remove(at);
+            }
+        });
+    }
+
+    /// Notes that a future of the calling thread counts as a guard from now on.
+    pub(crate) fn expect(&self) {
+        let _ = EXPECTED.try_with(|expected| expected.borrow_mut().push(self.0));
+    }
+
+    /// Notes that such a future has its guard, or waits for none any more.
+    pub(crate) fn expect_no_more(&self) {
+        let _ = EXPECTED.try_with(|expected| {
+            let mut expected = expected.borrow_mut();
+            if let Some(at) = expected.iter().rposition(|known| *known == self.0) {
+                expected.swap_remove(at);
+            }
+        });
+    }
+
+    /// The first of the pages in a range that the calling thread holds and of which something is so.
+    pub(crate) fn first_held(&self, pages: &Range<u64>, is_so: impl Fn(u64) -> bool) -> Option<u64> {
+        let own = |held: &mut Vec<(u64, u64)>| {
+            let own = held.iter().filter(|(array, page)| *array == self.0 && pages.contains(page));
+            own.map(|(_, page)| *page).filter(|page| is_so(*page)).min()
+        };
+        with(own).flatten()
+    }
+
+    /// Whether the calling thread may wait until others let go of their guards of this page.
+    pub(crate) fn may_wait_for(&self, page: u64) -> bool {
+        let after_all = |held: &Vec<(u64, u64)>| held.iter().all(|&known| known < (self.0, page));
+        with(|held| {
+            after_all(held) || {
+                strike_out(held);
+                after_all(held)
+            }
+        })
+        .unwrap_or(true)
+    }
+}
+
+impl Drop for Identity {
+    fn drop(&mut self) {
+        living().remove(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waiting_is_allowed_in_ascending_order_of_age_and_page() {
+        let (older, younger) = (Identity::new(), Identity::new());
+        assert!(older.may_wait_for(0) && !held());
+        older.hold(5);
+        assert!(held());
+        assert!(older.may_wait_for(6) && younger.may_wait_for(0));
+        assert!(!older.may_wait_for(5) && !older.may_wait_for(4));
+        younger.hold(3);
+        assert!(!older.may_wait_for(6) && younger.may_wait_for(4));
+        older.let_go(5);
+        younger.let_go(3);
+        assert!(older.may_wait_for(0) && !held());
+    }
+
+    #[test]
+    fn a_page_held_twice_is_held_until_both_are_gone() {
+        let array = Identity::new();
+        array.hold(1);
+        array.hold(1);
+        array.let_go(1);
+        assert!(held() && !array.may_wait_for(1));
+        array.let_go(1);
+        assert!(!held());
+    }
+
+    #[test]
+    fn leaked_guards_count_as_long_as_their_array_lives() {
+        let survivor = Identity::new();
+        let leaky = Identity::new();
+        leaky.hold(7);
+        assert!(held() && !survivor.may_wait_for(0));
+        drop(leaky);
+        assert!(survivor.may_wait_for(0) && !held());
+    }
+
+    #[test]
+    fn leaked_guards_of_many_arrays_take_no_memory() {
+        for _ in 0..10_000 {
+            Identity::new().hold(0);
+        }
+        assert!(with(|held| held.capacity()).unwrap() < 100);
+        assert!(!held());
+    }
+
+    #[test]
+    fn guards_of_other_threads_are_not_those_of_this_one() {
+        let array = Identity::new();
+        array.hold(0);
+        std::thread::scope(|threads| {
+            threads.spawn(|| assert!(!held() && array.may_wait_for(0)));
+        });
+        array.let_go(0);
+    }
+}

@@ -1,0 +1,204 @@
+//! Tasks that sleep until something is released: what `park` is for threads.
+//!
+//! A task leaves its waker under a key, the address of what it waits for, and then looks once more; whoever releases
+//! that wakes all who are there. Wakers are foreign code and run while no lock is held.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::task::Waker;
+
+use parking_lot::Mutex;
+
+use super::deferral::wake;
+use crate::base::trace;
+
+/// Tasks are spread over so many lists, by key.
+const LISTS: usize = 64;
+
+#[derive(Debug)]
+struct Sleeper {
+    key: usize,
+    number: u64,
+    /// The thread that looked last.
+    thread: usize,
+    waker: Waker,
+}
+
+static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) }; LISTS];
+/// As many as there are in all lists, or more. Looked at by those who release, so that they need no lock as a rule.
+static COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A task's place in a list; left when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Asleep {
+    key: usize,
+    number: u64,
+}
+
+fn list(key: usize) -> &'static Mutex<Vec<Sleeper>> {
+    &SLEEPERS[(key as u64).wrapping_mul(0x9E37_79B9_7F4A_7C15) as usize >> (usize::BITS - LISTS.ilog2())]
+}
+
+/// Tells threads apart.
+pub(crate) fn this_thread() -> usize {
+    thread_local!(static PLACE: u8 = const { 0 });
+    // A thread that ends has no tasks.
+    PLACE.try_with(|place| std::ptr::from_ref(place).addr()).unwrap_or(0)
+}
+
+impl Asleep {
+    /// Leaves a waker for what has its address in `key`. The caller then looks once more whether it has to wait.
+    pub(crate) fn at(key: usize, waker: &Waker) -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(0);
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        let sleeper = Sleeper { key, number, thread: this_thread(), waker: waker.clone() };
+        // First, so that there are never fewer than are in the lists: whoever is woken between the two steps would
+        // otherwise be taken off the count in place of another one, whom nobody would look for then.
+        COUNT.fetch_add(1, Ordering::SeqCst);
+        list(key).lock().push(sleeper);
+        Self { key, number }
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        let mut list = list(self.key).lock();
+        if let Some(at) = list.iter().position(|sleeper| sleeper.number == self.number) {
+            let gone = list.swap_remove(at);
+            COUNT.fetch_sub(1, Ordering::SeqCst);
+            drop(list);
+            // Foreign code as well.
+            drop(gone);
+        }
+    }
+}
+
+/// Runs a waker. If it panics, that keeps nobody from anything: neither other tasks, nor whoever wakes them, who
+/// may be in the midst of letting go of a page.
+pub(super) fn run(waker: Waker) {
+    if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
+        trace::waker_panicked();
+    }
+}
+
+/// Wakes all tasks that wait for a key.
+pub(crate) fn wake_tasks(key: usize) {
+    if COUNT.load(Ordering::SeqCst) > 0 {
+        wake_those(list(key), |sleeper| sleeper.key == key);
+    }
+}
+
+/// Has all tasks look again that looked last on the calling thread, since it holds one more guard now, and so may not
+/// wait for all that it was allowed to.
+pub(crate) fn wake_tasks_of_thread() {
+    if COUNT.load(Ordering::SeqCst) > 0 {
+        let thread = this_thread();
+        SLEEPERS.iter().for_each(|list| wake_those(list, |sleeper| sleeper.thread == thread));
+    }
+}
+
+/// Takes sleepers off a list and wakes them. Whoever looks again in vain comes back.
+fn wake_those(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
+    // Moved, not cloned: that would be foreign code under the lock.
+    let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();
+    COUNT.fetch_sub(woken.len(), Ordering::SeqCst);
+    woken.into_iter().for_each(|sleeper| wake(sleeper.waker));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::task::{RawWaker, RawWakerVTable, Wake};
+    use std::time::Duration;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    #[test]
+    fn nobody_is_overlooked_while_others_come_and_are_woken() {
+        const TURNS: usize = if cfg!(miri) { 30 } else { 100_000 };
+        let places = [0_u8; 2];
+        let keys = [0, 1].map(|i| std::ptr::from_ref(&places[i]).addr());
+        let (count, is_over) = (Arc::new(Count::default()), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while is_over.load(Ordering::Relaxed) == 0 {
+                    drop(Asleep::at(keys[0], Waker::noop()));
+                }
+            });
+            scope.spawn(|| {
+                while is_over.load(Ordering::Relaxed) == 0 {
+                    wake_tasks(keys[0]);
+                }
+            });
+            let waker = Waker::from(count.clone());
+            for turn in 0..TURNS {
+                let _asleep = Asleep::at(keys[1], &waker);
+                wake_tasks(keys[1]);
+                if count.0.load(Ordering::SeqCst) != turn + 1 {
+                    break;
+                }
+            }
+            is_over.store(1, Ordering::Relaxed);
+        });
+        assert_eq!(count.0.load(Ordering::SeqCst), TURNS);
+    }
+
+    #[test]
+    fn tasks_are_woken_once_by_their_key_alone() {
+        let counts = [(); 3].map(|()| Arc::new(Count::default()));
+        let wakers = counts.clone().map(Waker::from);
+        let keys = [0, 1].map(|i| std::ptr::from_ref(&counts[i]).addr());
+        let first = Asleep::at(keys[0], &wakers[0]);
+        let _second = Asleep::at(keys[1], &wakers[1]);
+        drop(Asleep::at(keys[0], &wakers[2]));
+        wake_tasks(keys[0]);
+        wake_tasks(keys[0]);
+        drop(first);
+        let seen = |i: usize| counts[i].0.load(Ordering::SeqCst);
+        assert_eq!([seen(0), seen(1), seen(2)], [1, 0, 0]);
+        // Tasks of this thread look again, and of no other.
+        std::thread::scope(|scope| drop(scope.spawn(wake_tasks_of_thread)));
+        assert_eq!(seen(1), 0);
+        wake_tasks_of_thread();
+        wake_tasks(keys[1]);
+        assert_eq!(seen(1), 1);
+    }
+
+    /// The functions of a waker which looks at each of them whether the list of the key, its data, is free.
+    static NOSY: RawWakerVTable = RawWakerVTable::new(
+        |key| {
+            look(key);
+            RawWaker::new(key, &NOSY)
+        },
+        look,
+        look,
+        look,
+    );
+
+    fn look(key: *const ()) {
+        let is_free = list(key.addr()).try_lock_for(Duration::from_secs(10)).is_some();
+        assert!(is_free, "foreign code runs under the lock of a list");
+    }
+
+    #[test]
+    fn wakers_are_cloned_woken_and_dropped_under_no_lock() {
+        let place = 0_u8;
+        let key = std::ptr::from_ref(&place);
+        // SAFETY: the functions may be called by any thread at any time, since the data is a number to them.
+        let waker = unsafe { Waker::new(key.cast(), &NOSY) };
+        for wake in [|_| (), wake_tasks, |_| wake_tasks_of_thread()] {
+            let asleep = Asleep::at(key.addr(), &waker);
+            wake(key.addr());
+            drop(asleep);
+        }
+    }
+}

@@ -1,0 +1,455 @@
+//! Pages of bytes: getting hold of them, letting go, and moving many of them at once. Elements are unknown here.
+
+mod bulk;
+mod claims;
+mod fill;
+mod flush;
+mod prefetch;
+mod settled;
+#[cfg(test)]
+mod tests;
+mod uncached;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::{Device, racy};
+
+use crate::base::error::{ErrorKind, Result};
+use crate::base::stats::Stats;
+use crate::engine::channel::{Channel, Driver, Load, Loaded, Patience, Then};
+use crate::engine::guards::{self, Identity};
+use crate::engine::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WANTED};
+use crate::engine::page::{
+    Access, Counter, Entry, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
+};
+use crate::engine::read_ahead::Use;
+
+/// Whether a page that is about to be held needs its contents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fetch {
+    Contents,
+    /// It will be overwritten whole: nothing is fetched, and the frame holds anything.
+    Overwrite,
+}
+
+/// Whether an access is part of a stream that read-ahead should follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Follow,
+    /// It belongs to an operation that looks ahead by itself.
+    Ignore,
+}
+
+/// A page that the caller holds.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    /// The first byte of its frame.
+    pub(crate) address: *mut u8,
+    /// Its state before it was taken, which tells what lock-free accesses may be under way.
+    pub(crate) before: State,
+}
+
+impl Held {
+    /// Whether the page was resident and had been used before: then it is worth opening to lock-free accesses. A page
+    /// that is used once, as at random in an array far larger than its cache, never is, and costs no barrier later.
+    pub(crate) fn is_used_again(&self) -> bool {
+        self.before.any(RESIDENT) && !self.before.any(AHEAD)
+    }
+}
+
+/// How much is fetched ahead of one stream at most, in bytes; and in pages, at least and at most, if an eighth of the
+/// frames allows that. Enough to keep a bus of 64 GB/s busy for the time of a round trip.
+const WINDOW_BYTES: usize = 4 << 20;
+const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
+
+/// All pages of one array.
+#[derive(Debug)]
+pub(crate) struct Pager<D: Device> {
+    channels: Vec<Arc<Channel<D>>>,
+    table: Arc<PageTable>,
+    /// Closed when the array is dropped; from then on nobody else has the channels or the table.
+    drivers: Vec<Arc<Driver<D>>>,
+    page_bytes: usize,
+    /// The frames that all channels may have together.
+    frames: u64,
+    /// The number under which hits are counted.
+    counter: Counter,
+    /// What the statistics were when they were last reset.
+    baseline: parking_lot::Mutex<Stats>,
+    read_ahead: bool,
+    /// How many pages are fetched ahead of a stream at most.
+    window_max: u64,
+    /// Names the array to what threads remember.
+    identity: Identity,
+    /// How many devices there are; each is taken to have a bus of its own.
+    buses: usize,
+    /// How many long copies past the cache have begun.
+    bulk_copies: AtomicU64,
+    settled: settled::Settled,
+}
+
+impl<D: Device> Pager<D> {
+    pub(crate) fn new(
+        channels: Vec<Channel<D>>,
+        table: PageTable,
+        page_bytes: usize,
+        read_ahead: bool,
+    ) -> Self {
+        let counter = counter::acquire();
+        let frames: u64 = channels.iter().map(|c| u64::from(c.frames_max())).sum();
+        let is_new = |(at, channel): &(usize, &Channel<D>)| {
+            channels[..*at].iter().all(|other| !Arc::ptr_eq(other.device(), channel.device()))
+        };
+        let buses = channels.iter().enumerate().filter(is_new).count().max(1);
+        let window = (WINDOW_BYTES / page_bytes).clamp(*WINDOW_PAGES.start(), *WINDOW_PAGES.end());
+        let channels: Vec<_> = channels.into_iter().map(Arc::new).collect();
+        let table = Arc::new(table);
+        let pager = Self {
+            drivers: channels.iter().map(|channel| Driver::new(channel, &table)).collect(),
+            frames,
+            window_max: (frames / 8).min(window as u64),
+            channels,
+            table,
+            page_bytes,
+            counter,
+            baseline: parking_lot::Mutex::new(Stats::default()),
+            read_ahead,
+            identity: Identity::new(),
+            buses,
+            bulk_copies: AtomicU64::new(0),
+            settled: settled::Settled::default(),
+        };
+        pager.reset_stats();
+        pager
+    }
+
+    #[inline(always)]
+    pub(crate) fn page_bytes(&self) -> usize {
+        self.page_bytes
+    }
+
+    pub(crate) fn table(&self) -> &PageTable {
+        &self.table
+    }
+
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The frames that all channels may have together.
+    pub(crate) fn frames(&self) -> u64 {
+        self.frames
+    }
+
+    pub(crate) fn counter(&self) -> Counter {
+        self.counter
+    }
+
+    pub(crate) fn channels(&self) -> &[Arc<Channel<D>>] {
+        &self.channels
+    }
+
+    pub(crate) fn channel(&self, page: u64) -> &Channel<D> {
+        &self.channels[(page % self.channels.len() as u64) as usize]
+    }
+
+    /// Whether pages may be opened to lock-free accesses: not under an exact order, which has to see every access.
+    pub(crate) fn recency(&self) -> bool {
+        self.channels.first().is_none_or(|channel| channel.recency())
+    }
+
+    /// Shares a page; its latched writers are kept out. Lock-free ones go on.
+    pub(crate) fn share(&self, page: u64, holder: Holder) -> Result<Held> {
+        self.acquire(page, Then::Share(holder), Fetch::Contents, Stream::Follow)
+    }
+
+    /// Shares a page whose bytes stay as they are until it is let go.
+    pub(crate) fn share_steady(&self, page: u64, holder: Holder, stream: Stream) -> Result<Held> {
+        let held = self.acquire(page, Then::Share(holder), Fetch::Contents, stream)?;
+        self.channel(page).quiesce(self.table.entry(page), held.before, Access::Writes);
+        Ok(held)
+    }
+
+    /// Takes a page for the calling thread; lock-free accesses may go on.
+    pub(crate) fn latch(&self, page: u64, holder: Holder, fetch: Fetch) -> Result<Held> {
+        self.acquire(page, Then::Exclusive(holder), fetch, Stream::Follow)
+    }
+
+    /// Takes a page for the calling thread so that nobody else reads or writes its bytes.
+    pub(crate) fn take(&self, page: u64, holder: Holder, fetch: Fetch, stream: Stream) -> Result<Held> {
+        let held = self.acquire(page, Then::Exclusive(holder), fetch, stream)?;
+        self.channel(page).quiesce(self.table.entry(page), held.before, Access::All);
+        Ok(held)
+    }
+
+    /// Ends a share.
+    pub(crate) fn unshare(&self, page: u64, holder: Holder) {
+        let entry = self.table.entry(page);
+        if entry.unshare(holder) {
+            unpark(entry);
+        }
+    }
+
+    /// Ends a share, as a pin, that was the use which the page was loaded for.
+    pub(crate) fn unshare_first(&self, page: u64) {
+        let entry = self.table.entry(page);
+        if entry.unshare_first() {
+            unpark(entry);
+        }
+    }
+
+    /// Ends an exclusive hold, adding bits to the state.
+    pub(crate) fn release(&self, page: u64, holder: Holder, add: u64) {
+        let entry = self.table.entry(page);
+        if entry.release_exclusive(holder, add) {
+            unpark(entry);
+        }
+    }
+
+    fn acquire(&self, page: u64, then: Then, fetch: Fetch, stream: Stream) -> Result<Held> {
+        self.wanting(page, |wants| {
+            let held = self.acquire_or_want(page, then, fetch, stream, wants)?;
+            // To get the page takes the mark away: if there is one, it is somebody else's.
+            *wants = false;
+            Ok(held)
+        })
+    }
+
+    /// Runs what may mark a page as wanted. Afterwards it is held, or those who wait behind the mark go on.
+    fn wanting<R>(&self, page: u64, run: impl FnOnce(&mut bool) -> Result<R>) -> Result<R> {
+        let mut wants = false;
+        let result = run(&mut wants);
+        let entry = self.table.entry(page);
+        if wants && entry.give_up() {
+            unpark(entry);
+        }
+        result
+    }
+
+    /// As [`await_page`](Self::await_page), for a page that the caller wants exclusively: new sharers wait behind it.
+    fn await_wanted(&self, page: u64, state: State, wants: &mut bool) -> Result<()> {
+        *wants = true;
+        self.table.entry(page).want();
+        self.await_page(page, state, true)
+    }
+
+    fn acquire_or_want(
+        &self,
+        page: u64,
+        then: Then,
+        fetch: Fetch,
+        stream: Stream,
+        wants: &mut bool,
+    ) -> Result<Held> {
+        let entry = self.table.entry(page);
+        let channel = self.channel(page);
+        let exclusive = matches!(then, Then::Exclusive(_));
+        loop {
+            let attempt = match then {
+                Then::Share(holder) => match entry.try_share(holder, false) {
+                    // Behind somebody who wants it: whoever holds guards must not queue up.
+                    Err(Refusal::Busy(s)) if s.any(WANTED) && !s.any(EXCLUSIVE) && guards::held() => {
+                        entry.try_share(holder, true)
+                    }
+                    attempt => attempt,
+                },
+                Then::Exclusive(holder) => entry.try_exclusive(holder),
+                Then::Release | Then::Leave => unreachable!("prefetches do not hold pages"),
+            };
+            match attempt {
+                Ok(before) => {
+                    if before.any(WAITED)
+                        && matches!(then, Then::Share(Holder::Guard) | Then::Exclusive(Holder::Guard))
+                    {
+                        unpark(entry);
+                    }
+                    count_hit(self.counter);
+                    if !channel.recency() {
+                        channel.touched(page);
+                    }
+                    if before.any(AHEAD) {
+                        channel.fewer_ahead(1);
+                        if stream == Stream::Follow {
+                            self.follow(page, Use::FetchedAhead);
+                        }
+                    }
+                    return Ok(Held { address: entry.address(), before });
+                }
+                Err(Refusal::Busy(state)) => {
+                    if exclusive {
+                        self.await_wanted(page, state, wants)?;
+                    } else {
+                        self.await_page(page, state, false)?;
+                    }
+                }
+                Err(Refusal::Absent) => {
+                    if let Some(held) = self.load(page, then, fetch, stream, false, wants)? {
+                        return Ok(held);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Gets an absent page its frame and its contents, fetched `alone` or with others. `None` if somebody else was
+    /// faster.
+    fn load(
+        &self,
+        page: u64,
+        then: Then,
+        fetch: Fetch,
+        stream: Stream,
+        alone: bool,
+        wants: &mut bool,
+    ) -> Result<Option<Held>> {
+        let entry = self.table.entry(page);
+        let channel = self.channel(page);
+        // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything, not by a mark either.
+        let mut frame = None;
+        if *wants {
+            frame = channel.take_frame(&self.table, Patience::Try)?;
+            if frame.is_none() {
+                *wants = false;
+                if entry.give_up() {
+                    unpark(entry);
+                }
+            }
+        }
+        if frame.is_none() {
+            frame = channel.take_frame(&self.table, Patience::Wait)?;
+        }
+        let Some(frame) = frame else { return Ok(None) };
+        // Readers of the home slot may stay while the page is only shared: it cannot be written back before they are
+        // gone.
+        let exclusive = matches!(then, Then::Exclusive(_));
+        let home = match entry.try_claim_absent(!exclusive) {
+            Ok(before) => before,
+            Err(refusal) => {
+                channel.put_back(frame);
+                match refusal {
+                    Refusal::Busy(state) if state.any(RESIDENT) => {}
+                    Refusal::Busy(state) if exclusive => self.await_wanted(page, state, wants)?,
+                    Refusal::Busy(state) => self.await_page(page, state, false)?,
+                    Refusal::Absent => {}
+                }
+                return Ok(None);
+            }
+        };
+        channel.counters.misses.add(1);
+        let held = Held { address: frame.address, before: State(0) };
+        if home.has(HOME) && fetch == Fetch::Contents {
+            let load = Load { page, frame, then, id: channel.load_id() };
+            if alone {
+                channel.request_alone(&self.table, load);
+            } else {
+                channel.request(&self.table, [load]);
+            }
+            if stream == Stream::Follow {
+                self.follow(page, Use::Missed);
+            }
+            channel.make_room(&self.table);
+            channel.counters.waits.add(1);
+            if channel.await_load(&self.table, &load, home)? == Loaded::NotWithOthers {
+                return self.load(page, then, fetch, Stream::Ignore, true, wants);
+            }
+            if let Then::Exclusive(holder) = then
+                && entry.hold_exclusive(holder)
+            {
+                unpark(entry);
+            }
+            return Ok(Some(held));
+        }
+        if fetch == Fetch::Contents {
+            // SAFETY: the frame is `page_bytes` long, and this thread's alone until the page is released.
+            unsafe { racy::fill(frame.address, 0, self.page_bytes) };
+        }
+        entry.install(frame.address);
+        channel.adopt(page, frame);
+        let wake = match then {
+            Then::Share(holder) => entry.downgrade(holder),
+            Then::Exclusive(holder) => entry.hold_exclusive(holder),
+            Then::Release | Then::Leave => unreachable!("prefetches do not come here"),
+        };
+        if wake {
+            unpark(entry);
+        }
+        Ok(Some(held))
+    }
+
+    /// Waits, for a while, until a busy page may be free; helps with what it is busy with.
+    pub(crate) fn await_page(&self, page: u64, state: State, exclusive: bool) -> Result<()> {
+        let entry = self.table.entry(page);
+        let channel = self.channel(page);
+        if state.any(IN_FLIGHT) {
+            channel.help(&self.table, page);
+            return Ok(());
+        }
+        // Asked again whenever somebody becomes the page's guard: they wake who sleeps.
+        let forbidden = |s: State| s.guards() > 0 && !self.identity.may_wait_for(page);
+        if forbidden(state) {
+            return Err(ErrorKind::WouldDeadlock { page }.into());
+        }
+        channel.counters.waits.add(1);
+        park(entry, |s| {
+            let busy =
+                s.any(EXCLUSIVE) || !s.has_room() || if exclusive { s.shared() } else { s.any(WANTED) };
+            busy && !s.any(IN_FLIGHT) && !forbidden(s)
+        });
+        Ok(())
+    }
+
+    pub(crate) fn stats(&self) -> Stats {
+        let baseline = self.baseline.lock();
+        let mut stats = self.raw_stats();
+        stats.hits = stats.hits.wrapping_sub(baseline.hits);
+        for (now, before) in stats.channels.iter_mut().zip(&baseline.channels) {
+            *now = *now - *before;
+        }
+        stats
+    }
+
+    pub(crate) fn reset_stats(&self) {
+        let mut baseline = self.baseline.lock();
+        *baseline = self.raw_stats();
+    }
+
+    fn raw_stats(&self) -> Stats {
+        Stats {
+            hits: hits(self.counter),
+            channels: self.channels.iter().map(|channel| channel.counters.snapshot()).collect(),
+        }
+    }
+
+    /// Whether a page's home slot has contents.
+    pub(crate) fn has_home(&self, page: u64) -> bool {
+        self.table.entry(page).state(Ordering::Relaxed).any(HOME)
+    }
+
+    /// Notes that a scan longer than the cache has left a new page behind.
+    pub(crate) fn pass(&self, page: u64) {
+        self.channel(page).pass(&self.table, page);
+    }
+
+    pub(crate) fn admit_guard(&self, page: u64) -> Result<()> {
+        self.channel(page).admit_guard()
+    }
+
+    pub(crate) fn dismiss_guard(&self, page: u64) {
+        self.channel(page).dismiss_guard();
+    }
+
+    /// The entry of a page, for the list of guards.
+    pub(crate) fn entry(&self, page: u64) -> &Entry {
+        self.table.entry(page)
+    }
+}
+
+impl<D: Device> Drop for Pager<D> {
+    fn drop(&mut self) {
+        self.drivers.iter().for_each(|driver| driver.close());
+        // Transfers refer to entries.
+        self.channels.clear();
+        counter::release(self.counter);
+    }
+}

@@ -1,0 +1,524 @@
+//! Long ranges between home slots and the program's memory, past the cache.
+//!
+//! Pages that are not resident are copied through [stages](crate::engine::channel::Stage): no frame is taken, so
+//! nothing is evicted. Resident pages are read and written in their frames. Meanwhile the pages are held, so that
+//! nobody changes a home slot that is being read, or reads one that is being written.
+//!
+//! A range is cut by channel: a [unit](Units) is as many pages of one channel as a stage has room for, which lie one
+//! behind the other at home; fewer if no other thread copies. Threads take units, one after the other and from all
+//! channels in turn; each has two under way: one is copied by the device while it copies the other.
+//!
+//! Nothing is waited for while pages are held, but copies; so nobody can wait for a thread that waits for them.
+
+use std::iter::StepBy;
+use std::marker::PhantomData;
+use std::mem;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use backend_api::{Device, racy};
+
+use super::{Fetch, Pager, Stream};
+use crate::base::error::Result;
+use crate::base::past_caches;
+use crate::engine::channel::{Channel, Stage, StagedCopy, stage_pages};
+use crate::engine::copiers;
+use crate::engine::guards;
+use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT};
+use crate::engine::page::{Access, Holder, Refusal, State};
+
+/// A range passes by the cache if it takes at least so many pages, and at least this share of all frames: short ones
+/// are likely to be wanted again, and cost others little of the cache. Nor does it if the cache has room for all.
+const BULK_PAGES_MIN: u64 = 4;
+const BULK_SHARE: u64 = 16;
+
+/// How long a unit is, in bytes, if one thread has all of them; else it fills a stage.
+const LONE_UNIT_BYTES: usize = 1 << 20;
+
+/// Pages of one channel, in ascending order.
+type Pages = StepBy<Range<u64>>;
+
+fn first(pages: &Pages) -> Option<u64> {
+    pages.clone().next()
+}
+
+/// How a range of pages is cut.
+#[derive(Debug)]
+struct Units {
+    pages: Range<u64>,
+    channels: u64,
+    /// Pages of a unit at most.
+    most: u64,
+    /// Which channel comes first: not the same one in calls of many threads at once.
+    first_channel: u64,
+    next: AtomicU64,
+}
+
+impl Units {
+    fn len(&self) -> u64 {
+        let of_channel = (self.pages.end - self.pages.start).div_ceil(self.channels);
+        of_channel.div_ceil(self.most) * self.channels
+    }
+
+    /// The pages of a unit; there may be none, near the end.
+    fn pages(&self, unit: u64) -> Pages {
+        let channel = (self.first_channel + unit) % self.channels;
+        let stride = self.channels * self.most;
+        let first = self.pages.start + channel + unit / self.channels * stride;
+        let end = (first + stride).min(self.pages.end);
+        (first.min(end)..end).step_by(self.channels as usize)
+    }
+
+    /// A unit that nobody has taken.
+    fn take(&self) -> Option<Pages> {
+        let unit = self.next.fetch_add(1, Ordering::Relaxed);
+        (unit < self.len()).then(|| self.pages(unit))
+    }
+
+    /// Lets nobody take any more.
+    fn stop(&self) {
+        self.next.store(self.len(), Ordering::Relaxed);
+    }
+}
+
+/// A range of bytes of the array, which begins somewhere in a page.
+#[derive(Clone, Copy, Debug)]
+struct Span {
+    start: u64,
+    bytes: u64,
+    page_bytes: u64,
+}
+
+impl Span {
+    fn pages(&self) -> Range<u64> {
+        self.start / self.page_bytes..(self.start + self.bytes).div_ceil(self.page_bytes)
+    }
+
+    /// The bytes of a page that are in the range: from where in the page, and where in the range.
+    fn part(&self, page: u64) -> (usize, Range<usize>) {
+        let first = page * self.page_bytes;
+        let start = self.start.max(first);
+        let end = (self.start + self.bytes).min(first + self.page_bytes);
+        ((start - first) as usize, (start - self.start) as usize..(end - self.start) as usize)
+    }
+}
+
+/// The program's slice that a range is read into, shared by threads that have different units of it.
+#[derive(Debug)]
+struct Target<'a> {
+    span: Span,
+    address: *mut u8,
+    /// Whether it is better copied to past the processor's caches.
+    passes_caches: bool,
+    slice: PhantomData<&'a mut [u8]>,
+}
+
+// SAFETY: stands for a `&mut [u8]`, whose parts are lent out as `part` demands.
+unsafe impl Sync for Target<'_> {}
+
+impl<'a> Target<'a> {
+    fn new(span: Span, into: &'a mut [u8]) -> Self {
+        debug_assert_eq!(span.bytes, into.len() as u64);
+        let passes_caches = past_caches::is_worth_it(into.len());
+        Self { span, address: into.as_mut_ptr(), passes_caches, slice: PhantomData }
+    }
+
+    /// Where in the page the part that is in the range begins, and its place.
+    ///
+    /// # Safety
+    /// The calling thread has taken the unit that the page is of, and has no other place for this page any more.
+    unsafe fn part(&self, page: u64) -> (usize, &'a mut [u8]) {
+        let (offset, part) = self.span.part(page);
+        // SAFETY: within the slice, which is borrowed for `'a`. Parts of different pages do not overlap, a page is of
+        // one unit only, and that was taken by one thread.
+        (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
+    }
+}
+
+/// Pages on their way through a stage.
+struct Flight<'a, D: Device> {
+    channel: &'a Channel<D>,
+    pages: Vec<u64>,
+    stage: Stage<D>,
+    copy: Arc<StagedCopy>,
+}
+
+/// What keeps a thread from going on with a unit.
+enum Obstacle {
+    /// Somebody is in the way of its next page.
+    Busy(State),
+    NoStage,
+}
+
+impl<D: Device> Pager<D> {
+    /// Whether a range of so many pages is to pass by the cache.
+    pub(crate) fn is_bulk(&self, pages: u64) -> bool {
+        pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
+    }
+
+    fn units(&self, span: &Span) -> Units {
+        let (pages, bytes) = (span.pages(), span.bytes);
+        let channels = self.channels.len() as u64;
+        // A thread on its own copies one unit while the device copies another; among several, others do.
+        let unit_bytes =
+            if copiers::is_shared(bytes) && !guards::held() { usize::MAX } else { LONE_UNIT_BYTES };
+        let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
+        Units {
+            pages,
+            channels,
+            most,
+            first_channel: self.bulk_copies.fetch_add(1, Ordering::Relaxed) % channels,
+            next: AtomicU64::new(0),
+        }
+    }
+
+    /// Copies bytes of the array, from `start` on, into a slice, by several threads if it is long.
+    ///
+    /// # Errors
+    /// What a device reports; the slice then holds what it held, or what was read, page by page.
+    pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
+        let span = Span { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
+        let units = self.units(&span);
+        let target = Target::new(span, into);
+        copiers::run(span.bytes, self.buses, || {
+            let mut under_way = None;
+            let outcome = self.read_units(&units, &target, &mut under_way);
+            if outcome.is_err() {
+                units.stop();
+            }
+            // Also after an error: pages are held for it.
+            outcome.and(under_way.map_or(Ok(()), |flight| self.end_reading(flight, &target)))
+        })
+    }
+
+    fn read_units<'a>(
+        &'a self,
+        units: &Units,
+        target: &Target<'_>,
+        under_way: &mut Option<Flight<'a, D>>,
+    ) -> Result<()> {
+        while let Some(mut pages) = units.take() {
+            while first(&pages).is_some() {
+                let (flight, obstacle) = self.begin_reading(&mut pages, target)?;
+                let had_one = under_way.is_some();
+                if let Some(earlier) = mem::replace(under_way, flight) {
+                    self.end_reading(earlier, target)?;
+                }
+                let Some(obstacle) = obstacle else { continue };
+                let is_held = under_way.is_some();
+                if let Some(flight) = under_way.take() {
+                    self.end_reading(flight, target)?;
+                }
+                let Some(page) = first(&pages) else { continue };
+                match obstacle {
+                    Obstacle::Busy(state) => self.await_page(page, state, false)?,
+                    // This thread may have had them itself.
+                    Obstacle::NoStage if had_one || is_held => {}
+                    Obstacle::NoStage => {
+                        if !self.channel(page).await_stage() {
+                            self.read_in_frame(page, target)?;
+                            pages.next();
+                        }
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_in_frame(&self, page: u64, target: &Target<'_>) -> Result<()> {
+        let held = self.share_steady(page, Holder::Pin, Stream::Ignore)?;
+        // SAFETY: the page is of a unit that this thread has taken.
+        let (offset, into) = unsafe { target.part(page) };
+        // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
+        unsafe { racy::read(held.address.add(offset), into) };
+        self.unshare(page, Holder::Pin);
+        Ok(())
+    }
+
+    /// Reads the first pages of a unit that are resident, and starts to fetch the others, until something is in the
+    /// way. Takes from `pages` what is read or under way then.
+    fn begin_reading(
+        &self,
+        pages: &mut Pages,
+        target: &Target<'_>,
+    ) -> Result<(Option<Flight<'_, D>>, Option<Obstacle>)> {
+        let mut wanted = Vec::new();
+        let mut obstacle = None;
+        let mut rest = pages.clone();
+        let hasty = guards::held();
+        while let Some(page) = first(&rest) {
+            let entry = self.table.entry(page);
+            match entry.try_share(Holder::Pin, hasty) {
+                Ok(before) => {
+                    let channel = self.channel(page);
+                    crate::engine::page::count_hit(self.counter);
+                    channel.fewer_ahead(usize::from(before.any(AHEAD)));
+                    channel.quiesce(entry, before, Access::Writes);
+                    // SAFETY: the page is of a unit that this thread has taken.
+                    let (offset, into) = unsafe { target.part(page) };
+                    // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
+                    unsafe { racy::read(entry.address().add(offset), into) };
+                    self.unshare(page, Holder::Pin);
+                }
+                Err(Refusal::Busy(state)) => {
+                    obstacle = Some(Obstacle::Busy(state));
+                    break;
+                }
+                Err(Refusal::Absent) => match entry.try_share_home(hasty) {
+                    Ok(true) => wanted.push(page),
+                    Ok(false) => {
+                        // SAFETY: the page is of a unit that this thread has taken.
+                        unsafe { target.part(page) }.1.fill(0);
+                        self.unshare(page, Holder::Pin);
+                    }
+                    Err(Refusal::Busy(state)) if !state.any(RESIDENT) => {
+                        obstacle = Some(Obstacle::Busy(state));
+                        break;
+                    }
+                    // It has become resident just now.
+                    Err(_) => continue,
+                },
+            }
+            rest.next();
+        }
+        let Some(&missing) = wanted.first() else {
+            *pages = rest;
+            return Ok((None, obstacle));
+        };
+        let channel = self.channel(missing);
+        let let_go = |wanted: &[u64]| wanted.iter().for_each(|page| self.unshare(*page, Holder::Pin));
+        let Some(stage) = channel.take_stage() else {
+            let_go(&wanted);
+            while first(pages).is_some_and(|page| page < missing) {
+                pages.next();
+            }
+            return Ok((None, Some(Obstacle::NoStage)));
+        };
+        *pages = rest;
+        let copy = channel.fetch_to_stage(&wanted, &stage);
+        Ok((Some(Flight { channel, pages: wanted, stage, copy }), obstacle))
+    }
+
+    /// Waits for pages, copies them to the slice, and lets go of them.
+    fn end_reading(&self, flight: Flight<'_, D>, target: &Target<'_>) -> Result<()> {
+        let Flight { channel, pages, stage, copy } = flight;
+        let outcome = channel.await_staged(&copy);
+        for (at, page) in pages.into_iter().enumerate() {
+            if outcome.is_ok() {
+                // SAFETY: the page is of a unit that this thread has taken.
+                let (offset, into) = unsafe { target.part(page) };
+                // SAFETY: inside of the stage's page; the copy to it is done and the stage is this thread's.
+                let from = unsafe {
+                    std::slice::from_raw_parts(stage.page(at, self.page_bytes).add(offset), into.len())
+                };
+                if target.passes_caches {
+                    past_caches::copy(from, into);
+                } else {
+                    into.copy_from_slice(from);
+                }
+            }
+            self.unshare(page, Holder::Pin);
+        }
+        channel.put_stage(stage);
+        Ok(outcome?)
+    }
+
+    /// Copies a slice to bytes of the array, from `start` on: whole pages, by several threads if there are many.
+    ///
+    /// # Errors
+    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of those
+    /// whose copy failed the contents are unspecified.
+    pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
+        let span = Span { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
+        let units = self.units(&span);
+        copiers::run(span.bytes, self.buses, || {
+            let mut under_way = None;
+            let outcome = self.write_units(&units, span, from, &mut under_way);
+            if outcome.is_err() {
+                units.stop();
+            }
+            // Also after an error: pages are held for it.
+            let failed = under_way.map_or(Vec::new(), |flight| self.end_writing(flight));
+            outcome.and(self.write_in_frames(&failed, span, from))
+        })
+    }
+
+    fn write_units<'a>(
+        &'a self,
+        units: &Units,
+        span: Span,
+        from: &[u8],
+        under_way: &mut Option<Flight<'a, D>>,
+    ) -> Result<()> {
+        while let Some(mut pages) = units.take() {
+            while first(&pages).is_some() {
+                let (flight, obstacle) = self.begin_writing(&mut pages, span, from);
+                let mut failed = Vec::new();
+                let had_one = under_way.is_some();
+                if let Some(earlier) = mem::replace(under_way, flight) {
+                    failed.extend(self.end_writing(earlier));
+                }
+                if obstacle.is_none() && failed.is_empty() {
+                    continue;
+                }
+                // What is waited for now may wait for a page that this thread holds.
+                let is_held = under_way.is_some();
+                if let Some(flight) = under_way.take() {
+                    failed.extend(self.end_writing(flight));
+                }
+                self.write_in_frames(&failed, span, from)?;
+                let (Some(obstacle), Some(page)) = (obstacle, first(&pages)) else { continue };
+                match obstacle {
+                    // This thread may have had them itself.
+                    Obstacle::NoStage if had_one || is_held => {}
+                    Obstacle::NoStage if self.channel(page).await_stage() => {}
+                    Obstacle::Busy(_) | Obstacle::NoStage => {
+                        self.write_in_frames(&[page], span, from)?;
+                        pages.next();
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn write_in_frames(&self, pages: &[u64], span: Span, from: &[u8]) -> Result<()> {
+        for &page in pages {
+            let (offset, part) = span.part(page);
+            let held = self.take(page, Holder::Pin, Fetch::Overwrite, Stream::Ignore)?;
+            // SAFETY: inside of the page, which is this thread's alone.
+            unsafe { racy::write(held.address.add(offset), &from[part]) };
+            self.release(page, Holder::Pin, DIRTY);
+        }
+        Ok(())
+    }
+
+    /// Writes the first pages of a unit that are resident, and starts to copy the others to their slots, until
+    /// something is in the way. Takes from `pages` what is written or under way then.
+    fn begin_writing(
+        &self,
+        pages: &mut Pages,
+        span: Span,
+        from: &[u8],
+    ) -> (Option<Flight<'_, D>>, Option<Obstacle>) {
+        let mut filled: Option<(Stage<D>, Vec<u64>)> = None;
+        let mut obstacle = None;
+        let Some(page) = first(pages) else { return (None, None) };
+        let channel = self.channel(page);
+        while let Some(page) = first(pages) {
+            let entry = self.table.entry(page);
+            let (offset, part) = span.part(page);
+            match entry.try_exclusive(Holder::Pin) {
+                Ok(before) => {
+                    crate::engine::page::count_hit(self.counter);
+                    channel.fewer_ahead(usize::from(before.any(AHEAD)));
+                    channel.quiesce(entry, before, Access::All);
+                    // SAFETY: inside of the page, which is this thread's alone.
+                    unsafe { racy::write(entry.address().add(offset), &from[part]) };
+                    self.release(page, Holder::Pin, DIRTY);
+                    pages.next();
+                    continue;
+                }
+                Err(Refusal::Busy(state)) => {
+                    obstacle = Some(Obstacle::Busy(state));
+                    break;
+                }
+                Err(Refusal::Absent) => {}
+            }
+            let (stage, held) = match &mut filled {
+                Some(filled) => filled,
+                None => match channel.take_stage() {
+                    Some(stage) => filled.insert((stage, Vec::new())),
+                    None => {
+                        obstacle = Some(Obstacle::NoStage);
+                        break;
+                    }
+                },
+            };
+            match entry.try_claim_absent(false) {
+                Ok(before) => {
+                    entry.home_is_unknown();
+                    self.settled.lose_if(before);
+                    // SAFETY: inside of the stage's page; the stage is this thread's, and nothing is in flight on it.
+                    unsafe {
+                        let to = stage.page(held.len(), self.page_bytes).add(offset);
+                        from[part.clone()].as_ptr().copy_to_nonoverlapping(to, part.len());
+                    }
+                    held.push(page);
+                    pages.next();
+                }
+                Err(Refusal::Busy(state)) if !state.any(RESIDENT) => {
+                    obstacle = Some(Obstacle::Busy(state));
+                    break;
+                }
+                // It has become resident just now.
+                Err(_) => {}
+            }
+        }
+        let Some((stage, held)) = filled else { return (None, obstacle) };
+        if held.is_empty() {
+            channel.put_stage(stage);
+            return (None, obstacle);
+        }
+        let copy = channel.write_from_stage(&held, &stage);
+        (Some(Flight { channel, pages: held, stage, copy }), obstacle)
+    }
+
+    /// Waits for pages to be home and lets go of them. Returns those whose copy failed, to be written in frames when
+    /// nothing is held any more.
+    fn end_writing(&self, flight: Flight<'_, D>) -> Vec<u64> {
+        let Flight { channel, pages, stage, copy } = flight;
+        let is_written = channel.await_staged(&copy).is_ok();
+        for page in &pages {
+            self.release(*page, Holder::Pin, if is_written { HOME } else { 0 });
+        }
+        channel.put_stage(stage);
+        if is_written { Vec::new() } else { pages }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_pages_and_of_ranges() {
+        let span = Span { start: 25, bytes: 30, page_bytes: 10 };
+        assert_eq!(span.pages(), 2..6);
+        assert_eq!(span.part(2), (5, 0..5));
+        assert_eq!(span.part(3), (0, 5..15));
+        assert_eq!(span.part(5), (0, 25..30));
+    }
+
+    #[test]
+    fn units_are_of_one_channel_and_have_each_page_once() {
+        for (start, len, channels, most) in
+            [(0, 64, 1, 16), (5, 100, 3, 4), (7, 1, 4, 8), (2, 9, 4, 2), (11, 40, 5, 1)]
+        {
+            for first_channel in 0..channels {
+                let pages = start..start + len;
+                let next = AtomicU64::new(0);
+                let units = Units { pages: pages.clone(), channels, most, first_channel, next };
+                let mut seen = Vec::new();
+                while let Some(unit) = units.take() {
+                    assert!(unit.clone().count() as u64 <= most);
+                    let channel = first(&unit).map(|page| page % channels);
+                    assert!(unit.clone().all(|page| Some(page % channels) == channel));
+                    seen.extend(unit);
+                }
+                seen.sort_unstable();
+                assert_eq!(seen, pages.collect::<Vec<u64>>());
+            }
+        }
+    }
+
+    #[test]
+    fn no_unit_is_taken_after_a_stop() {
+        let units = Units { pages: 0..100, channels: 2, most: 4, first_channel: 0, next: AtomicU64::new(0) };
+        assert!(units.take().is_some());
+        units.stop();
+        assert!(units.take().is_none());
+    }
+}

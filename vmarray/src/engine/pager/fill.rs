@@ -1,0 +1,207 @@
+//! Patterns and zeroes, written to many home slots at once.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use backend_api::Device;
+
+use super::{Fetch, Pager, Stream};
+use crate::base::error::Result;
+use crate::engine::channel::Channel;
+use crate::engine::page::state::{DIRTY, HOME, RESIDENT, ZEROED};
+use crate::engine::page::{Holder, Refusal, State};
+
+/// What came of an attempt to hold a page without contents.
+#[derive(Clone, Copy, Debug)]
+enum Homeless {
+    /// It is absent and held exclusively.
+    Claimed,
+    /// It is resident, all zeroes, and held shared.
+    Shared,
+    /// It has contents, or its slot has the zeroes already.
+    Not,
+    /// It was written to.
+    Dirty,
+    /// Somebody is in the way.
+    Busy(State),
+}
+
+impl<D: Device> Pager<D> {
+    /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their frames,
+    /// others on their device.
+    ///
+    /// What a device fails to fill, which leaves it unspecified, is filled in frames after all. On an error of that the
+    /// pages hold anything.
+    pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
+        for (index, channel) in (0..).zip(&self.channels) {
+            // Claimed and absent, in neighbouring slots.
+            let mut run = Vec::new();
+            for page in self.of_channel(index, &pages) {
+                if run.len() == self.run_pages() {
+                    self.fill_somewhere(channel, &mut run, pattern)?;
+                }
+                if self.table.entry(page).try_claim_absent(false).is_ok() {
+                    run.push(page);
+                    continue;
+                }
+                // To wait while holding claims could wait for ever.
+                self.fill_somewhere(channel, &mut run, pattern)?;
+                self.fill_in_frame(page, pattern)?;
+            }
+            self.fill_somewhere(channel, &mut run, pattern)?;
+        }
+        Ok(())
+    }
+
+    /// How many pages are held at once while their slots are filled.
+    fn run_pages(&self) -> usize {
+        const RUN_BYTES: usize = 64 << 20;
+        (RUN_BYTES / self.page_bytes).max(1)
+    }
+
+    /// The home slots of pages that follow one another in their channel.
+    fn slots_of(&self, first: u64, last: u64) -> Range<u64> {
+        let count = self.channels.len() as u64;
+        first / count..last / count + 1
+    }
+
+    /// Fills claimed pages on their device and releases them; if that fails, fills them in frames.
+    fn fill_somewhere(&self, channel: &Channel<D>, run: &mut Vec<u64>, pattern: &[u8]) -> Result<()> {
+        let pages = std::mem::take(run);
+        let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
+        pages.iter().for_each(|page| self.table.entry(*page).home_is_unknown());
+        let filled = channel.fill_slots(self.slots_of(*first, *last), pattern).is_ok();
+        if !filled {
+            self.settled.lose();
+        }
+        pages.iter().for_each(|page| self.release(*page, Holder::Pin, if filled { HOME } else { 0 }));
+        if filled { Ok(()) } else { pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern)) }
+    }
+
+    fn fill_in_frame(&self, page: u64, pattern: &[u8]) -> Result<()> {
+        let held = self.take(page, Holder::Pin, Fetch::Overwrite, Stream::Ignore)?;
+        // SAFETY: the page is this thread's alone.
+        let frame = unsafe { std::slice::from_raw_parts_mut(held.address, self.page_bytes) };
+        repeat(frame, pattern);
+        self.release(page, Holder::Pin, DIRTY);
+        Ok(())
+    }
+
+    /// Brings the home slots of a range of pages up to date, and writes zeroes to those of pages without contents, so
+    /// that a device can work on all of them. The latter stay pages without contents: nothing is fetched for them
+    /// later.
+    pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
+        self.flush(pages)?;
+        let (since, unknown) = self.settled.begin(pages);
+        self.settle_homes(&unknown)?;
+        self.settled.end(since, pages);
+        Ok(())
+    }
+
+    /// Writes zeroes to the home slots of pages without contents.
+    fn settle_homes(&self, pages: &Range<u64>) -> Result<()> {
+        let count = self.channels.len() as u64;
+        for (index, channel) in (0..).zip(&self.channels) {
+            // Held, in neighbouring slots.
+            let mut run: Vec<(u64, Homeless)> = Vec::new();
+            for page in self.of_channel(index, pages) {
+                while !self.table.entry(page).state(Ordering::Acquire).any(HOME | ZEROED) {
+                    let follows = run.last().is_none_or(|(last, _)| last + count == page);
+                    if !follows || run.len() == self.run_pages() {
+                        self.zero(channel, &mut run)?;
+                    }
+                    match self.hold_homeless(page) {
+                        Homeless::Not => break,
+                        Homeless::Dirty => {
+                            self.zero(channel, &mut run)?;
+                            self.flush(&(page..page + 1))?;
+                        }
+                        Homeless::Busy(state) => {
+                            // Whoever has the page may wait for those of the run.
+                            self.zero(channel, &mut run)?;
+                            // An absent page is held exclusively.
+                            self.await_page(page, state, !state.any(RESIDENT))?;
+                        }
+                        held => {
+                            run.push((page, held));
+                            break;
+                        }
+                    }
+                }
+            }
+            self.zero(channel, &mut run)?;
+        }
+        Ok(())
+    }
+
+    /// Has `work` look at the home slots of a range of pages once they are [settled](Self::settle); again if a page
+    /// could not be written back meanwhile, since that leaves anything in its slot.
+    pub(crate) fn read_settled<R>(
+        &self,
+        pages: &Range<u64>,
+        mut work: impl FnMut() -> Result<R>,
+    ) -> Result<R> {
+        let failed = || -> u64 { self.channels.iter().map(|c| c.failed_write_backs(&self.table)).sum() };
+        loop {
+            // What failed before is dirty still, and written back now, or its failure is told.
+            let before = failed();
+            self.settle(pages)?;
+            let result = work()?;
+            if failed() == before {
+                return Ok(result);
+            }
+        }
+    }
+
+    /// Holds a page without contents, absent or resident, so that zeroes can be written to its slot.
+    fn hold_homeless(&self, page: u64) -> Homeless {
+        let entry = self.table.entry(page);
+        match entry.try_claim_absent(false) {
+            Ok(before) if before.any(HOME | ZEROED) => {
+                self.release(page, Holder::Pin, 0);
+                Homeless::Not
+            }
+            Ok(_) => Homeless::Claimed,
+            Err(Refusal::Busy(state)) if state.any(RESIDENT) => match entry.try_share(Holder::Pin, true) {
+                Ok(before) if !before.any(HOME | ZEROED | DIRTY) => Homeless::Shared,
+                Ok(before) => {
+                    self.unshare(page, Holder::Pin);
+                    if before.any(HOME | ZEROED) { Homeless::Not } else { Homeless::Dirty }
+                }
+                Err(Refusal::Busy(state)) => Homeless::Busy(state),
+                Err(Refusal::Absent) => Homeless::Busy(entry.state(Ordering::Acquire)),
+            },
+            Err(Refusal::Busy(state)) => Homeless::Busy(state),
+            Err(Refusal::Absent) => Homeless::Busy(entry.state(Ordering::Acquire)),
+        }
+    }
+
+    /// Writes zeroes to the slots of held pages, and lets them go.
+    fn zero(&self, channel: &Channel<D>, run: &mut Vec<(u64, Homeless)>) -> Result<()> {
+        let pages = std::mem::take(run);
+        let (Some((first, _)), Some((last, _))) = (pages.first(), pages.last()) else { return Ok(()) };
+        let result = channel.fill_slots(self.slots_of(*first, *last), &[0]);
+        for (page, held) in pages {
+            if result.is_ok() {
+                self.table.entry(page).home_is_zeroed();
+            }
+            match held {
+                Homeless::Shared => self.unshare(page, Holder::Pin),
+                _ => self.release(page, Holder::Pin, 0),
+            }
+        }
+        result
+    }
+}
+
+/// Writes a pattern again and again.
+fn repeat(into: &mut [u8], pattern: &[u8]) {
+    let first = pattern.len().min(into.len());
+    into[..first].copy_from_slice(&pattern[..first]);
+    let mut done = first;
+    while done < into.len() {
+        let more = done.min(into.len() - done);
+        into.copy_within(..more, done);
+        done += more;
+    }
+}

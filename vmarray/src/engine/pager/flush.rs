@@ -1,0 +1,149 @@
+//! Writing pages back, and taking their frames or their contents from them.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use backend_api::Device;
+
+use super::Pager;
+use crate::base::error::{ErrorKind, Result};
+use crate::engine::channel::{Purpose, Victim};
+use crate::engine::page::state::{AHEAD, DIRTY, EXCLUSIVE};
+use crate::engine::page::{Access, Holder, Refusal, unpark};
+
+impl<D: Device> Pager<D> {
+    /// Writes the dirty pages of a range back and waits until that is done.
+    ///
+    /// A page that the calling thread holds exclusively is an error, dirty or not: what the thread has written to it is
+    /// on its way, and a device that looks at its slot afterwards would not see that.
+    ///
+    /// On an error the pages concerned are still dirty, and the others are written back all the same.
+    pub(crate) fn flush(&self, pages: &Range<u64>) -> Result<()> {
+        const BATCH: usize = 256;
+        let mut first_error = Ok(());
+        let mut keep = |result: Result<()>| {
+            if first_error.is_ok() {
+                first_error = result;
+            }
+        };
+        let is_exclusive = |page| self.table.entry(page).state(Ordering::Acquire).any(EXCLUSIVE);
+        if let Some(page) = self.identity.first_held(pages, is_exclusive) {
+            keep(Err(ErrorKind::WouldDeadlock { page }.into()));
+        }
+        // All channels work at once: each gets its batches before anybody waits.
+        let mut tickets = Vec::new();
+        for channel in &self.channels {
+            let mut batch: Vec<Victim> = Vec::new();
+            let mut submit = |batch: &mut Vec<Victim>, keep: &mut dyn FnMut(Result<()>)| {
+                match channel.write_back(&self.table, batch, Purpose::Flush) {
+                    Ok(ticket) => tickets.extend(ticket.map(|ticket| (channel, ticket))),
+                    Err(error) => keep(Err(error)),
+                }
+                batch.clear();
+            };
+            for page in channel.resident_pages(&self.table, pages, true) {
+                loop {
+                    match self.table.entry(page).try_write_back() {
+                        Ok(before) => {
+                            // Looked up now that it is pinned: the page may have moved since it was listed.
+                            let frame = channel.frame_at(self.table.entry(page).address());
+                            batch.push(Victim { page, frame, before });
+                            break;
+                        }
+                        Err(Refusal::Absent) => break,
+                        Err(Refusal::Busy(state)) => {
+                            // Whoever has the page may wait for those of the batch.
+                            submit(&mut batch, &mut keep);
+                            if let Err(error) = self.await_page(page, state, false) {
+                                keep(Err(error));
+                                break;
+                            }
+                        }
+                    }
+                }
+                if batch.len() == BATCH {
+                    submit(&mut batch, &mut keep);
+                }
+            }
+            submit(&mut batch, &mut keep);
+        }
+        for (channel, ticket) in tickets {
+            keep(channel.finish(&self.table, ticket));
+        }
+        // Also what failed before, in the course of evictions, and was told to nobody.
+        for channel in &self.channels {
+            if let Some(error) = channel.take_write_error() {
+                keep(Err(error.into()));
+            }
+        }
+        first_error
+    }
+
+    /// Takes their frames from the pages of a range. What is dirty is written back first.
+    ///
+    /// Pages that others use meanwhile may be resident again, or still, when the call returns.
+    pub(crate) fn evict(&self, pages: &Range<u64>) -> Result<()> {
+        self.flush(pages)?;
+        for channel in &self.channels {
+            for page in channel.resident_pages(&self.table, pages, false) {
+                self.drop_frame(page, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Declares the contents of whole pages void: they read as zeroes, and nothing is written back for them.
+    pub(crate) fn discard(&self, pages: Range<u64>) -> Result<()> {
+        for page in pages {
+            self.drop_frame(page, true)?;
+        }
+        Ok(())
+    }
+
+    /// Takes the frame, if any, from a page that is clean or may be forgotten.
+    fn drop_frame(&self, page: u64, forget: bool) -> Result<()> {
+        self.wanting(page, |wants| self.drop_or_want(page, forget, wants))
+    }
+
+    fn drop_or_want(&self, page: u64, forget: bool, wants: &mut bool) -> Result<()> {
+        let entry = self.table.entry(page);
+        let channel = self.channel(page);
+        loop {
+            match entry.try_exclusive(Holder::Pin) {
+                Ok(before) => {
+                    if before.any(DIRTY) && !forget {
+                        // Written to since the flush: its new contents are as good a reason to keep it as any.
+                        self.release(page, Holder::Pin, 0);
+                        return Ok(());
+                    }
+                    channel.quiesce(entry, before, Access::All);
+                    channel.fewer_ahead(usize::from(before.any(AHEAD)));
+                    let frame = channel.disown(entry.address(), page);
+                    if entry.vacate(forget) {
+                        unpark(entry);
+                    }
+                    if forget {
+                        self.settled.lose();
+                    }
+                    channel.put_back(frame);
+                    return Ok(());
+                }
+                Err(Refusal::Absent) if !forget => return Ok(()),
+                Err(Refusal::Absent) => {
+                    if entry.try_claim_absent(false).is_ok() {
+                        if entry.vacate(true) {
+                            unpark(entry);
+                        }
+                        self.settled.lose();
+                        return Ok(());
+                    }
+                    let state = entry.state(Ordering::Acquire);
+                    if state.any(EXCLUSIVE) || state.shared() {
+                        self.await_wanted(page, state, wants)?;
+                    }
+                }
+                Err(Refusal::Busy(state)) => self.await_wanted(page, state, wants)?,
+            }
+        }
+    }
+}

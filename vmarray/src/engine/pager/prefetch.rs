@@ -1,0 +1,147 @@
+//! Fetching pages ahead of need: by request, and for streams that threads follow.
+
+use std::ops::Range;
+use std::sync::atomic::Ordering;
+
+use backend_api::Device;
+
+use super::Pager;
+use crate::base::error::Result;
+use crate::base::trace;
+use crate::engine::channel::{Channel, Load, Then, pages_of};
+use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
+use crate::engine::page::unpark;
+use crate::engine::read_ahead::{self, Ahead, Streams, Use};
+
+impl<D: Device> Pager<D> {
+    /// Notes the first use of a page that was read ahead.
+    pub(crate) fn advance(&self, page: u64) {
+        self.channel(page).fewer_ahead(1);
+        self.follow(page, Use::FetchedAhead);
+    }
+
+    /// Tells the read-ahead of a use, and starts to fetch what it expects next.
+    pub(super) fn follow(&self, page: u64, usage: Use) {
+        if !self.read_ahead {
+            return;
+        }
+        let array =
+            Streams { array: self.identity.number(), pages: self.table.len(), window_max: self.window_max };
+        let Some(ahead) = read_ahead::advance(array, page, usage) else { return };
+        let fetched = self.fetch_ahead(ahead);
+        if fetched < ahead.count {
+            read_ahead::retract(array, page, ahead.count - fetched);
+        }
+    }
+
+    /// Starts to fetch pages of a stream as far as there is room; returns how many of them, counted from the first,
+    /// will be there.
+    fn fetch_ahead(&self, ahead: Ahead) -> u64 {
+        let count = self.channels.len() as u64;
+        let mut fetched = ahead.count;
+        for (index, channel) in (0..).zip(&self.channels) {
+            let pages = ahead.pages().filter(|page| page % count == index);
+            let left_out = match channel.ahead_room(&self.table) {
+                0 => pages.clone().next(),
+                mut room => self.prefetch_in(channel, pages, &mut room).unwrap_or_else(|error| {
+                    trace::read_ahead_failed(&error);
+                    Some(ahead.first)
+                }),
+            };
+            if let Some(page) = left_out {
+                fetched = fetched.min(page.abs_diff(ahead.first) / ahead.stride.unsigned_abs().max(1));
+            }
+        }
+        fetched
+    }
+
+    /// How many pages of each channel may be fetched ahead for one call: more than half of the frames would push out
+    /// what was just fetched.
+    pub(crate) fn prefetch_room(&self) -> Vec<usize> {
+        self.channels.iter().map(|channel| (channel.frames_max() as usize / 2).max(1)).collect()
+    }
+
+    /// Starts to fetch the pages of a range that are neither resident nor empty, as far as there are frames to be
+    /// had without waiting; then returns the first page that was left out, or the end.
+    pub(crate) fn prefetch(&self, pages: Range<u64>) -> Result<u64> {
+        self.prefetch_within(pages, &mut self.prefetch_room())
+    }
+
+    /// As [`prefetch`](Self::prefetch), for a part of a range: of each channel so many pages at most, which are taken
+    /// off. A channel that leaves one out has no more room.
+    pub(crate) fn prefetch_within(&self, pages: Range<u64>, room: &mut [usize]) -> Result<u64> {
+        let mut reached = pages.end;
+        let mut outcome = Ok(());
+        for ((index, channel), room) in (0..).zip(&self.channels).zip(room) {
+            match self.prefetch_in(channel, self.of_channel(index, &pages), room) {
+                Ok(None) => {}
+                Ok(Some(left_out)) => {
+                    *room = 0;
+                    reached = reached.min(left_out);
+                }
+                Err(error) => {
+                    *room = 0;
+                    reached = pages.start;
+                    outcome = outcome.and(Err(error));
+                }
+            }
+        }
+        outcome.map(|()| reached)
+    }
+
+    /// Starts to fetch so many pages of one channel at most, which are taken off; returns the first one that was left
+    /// out.
+    fn prefetch_in(
+        &self,
+        channel: &Channel<D>,
+        pages: impl Iterator<Item = u64>,
+        room: &mut usize,
+    ) -> Result<Option<u64>> {
+        let is_absent = |page: &u64| {
+            let state = self.table.entry(*page).state(Ordering::Relaxed);
+            !state.any(EXCLUSIVE | RESIDENT) && state.has(HOME)
+        };
+        let most = *room;
+        let mut wanted: Vec<u64> = pages.filter(is_absent).take(most.saturating_add(1)).collect();
+        let mut left_out = if wanted.len() > most { wanted.pop() } else { None };
+        *room -= wanted.len();
+        if wanted.is_empty() {
+            return Ok(left_out);
+        }
+        let frames = channel.take_frames(&self.table, wanted.len())?;
+        left_out = wanted.get(frames.len()).copied().or(left_out);
+        let mut loads = Vec::with_capacity(frames.len());
+        let mut unused = Vec::new();
+        let mut frames = frames.into_iter();
+        for page in wanted {
+            let entry = self.table.entry(page);
+            // What could not be claimed is somebody else's matter; its frame serves the next page.
+            let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
+            match entry.try_claim_absent(true) {
+                Ok(before) if before.has(HOME) => {
+                    loads.push(Load { page, frame, then: Then::Release, id: channel.load_id() });
+                    continue;
+                }
+                // It lost its contents between the two looks: there is nothing to fetch.
+                Ok(_) => {
+                    if entry.vacate(false) {
+                        unpark(entry);
+                    }
+                }
+                Err(_) => {}
+            }
+            unused.push(frame);
+        }
+        unused.extend(frames);
+        channel.put_back_all(&unused);
+        channel.counters.prefetches.add(loads.len() as u64);
+        channel.more_ahead(loads.len());
+        channel.request(&self.table, loads);
+        Ok(left_out)
+    }
+
+    /// The pages of a range that are homed in a channel.
+    pub(super) fn of_channel(&self, index: u64, pages: &Range<u64>) -> impl Iterator<Item = u64> + use<D> {
+        pages_of(index, self.channels.len() as u64, pages)
+    }
+}

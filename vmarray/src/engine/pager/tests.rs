@@ -1,0 +1,181 @@
+//! Who waits for what while pages are held, and who queues up behind whom.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use backend_api::wrap::{Fault, Faulty, Operation};
+use backend_api::{Device, ErrorKind};
+use backend_host::HostDevice;
+
+use crate::array::VirtualArray;
+use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WANTED};
+use crate::engine::page::{Holder, Refusal};
+use crate::setup::placement::Placement;
+
+fn host() -> HostDevice {
+    HostDevice::builder().bytes(64 << 20).threads(1).build().unwrap()
+}
+
+fn array<D: Device>(device: &Arc<D>, pages: usize, page_len: usize, frames: usize) -> VirtualArray<u32, D> {
+    VirtualArray::<u32>::builder(pages * page_len)
+        .devices([device.clone()])
+        .placement(Placement::Ratios(vec![1]))
+        .page_len(page_len)
+        .frames_per_channel(frames)
+        .read_ahead(false)
+        .build()
+        .unwrap()
+}
+
+/// Readers of a home that follow one another do not keep a writer waiting for ever.
+#[test]
+fn readers_of_a_home_queue_up_behind_who_wants_the_page() {
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    array.fill(.., 1).unwrap();
+    array.evict(..).unwrap();
+    let entry = array.pager().entry(0);
+    for write in [VirtualArray::set, VirtualArray::set_uncached] {
+        assert_eq!(entry.try_share_home(false), Ok(true));
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| write(&array, 5, 7).unwrap());
+            while !entry.state(Ordering::Acquire).any(WANTED) {
+                thread::yield_now();
+            }
+            assert!(matches!(entry.try_share_home(false), Err(Refusal::Busy(_))));
+            // Whoever holds guards must not wait for somebody who might wait for them.
+            assert_eq!(entry.try_share_home(true), Ok(true));
+            let reader = scope.spawn(|| array.get_uncached(5).unwrap());
+            array.pager().unshare(0, Holder::Pin);
+            array.pager().unshare(0, Holder::Pin);
+            writer.join().unwrap();
+            assert!([1, 7].contains(&reader.join().unwrap()));
+        });
+        assert!(!entry.state(Ordering::Acquire).any(WANTED));
+        array.fill(.., 1).unwrap();
+        array.evict(..).unwrap();
+    }
+}
+
+#[test]
+fn a_page_whose_home_has_as_many_readers_as_can_be_counted_is_not_loaded() {
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    let entry = array.pager().entry(0);
+    let mut readers = 0;
+    while entry.try_share_home(true).is_ok() {
+        readers += 1;
+    }
+    assert!(matches!(entry.try_claim_absent(true), Err(Refusal::Busy(_))));
+    array.pager().unshare(0, Holder::Pin);
+    assert!(entry.try_claim_absent(true).is_ok());
+    array.pager().release_unchanged(0);
+    (1..readers).for_each(|_| array.pager().unshare(0, Holder::Pin));
+    assert_eq!(entry.state(Ordering::Acquire).guards(), 0);
+}
+
+/// Each claim writes a page back once, since nobody can write to it between that and the claim.
+#[test]
+fn a_page_is_claimed_though_others_go_on_writing_to_it() {
+    const CLAIMS: u64 = 200;
+    let array = array(&Arc::new(host()), 4, 16, 4);
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| {
+            let mut last = 0;
+            while !is_over.load(Ordering::Relaxed) {
+                last += 1;
+                array.set(3, last).unwrap();
+            }
+            last
+        });
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    array.set(7, 1).unwrap();
+                }
+            });
+        }
+        for _ in 0..CLAIMS {
+            while !array.pager().entry(0).state(Ordering::Acquire).any(DIRTY) {
+                thread::yield_now();
+            }
+            array.pager().claim_home(0).unwrap();
+            array.pager().release_unchanged(0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+        let last = writer.join().unwrap();
+        assert_eq!(array.get(3).unwrap(), last);
+        assert_eq!(array.stats().total().write_backs, CLAIMS);
+    });
+}
+
+#[test]
+fn a_claim_whose_write_back_fails_leaves_the_page_dirty_and_free() {
+    let device = Arc::new(Faulty::new(host()));
+    let array = array(&device, 4, 16, 4);
+    for later in [false, true] {
+        array.set(3, 7).unwrap();
+        let fault = Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1);
+        device.inject(if later { fault.reported_later() } else { fault });
+        assert!(array.pager().claim_home(0).is_err());
+        device.clear();
+        let state = array.pager().entry(0).state(Ordering::Acquire);
+        assert!(state.has(RESIDENT | DIRTY) && !state.any(EXCLUSIVE) && !state.shared(), "{state:?}");
+        array.flush(..).unwrap();
+        array.evict(..).unwrap();
+        assert_eq!(array.get(3).unwrap(), 7);
+    }
+}
+
+#[test]
+fn resident_pages_are_found_by_the_range_and_by_the_frames() {
+    let devices = [host(), host(), host()].map(Arc::new);
+    let array = VirtualArray::<u32>::builder(60 * 4)
+        .devices(devices)
+        .placement(Placement::Ratios(vec![1, 1, 1]))
+        .page_len(4)
+        .frames_per_channel(5)
+        .build()
+        .unwrap();
+    for page in [0, 7, 8, 22, 31, 59, 58, 33] {
+        array.set(page * 4, 1).unwrap();
+        array.get((page + 1) % 60 * 4).unwrap();
+    }
+    let pager = array.pager();
+    for (bits, only_dirty) in [(RESIDENT, false), (DIRTY, true)] {
+        let is_wanted = |page: &u64| pager.entry(*page).state(Ordering::Acquire).any(bits);
+        for range in [0..60, 0..1, 5..9, 20..40, 59..60, 7..7, 0..0, 3..57] {
+            let mut found: Vec<u64> = Vec::new();
+            for channel in pager.channels() {
+                found.extend(channel.resident_pages(pager.table(), &range, only_dirty));
+            }
+            found.sort_unstable();
+            assert_eq!(found, range.clone().filter(is_wanted).collect::<Vec<_>>(), "{range:?}");
+        }
+    }
+}
+
+/// The frame may be that of a guard, whose holder may want a page of the next wave.
+#[test]
+fn nothing_is_held_while_a_failed_wave_waits_for_frames() {
+    // Four pages a stage.
+    let page_len = 1 << 16;
+    let device = Arc::new(Faulty::new(host()));
+    let array = array(&device, 16, page_len, 1);
+    let guard = array.page(15).unwrap();
+    let waits = array.stats().total().waits;
+    device.inject(Fault::new(Operation::Submit, ErrorKind::CopyFailed).on_call(1).reported_later());
+    let values = vec![7; 8 * page_len];
+    thread::scope(|scope| {
+        let writer = scope.spawn(|| array.write(0, &values));
+        while array.stats().total().waits == waits {
+            thread::yield_now();
+        }
+        let is_held = |page: &u64| array.pager().entry(*page).state(Ordering::Acquire).any(EXCLUSIVE);
+        let held: Vec<u64> = (0..15).filter(is_held).collect();
+        drop(guard);
+        writer.join().unwrap().unwrap();
+        assert_eq!(held, []);
+    });
+    assert_eq!(array.to_vec(..8 * page_len).unwrap(), values);
+}

@@ -1,0 +1,6 @@
+//! Operations on elements where they lie: questions and assignments by expressions, searches, lists of indices.
+
+pub mod compute;
+pub mod expr;
+pub(crate) mod find;
+pub(crate) mod gather;

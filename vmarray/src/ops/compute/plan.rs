@@ -1,0 +1,89 @@
+//! Expressions as devices are asked to evaluate them: conditions to be met, and values to be written.
+
+use backend_api::Compute;
+use backend_api::expr::{Action, Instruction, Program, Store, Value};
+
+use crate::base::error::{ErrorKind, Result};
+use crate::ops::expr::{Assignment, Expr, IntoExpr, Lowering};
+use crate::ops::find::What;
+
+/// What elements have to meet.
+#[derive(Debug)]
+pub(crate) struct Condition {
+    program: Program,
+    predicate: Value,
+}
+
+impl Condition {
+    pub fn new<T>(condition: impl IntoExpr<T, bool>) -> Result<Self> {
+        let (program, predicate) = condition.into_expr().lowered()?;
+        Ok(Self { program, predicate })
+    }
+
+    /// The search for elements that meet it.
+    pub fn what(&self) -> What<'_> {
+        What::Holds { program: &self.program, predicate: self.predicate }
+    }
+}
+
+/// What is to be written, and where.
+pub(crate) struct Plan {
+    program: Program,
+    stores: Vec<Store>,
+    filter: Option<Value>,
+}
+
+impl Plan {
+    pub fn new<S>(condition: Option<Expr<S, bool>>, assignments: Vec<Assignment<S>>) -> Result<Self> {
+        let most = Compute::STORES_MAX;
+        if !(1..=most).contains(&assignments.len()) {
+            return Err(ErrorKind::AssignmentCount { assignments: assignments.len(), most }.into());
+        }
+        let mut lowering = Lowering::default();
+        let filter = condition.map(|condition| lowering.expr(&condition));
+        let stores = assignments
+            .iter()
+            .map(|one| Store { value: lowering.assignment(one), source: one.source, offset: one.offset })
+            .collect();
+        Ok(Self { program: lowering.program()?, stores, filter })
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    pub fn action(&self) -> Action<'_> {
+        Action::Store { stores: &self.stores, filter: self.filter }
+    }
+
+    /// Whether all bytes of each element of the target are written, whatever they were before.
+    pub fn overwrites(&self, element_bytes: usize) -> bool {
+        let values: Vec<Value> = self.stores.iter().map(|store| store.value).collect();
+        let instructions = self.program.instructions().iter().zip(self.program.needed(&values));
+        let reads = |(one, needed)| needed && matches!(one, &Instruction::Field { source: 0, .. });
+        let types = self.stores.iter().filter_map(|store| self.program.type_of(store.value));
+        // No two write to the same bytes: devices refuse that.
+        let written: u64 = types.map(|of| u64::from(of.bytes())).sum();
+        self.filter.is_none() && written == element_bytes as u64 && !instructions.into_iter().any(reads)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::element::Field;
+    use crate::ops::expr::index;
+
+    #[test]
+    fn what_overwrites_elements_reads_none_of_them() {
+        type Pair = [u32; 2];
+        let (a, b) = (Field::<Pair, Pair>::whole().nth::<0>(), Field::<Pair, Pair>::whole().nth::<1>());
+        let overwrites = |condition: Option<Expr<Pair, bool>>, assignments: Vec<Assignment<Pair>>| {
+            Plan::new(condition, assignments).unwrap().overwrites(size_of::<Pair>())
+        };
+        assert!(overwrites(None, vec![a.set(1), b.set(index().cast::<u32>())]));
+        assert!(!overwrites(None, vec![a.set(1)]), "the other half stays");
+        assert!(!overwrites(None, vec![a.set(1), b.set(a)]));
+        assert!(!overwrites(Some(index().gt(5)), vec![a.set(1), b.set(2)]));
+    }
+}

@@ -1,0 +1,500 @@
+//! Expressions over the fields of elements, evaluated where the elements lie.
+//!
+//! An expression begins with a [`Field`], a number or the [`index`] of the element, and grows by operators and methods;
+//! its types are checked by the compiler. Operations of [`VirtualArray`](crate::VirtualArray), of
+//! [`Source`](crate::Source) and of their sections take it: `count_where`, `find_where`, `sum`, `min`, `assign_where`,
+//! `transform` and others.
+//!
+//! ```
+//! use bytemuck::{Pod, Zeroable};
+//! use vmarray::{Field, VirtualArray, field};
+//!
+//! #[derive(Clone, Copy, Pod, Zeroable)]
+//! #[repr(C)]
+//! struct Particle { position: [f32; 3], mass: f32, kind: u32 }
+//!
+//! const MASS: Field<Particle, f32> = field!(Particle, mass);
+//! const KIND: Field<Particle, u32> = field!(Particle, kind);
+//! const X: Field<Particle, f32> = field!(Particle, position).nth::<0>();
+//!
+//! let array = VirtualArray::<Particle>::new(1000)?;
+//! array.fill(.., Particle { position: [1.0; 3], mass: 2.0, kind: 7 })?;
+//! assert_eq!(array.count_where(.., KIND.eq(7) & MASS.gt(1.5))?, 1000);
+//! array.assign_where(..100, KIND.eq(7), X.set(X + MASS * 0.5))?;
+//! assert_eq!(array.sum(.., X)?, 1100.0);
+//! # Ok::<(), vmarray::Error>(())
+//! ```
+//!
+//! Mistyped expressions do not compile, nor do fields of another element type:
+//!
+//! ```compile_fail
+//! use vmarray::Field;
+//! let both = Field::<u32, u32>::whole() + Field::<u32, u32>::whole().cast::<f32>();
+//! ```
+//!
+//! ```compile_fail
+//! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
+//! array.count_where(.., vmarray::Field::<u64, u64>::whole().eq(7)).unwrap();
+//! ```
+//!
+//! Comparisons are methods, `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)` and `a.ge(b)`, because Rust's
+//! operators give a `bool` at once and not one for each element. Such a `bool` is no condition, and neither `==` nor
+//! `<`
+//! compiles:
+//!
+//! ```compile_fail,E0277
+//! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
+//! array.count_where(.., vmarray::Field::<u32, u32>::whole() == 7).unwrap();
+//! ```
+//!
+//! ```compile_fail,E0277
+//! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
+//! array.count_where(.., 2 < 3).unwrap();
+//! ```
+//!
+//! A condition that always holds is [`Expr::constant(true)`](Expr::constant).
+//!
+//! # Arithmetic
+//!
+//! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0 and `a % 0`
+//! is `a`. Floating point is IEEE 754, rounded to nearest even and never fused. Casts are those of Rust's `as`. The
+//! whole table is in [`device::expr`](crate::device::expr).
+
+mod operators;
+mod relative;
+mod scalar;
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use backend_api::expr::{Binary, Instruction, Program, Type, Unary, Value};
+use bytemuck::NoUninit;
+
+use crate::base::element::{Element, Field};
+use crate::base::error::{ErrorKind, Result};
+
+pub use backend_api::expr::{Integer, Number};
+pub(crate) use relative::assignments_counted_from;
+pub use scalar::{Bits, Scalar, Signed, Summed};
+
+/// A value of type `F` that is computed from an element of type `T`; of [several arrays](crate::compute::Joined), from
+/// one element of each.
+///
+/// Cheap to make and to clone: a short list of instructions. More than 256 of them are refused when it is used.
+///
+/// ```
+/// use vmarray::{Field, VirtualArray, expr::Expr};
+/// let twice: Expr<u32, u32> = Field::whole() * 2;
+/// let array = VirtualArray::<u32>::new(100)?;
+/// array.fill(.., 4)?;
+/// assert_eq!(array.max(.., twice)?, Some(8));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[must_use = "does nothing unless an operation takes it"]
+pub struct Expr<T, F> {
+    /// One more than a program can have at most, so that its check finds out.
+    instructions: Vec<Instruction>,
+    value: Value,
+    marker: PhantomData<fn(&T) -> F>,
+}
+
+impl<T, F> Clone for Expr<T, F> {
+    fn clone(&self) -> Self {
+        Self { instructions: self.instructions.clone(), value: self.value, marker: PhantomData }
+    }
+}
+
+impl<T, F> fmt::Debug for Expr<T, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(&self.instructions).finish()
+    }
+}
+
+/// The index of the element: in its array or [`Source`](crate::Source) or, in operations of a section, in the section.
+///
+/// ```
+/// use vmarray::{Field, VirtualArray, expr::index};
+/// let array = VirtualArray::<u64>::new(1000)?;
+/// array.transform(.., Field::whole().set(index() * index()))?;
+/// assert_eq!(array.get(30)?, 900);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub fn index<T>() -> Expr<T, u64> {
+    Expr::start(Instruction::Index)
+}
+
+impl<T, F> Expr<T, F> {
+    fn start(instruction: Instruction) -> Self {
+        Self { instructions: vec![instruction], value: Value(0), marker: PhantomData }
+    }
+}
+
+impl<T, F: Scalar> Expr<T, F> {
+    /// A constant. Where an operator or a method takes an expression, the number itself does as well.
+    ///
+    /// ```
+    /// use vmarray::{VirtualArray, expr::Expr};
+    /// let array = VirtualArray::<u8>::new(10)?;
+    /// assert_eq!(array.sum(.., Expr::constant(3_u16))?, 30);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn constant(value: F) -> Self {
+        Self::start(Instruction::Literal { of: F::TYPE, bits: value.bits() })
+    }
+
+    /// The field of source number `source` of the joined arrays.
+    pub(crate) fn field(source: u8, offset: usize) -> Self {
+        // The offset fits unless the element is longer than 4 GiB: then the field is refused for being outside.
+        let offset = u32::try_from(offset).unwrap_or(u32::MAX);
+        Self::start(Instruction::Field { source, offset, of: F::TYPE })
+    }
+
+    /// The program that computes it, and which of its values it is.
+    pub(crate) fn lowered(&self) -> Result<(Program, Value)> {
+        let mut lowering = Lowering::default();
+        let value = lowering.expr(self);
+        Ok((lowering.program()?, value))
+    }
+
+    /// Adds an instruction.
+    fn then<R>(mut self, instruction: Instruction) -> Expr<T, R> {
+        let value = push(&mut self.instructions, instruction);
+        Expr { instructions: self.instructions, value, marker: PhantomData }
+    }
+
+    fn unary<R>(self, op: Unary) -> Expr<T, R> {
+        let of = self.value;
+        self.then(Instruction::Unary { op, of })
+    }
+
+    fn binary<G, R>(mut self, op: Binary, right: &Expr<T, G>) -> Expr<T, R> {
+        let left = self.value;
+        let right = append(&mut self.instructions, &right.instructions, right.value);
+        self.then(Instruction::Binary { op, left, right })
+    }
+}
+
+impl<T> Expr<T, bool> {
+    /// One value where this holds, and another one where it does not.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::Expr};
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// array.set(3, 50)?;
+    /// let cut = Field::whole().gt(40).select(Field::whole(), 40);
+    /// assert_eq!(array.sum(.., cut)?, 9 * 40 + 50);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn select<F: Scalar>(self, yes: impl IntoExpr<T, F>, no: impl IntoExpr<T, F>) -> Expr<T, F> {
+        let (mut this, condition, yes, no) = (self.clone(), self.value, yes.into_expr(), no.into_expr());
+        let yes = append(&mut this.instructions, &yes.instructions, yes.value);
+        let no = append(&mut this.instructions, &no.instructions, no.value);
+        this.then(Instruction::Select { condition, yes, no })
+    }
+}
+
+/// Adds an instruction, unless it is there already; says where it is.
+fn push(list: &mut Vec<Instruction>, instruction: Instruction) -> Value {
+    let at = list.iter().position(|known| *known == instruction).unwrap_or_else(|| {
+        // One more than a program can have is enough to be refused.
+        if list.len() <= Program::INSTRUCTIONS_MAX {
+            list.push(instruction);
+        }
+        list.len() - 1
+    });
+    Value(at as u16)
+}
+
+/// Adds the instructions of another expression; says where its value is.
+fn append(list: &mut Vec<Instruction>, other: &[Instruction], value: Value) -> Value {
+    let mut places: Vec<Value> = Vec::with_capacity(other.len());
+    for instruction in other {
+        places.push(push(list, moved(*instruction, &places)));
+    }
+    place(value, &places)
+}
+
+/// Where a value is, of those that were moved to these places.
+fn place(value: Value, places: &[Value]) -> Value {
+    places.get(value.at()).copied().unwrap_or(value)
+}
+
+/// An instruction that takes its operands from the places that they were moved to.
+fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
+    let place = |value| place(value, places);
+    match instruction {
+        Instruction::Unary { op, of } => Instruction::Unary { op, of: place(of) },
+        Instruction::Cast { of, to } => Instruction::Cast { of: place(of), to },
+        Instruction::Binary { op, left, right } => {
+            Instruction::Binary { op, left: place(left), right: place(right) }
+        }
+        Instruction::Select { condition, yes, no } => {
+            Instruction::Select { condition: place(condition), yes: place(yes), no: place(no) }
+        }
+        other => other,
+    }
+}
+
+/// What can stand where an expression of type `F` is wanted: an [`Expr`], a [`Field`] or a number.
+///
+/// ```
+/// use vmarray::{Field, VirtualArray, expr::IntoExpr};
+/// fn larger(than: impl IntoExpr<u32, u32>, array: &VirtualArray<u32>) -> vmarray::Result<usize> {
+///     array.count_where(.., Field::whole().gt(than))
+/// }
+/// let array = VirtualArray::<u32>::new(10)?;
+/// assert_eq!((larger(5, &array)?, larger(Field::whole(), &array)?), (0, 0));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no expression of type `{F}` over elements of type `{T}`",
+    label = "not an expression",
+    note = "comparisons are methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, `a.ge(b)`; operators such \
+            as `a == b` give a `bool` before any element is looked at",
+    note = "a condition that always holds is `Expr::constant(true)`",
+    note = "types are not converted by themselves: see `cast`"
+)]
+pub trait IntoExpr<T, F> {
+    /// The expression.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::{Expr, IntoExpr}};
+    /// let value: Expr<u32, u32> = Field::whole().into_expr();
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// array.set(2, 9)?;
+    /// assert_eq!(array.count_where(.., value.gt(5))?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn into_expr(self) -> Expr<T, F>;
+}
+
+impl<T, F> IntoExpr<T, F> for Expr<T, F> {
+    fn into_expr(self) -> Self {
+        self
+    }
+}
+
+impl<T, F> IntoExpr<T, F> for &Expr<T, F> {
+    fn into_expr(self) -> Expr<T, F> {
+        self.clone()
+    }
+}
+
+impl<T: Element, F: Scalar + NoUninit> IntoExpr<T, F> for Field<T, F> {
+    fn into_expr(self) -> Expr<T, F> {
+        Expr::field(0, self.offset())
+    }
+}
+
+impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
+    /// One of the elements of an array.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray};
+    /// let array = VirtualArray::<[u16; 3]>::new(10)?;
+    /// array.set(4, [1, 2, 3])?;
+    /// assert_eq!(array.sum(.., Field::<[u16; 3], [u16; 3]>::whole().nth::<2>())?, 3);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    ///
+    /// What is outside does not compile:
+    ///
+    /// ```compile_fail
+    /// let fourth = vmarray::Field::<[u16; 3], [u16; 3]>::whole().nth::<3>();
+    /// ```
+    #[must_use]
+    pub const fn nth<const I: usize>(self) -> Field<T, E> {
+        const { assert!(I < N, "the array is not that long") };
+        self.part(I * size_of::<E>())
+    }
+}
+
+/// A value, for those elements alone that meet a condition.
+///
+/// ```
+/// use vmarray::{Field, VirtualArray};
+/// let array = VirtualArray::<i32>::new(10)?;
+/// array.set(2, -5)?;
+/// let value = Field::whole();
+/// assert_eq!(array.max(.., value.only_where(value.lt(0)))?, Some(-5));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "does nothing unless an operation takes it"]
+pub struct Filtered<T, F> {
+    value: Expr<T, F>,
+    filter: Option<Expr<T, bool>>,
+}
+
+impl<T, F> Filtered<T, F> {
+    /// The same, for those elements alone that meet another condition as well.
+    pub(crate) fn within(self, condition: &Expr<T, bool>) -> Self {
+        let filter = match self.filter {
+            Some(filter) => condition & filter,
+            None => condition.clone(),
+        };
+        Self { filter: Some(filter), ..self }
+    }
+}
+
+/// What can be summed up and so on: an expression, or one that is [`Filtered`].
+///
+/// ```
+/// use vmarray::{Field, VirtualArray, expr::IntoFiltered};
+/// fn total(array: &VirtualArray<u32>, what: impl IntoFiltered<u32, u32>) -> vmarray::Result<i128> {
+///     array.sum(.., what)
+/// }
+/// let value = Field::whole();
+/// assert_eq!(total(&VirtualArray::new(10)?, value.only_where(value.gt(3)))?, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait IntoFiltered<T, F> {
+    /// Value and condition.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::{Filtered, IntoFiltered}};
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// array.fill(.., 3)?;
+    /// // Without a condition all elements count.
+    /// let all: Filtered<u32, u32> = Field::whole().into_filtered();
+    /// assert_eq!(array.sum(.., all)?, 30);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn into_filtered(self) -> Filtered<T, F>;
+}
+
+impl<T, F> IntoFiltered<T, F> for Expr<T, F> {
+    fn into_filtered(self) -> Filtered<T, F> {
+        Filtered { value: self, filter: None }
+    }
+}
+
+impl<T, F> IntoFiltered<T, F> for &Expr<T, F> {
+    fn into_filtered(self) -> Filtered<T, F> {
+        self.clone().into_filtered()
+    }
+}
+
+impl<T: Element, F: Scalar + NoUninit> IntoFiltered<T, F> for Field<T, F> {
+    fn into_filtered(self) -> Filtered<T, F> {
+        self.into_expr().into_filtered()
+    }
+}
+
+impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
+    fn into_filtered(self) -> Self {
+        self
+    }
+}
+
+/// A field and what is to be written to it.
+///
+/// ```
+/// use vmarray::{Field, VirtualArray};
+/// let array = VirtualArray::<f32>::new(10)?;
+/// let value = Field::whole();
+/// array.transform(.., value.set(value + 1.5))?;
+/// assert_eq!(array.get(9)?, 1.5);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "writes nothing unless `transform` or `assign_where` takes it"]
+pub struct Assignment<T> {
+    pub(crate) source: u8,
+    pub(crate) offset: u32,
+    instructions: Vec<Instruction>,
+    value: Value,
+    marker: PhantomData<fn(&T)>,
+}
+
+impl<T, F: Scalar> Expr<T, F> {
+    /// What writes this to a field of source number `source`.
+    pub(crate) fn assigned(self, source: u8, offset: usize) -> Assignment<T> {
+        Assignment {
+            source,
+            offset: u32::try_from(offset).unwrap_or(u32::MAX),
+            instructions: self.instructions,
+            value: self.value,
+            marker: PhantomData,
+        }
+    }
+}
+
+/// One or several assignments: an [`Assignment`], or an array or vector of them.
+///
+/// All fields of an element are read before the first is written.
+///
+/// ```
+/// use vmarray::{Field, VirtualArray};
+/// let array = VirtualArray::<[u32; 2]>::new(10)?;
+/// array.set(3, [5, 6])?;
+/// let pair = Field::<[u32; 2], [u32; 2]>::whole();
+/// let (a, b) = (pair.nth::<0>(), pair.nth::<1>());
+/// array.transform(.., [a.set(b), b.set(a)])?;
+/// assert_eq!(array.get(3)?, [6, 5]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait IntoAssignments<T> {
+    /// The assignments.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::IntoAssignments};
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// let assignments = Field::<u32, u32>::whole().set(7).into_assignments();
+    /// assert_eq!(assignments.len(), 1);
+    /// array.transform(.., assignments)?;
+    /// assert_eq!(array.get(9)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn into_assignments(self) -> Vec<Assignment<T>>;
+}
+
+impl<T> IntoAssignments<T> for Assignment<T> {
+    fn into_assignments(self) -> Vec<Self> {
+        vec![self]
+    }
+}
+
+impl<T, const N: usize> IntoAssignments<T> for [Assignment<T>; N] {
+    fn into_assignments(self) -> Vec<Assignment<T>> {
+        self.into()
+    }
+}
+
+impl<T> IntoAssignments<T> for Vec<Assignment<T>> {
+    fn into_assignments(self) -> Self {
+        self
+    }
+}
+
+/// A program, put together from several expressions.
+#[derive(Debug, Default)]
+pub(crate) struct Lowering(Vec<Instruction>);
+
+impl Lowering {
+    pub(crate) fn expr<T, F>(&mut self, expr: &Expr<T, F>) -> Value {
+        append(&mut self.0, &expr.instructions, expr.value)
+    }
+
+    pub(crate) fn assignment<T>(&mut self, assignment: &Assignment<T>) -> Value {
+        append(&mut self.0, &assignment.instructions, assignment.value)
+    }
+
+    pub(crate) fn filtered<T, F>(&mut self, filtered: &Filtered<T, F>) -> (Value, Option<Value>) {
+        (self.expr(&filtered.value), filtered.filter.as_ref().map(|filter| self.expr(filter)))
+    }
+
+    /// # Errors
+    /// If it is too long.
+    pub(crate) fn program(self) -> Result<Program> {
+        if self.0.len() > Program::INSTRUCTIONS_MAX {
+            return Err(ErrorKind::ExpressionTooLong { most: Program::INSTRUCTIONS_MAX }.into());
+        }
+        Ok(Program::new(self.0)?)
+    }
+}
+
+/// Whether a type of values is that of an expression: for casts.
+const fn is_same(a: Type, b: Type) -> bool {
+    a as u8 == b as u8
+}

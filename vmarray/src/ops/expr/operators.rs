@@ -1,0 +1,322 @@
+//! Operators and methods, the same on fields and on expressions.
+
+use std::cmp;
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Rem, Shl, Shr, Sub};
+
+use backend_api::expr::{Binary, Instruction, Integer, Number, Unary};
+use bytemuck::NoUninit;
+
+use super::{Assignment, Bits, Expr, Filtered, IntoExpr, Scalar, Signed, is_same};
+use crate::base::element::{Element, Field};
+
+/// An operator on all kinds of left operands.
+macro_rules! operator {
+    ($Trait:ident $method:ident $op:ident $($Bound:ident)*) => {
+        impl<T, F: Scalar $(+ $Bound)*, R: IntoExpr<T, F>> $Trait<R> for Expr<T, F> {
+            type Output = Self;
+            fn $method(self, right: R) -> Self {
+                self.binary(Binary::$op, &right.into_expr())
+            }
+        }
+        impl<T, F: Scalar $(+ $Bound)*, R: IntoExpr<T, F>> $Trait<R> for &Expr<T, F> {
+            type Output = Expr<T, F>;
+            fn $method(self, right: R) -> Expr<T, F> {
+                self.clone().binary(Binary::$op, &right.into_expr())
+            }
+        }
+        impl<T: Element, F: Scalar + NoUninit $(+ $Bound)*, R: IntoExpr<T, F>> $Trait<R> for Field<T, F> {
+            type Output = Expr<T, F>;
+            fn $method(self, right: R) -> Expr<T, F> {
+                self.into_expr().binary(Binary::$op, &right.into_expr())
+            }
+        }
+    };
+}
+operator!(Add add Add Number);
+operator!(Sub sub Sub Number);
+operator!(Mul mul Mul Number);
+operator!(Div div Div Number);
+operator!(Rem rem Rem Integer);
+operator!(BitAnd bitand And Bits);
+operator!(BitOr bitor Or Bits);
+operator!(BitXor bitxor Xor Bits);
+operator!(Shl shl Shl Integer);
+operator!(Shr shr Shr Integer);
+
+macro_rules! prefix {
+    ($Trait:ident $method:ident $Bound:ident) => {
+        impl<T, F: Scalar + $Bound> $Trait for Expr<T, F> {
+            type Output = Self;
+            fn $method(self) -> Self {
+                self.unary(Unary::$Trait)
+            }
+        }
+        impl<T, F: Scalar + $Bound> $Trait for &Expr<T, F> {
+            type Output = Expr<T, F>;
+            fn $method(self) -> Expr<T, F> {
+                self.clone().unary(Unary::$Trait)
+            }
+        }
+        impl<T: Element, F: Scalar + NoUninit + $Bound> $Trait for Field<T, F> {
+            type Output = Expr<T, F>;
+            fn $method(self) -> Expr<T, F> {
+                self.into_expr().unary(Unary::$Trait)
+            }
+        }
+    };
+}
+prefix!(Neg neg Signed);
+prefix!(Not not Bits);
+
+/// What Rust's operators can compare a field or an expression with: nothing.
+///
+/// The trait is there for what the compiler says. Without `PartialEq` it would advise to derive that; so it finds that
+/// `PartialEq` wants this here, and goes on to say of the `bool` that it is no condition.
+#[diagnostic::on_unimplemented(
+    message = "fields and expressions are compared by methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, \
+               `a.ge(b)`",
+    label = "gives a `bool` before any element is looked at: write `.eq(…)`, `.lt(…)`, …"
+)]
+trait ComparableByOperators {}
+
+/// Has comparing operators not compile.
+macro_rules! not_compared_by_operators {
+    ($Self:ty) => {
+        #[allow(private_bounds, reason = "nobody can meet it")]
+        impl<T, F, R: ComparableByOperators> PartialEq<R> for $Self {
+            fn eq(&self, _: &R) -> bool {
+                unreachable!("nothing meets the bound")
+            }
+        }
+
+        #[allow(private_bounds, reason = "nobody can meet it")]
+        impl<T, F, R: ComparableByOperators> PartialOrd<R> for $Self {
+            fn partial_cmp(&self, _: &R) -> Option<cmp::Ordering> {
+                unreachable!("nothing meets the bound")
+            }
+        }
+    };
+}
+not_compared_by_operators!(Field<T, F>);
+not_compared_by_operators!(Expr<T, F>);
+
+/// Numbers as expressions, and as left operands.
+macro_rules! literals {
+    ($($T:ident)*) => { $(
+        impl<T> IntoExpr<T, $T> for $T {
+            fn into_expr(self) -> Expr<T, $T> {
+                Expr::constant(self)
+            }
+        }
+    )* };
+}
+literals!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+
+macro_rules! left_literals {
+    ($($T:ident)*) => { $(
+        left_literals!(@ $T Add add);
+        left_literals!(@ $T Sub sub);
+        left_literals!(@ $T Mul mul);
+        left_literals!(@ $T Div div);
+    )* };
+    (@ $T:ident $Trait:ident $method:ident) => {
+        impl<T> $Trait<Expr<T, $T>> for $T {
+            type Output = Expr<T, $T>;
+            fn $method(self, right: Expr<T, $T>) -> Expr<T, $T> {
+                Expr::constant(self).$method(right)
+            }
+        }
+        impl<T: Element> $Trait<Field<T, $T>> for $T {
+            type Output = Expr<T, $T>;
+            fn $method(self, right: Field<T, $T>) -> Expr<T, $T> {
+                Expr::constant(self).$method(right.into_expr())
+            }
+        }
+    };
+}
+left_literals!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
+
+macro_rules! methods {
+    ([$($generics:tt)*] $Self:ty) => {
+        #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
+        impl<$($generics)*> $Self {
+            /// Whether it equals another value.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// let array = VirtualArray::<u32>::new(10)?;
+            /// assert_eq!(array.count_where(.., Field::whole().eq(0) & (Field::whole() + 1).eq(1))?, 10);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn eq(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+                self.into_expr().binary(Binary::Eq, &other.into_expr())
+            }
+
+            /// Whether it differs from another value. A NaN differs from everything.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// let array = VirtualArray::<f32>::new(10)?;
+            /// array.set(3, f32::NAN)?;
+            /// assert_eq!(array.count_where(.., Field::whole().ne(Field::whole()))?, 1);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn ne(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+                self.into_expr().binary(Binary::Ne, &other.into_expr())
+            }
+        }
+    };
+}
+methods!([T, F: Scalar] Expr<T, F>);
+methods!([T: Element, F: Scalar + NoUninit] Field<T, F>);
+
+macro_rules! number_methods {
+    ([$($generics:tt)*] $Self:ty) => {
+        #[allow(clippy::should_implement_trait, reason = "they give expressions, not bools or numbers")]
+        impl<$($generics)*> $Self {
+            /// Whether it is less than another value.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().lt(1))?, 10);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn lt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+                self.into_expr().binary(Binary::Lt, &other.into_expr())
+            }
+
+            /// Whether it is less than another value or equal to it.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().le(0))?, 10);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn le(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+                self.into_expr().binary(Binary::Le, &other.into_expr())
+            }
+
+            /// Whether it is greater than another value.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().gt(0))?, 0);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn gt(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+                other.into_expr().binary(Binary::Lt, &self.into_expr())
+            }
+
+            /// Whether it is greater than another value or equal to it.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().ge(0))?, 10);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn ge(self, other: impl IntoExpr<T, F>) -> Expr<T, bool> {
+                other.into_expr().binary(Binary::Le, &self.into_expr())
+            }
+
+            /// The smaller of two values; of a NaN and a number the number.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().min(-1.0))?, -10.0);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn min(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
+                self.into_expr().binary(Binary::Min, &other.into_expr())
+            }
+
+            /// The larger of two values; of a NaN and a number the number.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().max(f32::NAN))?, 0.0);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn max(self, other: impl IntoExpr<T, F>) -> Expr<T, F> {
+                self.into_expr().binary(Binary::Max, &other.into_expr())
+            }
+
+            /// The absolute value. That of the least signed integer is itself.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// let array = VirtualArray::<i8>::new(10)?;
+            /// array.fill(.., -3)?;
+            /// assert_eq!(array.sum(.., Field::whole().abs())?, 30);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn abs(self) -> Expr<T, F> {
+                self.into_expr().unary(Unary::Abs)
+            }
+
+            /// The value as another type of number, as Rust's `as` does it.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray};
+            /// let array = VirtualArray::<f64>::new(10)?;
+            /// array.set(5, 300.7)?;
+            /// assert_eq!(array.max(.., Field::whole().cast::<u8>())?, Some(255));
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn cast<U: Scalar + Number>(self) -> Expr<T, U> {
+                let expr = self.into_expr();
+                if is_same(F::TYPE, U::TYPE) {
+                    let Expr { instructions, value, .. } = expr;
+                    return Expr { instructions, value, marker: std::marker::PhantomData };
+                }
+                let of = expr.value;
+                expr.then(Instruction::Cast { of, to: U::TYPE })
+            }
+
+            /// This value, for those elements alone that meet a condition.
+            ///
+            /// ```
+            /// use vmarray::{Field, VirtualArray, expr::index};
+            /// let array = VirtualArray::<u32>::new(10)?;
+            /// array.fill(.., 4)?;
+            /// assert_eq!(array.sum(.., Field::whole().only_where((index() % 2).eq(0)))?, 20);
+            /// # Ok::<(), vmarray::Error>(())
+            /// ```
+            pub fn only_where(self, condition: impl IntoExpr<T, bool>) -> Filtered<T, F> {
+                Filtered { value: self.into_expr(), filter: Some(condition.into_expr()) }
+            }
+        }
+    };
+}
+number_methods!([T, F: Scalar + Number] Expr<T, F>);
+number_methods!([T: Element, F: Scalar + Number + NoUninit] Field<T, F>);
+
+impl<T> Expr<T, bool> {
+    /// 1 where this holds, 0 elsewhere.
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray};
+    /// let array = VirtualArray::<u32>::new(10)?;
+    /// assert_eq!(array.sum(.., Field::whole().eq(0).as_number::<u8>())?, 10);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn as_number<U: Scalar + Number>(self) -> Expr<T, U> {
+        let of = self.value;
+        self.then(Instruction::Cast { of, to: U::TYPE })
+    }
+}
+
+impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
+    /// What writes a value to this field, for [`transform`](crate::VirtualArray::transform) and
+    /// [`assign_where`](crate::VirtualArray::assign_where).
+    ///
+    /// ```
+    /// use vmarray::{Field, VirtualArray, expr::index};
+    /// let array = VirtualArray::<u16>::new(10)?;
+    /// array.transform(.., Field::whole().set(index().cast::<u16>() + 1))?;
+    /// assert_eq!(array.to_vec(..3)?, [1, 2, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn set(self, value: impl IntoExpr<T, F>) -> Assignment<T> {
+        value.into_expr().assigned(0, self.offset())
+    }
+}

@@ -1,0 +1,403 @@
+//! Scattering: pages in RAM are written there, others where they live, without a frame.
+//!
+//! The list is cut into segments. Threads prepare them at the same time, and they are committed one after the other, by
+//! whoever has the next one: their kernels are started, and what is in RAM is written. So of several values for one
+//! element the last one wins, since kernels run in the order in which they were started; within a segment only the last
+//! one is looked at.
+//!
+//! No page is held while its home slot is written, as that would cost two atomic steps an element, and have threads
+//! stand in each other's way. Instead [`Channel::scatter_home`] makes sure, at the moment at which it starts the
+//! kernel, that all its pages are absent, have contents, and are not on their way to a frame.
+//!
+//! [`Channel::scatter_home`]: crate::engine::channel::Channel::scatter_home
+
+use std::collections::VecDeque;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use backend_api::{Device, Ticket, contended};
+use parking_lot::Mutex;
+
+use super::duplicates::Duplicates;
+use super::fetch::{DEPTH, workers};
+use super::homes::give_homes;
+use super::in_turn::InTurn;
+use super::looks;
+use super::places::{Place, Places};
+use super::segments::Segments;
+use super::stage::{Stage, bytes_for, room};
+use super::{CHECKED_AT_ONCE, all_inside, check_list};
+use crate::array::VirtualArray;
+use crate::base::crew;
+use crate::base::element::Element;
+use crate::base::error::{Error, Result};
+use crate::engine::page::Refusal;
+use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
+
+/// Segments in work at once, for each thread: one that it prepares, and one that waits for its turn.
+const SEGMENTS_A_WORKER: usize = 2;
+/// The memory of all stages of a call at most, as long as each thread has two: what channels keep for the next call.
+const STAGES_MAX_BYTES: usize = 128 << 20;
+/// How long a thread looks without giving its time away while others check the last indices, and in all.
+const SPIN: Duration = Duration::from_micros(30);
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One call, shared by its threads.
+struct Call<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    places: Places,
+    /// The elements that indices count from, and are to be within.
+    range: Range<usize>,
+    indices: &'a [usize],
+    values: &'a [T],
+    /// How many pieces of the list were taken to be checked, and how many were.
+    to_check: AtomicUsize,
+    checked: AtomicUsize,
+    is_outside: AtomicBool,
+    segments: Segments,
+    /// The first segment that no thread has taken.
+    next: AtomicUsize,
+    /// How many elements a stage takes: those of the longest segment.
+    room: usize,
+    order: InTurn<Result<Prepared<T, D>>>,
+    /// For each channel.
+    stages: Vec<Mutex<Stages<T, D>>>,
+    /// How many stages of a channel there are at most.
+    stages_max: usize,
+    failure: Mutex<Failure>,
+}
+
+/// What went wrong.
+#[derive(Default)]
+struct Failure {
+    /// Something that a device did not do.
+    error: Option<Error>,
+    /// The first place in the list that a device may not have worked off.
+    from: Option<usize>,
+}
+
+/// The stages of a channel that no thread fills.
+struct Stages<T, D: Device> {
+    made: usize,
+    spare: Vec<Stage<T, D>>,
+    /// Those that kernels work off, with their segments, in order.
+    under_way: VecDeque<(usize, Stage<T, D>, Ticket)>,
+}
+
+/// A segment that was looked at.
+struct Prepared<T, D: Device> {
+    /// For each channel what its kernel is to write, and what the channel had loaded before pages were looked at.
+    stages: Vec<(Option<Stage<T, D>>, u64)>,
+    /// Places in the list whose pages are in RAM, or on their way.
+    in_ram: Vec<usize>,
+}
+
+/// What one thread has.
+struct Worker<'a, 'b, T: Element, D: Device> {
+    call: &'a Call<'b, T, D>,
+    duplicates: Duplicates,
+}
+
+/// Writes elements, whose indices count from the start of a range and are to be inside.
+pub(super) fn scatter<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    range: Range<usize>,
+    indices: &[usize],
+    values: &[T],
+) -> Result<()> {
+    assert_eq!(indices.len(), values.len());
+    let channels = array.pager().channels();
+    let room = room::<T>(indices.len(), channels.len());
+    let workers = workers(array, indices.len(), room);
+    let stages = || Mutex::new(Stages { made: 0, spare: Vec::new(), under_way: VecDeque::new() });
+    let affordable = STAGES_MAX_BYTES / (bytes_for::<T>(room) * channels.len()).max(1);
+    let stages_max = ((DEPTH + 1) * workers).min(affordable).max(2 * workers);
+    let call = Call {
+        array,
+        places: Places::new(array.len(), array.page_len(), channels.len()),
+        range: range.clone(),
+        indices,
+        values,
+        to_check: AtomicUsize::new(0),
+        checked: AtomicUsize::new(0),
+        is_outside: AtomicBool::new(false),
+        segments: Segments::new(indices.len(), room, workers),
+        next: AtomicUsize::new(0),
+        room,
+        order: InTurn::new(SEGMENTS_A_WORKER * workers),
+        stages: channels.iter().map(|_| stages()).collect(),
+        stages_max,
+        failure: Mutex::new(Failure::default()),
+    };
+    crew::together(workers, || {
+        if call.check() {
+            Worker { call: &call, duplicates: Duplicates::default() }.run();
+        }
+    });
+    if call.is_outside.load(Ordering::Relaxed) {
+        return check_list(indices, range.len());
+    }
+    let Failure { error, from } = call.end();
+    if let Some(first) = from {
+        // What a device failed to write, which leaves it unspecified, is written in frames after all, and what came
+        // after it once more.
+        let again = || indices[first..].iter().zip(&values[first..]);
+        return again().try_for_each(|(&index, &value)| array.set(range.start + index, value));
+    }
+    error.map_or(Ok(()), Err)
+}
+
+impl<T: Element, D: Device> Call<'_, T, D> {
+    /// Where the element at a place of the list lives.
+    #[inline]
+    fn place(&self, position: usize) -> Place {
+        self.places.of(self.range.start + self.indices[position])
+    }
+
+    /// Checks pieces of the list, and waits until all are checked: nothing is written before. Whether all indices are
+    /// inside.
+    fn check(&self) -> bool {
+        let pieces = self.indices.len().div_ceil(CHECKED_AT_ONCE);
+        loop {
+            let piece = self.to_check.fetch_add(1, Ordering::Relaxed);
+            let Some(indices) = self.indices.chunks(CHECKED_AT_ONCE).nth(piece) else { break };
+            if !all_inside(indices, self.range.len()) {
+                self.is_outside.store(true, Ordering::Relaxed);
+            }
+            self.checked.fetch_add(1, Ordering::Release);
+        }
+        // Whoever has a piece is checking it.
+        while !contended::spin_while(SPIN, PATIENCE, || self.checked.load(Ordering::Acquire) < pieces) {}
+        !self.is_outside.load(Ordering::Relaxed)
+    }
+
+    fn fail(&self, segment: usize, error: Error) {
+        self.order.end();
+        let mut failure = self.failure.lock();
+        if error.device_error().is_some() {
+            let first = self.segments.get(segment).map_or(0, |places| places.start);
+            failure.from = Some(failure.from.map_or(first, |known| known.min(first)));
+        } else {
+            failure.error.get_or_insert(error);
+        }
+    }
+
+    /// An empty stage. Waits for a kernel if there are enough of them.
+    fn take_stage(&self, channel: usize) -> Result<Stage<T, D>> {
+        let of = &self.array.pager().channels()[channel];
+        let mut stages = self.stages[channel].lock();
+        if let Some(stage) = stages.spare.pop() {
+            return Ok(stage);
+        }
+        if stages.made >= self.stages_max
+            && let Some((segment, mut stage, ticket)) = stages.under_way.pop_front()
+        {
+            drop(stages);
+            if let Err(error) = of.wait(ticket) {
+                self.fail(segment, error.into());
+            }
+            stage.clear();
+            return Ok(stage);
+        }
+        stages.made += 1;
+        drop(stages);
+        Stage::new(of, self.room)
+    }
+
+    /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of the list,
+    /// in ascending order, with a bit for each place that is left out.
+    fn prepare(&self, pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone) -> Result<Prepared<T, D>> {
+        let pager = self.array.pager();
+        let channels = pager.channels();
+        let mut stages: Vec<_> = channels.iter().map(|_| (None, 0)).collect();
+        let (mut in_ram, mut homeless) = (Vec::new(), Vec::new());
+        loop {
+            for ((stage, begun), channel) in stages.iter_mut().zip(channels) {
+                *begun = channel.loads_begun();
+                if let Some(stage) = stage {
+                    Stage::clear(stage);
+                }
+            }
+            in_ram.clear();
+            homeless.clear();
+            for (positions, left_out) in pieces.clone() {
+                let (first, start) = (positions.start, self.range.start);
+                let indices = &self.indices[positions];
+                let at_home = looks::at_home(pager, self.places, start, indices) & !left_out;
+                let mut at = 0;
+                while at < indices.len() {
+                    if left_out >> at & 1 != 0 {
+                        at += 1;
+                        continue;
+                    }
+                    let run = (at_home >> at).trailing_ones() as usize;
+                    let place = self.places.of(start + indices[at]);
+                    if run == 0 {
+                        let state = pager.entry(place.page).state(Ordering::Acquire);
+                        if state.any(RESIDENT | EXCLUSIVE) {
+                            in_ram.push(first + at);
+                            at += 1;
+                            continue;
+                        } else if !state.has(HOME) {
+                            homeless.push(place.page);
+                            at += 1;
+                            continue;
+                        }
+                    }
+                    let stage = match &mut stages[place.channel].0 {
+                        Some(stage) => stage,
+                        none => none.insert(self.take_stage(place.channel)?),
+                    };
+                    let added = if run > 0 && self.places.is_one_channel() {
+                        stage.push_run(start, &indices[at..at + run], first + at)
+                    } else {
+                        usize::from(stage.try_push(place.element, first + at))
+                    };
+                    assert!(added > 0, "a stage has room for a segment");
+                    at += added;
+                }
+            }
+            if homeless.is_empty() {
+                break;
+            }
+            homeless.sort_unstable();
+            homeless.dedup();
+            give_homes(pager, &homeless)?;
+        }
+        stages
+            .iter_mut()
+            .filter_map(|(stage, _)| stage.as_mut())
+            .for_each(|stage| stage.copy_in(self.values));
+        Ok(Prepared { stages, in_ram })
+    }
+
+    /// Starts the kernels of what was prepared, and writes what is in RAM.
+    fn commit(&self, segment: usize, mut prepared: Prepared<T, D>) -> Result<()> {
+        loop {
+            let Prepared { stages, mut in_ram } = prepared;
+            for (channel, (stage, begun)) in stages.into_iter().enumerate() {
+                if let Some(stage) = stage {
+                    self.start(segment, channel, stage, begun, &mut in_ram)?;
+                }
+            }
+            let mut absent = Vec::new();
+            for position in in_ram {
+                let place = self.place(position);
+                if !self.array.write_resident(place.page, place.at, &self.values[position])? {
+                    absent.push(position);
+                }
+            }
+            if absent.is_empty() {
+                return Ok(());
+            }
+            // In ascending order, as stages want them.
+            absent.sort_unstable();
+            prepared = self.prepare(absent.iter().map(|&position| (position..position + 1, 0)))?;
+        }
+    }
+
+    /// Starts the kernel of a channel. What is in RAM by now is noted down.
+    fn start(
+        &self,
+        segment: usize,
+        channel: usize,
+        mut stage: Stage<T, D>,
+        begun: u64,
+        in_ram: &mut Vec<usize>,
+    ) -> Result<()> {
+        let pager = self.array.pager();
+        let of = &pager.channels()[channel];
+        let is_absent = |element: u64| {
+            let state = pager.entry(self.places.page_of(channel, element)).state(Ordering::Acquire);
+            state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE)
+        };
+        let started = of.scatter_home(begun, |has_changed| {
+            if has_changed {
+                stage.retain(is_absent, |position| in_ram.push(position));
+            }
+            (stage.count() > 0).then(|| stage.scatter(of.slot_memory(), of.slot_bytes()))
+        })?;
+        let mut stages = self.stages[channel].lock();
+        match started {
+            Some(ticket) => {
+                of.counters.bytes_to_device.add((stage.count() * (8 + size_of::<T>())) as u64);
+                stages.under_way.push_back((segment, stage, ticket));
+            }
+            None => {
+                stage.clear();
+                stages.spare.push(stage);
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits for all kernels.
+    fn end(self) -> Failure {
+        for (channel, of) in self.array.pager().channels().iter().enumerate() {
+            let under_way = std::mem::take(&mut self.stages[channel].lock().under_way);
+            for (segment, stage, ticket) in under_way {
+                if let Err(error) = of.wait(ticket) {
+                    self.fail(segment, error.into());
+                }
+                stage.give_back(of);
+            }
+        }
+        let channels = self.array.pager().channels();
+        for (of, stages) in channels.iter().zip(self.stages) {
+            stages.into_inner().spare.into_iter().for_each(|stage| stage.give_back(of));
+        }
+        for prepared in self.order.into_left().flatten() {
+            let stages = channels.iter().zip(prepared.stages);
+            stages.for_each(|(of, (stage, _))| stage.into_iter().for_each(|stage| stage.give_back(of)));
+        }
+        self.failure.into_inner()
+    }
+}
+
+impl<T: Element, D: Device> Worker<'_, '_, T, D> {
+    fn run(mut self) {
+        let call = self.call;
+        loop {
+            let segment = call.next.fetch_add(1, Ordering::Relaxed);
+            let Some(Range { start: first, end }) = call.segments.get(segment) else { break };
+            if !call.order.wait_for_room(segment) {
+                break;
+            }
+            let duplicates = &mut self.duplicates;
+            // A device of the program's own may panic.
+            let prepared = call.order.end_if_it_panics(|| {
+                duplicates.find(&call.indices[first..end]);
+                let pieces = (first..end).step_by(looks::AT_ONCE).enumerate();
+                call.prepare(pieces.map(|(word, piece)| {
+                    (piece..end.min(piece + looks::AT_ONCE), duplicates.superseded_in(word))
+                }))
+            });
+            call.order.leave(segment, prepared, |segment, prepared| {
+                // After a failure nothing more is written, so that what is written again comes last.
+                if !call.order.is_over()
+                    && let Err(error) = prepared.and_then(|prepared| call.commit(segment, prepared))
+                {
+                    call.fail(segment, error);
+                }
+            });
+        }
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Writes an element whose page is resident, or on its way. False if it is not, or not any more. Waits while others
+    /// have the page.
+    #[inline]
+    fn write_resident(&self, page: u64, at: usize, value: &T) -> Result<bool> {
+        loop {
+            match self.try_write(page, at, value, true) {
+                Ok(()) => return Ok(true),
+                Err(Refusal::Busy(state)) if state.any(RESIDENT | EXCLUSIVE) => {
+                    self.pager().await_page(page, state, true)?;
+                }
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! Contents for pages that have none, so that elements of them can be written where they live.
+
+use std::sync::atomic::Ordering;
+
+use backend_api::Device;
+
+use crate::base::error::Result;
+use crate::engine::page::Holder;
+use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, ZEROED};
+use crate::engine::pager::Pager;
+
+/// The longest gap between two pages that is filled with zeroes as well, in slots, if nobody uses what is in it: one
+/// long fill is cheaper than two short ones.
+const GAP_MAX: u64 = 64;
+/// How much is filled at once.
+const RUN_BYTES: u64 = 64 << 20;
+
+/// A page that is claimed, absent and without contents.
+struct Claimed {
+    page: u64,
+    /// Whether it is to have contents; else its slot is filled by the way.
+    is_listed: bool,
+}
+
+/// Gives pages zeroes for contents that are absent and have none, without frames. The list is ascending, without
+/// duplicates. Others are left as they are.
+pub(super) fn give_homes<D: Device>(pager: &Pager<D>, pages: &[u64]) -> Result<()> {
+    let channels = pager.channels().len() as u64;
+    for channel in 0..channels {
+        let mut run: Vec<Claimed> = Vec::new();
+        for &page in pages.iter().filter(|page| *page % channels == channel) {
+            if !reaches(pager, &mut run, page, channels) {
+                fill(pager, &mut run)?;
+            }
+            match claim(pager, page) {
+                Some(false) => run.push(Claimed { page, is_listed: true }),
+                // The slot has its zeroes.
+                Some(true) => {
+                    pager.entry(page).home_is_unknown();
+                    pager.release(page, Holder::Pin, HOME);
+                }
+                None => {}
+            }
+        }
+        fill(pager, &mut run)?;
+    }
+    Ok(())
+}
+
+/// Claims a page that is absent and has no contents; tells whether its slot holds zeroes. Waits for nobody.
+fn claim<D: Device>(pager: &Pager<D>, page: u64) -> Option<bool> {
+    let entry = pager.entry(page);
+    if entry.state(Ordering::Relaxed).any(HOME | RESIDENT | EXCLUSIVE) {
+        return None;
+    }
+    let before = entry.try_claim_absent(false).ok()?;
+    if before.has(HOME) {
+        pager.release(page, Holder::Pin, 0);
+        return None;
+    }
+    Some(before.has(ZEROED))
+}
+
+/// Whether a run can be continued by a page; claims what lies between.
+fn reaches<D: Device>(pager: &Pager<D>, run: &mut Vec<Claimed>, page: u64, channels: u64) -> bool {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else { return true };
+    let slots = (page - first.page) / channels;
+    if (page - last.page) / channels > GAP_MAX || (slots + 1) * pager.page_bytes() as u64 > RUN_BYTES {
+        return false;
+    }
+    let mut between = last.page + channels;
+    while between < page {
+        match claim(pager, between) {
+            Some(false) => run.push(Claimed { page: between, is_listed: false }),
+            Some(true) => {
+                pager.release(between, Holder::Pin, 0);
+                return false;
+            }
+            None => return false,
+        }
+        between += channels;
+    }
+    true
+}
+
+/// Fills the slots of claimed pages, neighbours in their channel, with zeroes, and lets the pages go.
+fn fill<D: Device>(pager: &Pager<D>, run: &mut Vec<Claimed>) -> Result<()> {
+    let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
+    let channels = pager.channels().len() as u64;
+    let slots = first.page / channels..last.page / channels + 1;
+    let result = pager.channel(first.page).fill_slots(slots, &[0]);
+    for claimed in run.drain(..) {
+        let add = match (&result, claimed.is_listed) {
+            (Ok(()), true) => HOME,
+            (Ok(()), false) => ZEROED,
+            (Err(_), _) => 0,
+        };
+        pager.release(claimed.page, Holder::Pin, add);
+    }
+    result
+}

@@ -1,0 +1,168 @@
+//! Pieces of work that are prepared in any order, and finished in that of their numbers.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use backend_api::contended;
+use parking_lot::{Condvar, Mutex};
+
+/// How long who is too far ahead looks before it sleeps.
+const SPIN: Duration = Duration::from_micros(30);
+const PATIENCE: Duration = Duration::from_micros(200);
+
+/// Finishes pieces in the order of their numbers: 0, 1, 2, … Nobody waits for a turn: who brings a piece whose turn has
+/// not come leaves it, and whoever brings the one before finishes it, too.
+#[derive(Debug)]
+pub(super) struct InTurn<P> {
+    /// How many numbers may be in work at once.
+    window: usize,
+    queue: Mutex<Queue<P>>,
+    /// As in the queue.
+    next: AtomicUsize,
+    is_over: AtomicBool,
+    moved_on: Condvar,
+}
+
+#[derive(Debug)]
+struct Queue<P> {
+    /// All before this are finished.
+    next: usize,
+    /// Whether some thread finishes pieces.
+    is_busy: bool,
+    left: BTreeMap<usize, P>,
+}
+
+impl<P> InTurn<P> {
+    pub(super) fn new(window: usize) -> Self {
+        Self {
+            window,
+            queue: Mutex::new(Queue { next: 0, is_busy: false, left: BTreeMap::new() }),
+            next: AtomicUsize::new(0),
+            is_over: AtomicBool::new(false),
+            moved_on: Condvar::new(),
+        }
+    }
+
+    /// Waits until a number may be worked on: until fewer than the window are not finished before it. False if all is
+    /// over. Whoever has the first number that is not finished never waits.
+    pub(super) fn wait_for_room(&self, number: usize) -> bool {
+        let is_far = || number - self.next.load(Ordering::Acquire).min(number) >= self.window;
+        let waits = || is_far() && !self.is_over();
+        if waits() && !contended::spin_while(SPIN, PATIENCE, waits) {
+            let mut queue = self.queue.lock();
+            while waits() {
+                self.moved_on.wait(&mut queue);
+            }
+        }
+        !self.is_over()
+    }
+
+    /// Leaves a piece to be finished, and finishes those whose turn it is, unless somebody else does.
+    pub(super) fn leave(&self, number: usize, piece: P, mut finish: impl FnMut(usize, P)) {
+        let mut queue = contended::lock(&self.queue);
+        queue.left.insert(number, piece);
+        if std::mem::replace(&mut queue.is_busy, true) {
+            return;
+        }
+        loop {
+            let number = queue.next;
+            let Some(piece) = queue.left.remove(&number) else { break };
+            drop(queue);
+            self.end_if_it_panics(|| finish(number, piece));
+            queue = contended::lock(&self.queue);
+            queue.next = number + 1;
+            self.next.store(number + 1, Ordering::Release);
+            self.moved_on.notify_all();
+        }
+        queue.is_busy = false;
+    }
+
+    /// Runs what others wait for: if it panics, they do so no longer.
+    pub(super) fn end_if_it_panics<R>(&self, work: impl FnOnce() -> R) -> R {
+        let unwinding = EndOnUnwind(self);
+        let result = work();
+        std::mem::forget(unwinding);
+        result
+    }
+
+    /// Lets nobody wait any more.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // Who is about to sleep has seen it, or holds the lock.
+        drop(self.queue.lock());
+        self.moved_on.notify_all();
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// What was left and not finished.
+    pub(super) fn into_left(self) -> impl Iterator<Item = P> {
+        self.queue.into_inner().left.into_values()
+    }
+}
+
+/// Keeps a panic of one thread from letting the others wait for ever.
+struct EndOnUnwind<'a, P>(&'a InTurn<P>);
+
+impl<P> Drop for EndOnUnwind<'_, P> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::base::crew::together;
+
+    #[test]
+    fn pieces_are_finished_in_order_and_not_too_far_ahead() {
+        let (order, next) = (InTurn::new(3), AtomicUsize::new(0));
+        let (finished, in_work) = (Mutex::new(Vec::new()), AtomicUsize::new(0));
+        together(4, || {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= 200 {
+                    break;
+                }
+                assert!(order.wait_for_room(number));
+                assert!(in_work.fetch_add(1, Ordering::Relaxed) < 3);
+                order.leave(number, 2 * number, |number, piece| {
+                    in_work.fetch_sub(1, Ordering::Relaxed);
+                    assert_eq!(piece, 2 * number);
+                    finished.lock().push(number);
+                });
+            }
+        });
+        assert_eq!(*finished.lock(), (0..200).collect::<Vec<_>>());
+        assert_eq!(order.into_left().count(), 0);
+    }
+
+    #[test]
+    fn who_waits_for_a_piece_that_never_comes_is_let_go() {
+        let order = InTurn::new(1);
+        order.leave(1, (), |_, ()| panic!("its turn never comes"));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| order.wait_for_room(2));
+            order.end();
+            assert!(!waiting.join().unwrap());
+        });
+        assert_eq!(order.into_left().count(), 1);
+    }
+
+    #[test]
+    fn a_panic_lets_the_others_go() {
+        let order = InTurn::new(1);
+        let panic = std::panic::AssertUnwindSafe(|| order.leave(0, (), |_, ()| panic!("as a test")));
+        std::panic::catch_unwind(panic).unwrap_err();
+        assert!(!order.wait_for_room(1));
+        // Also one that comes before there is anything to leave.
+        let order = InTurn::<()>::new(1);
+        let panic = std::panic::AssertUnwindSafe(|| order.end_if_it_panics(|| panic!("as a test")));
+        std::panic::catch_unwind(panic).unwrap_err();
+        assert!(!order.wait_for_room(1));
+    }
+}

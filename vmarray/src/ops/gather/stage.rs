@@ -1,0 +1,247 @@
+//! A piece of pinned memory with a list of elements of one channel, and their values.
+
+use std::marker::PhantomData;
+
+use backend_api::{Device, DeviceSpan, Elements, Gather, HostBuffer, HostSpan, Scatter};
+
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::past_caches;
+use crate::engine::channel::Channel;
+
+/// How much one stage holds: starting a kernel costs a card some microseconds, so longer ones are faster, but what a
+/// thread fills and empties is to stay in the processor's caches. Gathers and scatters use the same memory, one call
+/// after the other, and a channel keeps as much as 16 threads have of it.
+const STAGE_BYTES: usize = 5 << 19;
+/// With several channels, each of which has its own.
+const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;
+/// The values begin at a multiple of this.
+const VALUES_ALIGN: usize = 256;
+/// The shortest run that is copied past the caches.
+const PAST_CACHES_FROM: usize = 512;
+/// Bytes of an index.
+const INDEX_BYTES: usize = 8;
+
+/// A list of elements of one channel, with room for their values: what one kernel works off.
+#[derive(Debug)]
+pub(crate) struct Stage<T, D: Device> {
+    memory: HostBuffer<D>,
+    /// How many elements it can take.
+    room: usize,
+    count: usize,
+    /// The place of the first element in the program's list.
+    first: usize,
+    /// The place after that of the last element; no place if there is none.
+    next: usize,
+    /// Elements that stand one after the other in the program's list, too: copied at once.
+    runs: Vec<Run>,
+    marker: PhantomData<fn(T)>,
+}
+
+/// Where neighbours begin: at which element of the stage, and how far behind the first one's place in the list.
+#[derive(Clone, Copy, Debug)]
+struct Run {
+    number: u32,
+    after: u32,
+}
+
+/// How many elements a stage takes, if there is work for so many, on so many channels.
+pub(crate) fn room<T>(elements: usize, channels: usize) -> usize {
+    let bytes = if channels == 1 { STAGE_BYTES } else { STAGE_OF_SEVERAL_BYTES };
+    ((bytes - VALUES_ALIGN) / (INDEX_BYTES + size_of::<T>())).min(elements).max(1)
+}
+
+/// The bytes of a stage for so many elements.
+pub(crate) fn bytes_for<T>(room: usize) -> usize {
+    (room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN) + room * size_of::<T>()
+}
+
+impl<T: Element, D: Device> Stage<T, D> {
+    /// An empty one with memory of the channel.
+    pub(crate) fn new(channel: &Channel<D>, room: usize) -> Result<Self> {
+        let memory = channel.take_list(bytes_for::<T>(room))?;
+        Ok(Self { memory, room, count: 0, first: 0, next: usize::MAX, runs: Vec::new(), marker: PhantomData })
+    }
+
+    /// Gives the memory back to the channel. No kernel may use it any more.
+    pub(crate) fn give_back(self, channel: &Channel<D>) {
+        channel.put_list(self.memory);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.count = 0;
+        self.next = usize::MAX;
+        self.runs.clear();
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds an element of the channel that stands at a place of the list, after all others. False if it is full. The
+    /// value follows by [`copy_in`](Self::copy_in).
+    #[inline]
+    pub(crate) fn try_push(&mut self, element: u64, position: usize) -> bool {
+        if self.count >= self.room {
+            return false;
+        }
+        if position != self.next && !self.begin_run(position) {
+            return false;
+        }
+        // SAFETY: the stage has room for this index, which is this thread's alone: no kernel was started yet.
+        unsafe { self.indices().add(self.count).write(element) };
+        self.next = position + 1;
+        self.count += 1;
+        true
+    }
+
+    /// Adds neighbours in the list, from a place on, whose indices count from `start` and are those in the channel: as
+    /// many as it has room for.
+    #[inline]
+    pub(crate) fn push_run(&mut self, start: usize, indices: &[usize], position: usize) -> usize {
+        let added = indices.len().min(self.room - self.count);
+        if added == 0 || (position != self.next && !self.begin_run(position)) {
+            return 0;
+        }
+        for (number, index) in indices[..added].iter().enumerate() {
+            // SAFETY: as in `try_push`, for each.
+            unsafe { self.indices().add(self.count + number).write((start + index) as u64) };
+        }
+        self.next = position + added;
+        self.count += added;
+        added
+    }
+
+    #[inline(never)]
+    fn begin_run(&mut self, position: usize) -> bool {
+        if self.count == 0 {
+            self.first = position;
+        }
+        let Ok(after) = u32::try_from(position - self.first) else { return false };
+        self.runs.push(Run { number: self.count as u32, after });
+        true
+    }
+
+    /// The runs: number of the first element, its place in the list, and how many they are.
+    fn runs(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let ends = self.runs.iter().skip(1).map(|run| run.number as usize).chain([self.count]);
+        self.runs.iter().zip(ends).map(|(run, end)| {
+            let number = run.number as usize;
+            (number, self.first + run.after as usize, end - number)
+        })
+    }
+
+    /// The places of all elements in the program's list.
+    pub(crate) fn positions(&self) -> impl Iterator<Item = usize> {
+        self.runs().flat_map(|(_, position, len)| position..position + len)
+    }
+
+    /// Copies the elements' values from the program's list.
+    pub(crate) fn copy_in(&mut self, values: &[T]) {
+        for (number, position, len) in self.runs() {
+            let from = values[position..position + len].as_ptr();
+            // SAFETY: the stage has room for the values of all its elements, which are this thread's alone: no kernel
+            // was started yet.
+            unsafe { copy_run::<T>(from.cast(), self.value(number), len) };
+        }
+    }
+
+    fn indices(&self) -> *mut u64 {
+        self.memory.address().as_ptr().cast()
+    }
+
+    fn values_offset(&self) -> usize {
+        (self.room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN)
+    }
+
+    fn value(&self, number: usize) -> *mut u8 {
+        assert!(number < self.room);
+        // SAFETY: the stage has room for so many values.
+        unsafe { self.memory.address().as_ptr().add(self.values_offset() + number * size_of::<T>()) }
+    }
+
+    fn values_span(&self) -> HostSpan<'_> {
+        self.memory.at(self.values_offset() as u64)
+    }
+
+    /// The gather of the listed elements.
+    pub(crate) fn gather<'a>(&'a self, slots: DeviceSpan<'a>, slot_bytes: u64) -> Gather<'a> {
+        Gather {
+            elements: elements::<T>(slots, slot_bytes),
+            indices: self.memory.at(0),
+            count: self.count as u64,
+            values: self.values_span(),
+        }
+    }
+
+    /// The scatter to the listed elements.
+    pub(crate) fn scatter<'a>(&'a self, slots: DeviceSpan<'a>, slot_bytes: u64) -> Scatter<'a> {
+        Scatter {
+            elements: elements::<T>(slots, slot_bytes),
+            indices: self.memory.at(0),
+            count: self.count as u64,
+            values: self.values_span(),
+        }
+    }
+
+    /// Copies the values to their places in the program's memory, past the processor's caches if the
+    /// caller thinks that nobody will find them there.
+    ///
+    /// # Safety
+    /// The gather is done. `into` is writable at all places of the stage, and nobody else touches those.
+    pub(crate) unsafe fn copy_out(&self, into: *mut T, passes_caches: bool) {
+        for (number, position, len) in self.runs() {
+            let bytes = len * size_of::<T>();
+            // SAFETY: vouched for by the caller; the stage has the values of all its elements.
+            unsafe {
+                let (from, to) = (self.value(number), into.add(position).cast());
+                if passes_caches && bytes >= PAST_CACHES_FROM {
+                    past_caches::copy_raw(from, to, bytes);
+                } else {
+                    copy_run::<T>(from, to, len);
+                }
+            }
+        }
+    }
+
+    /// Takes elements out that `keep` does not hold of, and tells `dropped` the places they had in the list. Before
+    /// any kernel was started.
+    pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {
+        let positions: Vec<usize> = self.positions().collect();
+        self.clear();
+        for (number, position) in positions.into_iter().enumerate() {
+            // SAFETY: so many indices were written, and no kernel was started.
+            let element = unsafe { self.indices().add(number).read() };
+            if !keep(element) {
+                dropped(position);
+                continue;
+            }
+            if self.count != number {
+                // SAFETY: both are inside; a value does not overlap with its own new place.
+                unsafe { self.value(number).copy_to_nonoverlapping(self.value(self.count), size_of::<T>()) };
+            }
+            self.try_push(element, position);
+        }
+    }
+}
+
+/// Copies neighbouring values.
+///
+/// # Safety
+/// There are so many at both places, which do not overlap.
+#[inline]
+unsafe fn copy_run<T>(from: *const u8, to: *mut u8, len: usize) {
+    // Of random elements on several channels most stand alone: known lengths are copied in place.
+    if len == 1 {
+        // SAFETY: vouched for by the caller.
+        unsafe { from.copy_to_nonoverlapping(to, size_of::<T>()) };
+    } else {
+        // SAFETY: as above.
+        unsafe { from.copy_to_nonoverlapping(to, len * size_of::<T>()) };
+    }
+}
+
+fn elements<T>(slots: DeviceSpan<'_>, slot_bytes: u64) -> Elements<'_> {
+    let stride = size_of::<T>() as u64;
+    Elements { start: slots, count: slot_bytes / stride, stride }
+}

@@ -1,0 +1,8 @@
+//! What arrays are built of: devices, how pages are placed on them, what was measured of them.
+
+pub(crate) mod any;
+pub(crate) mod discovery;
+#[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host")))]
+pub(crate) mod no_device;
+pub(crate) mod placement;
+pub(crate) mod profile;

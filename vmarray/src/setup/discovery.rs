@@ -1,0 +1,640 @@
+//! Which devices of the machine an application gets.
+
+use std::fmt;
+use std::sync::Arc;
+
+use backend_api::{Absence, AbsenceKind, Device, DeviceInfo, DeviceKind};
+
+use crate::base::error::{ErrorKind, Result, Unmet};
+use crate::setup::any::AnyDevice;
+
+/// The environment variable that overrides the choice of [`devices`].
+const VARIABLE: &str = "VMARRAY_DEVICES";
+
+/// The devices of the machine: every discrete GPU once, host RAM if there is none, or what the environment variable
+/// `VMARRAY_DEVICES` asks for in the form of [`Discovery::select`].
+///
+/// The first call loads the drivers, which can take a second.
+///
+/// # Errors
+/// As [`Discovery::open`].
+///
+/// ```
+/// use vmarray::Device;
+/// let devices = vmarray::devices()?;
+/// assert!(!devices.is_empty());
+/// for device in devices {
+///     println!("{}", device.info());
+/// }
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
+    Discovery::from_env()?.open()
+}
+
+/// Looks for devices and chooses among them.
+///
+/// By default: every discrete GPU once (one that shows up in CUDA and in OpenCL is used through CUDA), and host RAM if
+/// there is none. Integrated GPUs and CPUs, which share the RAM that is to be spared, only if asked for.
+///
+/// Nothing is left out in silence. The [report](Self::report) has a row for each device, and for each backend that has
+/// none, with the reason. Where host RAM is used by default although a driver is installed, which does not work, there
+/// is a warning: by `tracing` with the feature of that name, else to standard error, once.
+///
+/// ```
+/// use vmarray::Discovery;
+/// // What is there, what would be used, and why not the rest.
+/// println!("{}", Discovery::new().report());
+/// let devices = Discovery::new().select("host")?.open()?;
+/// assert_eq!(devices.len(), 1);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Discovery {
+    wishes: Vec<Wish>,
+    duplicates: bool,
+}
+
+/// One wish, and the words in which it was uttered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Wish {
+    text: String,
+    term: Term,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Term {
+    All,
+    Kind(DeviceKind),
+    /// The discrete GPUs of a backend; all that a backend without any has.
+    Backend(String),
+    /// One device of a backend.
+    Number(String, usize),
+    /// All devices, of a backend or of any, whose name, vendor or identity contains this.
+    Text(Option<String>, String),
+}
+
+const BACKENDS: [&str; 3] = ["cuda", "opencl", "host"];
+
+impl Term {
+    fn parse(text: &str) -> Option<Self> {
+        let text = text.trim().to_lowercase();
+        let (backend, rest) = match text.split_once(':') {
+            Some((backend, rest)) if BACKENDS.contains(&backend) => (Some(backend.to_owned()), rest),
+            _ => (None, &*text),
+        };
+        Some(match (backend, rest) {
+            (_, "") => return None,
+            (None, "all") => Self::All,
+            (None, "gpu") => Self::Kind(DeviceKind::DiscreteGpu),
+            (None, "integrated") => Self::Kind(DeviceKind::IntegratedGpu),
+            (None, "cpu") => Self::Kind(DeviceKind::Cpu),
+            (None, name) if BACKENDS.contains(&name) => Self::Backend(name.to_owned()),
+            (Some(backend), rest) => match rest.parse() {
+                Ok(number) => Self::Number(backend, number),
+                Err(_) => Self::Text(Some(backend), rest.to_owned()),
+            },
+            (None, rest) => Self::Text(None, rest.to_owned()),
+        })
+    }
+
+    /// Whether the device at a place of the list is meant.
+    fn matches(&self, infos: &[DeviceInfo], at: usize) -> bool {
+        let info = &infos[at];
+        let is_of = |backend: &str| info.backend == backend;
+        match self {
+            Self::All => true,
+            Self::Kind(kind) => info.kind == *kind,
+            Self::Backend(backend) => {
+                let is_first =
+                    |info: &DeviceInfo| matches!(info.kind, DeviceKind::DiscreteGpu | DeviceKind::HostMemory);
+                let has_first = infos.iter().any(|other| other.backend == *backend && is_first(other));
+                is_of(backend) && (is_first(info) || !has_first)
+            }
+            Self::Number(backend, wanted) => {
+                is_of(backend) && infos[..at].iter().filter(|other| is_of(&other.backend)).count() == *wanted
+            }
+            Self::Text(backend, text) => {
+                let holds = |field: &str| field.to_lowercase().contains(text);
+                backend.as_deref().is_none_or(is_of)
+                    && (holds(&info.name) || holds(&info.vendor) || holds(&info.identity))
+            }
+        }
+    }
+
+    /// Why it means no device.
+    fn reason(&self, infos: &[DeviceInfo], absences: &[Absence]) -> String {
+        let count = |backend: &str| infos.iter().filter(|info| info.backend == backend).count();
+        let of_backend = |backend: &str| {
+            let absences = absences.iter().filter(|absence| absence.backend == backend);
+            let reasons: Vec<String> = absences.map(|a| format!("{}: {}", a.kind, a.reason)).collect();
+            match (count(backend), reasons.is_empty(), is_built(backend)) {
+                (_, _, false) => format!("this build is without the feature `{backend}`"),
+                (0, false, _) => reasons.join("; "),
+                (0, true, _) => format!("{backend} has no devices"),
+                (1, ..) => format!("the only device of {backend} is number 0"),
+                (count, ..) => format!("{backend} has devices 0 to {}", count - 1),
+            }
+        };
+        match self {
+            Self::All => "there is no device at all".into(),
+            Self::Kind(kind) => format!("there is no device of kind {kind}"),
+            Self::Backend(backend) | Self::Number(backend, _) => of_backend(backend),
+            Self::Text(Some(backend), _) if count(backend) == 0 => of_backend(backend),
+            Self::Text(backend, text) => {
+                let whose =
+                    backend.as_ref().map_or("no device".into(), |backend| format!("no device of {backend}"));
+                format!("{whose} has {text:?} in its name, vendor or identity")
+            }
+        }
+    }
+}
+
+/// Whether a backend is compiled in.
+fn is_built(backend: &str) -> bool {
+    match backend {
+        "cuda" => cfg!(feature = "cuda"),
+        "opencl" => cfg!(feature = "opencl"),
+        _ => cfg!(feature = "host"),
+    }
+}
+
+/// What was found, and what becomes of it.
+///
+/// ```
+/// use vmarray::{Choice, Discovery};
+/// let report = Discovery::new().select("host").unwrap().report();
+/// let used = report.devices().filter(|(_, choice)| **choice == Choice::Used);
+/// assert!(used.into_iter().all(|(info, _)| info.backend == "host"));
+/// // A table for people.
+/// assert!(report.to_string().contains("not selected") || report.devices().count() == 1);
+/// ```
+#[derive(Clone, Debug)]
+pub struct DiscoveryReport {
+    rows: Vec<(DeviceInfo, Choice)>,
+    absences: Vec<Absence>,
+    unmet: Vec<Unmet>,
+}
+
+/// Whether a device is used.
+///
+/// ```
+/// use vmarray::{Choice, Discovery};
+/// let report = Discovery::new().select("no such device").unwrap().report();
+/// for (info, choice) in report.devices() {
+///     let Choice::LeftOut(reason) = choice else { panic!("{info} is used") };
+///     assert_eq!(reason, "not selected");
+/// }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Choice {
+    /// It is.
+    Used,
+    /// It is not, for this reason.
+    LeftOut(String),
+}
+
+impl DiscoveryReport {
+    /// All devices that were found, and what becomes of each.
+    ///
+    /// ```
+    /// use vmarray::{Choice, Discovery};
+    /// let report = Discovery::new().select("host").unwrap().report();
+    /// let used = report.devices().filter(|(_, choice)| **choice == Choice::Used).count();
+    /// assert_eq!(used, 1);
+    /// ```
+    pub fn devices(&self) -> impl Iterator<Item = (&DeviceInfo, &Choice)> {
+        self.rows.iter().map(|(info, choice)| (info, choice))
+    }
+
+    /// Why backends have no devices, or not all that one would expect. One that is compiled in and has no devices has a
+    /// reason here.
+    ///
+    /// ```
+    /// use vmarray::{Discovery, device::AbsenceKind};
+    /// let report = Discovery::new().report();
+    /// for broken in report.absences().filter(|absence| absence.kind == AbsenceKind::Unusable) {
+    ///     println!("{} does not work: {}", broken.backend, broken.reason);
+    /// }
+    /// ```
+    pub fn absences(&self) -> impl Iterator<Item = &Absence> {
+        self.absences.iter()
+    }
+
+    /// The wishes that nothing was found for.
+    ///
+    /// ```
+    /// use vmarray::Discovery;
+    /// assert_eq!(Discovery::new().select("host").unwrap().report().unmet().count(), 0);
+    /// assert_eq!(Discovery::new().select("host:99").unwrap().report().unmet().count(), 1);
+    /// ```
+    pub fn unmet(&self) -> impl Iterator<Item = &Unmet> {
+        self.unmet.iter()
+    }
+
+    /// The devices to be used.
+    fn used(&self) -> impl Iterator<Item = usize> {
+        (0..self.rows.len()).filter(|&at| self.rows[at].1 == Choice::Used)
+    }
+
+    /// What there is, in a few words each, for an error.
+    fn found(&self) -> Vec<String> {
+        let devices = self.rows.iter().map(|(info, _)| info.to_string());
+        devices.chain(self.absences.iter().map(Absence::to_string)).collect()
+    }
+}
+
+impl fmt::Display for DiscoveryReport {
+    /// A table for people.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let header = ["backend", "device", "kind", "memory", "identity", "used"].map(String::from);
+        let row = |(info, choice): &(DeviceInfo, Choice)| {
+            let used = match choice {
+                Choice::Used => "yes".to_owned(),
+                Choice::LeftOut(reason) => format!("no: {reason}"),
+            };
+            let memory = format!("{:.1} GiB", info.total_bytes as f64 / f64::from(1 << 30));
+            [
+                info.backend.clone(),
+                info.name.clone(),
+                info.kind.to_string(),
+                memory,
+                info.identity.clone(),
+                used,
+            ]
+        };
+        let absent = |Absence { backend, kind, reason, .. }: &Absence| {
+            let [none, no] = ["-".to_owned(), format!("no: {kind}: {reason}")];
+            [backend.clone(), none.clone(), none.clone(), none.clone(), none, no]
+        };
+        let mut rows: Vec<[String; 6]> = self.rows.iter().map(row).collect();
+        rows.extend(self.absences.iter().map(absent));
+        rows.sort_by_key(|row| BACKENDS.iter().position(|backend| row[0] == **backend));
+        rows.insert(0, header);
+        for row in &rows {
+            for (column, text) in row.iter().enumerate() {
+                let width = rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+                if column + 1 == row.len() { writeln!(f, "{text}")? } else { write!(f, "{text:width$}  ")? }
+            }
+        }
+        self.unmet.iter().try_for_each(|unmet| writeln!(f, "{unmet}"))
+    }
+}
+
+/// A device that was found and can be opened.
+struct Candidate {
+    info: DeviceInfo,
+    open: Box<dyn Fn() -> Result<AnyDevice, backend_api::Error>>,
+}
+
+impl Discovery {
+    /// The default choice.
+    ///
+    /// ```
+    /// use vmarray::{Choice, Discovery};
+    /// // A machine without any card still has its RAM.
+    /// let report = Discovery::new().report();
+    /// assert!(report.devices().any(|(_, choice)| *choice == Choice::Used));
+    /// ```
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The choice that the environment variable `VMARRAY_DEVICES` states; the default if it is not set, or empty.
+    ///
+    /// # Errors
+    /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable has an empty wish, or is not UTF-8.
+    ///
+    /// ```
+    /// use vmarray::{Choice, Discovery};
+    /// let report = Discovery::from_env()?.report();
+    /// if std::env::var("VMARRAY_DEVICES").is_err() {
+    ///     assert!(report.devices().eq(Discovery::new().report().devices()));
+    /// }
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn from_env() -> Result<Self> {
+        match std::env::var_os(VARIABLE).unwrap_or_default().into_string() {
+            Ok(text) if text.trim().is_empty() => Ok(Self::new()),
+            Ok(text) => Self::new().select(&text),
+            Err(text) => Err(ErrorKind::DeviceFilter { wish: text.to_string_lossy().into_owned() }.into()),
+        }
+    }
+
+    /// Chooses by a list of wishes, separated by commas; a device is used if any of them means it. Adds to what was
+    /// chosen before.
+    ///
+    /// A wish that nothing is found for is an error if there is nothing for the others either; else a warning, and
+    /// [in the report](DiscoveryReport::unmet).
+    ///
+    /// | wish | means |
+    /// |---|---|
+    /// | `cuda`, `opencl`, `host` | the discrete GPUs of a backend, all its devices if it has none; host RAM |
+    /// | `cuda:0` | the first device of a backend |
+    /// | `opencl:radeon`, `nvidia` | devices whose name, vendor or identity contains the text, in any case |
+    /// | `gpu`, `integrated`, `cpu` | devices of a kind |
+    /// | `all` | everything |
+    ///
+    /// # Errors
+    /// [`DeviceFilter`](ErrorKind::DeviceFilter) for an empty wish.
+    ///
+    /// ```
+    /// let report = vmarray::Discovery::new().select("cuda:0, cpu, host")?.report();
+    /// assert!(report.devices().any(|(_, choice)| *choice == vmarray::Choice::Used));
+    /// assert!(vmarray::Discovery::new().select("cuda,,host").is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn select(mut self, wishes: &str) -> Result<Self> {
+        for wish in wishes.split(',') {
+            let term =
+                Term::parse(wish).ok_or_else(|| ErrorKind::DeviceFilter { wish: wish.trim().to_owned() })?;
+            self.wishes.push(Wish { text: wish.trim().to_owned(), term });
+        }
+        Ok(self)
+    }
+
+    /// Whether a card may be used through several backends at once. Its memory is then shared between them, which only
+    /// tests want.
+    ///
+    /// ```
+    /// use vmarray::{Choice, Discovery};
+    /// let used = |discovery: Discovery| {
+    ///     discovery.report().devices().filter(|(_, choice)| **choice == Choice::Used).count()
+    /// };
+    /// assert!(used(Discovery::new().allow_duplicates(true)) >= used(Discovery::new()));
+    /// ```
+    #[must_use]
+    pub fn allow_duplicates(mut self, allow: bool) -> Self {
+        self.duplicates = allow;
+        self
+    }
+
+    /// Looks for devices and tells what would be used and why not the rest, and why backends have none. Opens nothing.
+    ///
+    /// ```
+    /// let report = vmarray::Discovery::new().report();
+    /// assert!(report.devices().count() >= 1);
+    /// ```
+    #[must_use]
+    pub fn report(&self) -> DiscoveryReport {
+        let (candidates, absences) = candidates();
+        self.report_of(candidates.iter().map(|candidate| candidate.info.clone()).collect(), absences)
+    }
+
+    fn report_of(&self, infos: Vec<DeviceInfo>, absences: Vec<Absence>) -> DiscoveryReport {
+        let is_unmet = |wish: &&Wish| !(0..infos.len()).any(|at| wish.term.matches(&infos, at));
+        let unmet =
+            |wish: &Wish| Unmet { wish: wish.text.clone(), reason: wish.term.reason(&infos, &absences) };
+        let unmet = self.wishes.iter().filter(is_unmet).map(unmet).collect();
+        let choices = self.choose(&infos);
+        DiscoveryReport { rows: infos.into_iter().zip(choices).collect(), absences, unmet }
+    }
+
+    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in this
+    /// process copy by it.
+    ///
+    /// # Errors
+    /// [`NoneFound`](ErrorKind::NoneFound) if nothing is found or chosen, with what was asked for and what there is;
+    /// [`Device`](ErrorKind::Device) if a device that was asked for cannot be opened. Those that were not asked for are
+    /// left out then, with a warning.
+    ///
+    /// ```
+    /// use vmarray::{Device, Discovery};
+    /// let devices = Discovery::new().select("host")?.open()?;
+    /// assert!(devices.iter().all(|device| device.info().backend == "host"));
+    /// assert!(Discovery::new().select("no such device")?.open().is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn open(&self) -> Result<Vec<Arc<AnyDevice>>> {
+        let (candidates, absences) = candidates();
+        let infos = candidates.iter().map(|candidate| candidate.info.clone()).collect();
+        let report = self.report_of(infos, absences);
+        let is_default = self.wishes.is_empty();
+        let mut devices = Vec::new();
+        for candidate in report.used().map(|at| &candidates[at]) {
+            match (candidate.open)() {
+                Ok(device) => devices.push(Arc::new(device)),
+                Err(error) if is_default => crate::base::trace::device_left_out(&candidate.info, &error),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if devices.is_empty() && is_default {
+            // All cards refused: there may still be RAM.
+            for candidate in candidates.iter().filter(|c| c.info.kind == DeviceKind::HostMemory) {
+                devices.push(Arc::new((candidate.open)()?));
+            }
+        }
+        // Also for those who use a device without an array.
+        crate::setup::profile::apply_known(&devices);
+        if devices.is_empty() {
+            let found = report.found();
+            return Err(ErrorKind::NoneFound { asked: report.unmet, found }.into());
+        }
+        report.unmet().for_each(crate::base::trace::wish_unmet);
+        if is_default && devices.iter().all(|device| device.info().kind == DeviceKind::HostMemory) {
+            let broken = report.absences().filter(|absence| absence.kind == AbsenceKind::Unusable);
+            broken.for_each(crate::base::trace::host_ram_instead);
+        }
+        Ok(devices)
+    }
+
+    /// What becomes of each device, in the order of preference in which they are listed.
+    fn choose(&self, infos: &[DeviceInfo]) -> Vec<Choice> {
+        let has_gpu = infos.iter().any(|info| info.kind == DeviceKind::DiscreteGpu);
+        let mut used: Vec<&DeviceInfo> = Vec::new();
+        let mut choices = Vec::new();
+        for (at, info) in infos.iter().enumerate() {
+            let wanted = if !self.wishes.is_empty() {
+                if self.wishes.iter().any(|wish| wish.term.matches(infos, at)) {
+                    Ok(())
+                } else {
+                    Err("not selected".into())
+                }
+            } else {
+                match info.kind {
+                    DeviceKind::DiscreteGpu => Ok(()),
+                    DeviceKind::HostMemory if has_gpu => {
+                        Err("host RAM is used only where there is no card".into())
+                    }
+                    DeviceKind::HostMemory => Ok(()),
+                    kind => Err(format!("a device of kind {kind} is used only if asked for")),
+                }
+            };
+            let twin = used.iter().find(|other| is_same_hardware(other, info)).filter(|_| !self.duplicates);
+            choices.push(match (wanted, twin) {
+                (Err(reason), _) => Choice::LeftOut(reason),
+                (Ok(()), Some(twin)) => {
+                    Choice::LeftOut(format!("the same card is used through {}", twin.backend))
+                }
+                (Ok(()), None) => {
+                    used.push(info);
+                    Choice::Used
+                }
+            });
+        }
+        choices
+    }
+}
+
+fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
+    let names = |info: &DeviceInfo| std::iter::once(info.identity.clone()).chain(info.aliases.clone());
+    names(a).any(|name| names(b).any(|other| name == other))
+}
+
+/// All devices of all backends that are compiled in, the preferred backend first, and why there are no others.
+fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
+    #[allow(unused_mut, reason = "depends on the features")]
+    let (mut candidates, mut absences): (Vec<Candidate>, Vec<Absence>) = Default::default();
+    #[cfg(feature = "cuda")]
+    {
+        let (cards, why) = backend_cuda::survey();
+        absences.extend(why);
+        candidates.extend(cards.into_iter().map(|card| Candidate {
+            info: card.info.clone(),
+            open: Box::new(move || backend_cuda::CudaDevice::open(card.index).map(AnyDevice::from)),
+        }));
+    }
+    #[cfg(feature = "opencl")]
+    {
+        let (devices, why) = backend_opencl::survey();
+        absences.extend(why);
+        candidates.extend(devices.into_iter().map(|found| Candidate {
+            info: found.info().clone(),
+            open: Box::new(move || {
+                let device = backend_opencl::OpenClDevice::open(&found, &backend_opencl::Options::new())?;
+                if let Some(error) = device.kernel_cache_error() {
+                    crate::base::trace::kernels_not_kept(found.info(), error);
+                }
+                Ok(AnyDevice::from(device))
+            }),
+        }));
+    }
+    #[cfg(feature = "host")]
+    {
+        let infos = backend_host::devices();
+        if infos.is_empty() {
+            let reason = "the system does not say how much RAM there is; make a `HostDevice` of a given size";
+            absences.push(Absence::new("host", AbsenceKind::Unusable, reason));
+        }
+        candidates.extend(infos.into_iter().map(|info| Candidate {
+            info,
+            open: Box::new(|| backend_host::HostDevice::builder().build().map(AnyDevice::from)),
+        }));
+    }
+    (candidates, absences)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn device(backend: &str, name: &str, kind: DeviceKind, identity: &str) -> DeviceInfo {
+        DeviceInfo::new(backend, name, kind, identity)
+    }
+
+    /// Two NVIDIA cards, each in two backends, an AMD card, an integrated GPU, PoCL, and host RAM.
+    fn rig() -> Vec<DeviceInfo> {
+        let mut twin = device("opencl", "NVIDIA B", DeviceKind::DiscreteGpu, "uuid:b");
+        twin.aliases = vec!["pci:2".into()];
+        vec![
+            device("cuda", "NVIDIA A", DeviceKind::DiscreteGpu, "pci:1"),
+            device("cuda", "NVIDIA B", DeviceKind::DiscreteGpu, "pci:2"),
+            device("opencl", "NVIDIA A", DeviceKind::DiscreteGpu, "pci:1"),
+            twin,
+            device("opencl", "Radeon", DeviceKind::DiscreteGpu, "pci:3"),
+            device("opencl", "Iris", DeviceKind::IntegratedGpu, "pci:4"),
+            device("opencl", "pocl-cpu", DeviceKind::Cpu, "opencl:4"),
+            device("host", "RAM", DeviceKind::HostMemory, "host:0"),
+        ]
+    }
+
+    fn used(discovery: &Discovery, infos: &[DeviceInfo]) -> Vec<usize> {
+        let choices = discovery.choose(infos);
+        (0..infos.len()).filter(|&i| choices[i] == Choice::Used).collect()
+    }
+
+    fn selected(wishes: &str) -> Vec<usize> {
+        used(&Discovery::new().select(wishes).unwrap(), &rig())
+    }
+
+    #[test]
+    fn every_card_is_used_once_and_through_cuda_if_possible() {
+        assert_eq!(used(&Discovery::new(), &rig()), [0, 1, 4]);
+        let choices = Discovery::new().choose(&rig());
+        assert_eq!(choices[3], Choice::LeftOut("the same card is used through cuda".into()));
+        assert!(matches!(&choices[6], Choice::LeftOut(reason) if reason.contains("CPU")));
+    }
+
+    #[test]
+    fn host_ram_is_used_if_there_is_no_card() {
+        assert_eq!(used(&Discovery::new(), &rig()[5..]), [2]);
+        assert!(used(&Discovery::new(), &[]).is_empty());
+    }
+
+    #[test]
+    fn wishes_are_understood() {
+        assert_eq!(selected("cuda"), [0, 1]);
+        assert_eq!(selected("cuda:1"), [1]);
+        assert_eq!(selected("opencl"), [2, 3, 4]);
+        assert_eq!(selected("opencl:4, host"), [6, 7]);
+        assert_eq!(selected("Radeon"), [4]);
+        assert_eq!(selected("opencl:nvidia"), [2, 3]);
+        assert_eq!(selected("nvidia"), [0, 1]);
+        assert_eq!(selected("cpu,integrated"), [5, 6]);
+        assert_eq!(selected("all"), [0, 1, 4, 5, 6, 7]);
+        assert_eq!(selected("pci:3"), [4]);
+        assert!(selected("nothing").is_empty() && selected("cuda:2").is_empty());
+        let both = Discovery::new().select("nvidia").unwrap().allow_duplicates(true);
+        assert_eq!(used(&both, &rig()), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn an_empty_wish_is_an_error() {
+        for wishes in ["", "cuda,", " , host"] {
+            let error = Discovery::new().select(wishes).unwrap_err();
+            assert!(matches!(error.kind(), ErrorKind::DeviceFilter { .. }), "{wishes}");
+        }
+    }
+
+    #[test]
+    fn the_report_is_a_table() {
+        let broken = Absence::new("cuda", AbsenceKind::Unusable, "it is old; update it");
+        let text = Discovery::new().report_of(rig(), vec![broken]).to_string();
+        assert_eq!(text.lines().count(), 10);
+        // Rows of one backend stand together.
+        assert!(text.lines().nth(3).unwrap().ends_with("no: unusable: it is old; update it"), "{text}");
+        assert!(text.lines().nth(4).unwrap().ends_with("no: the same card is used through cuda"), "{text}");
+    }
+
+    #[test]
+    fn a_backend_without_discrete_cards_means_all_that_it_has() {
+        let pocl = &rig()[6..];
+        assert_eq!(used(&Discovery::new().select("opencl").unwrap(), pocl), [0]);
+        assert_eq!(used(&Discovery::new().select("cuda").unwrap(), pocl), [0; 0]);
+    }
+
+    #[test]
+    fn wishes_that_nothing_is_found_for_say_why() {
+        let missing = Absence::new("cuda", AbsenceKind::NotInstalled, "there is no libcuda; install it");
+        let wishes = "cuda, CUDA:1, gpu, Nonsense, opencl:radeon, opencl:7, host:99, host";
+        let report = Discovery::new().select(wishes).unwrap().report_of(rig()[6..].to_vec(), vec![missing]);
+        let unmet: Vec<_> = report.unmet().map(|unmet| (&*unmet.wish, &*unmet.reason)).collect();
+        let not_installed = "not installed: there is no libcuda; install it";
+        assert_eq!(
+            unmet,
+            [
+                ("cuda", not_installed),
+                ("CUDA:1", not_installed),
+                ("gpu", "there is no device of kind discrete GPU"),
+                ("Nonsense", "no device has \"nonsense\" in its name, vendor or identity"),
+                ("opencl:radeon", "no device of opencl has \"radeon\" in its name, vendor or identity"),
+                ("opencl:7", "the only device of opencl is number 0"),
+                ("host:99", "the only device of host is number 0"),
+            ]
+        );
+        assert_eq!(report.used().collect::<Vec<_>>(), [1]);
+        assert_eq!(report.found().len(), 3);
+    }
+}

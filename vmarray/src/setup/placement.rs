@@ -1,0 +1,276 @@
+//! Which share of an array each device gets.
+
+mod shares;
+mod turns;
+
+use std::sync::Arc;
+
+use backend_api::Device;
+
+use crate::base::error::{ErrorKind, Result};
+use crate::setup::profile::{Direction, Profile};
+use shares::Demand;
+use turns::take_turns;
+
+/// How the pages of an array are distributed over its devices.
+///
+/// A device's share is a number of *channels*. Page `p` lives on channel `p % K` of the `K` channels of all devices,
+/// which take turns, so that a device with twice the channels has twice the pages, and any run of pages is spread
+/// evenly.
+///
+/// An array with fewer pages than channels has a channel for each page, the first of the turns: then shares are as near
+/// as that allows, and a device whose turn does not come gets nothing.
+///
+/// # Which one
+///
+/// All pages of a run are as fast as the slowest device that has some of them. An array of 5 GB over a card of 11 GB
+/// behind one lane (0.8 GB/s) and cards of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
+///
+/// | placement | channels | bytes by card | all together |
+/// |---|---|---|---|
+/// | `Equal` | 1, 1, 1 | 1.67, 1.67, 1.67 GB | 2.4 GB/s |
+/// | `Capacity` | 16, 12, 3 | 2.58, 1.94, 0.48 GB | 1.55 GB/s |
+/// | `Bandwidth(Both)` | 1, 4, 4 | 0.56, 2.22, 2.22 GB | does not fit: 2.22 of 2 GB |
+/// | `Balanced(Both)` | 1, 4, 3 | 0.62, 2.50, 1.88 GB | 6.4 GB/s |
+///
+/// ```
+/// # use std::sync::Arc;
+/// use vmarray::{Placement, VirtualArray, host::HostDevice};
+/// let device = Arc::new(HostDevice::new(4 << 20)?);
+/// let builder = VirtualArray::<u32>::builder(1 << 20).devices([device]);
+/// let array = builder.placement(Placement::Ratios(vec![3])).build()?;
+/// assert_eq!(array.stats().channels.len(), 3);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub enum Placement {
+    /// The same number of channels for every device.
+    #[default]
+    Equal,
+    /// As many channels as stated, by device. Zero switches a device off.
+    ///
+    /// An array can have 65536 channels, and a few for each device are enough. Numbers that come to more, such as sizes
+    /// in bytes, are brought to lowest terms; [`TooManyChannels`](crate::ErrorKind::TooManyChannels) if they are still
+    /// too many.
+    Ratios(Vec<u32>),
+    /// Channels in proportion to the memory that each device can give, for the longest arrays.
+    ///
+    /// Shares are rounded down to whole channels, of which there are about 32, or 8 for each device if that is more. A
+    /// device with less memory than one channel's part gets nothing: with a whole channel it would be full first, and
+    /// the array the shorter for it.
+    Capacity,
+    /// Channels in proportion to the [measured](crate::Profile) bandwidth of each device, whatever its memory:
+    /// [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if that is too little.
+    Bandwidth(Direction),
+    /// The highest measured bandwidth of all devices together at which the array fits the memory of each.
+    Balanced(Direction),
+}
+
+/// Channels of a device that gets an equal share. Only pages of one channel are copied together, so few are best: on an
+/// H200 with 16 threads, scans in place ran at 51 GB/s with one channel, 47 with two and 39 with four.
+const EQUAL_CHANNELS: u32 = 1;
+/// Channels of all devices together when shares follow what a device is, and for each device if that is more.
+const SHARED_CHANNELS: usize = 32;
+const SHARED_CHANNELS_EACH: usize = 8;
+/// Channel numbers stay below this.
+const CHANNELS_MAX: u64 = 1 << 16;
+
+/// Checks that devices can give what is asked of each, in bytes.
+pub(crate) fn expect_room<D: Device>(devices: &[Arc<D>], asked: &[u64], usable: &[u64]) -> Result<()> {
+    let Some(number) = (0..devices.len()).find(|&number| asked[number] > usable[number]) else {
+        return Ok(());
+    };
+    let kind = ErrorKind::DoesNotFit {
+        device: devices[number].info().to_string(),
+        asked_bytes: asked[number],
+        usable_bytes: usable[number],
+        all_asked_bytes: asked.iter().sum(),
+        all_usable_bytes: usable.iter().fold(0, |sum, bytes| sum.saturating_add(*bytes)),
+    };
+    Err(kind.into())
+}
+
+impl Placement {
+    /// Measures the devices that are not known if that matters.
+    pub(crate) fn measure<D: Device>(&self, devices: &[Arc<D>]) -> Result<()> {
+        if self.direction().is_none() {
+            return Ok(());
+        }
+        devices.iter().try_for_each(|device| Profile::of(device).map(drop))
+    }
+
+    /// The devices of the channels in turn, given the pages of the array and what each device can hold, in bytes.
+    /// Measures the devices if that matters.
+    pub(crate) fn turns<D: Device>(
+        &self,
+        devices: &[Arc<D>],
+        pages: u64,
+        page_bytes: u64,
+        usable_bytes: &[u64],
+    ) -> Result<Vec<usize>> {
+        let bandwidths = match self.direction() {
+            Some(direction) => devices
+                .iter()
+                .map(|device| Profile::of(device).map(|profile| profile.bytes_per_second(direction)))
+                .collect::<Result<Vec<u64>>>()?,
+            None => Vec::new(),
+        };
+        self.channels(pages, page_bytes, usable_bytes, &bandwidths).map(|channels| take_turns(&channels))
+    }
+
+    /// The direction in which bandwidth is to be measured, if it matters.
+    fn direction(&self) -> Option<Direction> {
+        match self {
+            Self::Bandwidth(direction) | Self::Balanced(direction) => Some(*direction),
+            _ => None,
+        }
+    }
+
+    /// Channels by device, given the pages of the array, what each device can hold, in bytes, and how fast it is, in
+    /// bytes per second, if [that matters](Self::direction).
+    fn channels(
+        &self,
+        pages: u64,
+        page_bytes: u64,
+        usable_bytes: &[u64],
+        bandwidths: &[u64],
+    ) -> Result<Vec<u32>> {
+        let devices = usable_bytes.len();
+        if devices == 0 {
+            return Err(ErrorKind::NoDevices.into());
+        }
+        let channels = match self {
+            Self::Equal => vec![EQUAL_CHANNELS; devices],
+            Self::Ratios(ratios) if ratios.len() != devices => {
+                return Err(ErrorKind::SharesMismatch { shares: ratios.len(), devices }.into());
+            }
+            Self::Ratios(ratios) => in_lowest_terms(ratios.clone()),
+            Self::Capacity => by_capacity(usable_bytes),
+            Self::Bandwidth(_) => {
+                let unlimited = vec![u64::MAX; devices];
+                Demand { pages, room: &unlimited, bandwidths }.best_shares(channels_shared(devices))
+            }
+            Self::Balanced(_) => {
+                let room: Vec<u64> = usable_bytes.iter().map(|bytes| bytes / page_bytes.max(1)).collect();
+                Demand { pages, room: &room, bandwidths }.best_shares(channels_shared(devices))
+            }
+        };
+        if channels.iter().all(|&n| n == 0) {
+            return Err(ErrorKind::NoChannels { devices }.into());
+        }
+        match total(&channels) {
+            0..=CHANNELS_MAX => Ok(channels),
+            channels => Err(ErrorKind::TooManyChannels { channels, most: CHANNELS_MAX }.into()),
+        }
+    }
+}
+
+fn total(channels: &[u32]) -> u64 {
+    channels.iter().map(|&n| u64::from(n)).sum()
+}
+
+/// Divides all by their greatest common divisor if there are too many.
+fn in_lowest_terms(mut channels: Vec<u32>) -> Vec<u32> {
+    if total(&channels) > CHANNELS_MAX {
+        let divisor = channels.iter().copied().fold(0, greatest_common_divisor);
+        for n in &mut channels {
+            *n /= divisor;
+        }
+    }
+    channels
+}
+
+fn greatest_common_divisor(mut a: u32, mut b: u32) -> u32 {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+/// How many channels there are at most when shares follow what a device is.
+fn channels_shared(devices: usize) -> u32 {
+    SHARED_CHANNELS.max(SHARED_CHANNELS_EACH * devices).min(CHANNELS_MAX as usize) as u32
+}
+
+/// Channels in proportion to what each device can hold, in bytes or in pages. Rounds down, so that no device gets more
+/// than its part; the largest gets one at least.
+fn by_capacity(room: &[u64]) -> Vec<u32> {
+    let all: u128 = room.iter().map(|&each| u128::from(each)).sum();
+    let largest = room.iter().copied().max().unwrap_or(0);
+    let channels = u128::from(channels_shared(room.len()));
+    let share = |each: u64| (u128::from(each) * channels).checked_div(all).unwrap_or(0) as u32;
+    room.iter().map(|&each| share(each).max(u32::from(each == largest))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn capacity_gives_nobody_more_than_its_part() {
+        assert_eq!(by_capacity(&[8 << 30, 8 << 30]), [16, 16]);
+        assert_eq!(by_capacity(&[11 << 30, 8 << 30, 2 << 30]), [16, 12, 3]);
+        assert_eq!(by_capacity(&[1 << 40, 1]), [31, 0]);
+        assert_eq!(by_capacity(&[0, 0]), [1, 1]);
+        let mut many = vec![8 << 30; 40];
+        many[7] += 1 << 20;
+        assert!(by_capacity(&many).iter().all(|&n| n == 7 || n == 8), "many devices all have their part");
+    }
+
+    #[test]
+    fn large_ratios_are_reduced_or_refused() {
+        let channels = |ratios: &[u32]| {
+            Placement::Ratios(ratios.to_vec())
+                .channels(1, 1, &vec![1; ratios.len()], &[])
+                .map_err(|error| error.kind().clone())
+        };
+        assert_eq!(channels(&[4, 2]), Ok(vec![4, 2]), "small ones are as stated");
+        assert_eq!(channels(&[1 << 16]), Ok(vec![1 << 16]));
+        assert_eq!(channels(&[(1 << 16) + 1]), Ok(vec![1]));
+        assert_eq!(channels(&[u32::MAX]), Ok(vec![1]));
+        assert_eq!(channels(&[3 << 30, 0, 2 << 30]), Ok(vec![3, 0, 2]));
+        assert_eq!(
+            channels(&[u32::MAX, u32::MAX - 1]),
+            Err(ErrorKind::TooManyChannels { channels: 2 * u64::from(u32::MAX) - 1, most: 1 << 16 })
+        );
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let kind = |placement: Placement, usable: &[u64]| {
+            placement.channels(1, 1, usable, &[]).unwrap_err().kind().clone()
+        };
+        assert_eq!(kind(Placement::Equal, &[]), ErrorKind::NoDevices);
+        assert_eq!(kind(Placement::Ratios(vec![0, 0]), &[1, 1]), ErrorKind::NoChannels { devices: 2 });
+        assert_eq!(
+            kind(Placement::Ratios(vec![1]), &[1, 1]),
+            ErrorKind::SharesMismatch { shares: 1, devices: 2 }
+        );
+    }
+
+    #[test]
+    fn the_table_of_choices_is_right() {
+        const GB: u64 = 1_000_000_000;
+        let page_bytes = 65_536;
+        let pages = 5 * GB / page_bytes;
+        let usable = [11 * GB, 8 * GB, 2 * GB];
+        let bandwidths = [800_000_000, 3_200_000_000, 3_200_000_000];
+        let choice = |placement: Placement| {
+            let channels = placement.channels(pages, page_bytes, &usable, &bandwidths).unwrap();
+            let all: u32 = channels.iter().sum();
+            let bytes: Vec<u64> = channels
+                .iter()
+                .map(|&n| (5 * GB * u64::from(n) / u64::from(all)).div_ceil(GB / 100))
+                .collect();
+            let speed = channels.iter().zip(bandwidths).filter(|(n, _)| **n > 0);
+            let speed = speed.map(|(&n, b)| b * u64::from(all) / u64::from(n)).min().unwrap() / (GB / 100);
+            (channels, bytes, speed)
+        };
+        assert_eq!(choice(Placement::Equal), (vec![1, 1, 1], vec![167, 167, 167], 240));
+        assert_eq!(choice(Placement::Capacity), (vec![16, 12, 3], vec![259, 194, 49], 155));
+        assert_eq!(choice(Placement::Bandwidth(Direction::Both)), (vec![1, 4, 4], vec![56, 223, 223], 720));
+        assert_eq!(choice(Placement::Balanced(Direction::Both)), (vec![1, 4, 3], vec![63, 250, 188], 640));
+    }
+}

@@ -1,0 +1,290 @@
+//! How fast a device is, and what suits it: a short measurement, remembered.
+
+mod probe;
+mod store;
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use backend_api::{Device, DeviceInfo, Routing};
+
+use crate::base::error::Result;
+
+/// Which way data goes, as seen from the program: reading copies from the device.
+///
+/// ```
+/// use vmarray::{Direction, Placement, VirtualArray};
+/// let placement = Placement::Balanced(Direction::Read);
+/// let array = VirtualArray::<u32>::builder(1 << 16).placement(placement).build()?;
+/// assert_eq!(array.get(5)?, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+pub enum Direction {
+    /// From the device.
+    Read,
+    /// To the device.
+    Write,
+    /// Both at once, each carrying half.
+    #[default]
+    Both,
+}
+
+/// What was measured of a device: its bandwidth, and what suits it.
+///
+/// # What is measured
+/// Batches of scattered pages are copied between page-locked RAM and the device, as an array copies them: 2 MiB a batch
+/// and two under way, from the device, to it, and both at once. Where a backend has several
+/// [routes](crate::device::Route) for a batch, all of them are tried by direction, number and length of pieces, beside
+/// what the backend chooses by itself. A route replaces that choice where it is faster by a tenth, twice; and the table
+/// is dropped if with it both directions at once are slower than without.
+///
+/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB whose streams are within 10 % of the fastest
+/// both ways, and that keeps the bus busy for as long as the array itself takes for a page. Pages longer than 64 KiB
+/// count only where a lone copy of one, which is what a random miss costs, takes at most a quarter longer than that of
+/// 64 KiB.
+///
+/// It takes up to 32 MiB of device memory and 32 MiB of RAM, and less than a second a device. Other work of the card
+/// meanwhile disturbs it.
+///
+/// # When it is used
+/// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by bandwidth.
+/// From then on the profile is *known* in this process, and arrays over the device have its routes, and its page length
+/// where [none is stated](crate::Builder::page_len). Sources have its routes. Without a profile, routes are what the
+/// backend assumes of all cards, and pages are 64 KiB long.
+///
+/// # Where it is kept
+/// In the process, by the device's identity; for cards also in a file in `$XDG_CACHE_HOME/vmarray/profiles` or
+/// `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names (`off`:
+/// nowhere), so that a later process that asks need not measure. On Unix the folder has to be owned by the user and
+/// writable by nobody else; one that is not is not used, which is told as a warning. It is measured anew for another
+/// backend, driver or version of this crate. [`forget`](Self::forget) clears one, deleting the folder all.
+/// [`remember`](Self::remember)
+/// declares what was not measured, and needs no file.
+///
+/// ```
+/// use std::sync::Arc;
+/// use vmarray::{Direction, Profile, VirtualArray, host::HostDevice};
+/// let device = Arc::new(HostDevice::new(64 << 20)?);
+/// let profile = Profile::of(&device)?;
+/// assert!(profile.bytes_per_second(Direction::Read) > 0);
+/// // Measured once only.
+/// assert_eq!(Profile::of(&device)?, profile);
+/// // What suits the device is the default from now on.
+/// let array = VirtualArray::<u8>::builder(8 << 20).devices([device]).build()?;
+/// assert_eq!(array.page_len(), profile.page_bytes);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
+pub struct Profile {
+    /// Bytes per second from the device.
+    pub read: u64,
+    /// Bytes per second to the device.
+    pub write: u64,
+    /// Bytes per second when both ways are used at once, added up.
+    pub both: u64,
+    /// The length of a page that suits the device, in bytes.
+    pub page_bytes: usize,
+    /// The routes of batches that are faster than what the backend chooses by itself.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub routing: Routing,
+}
+
+/// What is known of devices in this process.
+#[derive(Debug, Default)]
+struct Known {
+    /// By identity.
+    declared: HashMap<String, Profile>,
+    /// By [`key`].
+    measured: HashMap<String, Profile>,
+}
+
+static KNOWN: LazyLock<Mutex<Known>> = LazyLock::new(Mutex::default);
+
+fn known() -> MutexGuard<'static, Known> {
+    // Nothing panics while it is held.
+    KNOWN.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Everything of a device that a measurement depends on, in one line.
+fn key(info: &DeviceInfo) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let text =
+        [&info.identity, &info.backend, &info.driver, &info.name].map(|part| part.replace(['\n', '\r'], " "));
+    format!("{} / vmarray {version}", text.join(" / "))
+}
+
+impl Profile {
+    /// What is known of a device, in this process or from an earlier one; measures it if that is nothing, which blocks
+    /// for less than a second. The device copies by what was found from now on.
+    ///
+    /// # Errors
+    /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.
+    ///
+    /// ```
+    /// let device = std::sync::Arc::new(vmarray::host::HostDevice::new(64 << 20)?);
+    /// assert!(vmarray::Profile::of(&device)?.write > 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn of<D: Device>(device: &Arc<D>) -> Result<Self> {
+        let info = device.info();
+        if let Some(profile) = Self::known(info) {
+            profile.apply(&**device);
+            return Ok(profile);
+        }
+        let (key, kept) = (key(info), store::open(info));
+        let profile = match kept.as_ref().and_then(|kept| kept.load(&key)) {
+            Some(profile) => profile,
+            None => {
+                let start = Instant::now();
+                let profile = probe::measure(device, &|| start.elapsed())?;
+                if let Some(kept) = kept {
+                    kept.keep(&key, &profile);
+                }
+                profile
+            }
+        };
+        // Two threads may measure the same device; the first to be done is believed.
+        let profile = *known().measured.entry(key).or_insert(profile);
+        profile.apply(&**device);
+        Ok(profile)
+    }
+
+    /// What is known of a device in this process, without a measurement.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Device, Profile, host::HostDevice};
+    /// let device = Arc::new(HostDevice::new(64 << 20)?);
+    /// assert_eq!(Profile::known(device.info()), None);
+    /// let profile = Profile::of(&device)?;
+    /// assert_eq!(Profile::known(device.info()), Some(profile));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn known(info: &DeviceInfo) -> Option<Self> {
+        let known = known();
+        known.declared.get(&info.identity).or_else(|| known.measured.get(&key(info))).copied()
+    }
+
+    /// Declares what is known of a device, instead of a measurement. Arrays that are built from now on have it.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Profile, host::HostDevice};
+    /// let device = Arc::new(HostDevice::new(64 << 20)?);
+    /// let other = Profile::of(&device)?;
+    /// let imagined = Profile::new(3_000_000_000, 2_000_000_000, 4_000_000_000, 65_536);
+    /// imagined.remember("host:another");
+    /// assert_eq!(Profile::of(&device)?, other);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn remember(self, identity: &str) {
+        known().declared.insert(identity.into(), self);
+    }
+
+    /// Forgets what is known of a device, here and in the file, and has this one copy by its own choice again.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::{Device, Profile, host::HostDevice};
+    /// let device = Arc::new(HostDevice::new(64 << 20)?);
+    /// Profile::of(&device)?;
+    /// Profile::forget(&*device);
+    /// assert_eq!(Profile::known(device.info()), None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn forget<D: Device>(device: &D) {
+        let info = device.info();
+        let key = key(info);
+        let mut known = known();
+        known.declared.remove(&info.identity);
+        known.measured.remove(&key);
+        drop(known);
+        if let Some(kept) = store::open(info) {
+            kept.delete(&key);
+        }
+        device.set_routing(Routing::new());
+    }
+
+    /// A profile of these figures: bytes per second from and to the device and both ways at once, and the length of a
+    /// page in bytes. Routes are left to the device.
+    ///
+    /// ```
+    /// use vmarray::{Direction, Profile};
+    /// let profile = Profile::new(3, 2, 4, 65_536);
+    /// assert_eq!(profile.bytes_per_second(Direction::Both), 4);
+    /// assert!(profile.routing.is_empty());
+    /// ```
+    #[must_use]
+    pub fn new(read: u64, write: u64, both: u64, page_bytes: usize) -> Self {
+        Self { read, write, both, page_bytes, routing: Routing::new() }
+    }
+
+    /// The bandwidth in a direction.
+    ///
+    /// ```
+    /// use vmarray::{Direction, Profile};
+    /// assert_eq!(Profile::new(3, 2, 4, 65_536).bytes_per_second(Direction::Write), 2);
+    /// ```
+    #[must_use]
+    pub fn bytes_per_second(&self, direction: Direction) -> u64 {
+        match direction {
+            Direction::Read => self.read,
+            Direction::Write => self.write,
+            Direction::Both => self.both,
+        }
+    }
+
+    /// Has a device copy by what was found, unless the program has given it a table itself.
+    pub(crate) fn apply<D: Device>(&self, device: &D) {
+        if !self.routing.is_empty() && device.routing().is_empty() {
+            device.set_routing(self.routing);
+        }
+    }
+}
+
+/// Has devices copy by what is known of them.
+pub(crate) fn apply_known<D: Device>(devices: &[Arc<D>]) {
+    for device in devices {
+        if let Some(profile) = Profile::known(device.info()) {
+            profile.apply(&**device);
+        }
+    }
+}
+
+/// The page length that suits all of some devices, in bytes: the longest of those that suit each, where `otherwise`
+/// suits those of which nothing is known.
+pub(crate) fn suited_page_bytes<D: Device>(devices: &[Arc<D>], otherwise: usize) -> usize {
+    let suits =
+        |device: &Arc<D>| Profile::known(device.info()).map_or(otherwise, |profile| profile.page_bytes);
+    devices.iter().map(suits).max().unwrap_or(otherwise).max(1)
+}
+
+impl fmt::Display for Profile {
+    /// One line for people: bandwidths, page length, and how many classes of batches have a route of their own.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gigabytes = |bytes: u64| bytes as f64 / 1e9;
+        let routed = |route: &dyn Fn(usize, u64) -> bool| {
+            let classes = Routing::PIECE_BYTES.iter();
+            classes
+                .map(|bytes| Routing::PIECES.iter().filter(|pieces| route(**pieces, *bytes)).count())
+                .sum::<usize>()
+        };
+        write!(
+            f,
+            "read {:.1}, write {:.1}, both {:.1} GB/s, pages of {} KiB, routes for {} classes of reads and {} of writes",
+            gigabytes(self.read),
+            gigabytes(self.write),
+            gigabytes(self.both),
+            self.page_bytes >> 10,
+            routed(&|pieces, bytes| self.routing.download(pieces, pieces as u64 * bytes).is_some()),
+            routed(&|pieces, bytes| self.routing.upload(pieces, pieces as u64 * bytes).is_some()),
+        )
+    }
+}

@@ -1,0 +1,405 @@
+//! The measurement itself, by any clock.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use backend_api::{
+    Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Route, Routing, Ticket, Transfer,
+};
+
+use super::Profile;
+use crate::base::error::Result;
+
+/// The pages that are tried, in bytes.
+const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, LONGEST];
+const LONGEST: usize = 1 << 20;
+/// The default, and the pages by which it is decided whether routes are better when both ways are used.
+const TYPICAL: usize = 64 << 10;
+/// A longer page than that is tried only where a lone copy of it takes so many times as long at most.
+const BEARABLE: f64 = 1.25;
+/// How many lone copies are timed at a time.
+const ALONE: usize = 3;
+/// A shorter page is preferred to a longer one that is faster by less than this.
+const NEARLY: f64 = 0.9;
+/// What an array does for a page in a scan, all threads together. Pages that take the bus less time than that would
+/// have it wait for the processor.
+const WORK: Duration = Duration::from_micros(1);
+
+/// What an array submits at once at most.
+const BATCH_BYTES: usize = 2 << 20;
+/// How many batches are under way in each direction.
+const IN_FLIGHT: usize = 2;
+/// What is streamed for one figure takes about this long.
+const STREAM: Duration = Duration::from_millis(3);
+/// And is not less than this.
+const LEAST_BYTES: usize = 2 * BATCH_BYTES;
+/// How many streams are timed; the median counts.
+const ROUNDS: usize = 5;
+/// After this time streams are timed once.
+const HURRY: Duration = Duration::from_millis(600);
+/// The most memory of each direction, on the device and in RAM.
+const MEMORY_BYTES: usize = 16 << 20;
+
+/// Batches for which routes are compared take the bus this long at most.
+const ROUTE_TIME: Duration = Duration::from_millis(1);
+/// And are this long at most: the longest that an array submits are write-backs.
+const ROUTE_BYTES: usize = 8 << 20;
+/// How often a route is timed at first.
+const ROUTE_ROUNDS: usize = 5;
+/// How often once more if it seems to be better.
+const SECOND_LOOK: usize = 7;
+/// By what part of its time a route has to be faster than what the device chooses.
+const GAIN: f64 = 0.10;
+/// The lengths of pieces for which routes are compared, should there be no time for all. Default pages come first.
+const BY_IMPORTANCE: [u64; Routing::PIECE_BYTES.len()] = {
+    let [shortest, short, typical, long, longest] = Routing::PIECE_BYTES;
+    [typical, short, shortest, long, longest]
+};
+/// A route that took so many times as long as the fastest gets no further turns,
+const HOPELESS: u32 = 2;
+/// after so many.
+const CHANCES: usize = 2;
+/// After this time no further batches are compared.
+const ROUTES_END: Duration = Duration::from_millis(450);
+/// By what part a table of routes may slow down both ways at once: what is noise.
+const NOISE: f64 = 0.03;
+/// How often both ways at once are timed with and without the table.
+const BOTH_ROUNDS: usize = 7;
+
+type Clock<'a> = &'a dyn Fn() -> Duration;
+
+/// What a measurement works with.
+struct Scene<'a, D: Device> {
+    device: &'a Arc<D>,
+    clock: Clock<'a>,
+    start: Duration,
+    down: Queue<D>,
+    up: Queue<D>,
+    slots: DeviceBuffer<D>,
+    frames: HostBuffer<D>,
+    /// The bytes of one direction. Downloads use the first part of both memories, uploads the second.
+    bytes: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Down,
+    Up,
+}
+
+/// Gives a device back the table that it had.
+struct Restore<'a, D: Device>(&'a D, Routing);
+
+impl<D: Device> Drop for Restore<'_, D> {
+    fn drop(&mut self) {
+        self.0.set_routing(self.1);
+    }
+}
+
+/// Measures a device by a clock, and leaves it as it was.
+pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Profile> {
+    let _restore = Restore(&**device, device.routing());
+    device.set_routing(Routing::new());
+    let usable = device.memory()?.usable_bytes;
+    // A device too small for that is measured with what there is.
+    let scene = Scene::new(device, clock, (usable / 4).min(MEMORY_BYTES as u64) as usize)?;
+    // The memory that the driver has only promised so far is there after this, and its kernels are loaded.
+    scene.stream(&[Way::Up, Way::Down], LONGEST, 2 * scene.bytes)?;
+    let speed = scene.time(&[Way::Down], LONGEST, scene.bytes)?;
+    let routing = scene.routing(speed)?;
+    device.set_routing(routing);
+
+    let pages = scene.pages(speed)?;
+    let page_bytes = suited(&pages);
+    let read = pages.iter().map(|page| page.read).max().unwrap_or(0);
+    let write = pages.iter().map(|page| page.write).max().unwrap_or(0);
+    let both = scene.speed(&[Way::Up, Way::Down], page_bytes, speed)?;
+    Ok(Profile { routing, ..Profile::new(read, write, both, page_bytes) })
+}
+
+/// What was measured with pages of a length.
+#[derive(Clone, Copy, Debug)]
+struct Page {
+    bytes: usize,
+    /// Bytes per second in streams.
+    read: u64,
+    write: u64,
+    /// What a copy of one page and the wait for it take.
+    alone: Duration,
+}
+
+/// The length of pages that is nearly best in streams, and no burden to those who miss a single one.
+fn suited(pages: &[Page]) -> usize {
+    let alone = pages.iter().find(|page| page.bytes == TYPICAL).map_or(Duration::MAX, |page| page.alone);
+    let bearable =
+        |page: &&Page| page.bytes <= TYPICAL || page.alone.as_secs_f64() <= BEARABLE * alone.as_secs_f64();
+    let candidates = || pages.iter().filter(bearable);
+    let read = candidates().map(|page| page.read).max().unwrap_or(0);
+    let write = candidates().map(|page| page.write).max().unwrap_or(0);
+    let nearly = |speed: u64, best: u64| speed as f64 >= NEARLY * best as f64;
+    let shortest = bytes_in(WORK, read.max(write)).min(TYPICAL);
+    candidates()
+        .find(|page| nearly(page.read, read) && nearly(page.write, write) && page.bytes >= shortest)
+        .or(candidates().next_back())
+        .map_or(TYPICAL, |page| page.bytes)
+}
+
+impl<'a, D: Device> Scene<'a, D> {
+    fn new(device: &'a Arc<D>, clock: Clock<'a>, bytes: usize) -> Result<Self> {
+        // Whole pages of any of the lengths, if there is room for one.
+        let bytes = match bytes {
+            0 => 1,
+            few if few < LONGEST => few,
+            many => many - many % LONGEST,
+        };
+        let frames = HostBuffer::new(device, 2 * bytes, HostMemory::Pinned)
+            .or_else(|_| HostBuffer::new(device, 2 * bytes, HostMemory::Pageable))?;
+        Ok(Self {
+            device,
+            clock,
+            start: clock(),
+            down: Queue::new(device)?,
+            up: Queue::new(device)?,
+            slots: DeviceBuffer::new(device, 2 * bytes as u64, Commit::Lazy)?,
+            frames,
+            bytes,
+        })
+    }
+
+    fn elapsed(&self) -> Duration {
+        (self.clock)().saturating_sub(self.start)
+    }
+
+    fn queue(&self, way: Way) -> &Queue<D> {
+        if way == Way::Down { &self.down } else { &self.up }
+    }
+
+    /// Copies between slots and frames in different orders, so that no two of them can be joined; `number` says which
+    /// part of the memory they use.
+    fn batch(&self, way: Way, piece_bytes: usize, pieces: usize, number: usize) -> Vec<Transfer<'_>> {
+        let piece_bytes = piece_bytes.min(self.bytes);
+        let room = self.bytes / piece_bytes;
+        let pieces = pieces.clamp(1, room);
+        let first = number % (room / pieces) * pieces;
+        let base = if way == Way::Down { 0 } else { self.bytes };
+        let at = |place: usize| (base + place * piece_bytes) as u64;
+        (0..pieces)
+            .map(|piece| {
+                let home = self.slots.at(at(first + piece));
+                let host = self.frames.at(at(first + pieces - 1 - piece));
+                let bytes = piece_bytes as u64;
+                match way {
+                    Way::Down => Transfer::Download { from: home, to: host, bytes },
+                    Way::Up => Transfer::Upload { from: host, to: home, bytes },
+                }
+            })
+            .collect()
+    }
+
+    /// Copies `bytes` and up to a batch more each of the ways, at the same time, as an array does: a few batches under
+    /// way. Returns how many bytes that was, all ways together.
+    fn stream(&self, ways: &[Way], page_bytes: usize, bytes: usize) -> Result<u64> {
+        let batch_bytes = BATCH_BYTES.max(page_bytes).min(self.bytes);
+        let (pages, batches) = ((batch_bytes / page_bytes).max(1), bytes.div_ceil(batch_bytes));
+        let parts = (self.bytes / batch_bytes).clamp(1, batches.max(1));
+        let made = |way: &Way| (0..parts).map(|part| self.batch(*way, page_bytes, pages, part)).collect();
+        let made: Vec<Vec<Vec<Transfer>>> = ways.iter().map(made).collect();
+        let mut under_way: VecDeque<Ticket> = VecDeque::new();
+        let mut copied = 0;
+        for number in 0..batches {
+            for (way, made) in ways.iter().zip(&made) {
+                if under_way.len() >= IN_FLIGHT * ways.len()
+                    && let Some(first) = under_way.pop_front()
+                {
+                    self.device.wait(first)?;
+                }
+                let batch = &made[number % parts];
+                copied += batch.iter().map(Transfer::bytes).sum::<u64>();
+                under_way.push_back(self.queue(*way).submit(batch)?);
+            }
+        }
+        for ticket in under_way {
+            self.device.wait(ticket)?;
+        }
+        Ok(copied)
+    }
+
+    /// Bytes per second of one such stream, all ways together.
+    fn time(&self, ways: &[Way], page_bytes: usize, bytes: usize) -> Result<u64> {
+        let start = (self.clock)();
+        let copied = self.stream(ways, page_bytes, bytes)?;
+        let time = (self.clock)().saturating_sub(start);
+        Ok((u128::from(copied) * 1_000_000_000 / time.as_nanos().max(1)) as u64)
+    }
+
+    /// How much is streamed for a figure on a device that has about this `speed`.
+    fn amount(&self, speed: u64) -> usize {
+        bytes_in(STREAM, speed).max(self.bytes.min(LEAST_BYTES))
+    }
+
+    /// Whether there is time for one more round after so many.
+    fn goes_on(&self, rounds: usize) -> bool {
+        rounds == 0 || rounds < ROUNDS && self.elapsed() < HURRY
+    }
+
+    /// The speed of some streams on a device that has about this `speed`.
+    fn speed(&self, ways: &[Way], page_bytes: usize, speed: u64) -> Result<u64> {
+        let mut speeds = Vec::with_capacity(ROUNDS);
+        while self.goes_on(speeds.len()) {
+            speeds.push(self.time(ways, page_bytes, self.amount(speed))?);
+        }
+        Ok(median(speeds))
+    }
+
+    /// What pages of each length take. They take turns, so that all see the same disturbances.
+    fn pages(&self, speed: u64) -> Result<Vec<Page>> {
+        let mut figures = PAGES.map(|bytes| (bytes, [const { Vec::new() }; 2], Vec::new()));
+        let mut rounds = 0;
+        while self.goes_on(rounds) {
+            for (page_bytes, [down, up], alone) in &mut figures {
+                down.push(self.time(&[Way::Down], *page_bytes, self.amount(speed))?);
+                up.push(self.time(&[Way::Up], *page_bytes, self.amount(speed))?);
+                for number in 0..ALONE {
+                    alone.push(self.once(None, Way::Down, &self.batch(Way::Down, *page_bytes, 1, number))?);
+                }
+            }
+            rounds += 1;
+        }
+        let page = |(bytes, [down, up], alone): (usize, [Vec<u64>; 2], Vec<Duration>)| Page {
+            bytes,
+            read: median(down),
+            write: median(up),
+            alone: median(alone),
+        };
+        Ok(figures.map(page).into())
+    }
+
+    /// The routes that are better than what the device chooses, which has about this `speed`.
+    fn routing(&self, speed: u64) -> Result<Routing> {
+        let mut routing = Routing::new();
+        if self.device.routes().len() < 2 {
+            return Ok(routing);
+        }
+        let most = bytes_in(ROUTE_TIME, speed).min(ROUTE_BYTES).min(self.bytes);
+        let ways = [Way::Down, Way::Up];
+        for way in ways {
+            for &route in self.device.routes() {
+                // Whatever it needs is loaded then.
+                self.once(Some(route), way, &self.batch(way, 4096, 16, 0))?;
+            }
+        }
+        for piece_bytes in BY_IMPORTANCE {
+            for way in ways {
+                let mut last = None;
+                for pieces in Routing::PIECES {
+                    let measurable = pieces * piece_bytes as usize <= most;
+                    if measurable && self.elapsed() < ROUTES_END {
+                        last = self.best_route(way, pieces, piece_bytes as usize)?;
+                    }
+                    // Longer ones go like the longest that was measured.
+                    match way {
+                        Way::Down => routing.set_download(pieces, piece_bytes, last),
+                        Way::Up => routing.set_upload(pieces, piece_bytes, last),
+                    }
+                }
+            }
+        }
+        self.holds_both_ways(&routing, speed).map(|holds| if holds { routing } else { Routing::new() })
+    }
+
+    /// The route of a batch that is better than what the device chooses, if there is one.
+    fn best_route(&self, way: Way, pieces: usize, piece_bytes: usize) -> Result<Option<Route>> {
+        let own = std::iter::once(None);
+        let all: Vec<Option<Route>> =
+            own.chain(self.device.routes().iter().map(|route| Some(*route))).collect();
+        let medians = self.compare(&all, way, pieces, piece_bytes, false)?;
+        let best = all.iter().zip(&medians).min_by_key(|(_, median)| **median);
+        let Some((&Some(best), median)) = best else { return Ok(None) };
+        if !is_gain(*median, medians[0]) {
+            return Ok(None);
+        }
+        let again = self.compare(&[None, Some(best)], way, pieces, piece_bytes, true)?;
+        Ok(is_gain(again[1], again[0]).then_some(best))
+    }
+
+    /// The median time of a batch by each of the routes, which take turns, so that all see the same disturbances. Those
+    /// that are hopeless are not timed to the end.
+    fn compare(
+        &self,
+        routes: &[Option<Route>],
+        way: Way,
+        pieces: usize,
+        piece_bytes: usize,
+        is_careful: bool,
+    ) -> Result<Vec<Duration>> {
+        let rounds = if is_careful { SECOND_LOOK } else { ROUTE_ROUNDS };
+        let mut times = vec![Vec::with_capacity(rounds); routes.len()];
+        for round in 0..rounds {
+            let batch = self.batch(way, piece_bytes, pieces, round);
+            let fastest = times.iter().flatten().min().copied();
+            for (route, times) in routes.iter().zip(&mut times) {
+                let is_hopeless = |fastest| times.iter().all(|time| *time > HOPELESS * fastest);
+                // The device's own choice is what others are measured against.
+                if round < CHANCES || route.is_none() || !fastest.is_some_and(is_hopeless) {
+                    if is_careful {
+                        // What the route before has left in caches is no merit or fault of this one.
+                        self.once(*route, way, &batch)?;
+                    }
+                    times.push(self.once(*route, way, &batch)?);
+                }
+            }
+        }
+        Ok(times.into_iter().map(median).collect())
+    }
+
+    /// The time of one batch and the wait for it.
+    fn once(&self, route: Option<Route>, way: Way, batch: &[Transfer]) -> Result<Duration> {
+        let start = (self.clock)();
+        let queue = self.queue(way);
+        let ticket = match route {
+            Some(route) => self.device.submit_by(route, queue.handle(), batch)?,
+            None => queue.submit(batch)?,
+        };
+        self.device.wait(ticket)?;
+        Ok((self.clock)().saturating_sub(start))
+    }
+
+    /// Whether a table, which was found for one way at a time, is no slower when both are used.
+    fn holds_both_ways(&self, routing: &Routing, speed: u64) -> Result<bool> {
+        if routing.is_empty() {
+            return Ok(true);
+        }
+        let bytes = self.amount(speed);
+        let mut shares = Vec::with_capacity(BOTH_ROUNDS);
+        for _ in 0..BOTH_ROUNDS {
+            let [own, found] = [Routing::new(), *routing].map(|table| {
+                self.device.set_routing(table);
+                self.time(&[Way::Up, Way::Down], TYPICAL, bytes)
+            });
+            // Of two that follow each other, since both see the same disturbances.
+            shares.push(found? as f64 / own? as f64);
+        }
+        self.device.set_routing(Routing::new());
+        shares.sort_unstable_by(f64::total_cmp);
+        Ok(shares[BOTH_ROUNDS / 2] >= 1.0 - NOISE)
+    }
+}
+
+/// The middle one of some values, of which there are some.
+fn median<T: Ord + Copy>(mut values: Vec<T>) -> T {
+    values.sort_unstable();
+    values[values.len() / 2]
+}
+
+/// Whether a time is enough better than that of the device's own choice.
+fn is_gain(time: Duration, own: Duration) -> bool {
+    time.as_secs_f64() <= (1.0 - GAIN) * own.as_secs_f64()
+}
+
+fn bytes_in(time: Duration, bytes_per_second: u64) -> usize {
+    (u128::from(bytes_per_second) * time.as_nanos() / 1_000_000_000) as usize
+}
+
+#[cfg(all(test, feature = "host"))]
+mod tests;

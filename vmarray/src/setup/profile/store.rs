@@ -1,0 +1,274 @@
+//! Profiles on disk, one a file, in a folder that nobody but the user can write to (see [`OwnFolder`]).
+//!
+//! A file begins with everything that decides whether it fits, word for word; what does not match in full or cannot be
+//! understood is ignored and replaced. Nothing that goes wrong here is an error: the device is measured again as if
+//! there were no file.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use backend_api::own_files::OwnFolder;
+use backend_api::{DeviceInfo, DeviceKind, Route, Routing};
+
+use super::Profile;
+
+/// Names the folder, or `off`.
+const VARIABLE: &str = "VMARRAY_PROFILES";
+/// The first line. Another number for another format, or when the measurement finds something else.
+const TITLE: &str = "vmarray profile 1";
+/// The last line.
+const END: &str = "end";
+
+/// Longer than any profile.
+const BYTES_MAX: u64 = 64 << 10;
+
+/// Where the profile of a device is kept.
+pub(super) struct Kept<'a> {
+    info: &'a DeviceInfo,
+    folder: OwnFolder,
+}
+
+/// Opens the folder in which the profile of a device is kept, if there is to be one; makes it if it does not exist.
+pub(super) fn open(info: &DeviceInfo) -> Option<Kept<'_>> {
+    open_at(&folder_for(info)?, info)
+}
+
+fn open_at<'a>(folder: &Path, info: &'a DeviceInfo) -> Option<Kept<'a>> {
+    match OwnFolder::create(folder) {
+        Ok(folder) => Some(Kept { info, folder }),
+        Err(error) => {
+            crate::base::trace::profile_not_kept(info, &error);
+            None
+        }
+    }
+}
+
+impl Kept<'_> {
+    /// The profile with this key, if one was kept.
+    pub fn load(&self, key: &str) -> Option<Profile> {
+        read(&self.folder, key).unwrap_or_else(|error| {
+            crate::base::trace::profile_not_kept(self.info, &error);
+            None
+        })
+    }
+
+    /// Keeps a profile.
+    pub fn keep(&self, key: &str, profile: &Profile) {
+        if let Err(error) = write(&self.folder, key, profile) {
+            crate::base::trace::profile_not_kept(self.info, &error);
+        }
+    }
+
+    /// Deletes a profile.
+    pub fn delete(&self, key: &str) {
+        // It may not even exist.
+        let _ = self.folder.remove(&file(key));
+    }
+}
+
+/// Where profiles are kept; nowhere for what stands in for a card, whose identity means nothing to the next process.
+fn folder_for(info: &DeviceInfo) -> Option<PathBuf> {
+    let is_card = matches!(info.kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
+    if is_card { folder(|name| std::env::var_os(name).map(PathBuf::from)) } else { None }
+}
+
+fn folder(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
+    let variable = |name| variable(name).filter(|path| !path.as_os_str().is_empty());
+    match variable(VARIABLE) {
+        Some(word) if word.as_os_str() == "off" => None,
+        Some(folder) => Some(folder),
+        None => {
+            // The standard says that a relative path is to be ignored.
+            let base = variable("XDG_CACHE_HOME")
+                .filter(|path| path.is_absolute())
+                .or_else(|| Some(variable("HOME")?.join(".cache")))?;
+            Some(base.join("vmarray").join("profiles"))
+        }
+    }
+}
+
+/// FNV-1a, 64 bits: stable between versions of the compiler, which the standard library's hashes are not.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+fn file(key: &str) -> String {
+    format!("{:016x}.profile", hash(key))
+}
+
+fn read(folder: &OwnFolder, key: &str) -> io::Result<Option<Profile>> {
+    match folder.read(&file(key), BYTES_MAX) {
+        Ok(bytes) => Ok(std::str::from_utf8(&bytes).ok().and_then(|text| parse(text, key))),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn write(folder: &OwnFolder, key: &str, profile: &Profile) -> io::Result<()> {
+    folder.write(&file(key), &[print(key, profile).as_bytes()])
+}
+
+fn print(key: &str, profile: &Profile) -> String {
+    let Profile { read, write, both, page_bytes, routing } = profile;
+    let uploads = print_table(|pieces, bytes| routing.upload(pieces, pieces as u64 * bytes));
+    let downloads = print_table(|pieces, bytes| routing.download(pieces, pieces as u64 * bytes));
+    format!(
+        "{TITLE}\n{key}\nread {read}\nwrite {write}\nboth {both}\npage_bytes {page_bytes}\nuploads {uploads}\n\
+         downloads {downloads}\n{END}\n"
+    )
+}
+
+fn parse(text: &str, key: &str) -> Option<Profile> {
+    let mut lines = text.lines();
+    if lines.next()? != TITLE || lines.next()? != key {
+        return None;
+    }
+    let mut value = |name: &str| lines.next()?.strip_prefix(name)?.strip_prefix(' ');
+    let mut number = |name| value(name)?.parse::<u64>().ok();
+    let (read, write, both) = (number("read")?, number("write")?, number("both")?);
+    let page_bytes = usize::try_from(number("page_bytes")?).ok().filter(|bytes| bytes.is_power_of_two())?;
+    let mut profile = Profile::new(read, write, both, page_bytes);
+    let routing = &mut profile.routing;
+    parse_table(value("uploads")?, |pieces, bytes, route| routing.set_upload(pieces, bytes, route))?;
+    parse_table(value("downloads")?, |pieces, bytes, route| routing.set_download(pieces, bytes, route))?;
+    (lines.next()? == END).then_some(profile)
+}
+
+const LETTERS: [(char, Option<Route>); 4] =
+    [('-', None), ('s', Some(Route::Single)), ('b', Some(Route::Batch)), ('k', Some(Route::Kernel))];
+
+/// All classes of lengths and numbers of pieces, in order.
+fn classes() -> impl Iterator<Item = (usize, u64)> {
+    Routing::PIECE_BYTES
+        .into_iter()
+        .flat_map(|bytes| Routing::PIECES.into_iter().map(move |pieces| (pieces, bytes)))
+}
+
+fn print_table(route: impl Fn(usize, u64) -> Option<Route>) -> String {
+    let letter = |route| LETTERS.iter().find(|(_, named)| *named == route).map_or('-', |(letter, _)| *letter);
+    classes().map(|(pieces, bytes)| letter(route(pieces, bytes))).collect()
+}
+
+fn parse_table(letters: &str, mut set: impl FnMut(usize, u64, Option<Route>)) -> Option<()> {
+    if letters.chars().count() != classes().count() {
+        return None;
+    }
+    for ((pieces, bytes), letter) in classes().zip(letters.chars()) {
+        let (_, route) = LETTERS.iter().find(|(named, _)| *named == letter)?;
+        set(pieces, bytes, *route);
+    }
+    Some(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use backend_api::own_files;
+
+    use super::*;
+
+    fn profile() -> Profile {
+        let mut profile = Profile::new(50_000_000_000, 49, 80_000_000_000, 65_536);
+        profile.routing.set_upload(2, 4096, Some(Route::Single));
+        profile.routing.set_upload(512, 1 << 20, Some(Route::Batch));
+        profile.routing.set_download(16, 64 << 10, Some(Route::Kernel));
+        profile
+    }
+
+    fn scratch() -> OwnFolder {
+        OwnFolder::create(&std::env::temp_dir().join(own_files::random_name())).unwrap()
+    }
+
+    #[test]
+    fn what_was_kept_comes_back_for_the_same_key_alone() {
+        let folder = scratch();
+        assert_eq!(read(&folder, "one").unwrap(), None);
+        write(&folder, "one", &profile()).unwrap();
+        write(&folder, "two", &Profile::new(1, 2, 3, 4096)).unwrap();
+        assert_eq!(read(&folder, "one").unwrap(), Some(profile()));
+        assert_eq!(read(&folder, "two").unwrap(), Some(Profile::new(1, 2, 3, 4096)));
+        assert_eq!(read(&folder, "three").unwrap(), None);
+        // Another key in the same file, as if two keys had one hash.
+        let path = folder.path();
+        fs::rename(path.join(file("one")), path.join(file("three"))).unwrap();
+        assert_eq!(read(&folder, "three").unwrap(), None);
+        assert_eq!(fs::read_dir(path).unwrap().count(), 2, "whole files only");
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn a_file_that_is_no_profile_of_ours_is_not_read_to_its_end() {
+        let folder = scratch();
+        fs::File::create(folder.path().join(file("one"))).unwrap().set_len(1 << 40).unwrap();
+        assert_eq!(read(&folder, "one").unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        fs::write(folder.path().join(file("two")), [0xFF; 100]).unwrap();
+        assert_eq!(read(&folder, "two").unwrap(), None);
+        fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_link_in_the_place_of_a_profile_is_not_followed() {
+        let folder = scratch();
+        let victim = folder.path().join("victim");
+        fs::write(&victim, print("one", &profile())).unwrap();
+        std::os::unix::fs::symlink(&victim, folder.path().join(file("one"))).unwrap();
+        assert_eq!(read(&folder, "one").unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+        let other = Profile::new(1, 2, 3, 4096);
+        write(&folder, "one", &other).unwrap();
+        assert_eq!(read(&folder, "one").unwrap(), Some(other));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), print("one", &profile()));
+        fs::remove_dir_all(folder.path()).unwrap();
+    }
+
+    #[test]
+    #[cfg(unix)]
+    fn a_folder_that_others_can_write_to_is_not_used() {
+        use std::os::unix::fs::PermissionsExt;
+        let (folder, info) = (scratch(), DeviceInfo::new("cuda", "", DeviceKind::DiscreteGpu, "pci:1"));
+        let path = folder.path();
+        open_at(path, &info).unwrap().keep("one", &profile());
+        assert_eq!(open_at(path, &info).unwrap().load("one"), Some(profile()));
+        fs::set_permissions(path, PermissionsExt::from_mode(0o777)).unwrap();
+        assert!(open_at(path, &info).is_none());
+        fs::remove_dir_all(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_cut_or_damaged_is_ignored() {
+        let text = print("key", &profile());
+        assert_eq!(parse(&text, "key"), Some(profile()));
+        for end in 0..text.len() - 1 {
+            assert_eq!(parse(&text[..end], "key"), None, "cut at {end}");
+        }
+        for (old, new) in
+            [("read", "raed"), ("65536", "65537"), ("49", "-49"), ("s", "x"), ("\nboth", " both")]
+        {
+            assert_eq!(parse(&text.replacen(old, new, 1), "key"), None, "{new}");
+        }
+    }
+
+    #[test]
+    fn only_cards_have_files_and_the_user_says_where() {
+        let with = |values: &'static [(&str, &str)]| {
+            folder(|name| {
+                values.iter().find(|(given, _)| *given == name).map(|(_, value)| PathBuf::from(value))
+            })
+        };
+        assert_eq!(with(&[]), None);
+        assert_eq!(with(&[("HOME", "/h")]), Some("/h/.cache/vmarray/profiles".into()));
+        assert_eq!(with(&[("HOME", "/h"), ("XDG_CACHE_HOME", "/c")]), Some("/c/vmarray/profiles".into()));
+        assert_eq!(
+            with(&[("HOME", "/h"), ("XDG_CACHE_HOME", "c")]),
+            Some("/h/.cache/vmarray/profiles".into())
+        );
+        assert_eq!(with(&[("HOME", "/h"), (VARIABLE, "/p")]), Some("/p".into()));
+        assert_eq!(with(&[("HOME", "/h"), (VARIABLE, "off")]), None);
+        for kind in [DeviceKind::HostMemory, DeviceKind::File, DeviceKind::Simulated, DeviceKind::Cpu] {
+            assert_eq!(folder_for(&DeviceInfo::new("host", "", kind, "host:0")), None);
+        }
+    }
+}

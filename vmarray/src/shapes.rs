@@ -1,0 +1,5 @@
+//! Arrays of several dimensions, of rows of different lengths, and what lies beyond their edges.
+
+pub mod boundary;
+pub(crate) mod nd;
+pub(crate) mod ragged;

@@ -1,0 +1,135 @@
+//! Windows of many boxes, in order or in parallel: what stencils run on.
+
+use std::ops::Range;
+
+use super::modes::Boundary;
+use super::view::BoundaryView;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::shapes::nd::{Grid, Tiles, element_count, volume};
+
+impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, N, R, W> {
+    /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both directions of
+    /// each axis. It gets the box, and the window in row-major order. The next window is fetched ahead.
+    ///
+    /// # Errors
+    /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and as
+    /// [`read_window`](Self::read_window).
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// use vmarray::boundary::Circular;
+    /// let ring = NdArray::<u32, 1>::new([100])?;
+    /// ring.set([0], 6)?;
+    /// let sums = NdArray::<u32, 1>::new([100])?;
+    /// ring.bounded(Circular).for_each_window(ring.tiles(), [1], |of, window| {
+    ///     let next: Vec<u32> = window.windows(3).map(|three| three.iter().sum()).collect();
+    ///     sums.write_box(of, &next)
+    /// })?;
+    /// assert_eq!((sums.get([99])?, sums.get([1])?, sums.get([2])?), (6, 6, 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn for_each_window(
+        &self,
+        tiles: Tiles<N>,
+        halo: [usize; N],
+        mut run: impl FnMut(Range<[usize; N]>, &mut [S::Element]) -> Result<()>,
+    ) -> Result<()> {
+        let mut buffer = self.window_buffer(&tiles, halo)?;
+        let mut next = tiles.clone();
+        next.next();
+        for of in tiles {
+            let window = self.window_of(&of, halo, &mut buffer)?;
+            if let Some(next) = next.next() {
+                self.fetch(&next, halo);
+            }
+            run(of, window)?;
+        }
+        Ok(())
+    }
+
+    /// As [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order. Each thread has
+    /// one window, and fetches the next ahead.
+    ///
+    /// # Errors
+    /// As [`for_each_window`](Self::for_each_window); ends soon after the first.
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// use vmarray::boundary::Clamp;
+    /// let image = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
+    /// let result = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
+    /// image.fill(.., 2.0)?;
+    /// image.bounded(Clamp).par_for_each_window(image.tiles(), [1, 0], |of, window| {
+    ///     let columns = of.end[1] - of.start[1];
+    ///     let means = window.iter().zip(&window[2 * columns..]).map(|(a, b)| (a + b) / 2.0);
+    ///     result.write_box(of, &means.collect::<Vec<_>>())
+    /// })?;
+    /// assert_eq!(result.get([0, 99])?, 2.0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[cfg(feature = "rayon")]
+    pub fn par_for_each_window(
+        &self,
+        tiles: Tiles<N>,
+        halo: [usize; N],
+        run: impl Fn(Range<[usize; N]>, &mut [S::Element]) -> Result<()> + Send + Sync,
+    ) -> Result<()>
+    where
+        S: Sync,
+        R: Sync,
+        W: Sync,
+    {
+        use rayon::prelude::*;
+
+        tiles.numbers().into_par_iter().try_for_each_init(
+            || self.window_buffer(&tiles, halo),
+            |buffer, number| {
+                let buffer = buffer.as_mut().map_err(|error| error.clone())?;
+                let Some(of) = tiles.number(number) else { return Ok(()) };
+                let window = self.window_of(&of, halo, buffer)?;
+                if let Some(next) = tiles.number(number + 1) {
+                    self.fetch(&next, halo);
+                }
+                run(of, window)
+            },
+        )
+    }
+
+    /// Room for the largest window.
+    fn window_buffer(&self, tiles: &Tiles<N>, halo: [usize; N]) -> Result<Vec<S::Element>> {
+        zeroed_vec(element_count(&grown(tiles.largest(), halo))?)
+    }
+
+    /// Reads the window of a box into the front of a buffer that is long enough.
+    fn window_of<'b>(
+        &self,
+        of: &Range<[usize; N]>,
+        halo: [usize; N],
+        buffer: &'b mut [S::Element],
+    ) -> Result<&'b mut [S::Element]> {
+        let (origin, extent) = window_around(of, halo);
+        let window = &mut buffer[..volume(&extent)];
+        self.read_window(origin, extent, window)?;
+        Ok(window)
+    }
+
+    /// Starts to fetch the window of a box.
+    fn fetch(&self, of: &Range<[usize; N]>, halo: [usize; N]) {
+        let (origin, extent) = window_around(of, halo);
+        if let Err(error) = self.prefetch_window(origin, extent) {
+            crate::base::trace::read_ahead_failed(&error);
+        }
+    }
+}
+
+/// The window of a box: its origin and extent. There is a buffer of its length, so both can be counted.
+fn window_around<const N: usize>(of: &Range<[usize; N]>, halo: [usize; N]) -> ([isize; N], [usize; N]) {
+    let origin = std::array::from_fn(|axis| of.start[axis].cast_signed() - halo[axis].cast_signed());
+    (origin, grown(std::array::from_fn(|axis| of.end[axis] - of.start[axis]), halo))
+}
+
+/// An extent with a halo around it.
+fn grown<const N: usize>(extent: [usize; N], halo: [usize; N]) -> [usize; N] {
+    std::array::from_fn(|axis| extent[axis].saturating_add(halo[axis].saturating_mul(2)))
+}

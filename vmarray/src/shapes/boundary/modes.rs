@@ -1,0 +1,404 @@
+//! The modes.
+
+use crate::base::element::Element;
+
+/// Where the value of an index comes from that may be outside.
+///
+/// ```
+/// use vmarray::boundary::{Boundary, Checked, Circular, Constant, Place};
+/// fn at_four(mode: impl Boundary<u8, 1>) -> Place<u8> {
+///     mode.place(0, 4, 3)
+/// }
+/// assert_eq!(at_four(Circular), Place::At(1));
+/// assert_eq!(at_four(Constant(9)), Place::Value(9));
+/// assert_eq!(at_four(Checked), Place::Outside);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place<T> {
+    /// The element at an index inside.
+    At(usize),
+    /// No element, but this value.
+    Value(T),
+    /// Nowhere: an error.
+    Outside,
+}
+
+/// A boundary mode: what is read at indices outside of `N` axes.
+///
+/// A tuple of `N` modes has one for each axis; a reference to a mode is one, also to `dyn Boundary`, for those who
+/// choose at run time. Of several axes on which a position is outside the first that gives a value decides; an error
+/// does before all values.
+///
+/// ```
+/// use vmarray::boundary::{Boundary, Place};
+///
+/// /// Every other copy is blank.
+/// struct Chequered;
+///
+/// impl<const N: usize> Boundary<u8, N> for Chequered {
+///     fn place(&self, _axis: usize, index: isize, extent: usize) -> Place<u8> {
+///         let (copy, at) = (index.div_euclid(extent as isize), index.rem_euclid(extent as isize));
+///         if copy % 2 == 0 { Place::At(at as usize) } else { Place::Value(0) }
+///     }
+/// }
+///
+/// let array = vmarray::VirtualArray::<u8>::new(4)?;
+/// array.fill(.., 7)?;
+/// let view = array.bounded(Chequered);
+/// assert_eq!((view.get([-8])?, view.get([-1])?, view.get([3])?), (7, 0, 7));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait Boundary<T, const N: usize> {
+    /// Where the value of an index comes from along an axis of `extent` elements. Indices inside must be themselves:
+    /// windows do not ask for them. So must an element that is named be inside; else reading is an error.
+    ///
+    /// ```
+    /// use vmarray::boundary::{Boundary, Mirror, Place};
+    /// let place: Place<u8> = Boundary::<u8, 1>::place(&Mirror, 0, -2, 5);
+    /// assert_eq!(place, Place::At(2));
+    /// ```
+    fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
+}
+
+/// A mode for writes.
+///
+/// ```
+/// use vmarray::boundary::{Ignored, Zero};
+/// let array = vmarray::VirtualArray::<u8>::new(4)?;
+/// assert!(array.bounded(Zero).set([4], 1).is_err());
+/// array.bounded(Zero).with_writes(Ignored).set([4], 1)?;
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait WriteBoundary {
+    /// Whether writes outside are left out; else they are errors.
+    const IGNORES: bool;
+
+    /// Whether an index is inside of an axis.
+    ///
+    /// ```
+    /// use vmarray::boundary::{Checked, WriteBoundary};
+    /// assert!(Checked.contains(2, 3) && !Checked.contains(3, 3) && !Checked.contains(-1, 3));
+    /// ```
+    fn contains(&self, index: isize, extent: usize) -> bool {
+        is_inside(index, extent)
+    }
+}
+
+#[inline(always)]
+pub(super) fn is_inside(index: isize, extent: usize) -> bool {
+    // Negative ones are larger than any extent.
+    index.cast_unsigned() < extent
+}
+
+/// Reads and writes outside are errors.
+///
+/// ```
+/// use vmarray::boundary::Checked;
+/// let array = vmarray::VirtualArray::<u8>::new(4)?;
+/// assert!(array.bounded(Checked).get([-1]).is_err());
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Checked;
+
+/// Writes outside are left out.
+///
+/// ```
+/// use vmarray::boundary::{Clamp, Ignored};
+/// let array = vmarray::VirtualArray::<u8>::new(4)?;
+/// array.bounded(Clamp).with_writes(Ignored).write_window([-2], [4], &[1, 2, 3, 4])?;
+/// assert_eq!(array.to_vec(..)?, [3, 4, 0, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Ignored;
+
+/// Outside, all bytes are zero.
+///
+/// ```
+/// use vmarray::boundary::Zero;
+/// let array = vmarray::VirtualArray::<u8>::new(4)?;
+/// array.fill(.., 1)?;
+/// assert_eq!(array.bounded(Zero).to_vec([-1], [6])?, [0, 1, 1, 1, 1, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Zero;
+
+/// Outside, there is this value.
+///
+/// ```
+/// use vmarray::boundary::Constant;
+/// let array = vmarray::VirtualArray::<u8>::new(2)?;
+/// assert_eq!(array.bounded(Constant(9)).to_vec([-1], [4])?, [9, 0, 0, 9]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Constant<T>(pub T);
+
+/// The elements at the edges go on. An error if there are none.
+///
+/// ```
+/// use vmarray::boundary::Clamp;
+/// let array = vmarray::VirtualArray::<u8>::new(3)?;
+/// array.write(0, &[1, 2, 3])?;
+/// assert_eq!(array.bounded(Clamp).to_vec([-2], [7])?, [1, 1, 1, 2, 3, 3, 3]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Clamp;
+
+/// After the last element comes the first. An error if there are none.
+///
+/// ```
+/// use vmarray::boundary::Circular;
+/// let array = vmarray::VirtualArray::<u8>::new(3)?;
+/// array.write(0, &[1, 2, 3])?;
+/// assert_eq!(array.bounded(Circular).to_vec([-2], [7])?, [2, 3, 1, 2, 3, 1, 2]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Circular;
+
+/// Mirrored at the elements at the edges, which are not repeated. An error if there are none.
+///
+/// ```
+/// use vmarray::boundary::Mirror;
+/// let array = vmarray::VirtualArray::<u8>::new(3)?;
+/// array.write(0, &[1, 2, 3])?;
+/// assert_eq!(array.bounded(Mirror).to_vec([-2], [7])?, [3, 2, 1, 2, 3, 2, 1]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Mirror;
+
+/// Mirrored between elements, so that those at the edges are repeated. An error if there are none.
+///
+/// ```
+/// use vmarray::boundary::Symmetric;
+/// let array = vmarray::VirtualArray::<u8>::new(3)?;
+/// array.write(0, &[1, 2, 3])?;
+/// assert_eq!(array.bounded(Symmetric).to_vec([-2], [7])?, [2, 1, 1, 2, 3, 3, 2]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Symmetric;
+
+/// Nothing is ever read or written outside, says the program.
+///
+/// ```
+/// use vmarray::boundary::Unchecked;
+/// let array = vmarray::VirtualArray::<u8>::new(3)?;
+/// // SAFETY: only indices below 3 are used with the view.
+/// let view = array.bounded(unsafe { Unchecked::new() });
+/// assert_eq!(view.get([2])?, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Unchecked(());
+
+impl Unchecked {
+    /// The mode that checks nothing.
+    ///
+    /// # Safety
+    /// All indices that are used with views of this mode, and all that it is asked for, are inside.
+    ///
+    /// ```
+    /// use vmarray::boundary::Unchecked;
+    /// let array = vmarray::VirtualArray::<u8>::new(3)?;
+    /// array.set(1, 7)?;
+    /// // SAFETY: 1 is inside, and the view is used for nothing else.
+    /// assert_eq!(array.bounded(unsafe { Unchecked::new() }).get([1])?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub const unsafe fn new() -> Self {
+        Self(())
+    }
+}
+
+impl WriteBoundary for Checked {
+    const IGNORES: bool = false;
+}
+
+impl WriteBoundary for Ignored {
+    const IGNORES: bool = true;
+}
+
+impl WriteBoundary for Unchecked {
+    const IGNORES: bool = false;
+
+    #[inline(always)]
+    fn contains(&self, index: isize, extent: usize) -> bool {
+        // SAFETY: promised to `new`.
+        unsafe { std::hint::assert_unchecked(is_inside(index, extent)) };
+        true
+    }
+}
+
+/// The index counted from the first element on, within a period of copies.
+#[inline]
+fn within_period(index: isize, period: usize) -> usize {
+    if index >= 0 {
+        index.cast_unsigned() % period
+    } else {
+        period - 1 - (-(index + 1)).cast_unsigned() % period
+    }
+}
+
+/// Implements a mode for all element types and numbers of axes by what it does outside of an axis.
+macro_rules! modes {
+    ($($Mode:ty: |$mode:ident, $index:ident, $extent:ident| $outside:expr;)*) => {$(
+        impl<T: Element, const N: usize> Boundary<T, N> for $Mode {
+            #[inline(always)]
+            fn place(&self, _axis: usize, $index: isize, $extent: usize) -> Place<T> {
+                let $mode = self;
+                if is_inside($index, $extent) {
+                    Place::At($index.cast_unsigned())
+                } else {
+                    $outside
+                }
+            }
+        }
+    )*};
+}
+
+modes! {
+    Checked: |_mode, index, extent| Place::Outside;
+    Zero: |_mode, index, extent| Place::Value(T::zeroed());
+    Constant<T>: |mode, index, extent| Place::Value(mode.0);
+    Clamp: |_mode, index, extent| existing(extent, |last| if index < 0 { 0 } else { last });
+    Circular: |_mode, index, extent| existing(extent, |_| within_period(index, extent));
+    // Arrays have at most `isize::MAX` elements: twice as many can be counted.
+    Mirror: |_mode, index, extent| existing(extent, |last| {
+        let period = (2 * last).max(1);
+        let at = within_period(index, period);
+        at.min(period - at)
+    });
+    Symmetric: |_mode, index, extent| existing(extent, |last| {
+        let at = within_period(index, 2 * extent);
+        at.min(extent + last - at)
+    });
+}
+
+/// One of the elements, if there are any, given the last.
+#[inline(always)]
+fn existing<T>(extent: usize, at: impl FnOnce(usize) -> usize) -> Place<T> {
+    if extent == 0 { Place::Outside } else { Place::At(at(extent - 1)) }
+}
+
+impl<T: Element, const N: usize> Boundary<T, N> for Unchecked {
+    #[inline(always)]
+    fn place(&self, _axis: usize, index: isize, extent: usize) -> Place<T> {
+        // SAFETY: promised to `new`.
+        unsafe { std::hint::assert_unchecked(is_inside(index, extent)) };
+        Place::At(index.cast_unsigned())
+    }
+}
+
+impl<T, const N: usize, B: Boundary<T, N> + ?Sized> Boundary<T, N> for &B {
+    #[inline(always)]
+    fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T> {
+        (**self).place(axis, index, extent)
+    }
+}
+
+/// Implements tuples, one mode for each axis.
+macro_rules! tuples {
+    ($($count:literal: $($B:ident $at:tt),*;)*) => {$(
+        impl<T, $($B: Boundary<T, 1>),*> Boundary<T, $count> for ($($B,)*) {
+            #[inline(always)]
+            fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T> {
+                match axis {
+                    $($at => self.$at.place(0, index, extent),)*
+                    _ => Place::Outside,
+                }
+            }
+        }
+    )*};
+}
+
+tuples! {
+    1: A 0;
+    2: A 0, B 1;
+    3: A 0, B 1, C 2;
+    4: A 0, B 1, C 2, E 3;
+    5: A 0, B 1, C 2, E 3, F 4;
+    6: A 0, B 1, C 2, E 3, F 4, G 5;
+    7: A 0, B 1, C 2, E 3, F 4, G 5, H 6;
+    8: A 0, B 1, C 2, E 3, F 4, G 5, H 6, I 7;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(mode: impl Boundary<u8, 1>, index: isize, extent: usize) -> Place<u8> {
+        mode.place(0, index, extent)
+    }
+
+    /// Goes back and forth step by step, as the definitions say.
+    fn walk(index: isize, extent: usize, repeated: bool) -> usize {
+        let (mut at, mut up) = (0, true);
+        for _ in 0..index.unsigned_abs() - usize::from(index < 0 && repeated) {
+            let is_edge = if up { at + 1 == extent } else { at == 0 };
+            if is_edge {
+                up = !up;
+                if repeated || extent == 1 {
+                    continue;
+                }
+            }
+            at = if up { at + 1 } else { at - 1 };
+        }
+        at
+    }
+
+    #[test]
+    fn mirrors_go_back_and_forth() {
+        for extent in 1..6 {
+            for index in -30..30 {
+                assert_eq!(at(Mirror, index, extent), Place::At(walk(index, extent, false)));
+                assert_eq!(at(Symmetric, index, extent), Place::At(walk(index, extent, true)));
+                assert_eq!(
+                    at(Circular, index, extent),
+                    Place::At(index.rem_euclid(extent as isize) as usize)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn the_farthest_indices_are_right() {
+        let far = isize::MAX as usize;
+        for index in [isize::MIN, isize::MIN + 1, -1, isize::MAX] {
+            for extent in [1, 2, 3, far - 1, far] {
+                let of = |at: i128, period: i128| at.rem_euclid(period);
+                let (i, n) = (index as i128, extent as i128);
+                assert_eq!(at(Circular, index, extent), Place::At(of(i, n) as usize));
+                let mirrored = of(i, (2 * n - 2).max(1));
+                assert_eq!(
+                    at(Mirror, index, extent),
+                    Place::At(mirrored.min((2 * n - 2).max(1) - mirrored) as usize)
+                );
+                let repeated = of(i, 2 * n);
+                assert_eq!(
+                    at(Symmetric, index, extent),
+                    Place::At(repeated.min(2 * n - 1 - repeated) as usize)
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn axes_without_elements_have_none_to_show() {
+        for index in [-1, 0, 1] {
+            assert_eq!(at(Clamp, index, 0), Place::Outside);
+            assert_eq!(at(Circular, index, 0), Place::Outside);
+            assert_eq!(at(Mirror, index, 0), Place::Outside);
+            assert_eq!(at(Symmetric, index, 0), Place::Outside);
+            assert_eq!(at(Checked, index, 0), Place::Outside);
+            assert_eq!(at(Zero, index, 0), Place::Value(0));
+            assert_eq!(at(Constant(4), index, 0), Place::Value(4));
+        }
+    }
+}

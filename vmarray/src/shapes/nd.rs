@@ -1,0 +1,356 @@
+//! Arrays of several dimensions.
+
+mod boxes;
+mod builder;
+mod compute;
+mod copy;
+mod device;
+mod geometry;
+mod grid;
+#[cfg(feature = "ndarray")]
+mod interchange;
+mod line;
+mod section;
+mod section_mut;
+mod segments;
+mod select;
+mod shape;
+mod tile;
+mod tiles;
+mod visit;
+
+use std::fmt;
+
+use backend_api::Device;
+
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::setup::any::AnyDevice;
+
+pub use builder::NdBuilder;
+pub use geometry::NdLayout;
+pub use grid::{Grid, GridMut, Segment};
+pub use section::NdSection;
+pub use section_mut::NdSectionMut;
+pub use select::{NdFound, NdSelected};
+pub use tile::{TileMut, TileRef};
+pub use tiles::Tiles;
+
+pub(crate) use geometry::Geometry;
+pub(crate) use shape::{
+    Positions, check_box, check_extent, check_position, check_range, element_count, extent, position_outside,
+    strides, volume,
+};
+
+/// An array of `N` dimensions, larger than RAM if need be, used by position from any number of threads.
+///
+/// Its elements are those of a [`VirtualArray`], in an order that its [layout](NdLayout) tells: row-major, or tiled
+/// with one tile a page. All that is said there of consistency, cost and locks holds here. Positions have the slowest
+/// axis first, as in `[row, column]`, and boxes are ranges of positions, `[top, left]..[bottom, right]`, half open
+/// along each axis.
+///
+/// # Access
+///
+/// | what | how |
+/// |---|---|
+/// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](Self::replace), [`update`](Self::update) |
+/// | boxes | [`read_box`](Self::read_box), [`write_box`](Self::write_box), [`to_vec`](Self::to_vec), [`fill`](Self::fill), [`map_box`](Self::map_box) |
+/// | views | [`section`](Self::section), [`section_mut`](Self::section_mut), [`project`](Self::project), [`bounded`](Self::bounded) |
+/// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
+/// | on the devices | [`find`](Self::find), [`find_in`](Self::find_in), [`count`](Self::count), [`fill`](Self::fill) |
+/// | by expressions | [`count_where`](Self::count_where), [`find_where`](Self::find_where), [`select_where`](Self::select_where), [`any`](Self::any), [`all`](Self::all), [`sum`](Self::sum), [`arg_min`](Self::arg_min), [`histogram`](Self::histogram), [`transform`](Self::transform), [`assign_where`](Self::assign_where), [`coordinate`](Self::coordinate) |
+/// | all else | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |
+///
+/// # Example
+///
+/// ```
+/// use vmarray::NdArray;
+///
+/// let image = NdArray::<f32, 2>::builder([480, 640]).tiled().build()?;
+/// image.set([10, 20], 0.5)?;
+/// let mut block = [0.0; 4 * 4];
+/// image.read_box([8, 18]..[12, 22], &mut block)?;
+/// assert_eq!(block[2 * 4 + 2], 0.5);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct NdArray<T: Element, const N: usize, D: Device = AnyDevice> {
+    elements: VirtualArray<T, D>,
+    geometry: Geometry<N>,
+}
+
+impl<T: Element, const N: usize> NdArray<T, N> {
+    /// A row-major array over the [devices of the machine](crate::devices), with defaults that suit them.
+    ///
+    /// # Errors
+    /// As [`NdBuilder::build`].
+    ///
+    /// ```
+    /// let volume = vmarray::NdArray::<u8, 3>::new([16, 32, 64])?;
+    /// assert_eq!(volume.get([15, 31, 63])?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn new(shape: [usize; N]) -> Result<Self> {
+        Self::builder(shape).build()
+    }
+
+    /// Describes an array over devices of any kind.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
+    /// assert_eq!(image.elements().page_count(), 49);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn builder(shape: [usize; N]) -> NdBuilder<T, N, AnyDevice> {
+        NdBuilder::new(shape)
+    }
+}
+
+impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
+    /// Gives a shape to the elements of an array, row-major.
+    ///
+    /// # Errors
+    /// [`ShapeMismatch`](ErrorKind::ShapeMismatch) if the shape has more elements or fewer,
+    /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if they cannot be counted.
+    ///
+    /// ```
+    /// use vmarray::{NdArray, VirtualArray};
+    /// let elements = VirtualArray::<u32>::new(12)?;
+    /// elements.set(7, 1)?;
+    /// let matrix = NdArray::from_elements(elements, [3, 4])?;
+    /// assert_eq!(matrix.get([1, 3])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn from_elements(elements: VirtualArray<T, D>, shape: [usize; N]) -> Result<Self> {
+        let (geometry, len) = Geometry::new(shape, NdLayout::RowMajor)?;
+        if len != elements.len() {
+            let shape = shape.to_vec();
+            return Err(ErrorKind::ShapeMismatch { shape, expected: len, got: elements.len() }.into());
+        }
+        Ok(Self { elements, geometry })
+    }
+
+    fn assemble(elements: VirtualArray<T, D>, geometry: Geometry<N>) -> Self {
+        Self { elements, geometry }
+    }
+
+    /// The extents along each axis.
+    ///
+    /// ```
+    /// assert_eq!(vmarray::NdArray::<u8, 2>::new([3, 4])?.shape(), [3, 4]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn shape(&self) -> [usize; N] {
+        self.geometry.shape
+    }
+
+    /// How many elements there are, padding not counted.
+    ///
+    /// ```
+    /// assert_eq!(vmarray::NdArray::<u8, 2>::new([3, 4])?.len(), 12);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn len(&self) -> usize {
+        volume(&self.geometry.shape)
+    }
+
+    /// Whether there are none.
+    ///
+    /// ```
+    /// assert!(vmarray::NdArray::<u8, 2>::new([3, 0])?.is_empty());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How the elements are stored.
+    ///
+    /// ```
+    /// use vmarray::{NdArray, NdLayout};
+    /// assert_eq!(NdArray::<u8, 2>::new([3, 4])?.layout(), NdLayout::RowMajor);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn layout(&self) -> NdLayout<N> {
+        self.geometry.layout()
+    }
+
+    /// The elements in order of storage: for what is not said in positions, such as statistics, flushes and
+    /// evictions. In a tiled array there may be padding among them, which has to stay zero, since counts on the devices
+    /// rely on it: whoever writes by index goes by [`element_ranges`](Self::element_ranges).
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([3, 4])?;
+    /// image.elements().fill(4..8, 1)?;
+    /// assert_eq!(image.get([1, 2])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn elements(&self) -> &VirtualArray<T, D> {
+        &self.elements
+    }
+
+    /// The elements without their shape.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([3, 4])?;
+    /// assert_eq!(image.into_elements().len(), 12);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_elements(self) -> VirtualArray<T, D> {
+        self.elements
+    }
+
+    /// Which of [`elements`](Self::elements) is at a position.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside).
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([4, 4]).tile([2, 2]).build()?;
+    /// assert_eq!(image.index_of([0, 2])?, 4);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    pub fn index_of(&self, at: [usize; N]) -> Result<usize> {
+        check_position(&self.geometry.shape, &at)?;
+        Ok(self.geometry.index_of(&at))
+    }
+
+    /// At which position one of [`elements`](Self::elements) is; none for padding and numbers outside.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([4, 3]).tile([2, 2]).build()?;
+    /// assert_eq!(image.position_of(4), Some([0, 2]));
+    /// assert_eq!(image.position_of(5), None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn position_of(&self, index: usize) -> Option<[usize; N]> {
+        self.geometry.position_of(index)
+    }
+
+    /// The number of a position in row-major order, whatever the layout.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside).
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([4, 4]).tile([2, 2]).build()?;
+    /// assert_eq!(image.ravel([1, 2])?, 6);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn ravel(&self, at: [usize; N]) -> Result<usize> {
+        check_position(&self.geometry.shape, &at)?;
+        let strides = strides(&self.geometry.shape);
+        Ok((0..N).map(|axis| at[axis] * strides[axis]).sum())
+    }
+
+    /// The position that has a number in row-major order.
+    ///
+    /// # Errors
+    /// [`IndexOutside`](ErrorKind::IndexOutside).
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// assert_eq!(image.unravel(7)?, [1, 2]);
+    /// assert!(image.unravel(20).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn unravel(&self, index: usize) -> Result<[usize; N]> {
+        let outside = || ErrorKind::IndexOutside { index, len: self.len() }.into();
+        geometry::unravel(&self.geometry.shape, index).ok_or_else(outside)
+    }
+
+    /// The storage index of a position inside of the shape.
+    ///
+    /// The compiler learns that it is inside of the elements, so that they need not check it again.
+    #[inline(always)]
+    fn place_of(&self, at: &[usize; N]) -> usize {
+        let index = self.geometry.index_of(at);
+        debug_assert!(index < self.elements.len());
+        // SAFETY: `Geometry::new` gave the elements' number, which each position of the shape is below.
+        unsafe { std::hint::assert_unchecked(index < self.elements.len()) };
+        index
+    }
+
+    /// Reads an element.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::get`] reports.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// image.set([3, 4], 7)?;
+    /// assert_eq!(image.get([3, 4])?, 7);
+    /// let text = image.get([3, 5]).unwrap_err().to_string();
+    /// assert!(text.starts_with("index 5 of axis 1 is outside of an extent of 5 elements; "));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    pub fn get(&self, at: [usize; N]) -> Result<T> {
+        check_position(&self.geometry.shape, &at)?;
+        self.elements.get(self.place_of(&at))
+    }
+
+    /// Writes an element.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::set`] reports.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<[u8; 3], 2>::new([4, 5])?;
+    /// image.set([0, 1], [255, 0, 0])?;
+    /// assert_eq!(image.get([0, 1])?, [255, 0, 0]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    pub fn set(&self, at: [usize; N], value: T) -> Result<()> {
+        check_position(&self.geometry.shape, &at)?;
+        self.elements.set(self.place_of(&at), value)
+    }
+
+    /// Writes an element and returns what it was before, as one atomic step.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::replace`] reports.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
+    /// assert_eq!(image.replace([1, 1], 9)?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn replace(&self, at: [usize; N], value: T) -> Result<T> {
+        self.elements.replace(self.index_of(at)?, value)
+    }
+
+    /// Changes an element as one atomic step and returns what it was before. The closure may run several times.
+    ///
+    /// # Errors
+    /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::update`] reports.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u32, 2>::new([4, 5])?;
+    /// image.update([1, 1], |count| count + 1)?;
+    /// assert_eq!(image.get([1, 1])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn update(&self, at: [usize; N], change: impl FnMut(T) -> T) -> Result<T> {
+        self.elements.update(self.index_of(at)?, change)
+    }
+}
+
+impl<T: Element, const N: usize, D: Device> fmt::Debug for NdArray<T, N, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NdArray")
+            .field("shape", &self.geometry.shape)
+            .field("layout", &self.layout())
+            .field("elements", &self.elements)
+            .finish()
+    }
+}

@@ -1,0 +1,179 @@
+//! Describing and building N-dimensional arrays.
+
+use std::sync::Arc;
+
+use backend_api::Device;
+
+use super::{Geometry, NdArray, NdLayout};
+use crate::array::builder::{Builder, PAGE_BYTES};
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::setup::any::AnyDevice;
+
+/// Describes an N-dimensional array; every setting has a default that works.
+///
+/// | setting | default |
+/// |---|---|
+/// | layout | row-major; the tiles of [`tiled`](Self::tiled) take 64 KiB at most |
+/// | all others | those of [`Builder`] |
+///
+/// ```
+/// use vmarray::NdArray;
+/// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().cache_bytes(4 << 20).build()?;
+/// assert_eq!(volume.shape(), [100, 200, 300]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "describes an array; `build` makes it"]
+pub struct NdBuilder<T: Element, const N: usize, D: Device> {
+    shape: [usize; N],
+    layout: NdLayout<N>,
+    elements: Builder<T, D>,
+}
+
+impl<T: Element, const N: usize> NdBuilder<T, N, AnyDevice> {
+    pub(super) fn new(shape: [usize; N]) -> Self {
+        let elements = Builder::new(0, crate::setup::discovery::devices);
+        Self { shape, layout: NdLayout::RowMajor, elements }
+    }
+}
+
+impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
+    /// Puts the elements on these devices. Their type may change, so this comes first or nowhere.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::NdArray;
+    /// use vmarray::host::HostDevice;
+    /// let device = Arc::new(HostDevice::new(1 << 20)?);
+    /// // Statically dispatched: an `NdArray<u32, 2, HostDevice>`.
+    /// let image = NdArray::<u32, 2>::builder([40, 50]).devices([device]).build()?;
+    /// assert_eq!(image.len(), 2000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> NdBuilder<T, N, E> {
+        let elements = self.elements.devices(devices);
+        NdBuilder { shape: self.shape, layout: self.layout, elements }
+    }
+
+    /// How the elements are stored.
+    ///
+    /// ```
+    /// use vmarray::{NdArray, NdLayout};
+    /// let layout = NdLayout::Tiled([8, 8]);
+    /// assert_eq!(NdArray::<u32, 2>::builder([40, 50]).layout(layout).build()?.layout(), layout);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn layout(mut self, layout: NdLayout<N>) -> Self {
+        self.layout = layout;
+        self
+    }
+
+    /// Stores tiles of these extents, one a page. Powers of two are best: others cost divisions in each access.
+    ///
+    /// ```
+    /// use vmarray::NdArray;
+    /// let volume = NdArray::<u8, 3>::builder([64, 64, 64]).tile([16, 16, 16]).build()?;
+    /// assert_eq!(volume.elements().page_count(), 64);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn tile(self, extent: [usize; N]) -> Self {
+        self.layout(NdLayout::Tiled(extent))
+    }
+
+    /// Stores tiles whose extents are powers of two and as alike as a page of 64 KiB and the shape allow.
+    ///
+    /// ```
+    /// use vmarray::{NdArray, NdLayout};
+    /// let image = NdArray::<f32, 2>::builder([1000, 1000]).tiled().build()?;
+    /// assert_eq!(image.layout(), NdLayout::Tiled([128, 128]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn tiled(self) -> Self {
+        let extent = tile_extent(&self.shape, size_of::<T>());
+        self.tile(extent)
+    }
+
+    /// Changes what describes the elements: their cache, their placement, and so on. The length is the shape's and, of
+    /// a tiled array, the page length is that of a tile, whatever is set here.
+    ///
+    /// ```
+    /// use vmarray::{EvictionPolicy, NdArray};
+    /// let image = NdArray::<f32, 2>::builder([1000, 1000])
+    ///     .tiled()
+    ///     .elements(|elements| elements.cache_bytes(1 << 20).eviction(EvictionPolicy::Lru))
+    ///     .build()?;
+    /// assert_eq!(image.elements().footprint().cache_max_bytes, 1 << 20);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
+        self.elements = change(self.elements);
+        self
+    }
+
+    /// How much RAM the cache may take. As [`Builder::cache_bytes`].
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<f32, 2>::builder([1000, 1000]).cache_bytes(1 << 20).build()?;
+    /// assert_eq!(image.elements().footprint().cache_max_bytes, 1 << 20);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn cache_bytes(self, bytes: usize) -> Self {
+        self.elements(|elements| elements.cache_bytes(bytes))
+    }
+
+    /// Builds the array.
+    ///
+    /// # Errors
+    /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow) if the elements, with padding, cannot be counted;
+    /// [`EmptyTile`](crate::ErrorKind::EmptyTile); and what [`Builder::build`] reports.
+    ///
+    /// ```
+    /// use vmarray::{ErrorKind, NdArray};
+    /// let error = NdArray::<u8, 2>::builder([1 << 32, 1 << 32]).build().unwrap_err();
+    /// assert!(matches!(error.kind(), ErrorKind::ShapeOverflow { .. }));
+    /// ```
+    pub fn build(self) -> Result<NdArray<T, N, D>> {
+        let (geometry, len) = Geometry::new(self.shape, self.layout)?;
+        let mut elements = self.elements.with_len(len);
+        if let Some(tiling) = &geometry.tiling {
+            elements = elements.page_len(tiling.len);
+        }
+        Ok(NdArray::assemble(elements.build()?, geometry))
+    }
+}
+
+/// The extents of tiles that fill a page: one axis after the other is doubled, as long as there is room.
+fn tile_extent<const N: usize>(shape: &[usize; N], element_bytes: usize) -> [usize; N] {
+    let mut room = PAGE_BYTES / element_bytes;
+    let mut extent = [1; N];
+    loop {
+        let before = room;
+        // The last axis first: its elements are neighbours.
+        for axis in (0..N).rev() {
+            if room >= 2 && extent[axis] < shape[axis] {
+                extent[axis] *= 2;
+                room /= 2;
+            }
+        }
+        if room == before {
+            return extent;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_fill_a_page_and_no_more_than_the_shape_needs() {
+        assert_eq!(tile_extent(&[1000, 1000], 4), [128, 128]);
+        assert_eq!(tile_extent(&[1000, 1000], 8), [64, 128]);
+        assert_eq!(tile_extent(&[3, 100_000], 1), [4, 16384]);
+        assert_eq!(tile_extent(&[200, 200, 200], 1), [32, 32, 64]);
+        assert_eq!(tile_extent(&[5, 5], 4), [8, 8]);
+        assert_eq!(tile_extent(&[5, 5], 100_000), [1, 1]);
+        assert_eq!(tile_extent(&[0, 5], 1), [1, 8]);
+    }
+}

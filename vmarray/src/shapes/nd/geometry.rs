@@ -1,0 +1,345 @@
+//! Where the elements of an N-dimensional array are stored.
+
+use std::ops::Range;
+
+use super::shape::{self, Bounds, Positions};
+use crate::base::error::{ErrorKind, Result};
+
+/// How an N-dimensional array is stored in its elements.
+///
+/// ```
+/// use vmarray::{NdArray, NdLayout};
+/// let rows = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::RowMajor).build()?;
+/// let tiles = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::Tiled([50, 50])).build()?;
+/// assert_eq!((rows.index_of([0, 50])?, tiles.index_of([0, 50])?), (50, 2500));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NdLayout<const N: usize> {
+    /// Rows follow one another; the last axis is the fastest. A page holds as much of that as fits.
+    RowMajor,
+    /// Each page holds one tile of these extents, row-major within; tiles follow one another in row-major order.
+    /// Those at the far edges are stored whole, with padding that nobody sees.
+    ///
+    /// A box of the array then lies in few pages: blocks of images and volumes, and windows around an element.
+    Tiled([usize; N]),
+}
+
+/// The arithmetic of a layout.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Geometry<const N: usize> {
+    pub(crate) shape: [usize; N],
+    /// From one element to the next along each axis: in all the array or, if tiled, within a tile.
+    pub(crate) strides: [usize; N],
+    pub(crate) tiling: Option<Tiling<N>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tiling<const N: usize> {
+    pub(crate) tile: [usize; N],
+    /// Binary logarithms of the extents, if all are powers of two.
+    shifts: Option<[u32; N]>,
+    /// Tiles along each axis.
+    pub(crate) counts: [usize; N],
+    /// From one tile to the next along each axis, in tiles.
+    pub(crate) tile_strides: [usize; N],
+    /// Elements of a tile.
+    pub(crate) len: usize,
+}
+
+impl<const N: usize> Geometry<N> {
+    /// Checks a shape and a layout; also says how many elements are stored.
+    pub(crate) fn new(shape: [usize; N], layout: NdLayout<N>) -> Result<(Self, usize)> {
+        const { assert!(N > 0, "an array has at least one axis") };
+        let len = shape::element_count(&shape)?;
+        let NdLayout::Tiled(tile) = layout else {
+            return Ok((Self { shape, strides: shape::strides(&shape), tiling: None }, len));
+        };
+        if let Some(axis) = tile.iter().position(|extent| *extent == 0) {
+            return Err(ErrorKind::EmptyTile { axis }.into());
+        }
+        let tile_len = shape::element_count(&tile)?;
+        let counts: [usize; N] = std::array::from_fn(|axis| shape[axis].div_ceil(tile[axis]));
+        let tiles = shape::element_count(&counts)?;
+        let stored = tiles.checked_mul(tile_len).filter(|stored| *stored <= isize::MAX as usize);
+        let stored = stored.ok_or(ErrorKind::ShapeOverflow { shape: shape.to_vec() })?;
+        let shifts =
+            tile.iter().all(|extent| extent.is_power_of_two()).then(|| tile.map(usize::trailing_zeros));
+        let tile_strides = shape::strides(&counts);
+        let tiling = Tiling { tile, shifts, counts, tile_strides, len: tile_len };
+        Ok((Self { shape, strides: shape::strides(&tile), tiling: Some(tiling) }, stored))
+    }
+
+    pub(crate) fn layout(&self) -> NdLayout<N> {
+        self.tiling.map_or(NdLayout::RowMajor, |tiling| NdLayout::Tiled(tiling.tile))
+    }
+
+    /// The number of the element at a position in the shape, in order of storage.
+    #[inline(always)]
+    pub(crate) fn index_of(&self, at: &[usize; N]) -> usize {
+        let mut index = 0;
+        match &self.tiling {
+            None => {
+                for (at, stride) in at.iter().zip(&self.strides) {
+                    index += at * stride;
+                }
+            }
+            Some(tiling) => {
+                let mut number = 0;
+                match &tiling.shifts {
+                    Some(shifts) => {
+                        for axis in 0..N {
+                            number += (at[axis] >> shifts[axis]) * tiling.tile_strides[axis];
+                            index += (at[axis] & ((1 << shifts[axis]) - 1)) * self.strides[axis];
+                        }
+                    }
+                    None => {
+                        for (axis, at) in at.iter().enumerate() {
+                            number += at / tiling.tile[axis] * tiling.tile_strides[axis];
+                            index += at % tiling.tile[axis] * self.strides[axis];
+                        }
+                    }
+                }
+                index += number * tiling.len;
+            }
+        }
+        index
+    }
+
+    /// The position of an element by its number in order of storage; `None` for padding and beyond the end.
+    pub(crate) fn position_of(&self, index: usize) -> Option<[usize; N]> {
+        let at = match &self.tiling {
+            None => unravel(&self.shape, index)?,
+            Some(tiling) => {
+                let start = tiling.start_of(unravel(&tiling.counts, index / tiling.len)?);
+                let within = unravel(&tiling.tile, index % tiling.len)?;
+                std::array::from_fn(|axis| start[axis] + within[axis])
+            }
+        };
+        (0..N).all(|axis| at[axis] < self.shape[axis]).then_some(at)
+    }
+
+    /// The elements of a box as ranges of storage, ascending. Ranges that touch are not joined.
+    pub(crate) fn ranges(&self, of: &Bounds<N>) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
+        let shape = self.shape;
+        let geometry = *self;
+        let plain = self.tiling.is_none().then(|| Runs::new(&shape, of));
+        let tiles = self.tiling.map(|tiling| {
+            let of = of.clone();
+            tiling.touched(&of).flat_map(move |at| {
+                let part = geometry.part_of_tile(&tiling, at, &of);
+                let first = tiling.number_of(&at) * tiling.len;
+                Runs::new(&tiling.tile, &part).map(move |run| first + run.start..first + run.end)
+            })
+        });
+        plain.into_iter().flatten().chain(tiles.into_iter().flatten())
+    }
+
+    /// The part of a box that lies in a tile, in positions within the tile.
+    fn part_of_tile(&self, tiling: &Tiling<N>, at: [usize; N], of: &Bounds<N>) -> Bounds<N> {
+        let start = tiling.start_of(at);
+        let part = shape::intersection(&tiling.positions_of(at), of);
+        std::array::from_fn(|axis| part.start[axis] - start[axis])..std::array::from_fn(|axis| {
+            part.end[axis] - start[axis]
+        })
+    }
+
+    /// The pages that hold a box, as ascending ranges that neither overlap nor are empty.
+    pub(crate) fn pages(
+        &self,
+        of: &Bounds<N>,
+        page_len: usize,
+    ) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
+        let plain = self.tiling.is_none().then(|| {
+            let mut done = 0;
+            Runs::new(&self.shape, of).filter_map(move |run| {
+                let pages = (run.start / page_len).max(done)..run.end.div_ceil(page_len);
+                done = pages.end;
+                (!pages.is_empty()).then_some(pages)
+            })
+        });
+        let tiles = self.tiling.map(|tiling| Runs::new(&tiling.counts, &tiling.touched_box(of)));
+        plain.into_iter().flatten().chain(tiles.into_iter().flatten())
+    }
+
+    /// Of the pages that hold a box, those that have other elements as well, in the same form.
+    pub(crate) fn partial_pages(
+        &self,
+        of: &Bounds<N>,
+        page_len: usize,
+        len: usize,
+    ) -> impl Iterator<Item = Range<usize>> + use<N> {
+        let plain = self.tiling.is_none().then(|| {
+            let mut done = 0;
+            Runs::new(&self.shape, of).flat_map(move |run| {
+                let (first, last) = (run.start / page_len, (run.end - 1) / page_len);
+                let is_partial =
+                    |page: usize| page * page_len < run.start || ((page + 1) * page_len).min(len) > run.end;
+                let ends = [Some(first), (last != first).then_some(last)];
+                ends.map(|page| {
+                    let page = page.filter(|page| *page >= done && is_partial(*page))?;
+                    done = page + 1;
+                    Some(page..page + 1)
+                })
+            })
+        });
+        let geometry = *self;
+        let tiles = self.tiling.map(|tiling| {
+            let of = of.clone();
+            tiling.touched(&of).map(move |at| {
+                let tile = geometry.part_of_tile(&tiling, at, &([0; N]..geometry.shape));
+                let number = tiling.number_of(&at);
+                (geometry.part_of_tile(&tiling, at, &of) != tile).then_some(number..number + 1)
+            })
+        });
+        plain.into_iter().flatten().flatten().chain(tiles.into_iter().flatten().flatten())
+    }
+}
+
+impl<const N: usize> Tiling<N> {
+    /// The tiles that a box touches, as a box of tiles.
+    fn touched_box(&self, of: &Bounds<N>) -> Bounds<N> {
+        if shape::is_void(of) {
+            return [0; N]..[0; N];
+        }
+        std::array::from_fn(|axis| of.start[axis] / self.tile[axis])..std::array::from_fn(|axis| {
+            of.end[axis].div_ceil(self.tile[axis])
+        })
+    }
+
+    /// The tiles that a box touches, in order of storage.
+    pub(crate) fn touched(&self, of: &Bounds<N>) -> Positions<N> {
+        Positions::new(self.touched_box(of))
+    }
+
+    /// The number of a tile, which is that of its page.
+    pub(crate) fn number_of(&self, at: &[usize; N]) -> usize {
+        (0..N).map(|axis| at[axis] * self.tile_strides[axis]).sum()
+    }
+
+    pub(crate) fn start_of(&self, at: [usize; N]) -> [usize; N] {
+        std::array::from_fn(|axis| at[axis] * self.tile[axis])
+    }
+
+    /// The positions of a tile's places, padding included.
+    pub(crate) fn positions_of(&self, at: [usize; N]) -> Bounds<N> {
+        let start = self.start_of(at);
+        start..std::array::from_fn(|axis| start[axis].saturating_add(self.tile[axis]))
+    }
+}
+
+/// The position of an element by its number in row-major order.
+pub(crate) fn unravel<const N: usize>(shape: &[usize; N], index: usize) -> Option<[usize; N]> {
+    let mut rest = index;
+    let mut at = [0; N];
+    for axis in (0..N).rev() {
+        at[axis] = rest.checked_rem(shape[axis])?;
+        rest /= shape[axis];
+    }
+    (rest == 0).then_some(at)
+}
+
+/// The ranges of a box in a row-major shape: each as long as it gets, but for the last of one slab touching the first
+/// of the next.
+#[derive(Clone, Debug)]
+pub(crate) struct Runs<const N: usize> {
+    strides: [usize; N],
+    /// Where the ranges start.
+    starts: Positions<N>,
+    len: usize,
+}
+
+impl<const N: usize> Runs<N> {
+    pub(crate) fn new(shape: &[usize; N], of: &Bounds<N>) -> Self {
+        let strides = shape::strides(shape);
+        let axis = run_axis(shape, of);
+        let mut starts = of.clone();
+        let mut len = 0;
+        if !shape::is_void(of) {
+            len = (of.end[axis] - of.start[axis]) * strides[axis];
+            for axis in axis..N {
+                starts.end[axis] = starts.start[axis] + 1;
+            }
+        }
+        Self { strides, starts: Positions::new(starts), len }
+    }
+}
+
+/// The first axis of those that a box covers without gaps in a row-major shape.
+pub(crate) fn run_axis<const N: usize>(shape: &[usize; N], of: &Bounds<N>) -> usize {
+    let mut axis = N - 1;
+    while axis > 0 && of.start[axis] == 0 && of.end[axis] == shape[axis] {
+        axis -= 1;
+    }
+    axis
+}
+
+impl<const N: usize> Iterator for Runs<N> {
+    type Item = Range<usize>;
+
+    fn next(&mut self) -> Option<Range<usize>> {
+        let at = self.starts.next()?;
+        let start: usize = (0..N).map(|axis| at[axis] * self.strides[axis]).sum();
+        Some(start..start + self.len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers<const N: usize>(geometry: &Geometry<N>, of: &Bounds<N>) -> Vec<usize> {
+        geometry.ranges(of).flatten().collect()
+    }
+
+    #[test]
+    fn every_position_has_its_own_place_and_back() {
+        for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 3, 2]), NdLayout::Tiled([4, 1, 2])] {
+            let (geometry, stored) = Geometry::new([5, 4, 3], layout).unwrap();
+            let mut seen = vec![false; stored];
+            for at in Positions::new([0; 3]..[5, 4, 3]) {
+                let index = geometry.index_of(&at);
+                assert!(!std::mem::replace(&mut seen[index], true));
+                assert_eq!(geometry.position_of(index), Some(at));
+            }
+            let padding = (0..stored + 9).filter(|index| geometry.position_of(*index).is_none());
+            assert_eq!(padding.count(), stored + 9 - 60);
+        }
+    }
+
+    #[test]
+    fn ranges_are_the_elements_of_the_box_ascending() {
+        for layout in [NdLayout::RowMajor, NdLayout::Tiled([2, 2, 2]), NdLayout::Tiled([1, 3, 5])] {
+            let (geometry, _) = Geometry::new([3, 4, 5], layout).unwrap();
+            for of in [[0; 3]..[3, 4, 5], [1, 1, 1]..[3, 3, 4], [1, 0, 0]..[2, 4, 5], [1, 2, 3]..[1, 4, 4]] {
+                let mut expected: Vec<_> =
+                    Positions::new(of.clone()).map(|at| geometry.index_of(&at)).collect();
+                expected.sort_unstable();
+                assert_eq!(numbers(&geometry, &of), expected, "{layout:?} {of:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn pages_are_those_of_the_ranges() {
+        for (layout, page_len) in
+            [(NdLayout::RowMajor, 7), (NdLayout::RowMajor, 64), (NdLayout::Tiled([2, 2, 2]), 8)]
+        {
+            let (geometry, _) = Geometry::new([3, 4, 5], layout).unwrap();
+            for of in [[0; 3]..[3, 4, 5], [1, 1, 1]..[3, 3, 4], [0, 0, 4]..[3, 4, 5], [2; 3]..[2; 3]] {
+                let mut expected: Vec<_> = numbers(&geometry, &of).iter().map(|i| i / page_len).collect();
+                expected.dedup();
+                let pages: Vec<_> = geometry.pages(&of, page_len).flatten().collect();
+                assert_eq!(pages, expected, "{layout:?} {of:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn tiles_without_extent_or_beyond_all_bounds_are_refused() {
+        let error = Geometry::new([4, 4], NdLayout::Tiled([2, 0])).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::EmptyTile { axis: 1 });
+        assert!(Geometry::new([1 << 31, 1 << 31], NdLayout::Tiled([usize::MAX / 2, 4])).is_err());
+        assert!(Geometry::new([3, 1 << 61], NdLayout::Tiled([1 << 2, 1])).is_err());
+    }
+}

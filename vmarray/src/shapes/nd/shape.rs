@@ -1,0 +1,210 @@
+//! Arithmetic of shapes: lengths, strides, boxes.
+
+use std::ops::{Bound, Range, RangeBounds};
+
+use crate::base::error::{ErrorKind, Result};
+
+/// A half-open box of positions, from the first to one past the last along each axis.
+pub(crate) type Bounds<const N: usize> = Range<[usize; N]>;
+
+/// How many elements a shape has.
+///
+/// Extents but for zeroes must have a product that fits, so that strides do as well.
+pub(crate) fn element_count<const N: usize>(shape: &[usize; N]) -> Result<usize> {
+    let product = shape.iter().filter(|extent| **extent > 0).try_fold(1_usize, |n, &e| n.checked_mul(e));
+    match product {
+        Some(product) if product <= isize::MAX as usize => Ok(if shape.contains(&0) { 0 } else { product }),
+        _ => Err(ErrorKind::ShapeOverflow { shape: shape.to_vec() }.into()),
+    }
+}
+
+/// From one element to the next along each axis, in row-major order of a shape that was checked.
+pub(crate) fn strides<const N: usize>(shape: &[usize; N]) -> [usize; N] {
+    let mut strides = [1; N];
+    for axis in (1..N).rev() {
+        strides[axis - 1] = strides[axis] * shape[axis].max(1);
+    }
+    strides
+}
+
+/// The extents of a box.
+pub(crate) fn extent<const N: usize>(of: &Bounds<N>) -> [usize; N] {
+    std::array::from_fn(|axis| of.end[axis] - of.start[axis])
+}
+
+/// The number of elements of a box that lies in a shape.
+pub(crate) fn volume<const N: usize>(extent: &[usize; N]) -> usize {
+    extent.iter().product()
+}
+
+/// Whether a box has no elements.
+pub(crate) fn is_void<const N: usize>(of: &Bounds<N>) -> bool {
+    (0..N).any(|axis| of.start[axis] >= of.end[axis])
+}
+
+/// What two boxes have in common; may be void.
+pub(crate) fn intersection<const N: usize>(a: &Bounds<N>, b: &Bounds<N>) -> Bounds<N> {
+    let start = std::array::from_fn(|axis| a.start[axis].max(b.start[axis]));
+    start..std::array::from_fn(|axis| a.end[axis].min(b.end[axis]).max(start[axis]))
+}
+
+/// Checks that a position lies in a shape.
+#[inline(always)]
+pub(crate) fn check_position<const N: usize>(shape: &[usize; N], at: &[usize; N]) -> Result<()> {
+    for axis in 0..N {
+        if at[axis] >= shape[axis] {
+            return Err(position_outside(axis, at[axis] as i128, shape[axis]));
+        }
+    }
+    Ok(())
+}
+
+/// Out of line, so that the check costs callers one comparison an axis.
+#[cold]
+#[inline(never)]
+pub(crate) fn position_outside(axis: usize, index: i128, extent: usize) -> crate::Error {
+    ErrorKind::PositionOutside { axis, index, extent }.into()
+}
+
+/// Checks a box, given by any kind of range of positions, against a shape.
+pub(crate) fn check_box<const N: usize>(
+    shape: &[usize; N],
+    bounds: impl RangeBounds<[usize; N]>,
+) -> Result<Bounds<N>> {
+    let start = match bounds.start_bound() {
+        Bound::Included(start) => *start,
+        Bound::Excluded(start) => start.map(|at| at.saturating_add(1)),
+        Bound::Unbounded => [0; N],
+    };
+    let end = match bounds.end_bound() {
+        // One that cannot be counted is outside of every shape.
+        Bound::Included(end) => end.map(|at| at.saturating_add(1)),
+        Bound::Excluded(end) => *end,
+        Bound::Unbounded => *shape,
+    };
+    for axis in 0..N {
+        let (start, end, extent) = (start[axis], end[axis], shape[axis]);
+        if end > extent {
+            return Err(ErrorKind::BoxOutside { axis, start, end, extent }.into());
+        }
+        if start > end {
+            return Err(ErrorKind::BoxReversed { axis, start, end }.into());
+        }
+    }
+    Ok(start..end)
+}
+
+/// Checks that a range of indices lies in one axis.
+pub(crate) fn check_range(axis: usize, extent: usize, start: usize, len: usize) -> Result<()> {
+    let end = start.saturating_add(len);
+    if end > extent { Err(ErrorKind::BoxOutside { axis, start, end, extent }.into()) } else { Ok(()) }
+}
+
+/// Checks that a box of an extent at a start lies in a shape.
+pub(crate) fn check_extent<const N: usize>(
+    shape: &[usize; N],
+    start: [usize; N],
+    extent: [usize; N],
+) -> Result<Bounds<N>> {
+    check_box(shape, start..std::array::from_fn(|axis| start[axis].saturating_add(extent[axis])))
+}
+
+/// Checks that a slice has one place for each element of a box, the element at `[i, j, …]` of the box being
+/// number `i * strides[0] + j * strides[1] + …` of the slice.
+pub(crate) fn check_places<const N: usize>(
+    extent: &[usize; N],
+    strides: &[usize; N],
+    len: usize,
+) -> Result<()> {
+    if extent.contains(&0) {
+        return Ok(());
+    }
+    let last =
+        (0..N).try_fold(0_usize, |sum, axis| sum.checked_add((extent[axis] - 1).checked_mul(strides[axis])?));
+    match last {
+        Some(last) if last < len => Ok(()),
+        _ => {
+            let expected = last.unwrap_or(usize::MAX).saturating_add(1);
+            Err(ErrorKind::LengthMismatch { of: "the strided slice", expected, got: len }.into())
+        }
+    }
+}
+
+/// Counts through the positions of a box from its start, the last axis fastest.
+#[derive(Clone, Debug)]
+pub(crate) struct Positions<const N: usize> {
+    of: Bounds<N>,
+    next: Option<[usize; N]>,
+}
+
+impl<const N: usize> Positions<N> {
+    pub(crate) fn new(of: Bounds<N>) -> Self {
+        let next = (!is_void(&of)).then_some(of.start);
+        Self { of, next }
+    }
+}
+
+impl<const N: usize> Iterator for Positions<N> {
+    type Item = [usize; N];
+
+    #[inline]
+    fn next(&mut self) -> Option<[usize; N]> {
+        let now = self.next?;
+        let mut then = now;
+        self.next = None;
+        for axis in (0..N).rev() {
+            then[axis] += 1;
+            if then[axis] < self.of.end[axis] {
+                self.next = Some(then);
+                break;
+            }
+            then[axis] = self.of.start[axis];
+        }
+        Some(now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shapes_that_overflow_are_refused() {
+        assert_eq!(element_count(&[3, 4]).unwrap(), 12);
+        assert_eq!(element_count(&[usize::MAX / 2, 0]).unwrap(), 0);
+        for shape in [[usize::MAX, 2], [1 << 40, 1 << 23], [usize::MAX, 1]] {
+            let error = element_count(&shape).unwrap_err();
+            assert_eq!(*error.kind(), ErrorKind::ShapeOverflow { shape: shape.to_vec() });
+        }
+        assert!(element_count(&[usize::MAX, usize::MAX, 0]).is_err());
+    }
+
+    #[test]
+    fn all_kinds_of_ranges_are_boxes() {
+        let shape = [4, 5];
+        assert_eq!(check_box(&shape, ..).unwrap(), [0, 0]..[4, 5]);
+        assert_eq!(check_box(&shape, [1, 2]..).unwrap(), [1, 2]..[4, 5]);
+        assert_eq!(check_box(&shape, ..=[2, 2]).unwrap(), [0, 0]..[3, 3]);
+        assert_eq!(check_box(&shape, [4, 5]..[4, 5]).unwrap(), [4, 5]..[4, 5]);
+        let outside = check_box(&shape, ..[4, 6]).unwrap_err();
+        assert_eq!(*outside.kind(), ErrorKind::BoxOutside { axis: 1, start: 0, end: 6, extent: 5 });
+        let reversed = check_box(&shape, [2, 0]..[1, 1]).unwrap_err();
+        assert_eq!(*reversed.kind(), ErrorKind::BoxReversed { axis: 0, start: 2, end: 1 });
+        assert!(check_box(&shape, ..=[usize::MAX, 0]).is_err());
+    }
+
+    #[test]
+    fn positions_are_counted_in_row_major_order() {
+        let all: Vec<_> = Positions::new([1, 2]..[3, 4]).collect();
+        assert_eq!(all, [[1, 2], [1, 3], [2, 2], [2, 3]]);
+        assert_eq!(Positions::new([1, 2]..[1, 4]).count(), 0);
+    }
+
+    #[test]
+    fn places_must_lie_in_the_slice() {
+        assert!(check_places(&[2, 3], &[10, 1], 13).is_ok());
+        assert!(check_places(&[2, 3], &[10, 1], 12).is_err());
+        assert!(check_places(&[0, 3], &[10, 1], 0).is_ok());
+        assert!(check_places(&[2, 3], &[usize::MAX, 2], 12).is_err());
+    }
+}

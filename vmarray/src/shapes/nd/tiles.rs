@@ -1,0 +1,257 @@
+//! N-dimensional arrays tile by tile, as copies, in order or in parallel.
+
+use std::iter::FusedIterator;
+
+use backend_api::Device;
+
+use super::geometry::unravel;
+use super::shape::{self, Bounds};
+use super::{NdArray, NdLayout};
+use crate::array::map::MapMode;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+
+/// How many pages of tiles are fetched ahead of the one that is used.
+const LOOKAHEAD_PAGES: usize = 8;
+
+/// The boxes that a shape is cut into, in row-major order; those at the far edges may be smaller. An iterator.
+///
+/// ```
+/// let image = vmarray::NdArray::<u8, 2>::builder([5, 6]).tile([4, 4]).build()?;
+/// let boxes: Vec<_> = image.tiles().collect();
+/// assert_eq!(boxes, [[0, 0]..[4, 4], [0, 4]..[4, 6], [4, 0]..[5, 4], [4, 4]..[5, 6]]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Tiles<const N: usize> {
+    shape: [usize; N],
+    extent: [usize; N],
+    counts: [usize; N],
+    next: usize,
+    end: usize,
+}
+
+impl<const N: usize> Tiles<N> {
+    /// Cuts a shape into boxes of an extent.
+    ///
+    /// # Errors
+    /// [`EmptyTile`](ErrorKind::EmptyTile), [`ShapeOverflow`](ErrorKind::ShapeOverflow).
+    ///
+    /// ```
+    /// let tiles = vmarray::Tiles::new([100, 100], [64, 64])?;
+    /// assert_eq!(tiles.len(), 4);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn new(shape: [usize; N], extent: [usize; N]) -> Result<Self> {
+        if let Some(axis) = extent.iter().position(|extent| *extent == 0) {
+            return Err(ErrorKind::EmptyTile { axis }.into());
+        }
+        shape::element_count(&shape)?;
+        let counts = std::array::from_fn(|axis| shape[axis].div_ceil(extent[axis]));
+        Ok(Self { shape, extent, counts, next: 0, end: shape::volume(&counts) })
+    }
+
+    /// The extents of all boxes but those at the edges.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::builder([500, 600]).tile([64, 32]).build()?;
+    /// assert_eq!(image.tiles().extent(), [64, 32]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn extent(&self) -> [usize; N] {
+        self.extent
+    }
+
+    /// A box by its number in row-major order, wherever the iterator is.
+    ///
+    /// ```
+    /// let tiles = vmarray::Tiles::new([100, 100], [64, 64])?;
+    /// assert_eq!(tiles.number(1), Some([0, 64]..[64, 100]));
+    /// assert_eq!(tiles.number(4), None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn number(&self, number: usize) -> Option<Bounds<N>> {
+        let at = unravel(&self.counts, number)?;
+        let start: [usize; N] = std::array::from_fn(|axis| at[axis] * self.extent[axis]);
+        let end =
+            std::array::from_fn(|axis| start[axis].saturating_add(self.extent[axis]).min(self.shape[axis]));
+        Some(start..end)
+    }
+
+    /// The numbers of the boxes to come.
+    #[cfg_attr(not(feature = "rayon"), allow(dead_code, reason = "its one user"))]
+    pub(crate) fn numbers(&self) -> std::ops::Range<usize> {
+        self.next..self.end
+    }
+
+    /// The extents that the first box has, which no other exceeds.
+    pub(crate) fn largest(&self) -> [usize; N] {
+        std::array::from_fn(|axis| self.extent[axis].min(self.shape[axis]))
+    }
+}
+
+impl<const N: usize> Iterator for Tiles<N> {
+    type Item = Bounds<N>;
+
+    fn next(&mut self) -> Option<Bounds<N>> {
+        if self.next == self.end {
+            return None;
+        }
+        self.next += 1;
+        self.number(self.next - 1)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (self.end - self.next, Some(self.end - self.next))
+    }
+}
+
+impl<const N: usize> ExactSizeIterator for Tiles<N> {}
+
+impl<const N: usize> FusedIterator for Tiles<N> {}
+
+impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
+    /// The boxes in which the array is best used: the tiles of its layout or, row-major, whole rows of about a page.
+    ///
+    /// ```
+    /// let image = vmarray::NdArray::<u8, 2>::new([1000, 1000])?;
+    /// assert_eq!(image.tiles().next(), Some([0, 0]..[65, 1000]));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn tiles(&self) -> Tiles<N> {
+        let shape = self.geometry.shape;
+        let extent = match self.layout() {
+            NdLayout::Tiled(extent) => extent,
+            NdLayout::RowMajor => {
+                let mut room = self.elements.page_len();
+                let mut extent = [1; N];
+                for axis in (0..N).rev() {
+                    extent[axis] = room.clamp(1, shape[axis].max(1));
+                    room /= extent[axis];
+                }
+                extent
+            }
+        };
+        let counts = std::array::from_fn(|axis| shape[axis].div_ceil(extent[axis]));
+        Tiles { shape, extent, counts, next: 0, end: shape::volume(&counts) }
+    }
+
+    /// Runs a closure on each of some boxes, in order: it gets the box, and a copy of its elements in row-major order.
+    ///
+    /// The next ones are fetched ahead. As with [`map_box`](Self::map_box), nothing is locked while the closure runs.
+    ///
+    /// # Errors
+    /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger shape; and
+    /// what [`map_box`](Self::map_box) reports.
+    ///
+    /// ```
+    /// use vmarray::{MapMode, NdArray};
+    /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
+    /// image.for_each_tile(image.tiles(), MapMode::Write, |_, tile| tile.fill(2))?;
+    /// let mut sum = 0;
+    /// image.for_each_tile(image.tiles(), MapMode::Read, |_, tile| sum += tile.iter().sum::<u32>())?;
+    /// assert_eq!(sum, 20_000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn for_each_tile(
+        &self,
+        tiles: Tiles<N>,
+        mode: MapMode,
+        mut run: impl FnMut(Bounds<N>, &mut [T]),
+    ) -> Result<()> {
+        self.check_tiles(&tiles)?;
+        let mut buffer = zeroed_vec(shape::volume(&tiles.largest()))?;
+        let mut ahead = tiles.clone();
+        let mut depth = 0;
+        for (number, of) in tiles.enumerate() {
+            if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
+                if number == 0 {
+                    depth = self.lookahead(&of);
+                    ahead.next();
+                }
+                while number + depth >= ahead.next
+                    && let Some(next) = ahead.next()
+                {
+                    self.fetch_quietly(next);
+                }
+            }
+            let values = &mut buffer[..shape::volume(&shape::extent(&of))];
+            if mode == MapMode::Write {
+                values.fill(T::zeroed());
+            }
+            self.map_into(&of.clone(), mode, values, |values| run(of, values))?;
+        }
+        Ok(())
+    }
+
+    /// Checks that boxes are those of a shape that is no larger, before any is looked at.
+    fn check_tiles(&self, tiles: &Tiles<N>) -> Result<()> {
+        if tiles.next < tiles.end {
+            self.checked_box([0; N]..tiles.shape)?;
+        }
+        Ok(())
+    }
+
+    /// How many boxes are fetched ahead.
+    fn lookahead(&self, of: &Bounds<N>) -> usize {
+        let pages: usize = self.geometry.pages(of, self.elements.page_len()).map(|pages| pages.len()).sum();
+        let frames = usize::try_from(self.elements.pager().frames()).unwrap_or(usize::MAX);
+        (LOOKAHEAD_PAGES.min(frames / 4) / pages.max(1)).max(usize::from(pages <= frames / 4))
+    }
+
+    fn fetch_quietly(&self, of: Bounds<N>) {
+        if let Err(error) = self.prefetch(of) {
+            crate::base::trace::read_ahead_failed(&error);
+        }
+    }
+
+    /// As [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no order. Each thread holds one
+    /// copy, and fetches the box after its own ahead.
+    ///
+    /// # Errors
+    /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first.
+    ///
+    /// ```
+    /// use vmarray::{MapMode, NdArray};
+    /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
+    /// image.par_for_each_tile(image.tiles(), MapMode::ReadWrite, |of, tile| {
+    ///     tile.iter_mut().for_each(|pixel| *pixel += of.start[0] as u32 + 1);
+    /// })?;
+    /// assert_eq!(image.get([99, 99])?, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[cfg(feature = "rayon")]
+    pub fn par_for_each_tile(
+        &self,
+        tiles: Tiles<N>,
+        mode: MapMode,
+        run: impl Fn(Bounds<N>, &mut [T]) + Send + Sync,
+    ) -> Result<()> {
+        use rayon::prelude::*;
+
+        self.check_tiles(&tiles)?;
+        let room = shape::volume(&tiles.largest());
+        tiles.numbers().into_par_iter().try_for_each_init(
+            || zeroed_vec(room),
+            |buffer, number| {
+                let buffer = buffer.as_mut().map_err(|error| error.clone())?;
+                let Some(of) = tiles.number(number) else { return Ok(()) };
+                if matches!(mode, MapMode::Read | MapMode::ReadWrite)
+                    && let Some(next) = tiles.number(number + 1)
+                    && self.lookahead(&next) > 0
+                {
+                    self.fetch_quietly(next);
+                }
+                let values = &mut buffer[..shape::volume(&shape::extent(&of))];
+                if mode == MapMode::Write {
+                    values.fill(T::zeroed());
+                }
+                self.map_into(&of.clone(), mode, values, |values| run(of, values))
+            },
+        )
+    }
+}

@@ -1,0 +1,368 @@
+//! Rows of different lengths.
+
+mod builder;
+mod growing;
+mod row;
+mod writer;
+
+use std::fmt;
+use std::ops::Range;
+
+use backend_api::Device;
+
+use crate::array::VirtualArray;
+use crate::array::builder::Builder;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result, index_outside};
+use crate::setup::any::AnyDevice;
+
+use growing::Growing;
+
+pub use builder::RaggedBuilder;
+pub use row::{Row, Rows};
+pub use writer::RaggedWriter;
+
+/// How many offsets are written, or read for an iteration, at once.
+const CHUNK: usize = 4096;
+
+/// What rows are made of: the elements of an array, or the rows of another [`Ragged`].
+///
+/// ```
+/// use vmarray::Items;
+/// assert_eq!(vmarray::VirtualArray::<u8>::new(9)?.item_count(), 9);
+/// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?.item_count(), 3);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait Items {
+    /// How many there are.
+    ///
+    /// ```
+    /// use vmarray::Items;
+    /// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0])?.item_count(), 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn item_count(&self) -> usize;
+}
+
+impl<T: Element, D: Device> Items for VirtualArray<T, D> {
+    fn item_count(&self) -> usize {
+        self.len()
+    }
+}
+
+impl<S: Items, D: Device> Items for Ragged<S, D> {
+    fn item_count(&self) -> usize {
+        self.rows
+    }
+}
+
+/// Rows of different lengths, one after the other in one virtual array.
+///
+/// ```
+/// use vmarray::RaggedArray;
+/// let words = RaggedArray::<u8>::from_rows(["so", "", "many", "words"])?;
+/// assert_eq!(words.row_count(), 4);
+/// assert_eq!(words.row(2)?.to_vec(..)?, b"many");
+/// assert_eq!(words.row(3)?.get(1)?, b'o');
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
+
+/// Rows of different lengths: each has some of the items that follow one another.
+///
+/// Items are elements, in a [`RaggedArray`], or rows themselves, and so on: a row of a `Ragged<RaggedArray<T>>` has
+/// rows of elements. Where rows begin is kept in a virtual array as well, eight bytes a row, so that there may be more
+/// rows than fit into RAM. The lengths of rows are fixed; their elements can be changed by any number of threads.
+///
+/// Made [from rows](RaggedArray::from_rows), [with lengths](RaggedArray::with_lengths), by many threads at once with a
+/// [`RaggedWriter`], or [over items](Self::new) that are there already.
+///
+/// ```
+/// use vmarray::{Ragged, RaggedArray, VirtualArray};
+/// let words = RaggedArray::<u8>::from_rows(["so", "many", "words", "in", "lines"])?;
+/// // Three words in the first line, none in the second.
+/// let lines = Ragged::new(words, [3, 0, 2], VirtualArray::builder(0))?;
+/// assert_eq!(lines.row(2)?.row(1)?.to_vec(..)?, b"lines");
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct Ragged<S, D: Device = AnyDevice> {
+    /// Where each row begins, and where the last one ends; what comes behind that is not used.
+    offsets: VirtualArray<u64, D>,
+    rows: usize,
+    /// How many items the rows have together.
+    total: usize,
+    items: S,
+}
+
+impl<S: Items, D: Device> Ragged<S, D> {
+    /// Makes rows of items, given the rows' lengths. Items behind the last row belong to none.
+    ///
+    /// `offsets` describes the array of the places where rows begin; its length is set here.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are not enough items, and what [`Builder::build`] and
+    /// [`VirtualArray::write`] report.
+    ///
+    /// ```
+    /// use vmarray::{Ragged, VirtualArray};
+    /// let elements = VirtualArray::<u32>::new(10)?;
+    /// elements.write(0, &[1, 2, 3, 4, 5])?;
+    /// let rows = Ragged::new(elements, [2, 3], VirtualArray::builder(0))?;
+    /// assert_eq!(rows.row(1)?.to_vec(..)?, [3, 4, 5]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn new(items: S, lengths: impl IntoIterator<Item = usize>, offsets: Builder<u64, D>) -> Result<Self> {
+        let (offsets, rows, total) = offsets_of(lengths, &offsets)?;
+        if total > items.item_count() {
+            let (expected, got) = (total, items.item_count());
+            return Err(ErrorKind::LengthMismatch { of: "what the rows are made of", expected, got }.into());
+        }
+        Ok(Self { offsets, rows, total, items })
+    }
+
+    /// How many rows there are.
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// assert_eq!(rows.row_count(), 3);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn row_count(&self) -> usize {
+        self.rows
+    }
+
+    /// How many items all rows have together.
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// assert_eq!(rows.item_total(), 9);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn item_total(&self) -> usize {
+        self.total
+    }
+
+    /// The items of all rows, and perhaps more behind [the last one's](Self::item_total). Of a [`RaggedArray`] these
+    /// are its elements, for what is not said in rows: searches on the devices, statistics, flushes.
+    ///
+    /// ```
+    /// use vmarray::{Field, RaggedArray};
+    /// let rows = RaggedArray::<u8>::from_rows(["abc", "", "xbz"])?;
+    /// let found = rows.items().find(Field::whole(), &b'b')?;
+    /// assert_eq!(found, [1, 4]);
+    /// assert_eq!((rows.row_of(1)?, rows.row_of(4)?), (0, 2));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn items(&self) -> &S {
+        &self.items
+    }
+
+    /// Where rows begin, and where the last one ends; there may be more, which is not used.
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// assert_eq!(rows.offsets().to_vec(..4)?, [0, 4, 4, 9]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn offsets(&self) -> &VirtualArray<u64, D> {
+        &self.offsets
+    }
+
+    /// Which of the [items](Self::items) a row has.
+    ///
+    /// # Errors
+    /// [`RowOutside`](ErrorKind::RowOutside), and what [`VirtualArray::get`] reports.
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// assert_eq!(rows.range(2)?, 4..9);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn range(&self, row: usize) -> Result<Range<usize>> {
+        if row >= self.rows {
+            return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
+        }
+        Ok(self.offsets.get(row)? as usize..self.offsets.get(row + 1)? as usize)
+    }
+
+    /// A row. Costs a look at two offsets, which are neighbours.
+    ///
+    /// # Errors
+    /// As [`range`](Self::range).
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// assert_eq!(rows.row(2)?.len(), 5);
+    /// assert!(rows.row(3).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn row(&self, row: usize) -> Result<Row<'_, S>> {
+        Ok(Row::new(&self.items, self.range(row)?))
+    }
+
+    /// All rows, in order. Offsets are copied some thousands at a time; nothing is held.
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "", "many"])?;
+    /// let lengths = rows.rows().map(|row| Ok(row?.len())).collect::<vmarray::Result<Vec<_>>>()?;
+    /// assert_eq!(lengths, [2, 0, 4]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn rows(&self) -> Rows<'_, S, D> {
+        Rows::new(self, 0..self.rows)
+    }
+
+    /// The row that has an item: a binary search.
+    ///
+    /// # Errors
+    /// [`IndexOutside`](ErrorKind::IndexOutside) for items of no row, and what [`VirtualArray::get`] reports.
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// assert_eq!((rows.row_of(3)?, rows.row_of(4)?), (0, 2));
+    /// assert!(rows.row_of(9).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn row_of(&self, item: usize) -> Result<usize> {
+        if item >= self.total {
+            return Err(index_outside(item, self.total));
+        }
+        // The last row that begins at the item or before it: of empty ones and one that is not, that one.
+        let (mut low, mut high) = (0, self.rows);
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            if self.offsets.get(middle)? as usize <= item { low = middle } else { high = middle }
+        }
+        Ok(low)
+    }
+
+    /// The items without their rows.
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// assert_eq!(rows.into_items().len(), 9);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn into_items(self) -> S {
+        self.items
+    }
+
+    /// Copies what was written to the devices; as [`VirtualArray::flush`], of the offsets.
+    ///
+    /// # Errors
+    /// As [`VirtualArray::flush`].
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// rows.flush_offsets()?;
+    /// rows.items().flush(..)?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn flush_offsets(&self) -> Result<()> {
+        self.offsets.flush(..)
+    }
+}
+
+impl<T: Element, D: Device> RaggedArray<T, D> {
+    /// All rows, copied.
+    ///
+    /// # Errors
+    /// [`NoMemory`](ErrorKind::NoMemory), and what [`VirtualArray::read`] reports.
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::from_rows([vec![1, 2], vec![], vec![3]])?;
+    /// assert_eq!(rows.to_vecs()?, [vec![1, 2], vec![], vec![3]]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn to_vecs(&self) -> Result<Vec<Vec<T>>> {
+        self.rows().map(|row| row?.to_vec(..)).collect()
+    }
+}
+
+impl<T: Element> RaggedArray<T> {
+    /// Rows of these lengths, of zeroes, to be written by any number of threads. Over the
+    /// [devices of the machine](crate::devices).
+    ///
+    /// # Errors
+    /// As [`RaggedBuilder::with_lengths`].
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u32>::with_lengths([2, 3])?;
+    /// rows.row(1)?.write(1, &[7, 8])?;
+    /// assert_eq!(rows.to_vecs()?, [vec![0, 0], vec![0, 7, 8]]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn with_lengths(lengths: impl IntoIterator<Item = usize>) -> Result<Self> {
+        Self::builder().with_lengths(lengths)
+    }
+
+    /// Copies rows. Over the [devices of the machine](crate::devices).
+    ///
+    /// # Errors
+    /// As [`RaggedBuilder::from_rows`].
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u32>::from_rows((0..4).map(|n| vec![n; n as usize]))?;
+    /// assert_eq!(rows.row(3)?.to_vec(..)?, [3, 3, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn from_rows<R: AsRef<[T]>>(rows: impl IntoIterator<Item = R>) -> Result<Self> {
+        Self::builder().from_rows(rows)
+    }
+
+    /// Describes a ragged array over devices of any kind.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u32>::builder().capacity(1000, 50_000).writer()?;
+    /// writer.push(&[1, 2, 3])?;
+    /// assert_eq!(writer.freeze()?.row_count(), 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn builder() -> RaggedBuilder<T, AnyDevice> {
+        RaggedBuilder::new(VirtualArray::builder(0))
+    }
+}
+
+impl<'a, S: Items, D: Device> IntoIterator for &'a Ragged<S, D> {
+    type Item = Result<Row<'a, S>>;
+    type IntoIter = Rows<'a, S, D>;
+
+    fn into_iter(self) -> Rows<'a, S, D> {
+        self.rows()
+    }
+}
+
+impl<S: Items, D: Device> fmt::Debug for Ragged<S, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Ragged").field("rows", &self.rows).field("items", &self.total).finish_non_exhaustive()
+    }
+}
+
+/// Where rows of these lengths begin, how many they are, and how long together.
+fn offsets_of<D: Device>(
+    lengths: impl IntoIterator<Item = usize>,
+    builder: &Builder<u64, D>,
+) -> Result<(VirtualArray<u64, D>, usize, usize)> {
+    let lengths = lengths.into_iter();
+    let mut offsets = Growing::new(builder.resized(0), lengths.size_hint().0.saturating_add(1))?;
+    let (mut total, mut rows) = (0_usize, 0);
+    let mut chunk = vec![0_u64];
+    for len in lengths {
+        let too_long = ErrorKind::TooLong { elements: u64::MAX, element_bytes: 1 };
+        total = total.checked_add(len).ok_or(too_long)?;
+        rows += 1;
+        chunk.push(total as u64);
+        if chunk.len() == CHUNK {
+            offsets.append(&chunk)?;
+            chunk.clear();
+        }
+    }
+    offsets.append(&chunk)?;
+    Ok((offsets.into_array(), rows, total))
+}

@@ -1,0 +1,155 @@
+//! Describing and building ragged arrays.
+
+use std::sync::Arc;
+
+use backend_api::Device;
+
+use super::{CHUNK, RaggedArray, RaggedWriter, offsets_of};
+use crate::array::builder::Builder;
+use crate::base::element::Element;
+use crate::base::error::Result;
+
+/// Describes a ragged array; every setting has a default that works.
+///
+/// ```
+/// use vmarray::RaggedArray;
+/// let rows = RaggedArray::<u32>::builder()
+///     .elements(|elements| elements.cache_bytes(1 << 20))
+///     .with_lengths([1000, 2000, 3000])?;
+/// assert_eq!(rows.items().len(), 6000);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+#[derive(Debug)]
+#[must_use = "describes a ragged array"]
+pub struct RaggedBuilder<T: Element, D: Device> {
+    elements: Builder<T, D>,
+    offsets: Option<Builder<u64, D>>,
+    capacity: (usize, usize),
+}
+
+impl<T: Element, D: Device> RaggedBuilder<T, D> {
+    pub(super) fn new(elements: Builder<T, D>) -> Self {
+        Self { elements, offsets: None, capacity: (0, 0) }
+    }
+
+    /// Puts elements and offsets on these devices. Their type may change, so this comes first or nowhere.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    /// use vmarray::RaggedArray;
+    /// use vmarray::host::HostDevice;
+    /// let device = Arc::new(HostDevice::new(1 << 20)?);
+    /// let rows = RaggedArray::<u8>::builder().devices([device]).from_rows(["ab", "c"])?;
+    /// assert_eq!(rows.row_count(), 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> RaggedBuilder<T, E> {
+        let devices: Vec<Arc<E>> = devices.into_iter().collect();
+        let offsets = self.offsets.map(|offsets| offsets.devices(devices.iter().cloned()));
+        RaggedBuilder { elements: self.elements.devices(devices), offsets, capacity: self.capacity }
+    }
+
+    /// Changes what describes the elements' array. Its length is set when it is built.
+    ///
+    /// ```
+    /// let builder = vmarray::RaggedArray::<u8>::builder().elements(|elements| elements.page_len(512));
+    /// assert_eq!(builder.from_rows(["ab"])?.items().page_len(), 512);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
+        self.elements = change(self.elements);
+        self
+    }
+
+    /// Changes what describes the array of the places where rows begin: at first the settings that the elements have by
+    /// then, but for the page length. Later changes of those do not reach it.
+    ///
+    /// ```
+    /// let builder = vmarray::RaggedArray::<u8>::builder().offsets(|offsets| offsets.cache_bytes(1 << 20));
+    /// assert_eq!(builder.from_rows(["ab"])?.row_count(), 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn offsets(mut self, change: impl FnOnce(Builder<u64, D>) -> Builder<u64, D>) -> Self {
+        self.offsets = Some(change(self.describe_offsets()));
+        self
+    }
+
+    /// How many rows, and elements in all, a writer has room for at first. It grows beyond that, at the cost of copying
+    /// what it has to a longer array beside the present one: so a writer that has to grow fills half of the devices'
+    /// memory at most, and then reports [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). One whose capacity was stated
+    /// fills all of it.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().capacity(10, 100).writer()?;
+    /// writer.push(&[1; 200])?;
+    /// assert_eq!(writer.freeze()?.items().len(), 200);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn capacity(mut self, rows: usize, elements: usize) -> Self {
+        self.capacity = (rows, elements);
+        self
+    }
+
+    fn describe_offsets(&self) -> Builder<u64, D> {
+        self.offsets.as_ref().map_or_else(|| self.elements.twin(0), |offsets| offsets.resized(0))
+    }
+
+    /// A writer that any number of threads push rows to.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// assert_eq!(writer.push(b"first")?, 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn writer(self) -> Result<RaggedWriter<T, D>> {
+        let offsets = self.describe_offsets();
+        RaggedWriter::new(self.elements, offsets, self.capacity)
+    }
+
+    /// Rows of these lengths, of zeroes, to be written by any number of threads.
+    ///
+    /// # Errors
+    /// [`TooLong`](crate::ErrorKind::TooLong), and as [`Builder::build`].
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([1, 0, 2])?;
+    /// assert_eq!(rows.to_vecs()?, [vec![0], vec![], vec![0, 0]]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn with_lengths(self, lengths: impl IntoIterator<Item = usize>) -> Result<RaggedArray<T, D>> {
+        let (offsets, rows, total) = offsets_of(lengths, &self.describe_offsets())?;
+        Ok(RaggedArray { offsets, rows, total, items: self.elements.with_len(total).build()? })
+    }
+
+    /// Copies rows, in order.
+    ///
+    /// # Errors
+    /// As [`RaggedWriter::push`].
+    ///
+    /// ```
+    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows([b"ab".as_slice(), b"c"])?;
+    /// assert_eq!(rows.to_vecs()?, [b"ab".as_slice(), b"c"]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn from_rows<R: AsRef<[T]>>(self, rows: impl IntoIterator<Item = R>) -> Result<RaggedArray<T, D>> {
+        let rows = rows.into_iter();
+        let count = self.capacity.0.max(rows.size_hint().0);
+        let elements = self.capacity.1;
+        let writer = self.capacity(count, elements).writer()?;
+        let (mut batch, mut lengths) = (Vec::new(), Vec::new());
+        for row in rows {
+            batch.extend_from_slice(row.as_ref());
+            lengths.push(row.as_ref().len());
+            if batch.len() >= CHUNK || lengths.len() >= CHUNK {
+                writer.push_joined(&batch, &lengths)?;
+                batch.clear();
+                lengths.clear();
+            }
+        }
+        writer.push_joined(&batch, &lengths)?;
+        writer.freeze()
+    }
+}

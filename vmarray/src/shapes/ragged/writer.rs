@@ -1,0 +1,241 @@
+//! Rows that many threads add at once.
+
+use std::fmt;
+use std::ops::Range;
+
+use backend_api::Device;
+use parking_lot::{Mutex, RwLock};
+
+use super::growing::Growing;
+use super::{Ragged, RaggedArray};
+use crate::array::builder::Builder;
+use crate::base::element::Element;
+use crate::base::error::{ErrorKind, Result};
+use crate::setup::any::AnyDevice;
+
+/// Takes rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of them.
+///
+/// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add two
+/// numbers, and copy at the same time, but for those that copy to one page; whoever has many short rows
+/// pushes them [together](Self::push_joined). Where the [capacity](crate::RaggedBuilder::capacity) ends, longer arrays
+/// are built beside the present ones, of twice the length if there is room, and all threads wait while what is there is
+/// copied. To fill more than half of the devices, state the capacity.
+///
+/// ```
+/// use vmarray::RaggedArray;
+/// let writer = RaggedArray::<u32>::builder().capacity(100, 1000).writer()?;
+/// std::thread::scope(|threads| {
+///     for thread in 0..4 {
+///         let writer = &writer;
+///         threads.spawn(move || (0..25).try_for_each(|i| writer.push(&vec![thread; i]).map(drop)));
+///     }
+/// });
+/// let rows = writer.freeze()?;
+/// assert_eq!((rows.row_count(), rows.item_total()), (100, 1200));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
+    /// Moves on under a share of `store`, and no further than that has room for.
+    next: Mutex<Next>,
+    store: RwLock<Store<T, D>>,
+    /// The first row that could not be written, and where it begins.
+    failed: Mutex<Option<Next>>,
+}
+
+/// What the next push begins with.
+#[derive(Clone, Copy, Debug, Default)]
+struct Next {
+    row: usize,
+    element: usize,
+}
+
+struct Store<T: Element, D: Device> {
+    offsets: Growing<u64, D>,
+    elements: Growing<T, D>,
+}
+
+impl<T: Element, D: Device> RaggedWriter<T, D> {
+    pub(super) fn new(
+        elements: Builder<T, D>,
+        offsets: Builder<u64, D>,
+        (rows, capacity): (usize, usize),
+    ) -> Result<Self> {
+        let store = Store {
+            offsets: Growing::new(offsets, rows.saturating_add(1))?,
+            elements: Growing::new(elements, capacity)?,
+        };
+        Ok(Self { next: Mutex::default(), store: RwLock::new(store), failed: Mutex::default() })
+    }
+
+    /// Adds a row and returns its number.
+    ///
+    /// # Errors
+    /// [`TooLong`](ErrorKind::TooLong); [`NoRoomToGrow`](ErrorKind::NoRoomToGrow), or what [`Builder::build`] reports,
+    /// where there is no room for a longer array: nothing is done then, and shorter rows may still fit. What
+    /// [`VirtualArray::write`](crate::VirtualArray::write)
+    /// reports: the row has a number then but no contents, and [`freeze`](Self::freeze) refuses.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// assert_eq!((writer.push(b"one")?, writer.push(b"two")?), (0, 1));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn push(&self, row: &[T]) -> Result<usize> {
+        self.push_joined(row, &[row.len()]).map(|rows| rows.start)
+    }
+
+    /// Adds several rows that follow one another in `elements`, and returns their numbers, which do so as well. Costs
+    /// one reservation and two copies.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), with nothing done, if the lengths are
+    /// not those of the elements.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// assert_eq!(writer.push_joined(b"somanywords", &[2, 4, 5])?, 0..3);
+    /// assert_eq!(writer.freeze()?.row(1)?.to_vec(..)?, b"many");
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn push_joined(&self, elements: &[T], lengths: &[usize]) -> Result<Range<usize>> {
+        let total = lengths.iter().try_fold(0_usize, |sum, len| sum.checked_add(*len));
+        if total != Some(elements.len()) {
+            let expected = total.unwrap_or(usize::MAX);
+            return Err(ErrorKind::LengthMismatch {
+                of: "the slice of all rows",
+                expected,
+                got: elements.len(),
+            }
+            .into());
+        }
+        let first = loop {
+            let store = self.store.read();
+            if let Some(first) = self.reserve(&store, elements.len(), lengths.len())? {
+                // Nobody replaces the arrays before this thread has written what it has reserved.
+                store.write(first, elements, lengths).inspect_err(|_| self.note_failure(first))?;
+                break first;
+            }
+            drop(store);
+            self.grow(elements.len(), lengths.len())?;
+        };
+        Ok(first.row..first.row + lengths.len())
+    }
+
+    /// Where the next push would end that has so many elements in so many rows.
+    fn end(next: Next, elements: usize, rows: usize) -> Result<Next> {
+        let end = |first: usize, count: usize| first.checked_add(count).filter(|end| *end < usize::MAX);
+        match (end(next.row, rows), end(next.element, elements)) {
+            (Some(row), Some(element)) => Ok(Next { row, element }),
+            _ => Err(ErrorKind::TooLong { elements: u64::MAX, element_bytes: size_of::<T>() }.into()),
+        }
+    }
+
+    /// Row number and place of so many elements in so many rows, which are the caller's from now on; none if there is
+    /// no room.
+    fn reserve(&self, store: &Store<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
+        let mut next = self.next.lock();
+        let end = Self::end(*next, elements, rows)?;
+        let has_room = end.row < store.offsets.array().len() && end.element <= store.elements.array().len();
+        Ok(has_room.then(|| std::mem::replace(&mut *next, end)))
+    }
+
+    /// Makes room for so many elements in so many rows more.
+    fn grow(&self, elements: usize, rows: usize) -> Result<()> {
+        let mut store = self.store.write();
+        // Nobody is writing now, and all that was reserved is written.
+        let end = Self::end(*self.next.lock(), elements, rows)?;
+        store.offsets.reserve(end.row + 1)?;
+        store.elements.reserve(end.element)
+    }
+
+    fn note_failure(&self, first: Next) {
+        let mut failed = self.failed.lock();
+        if failed.is_none_or(|known| first.row < known.row) {
+            *failed = Some(first);
+        }
+    }
+
+    /// How many rows were pushed so far.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// writer.push(b"one")?;
+    /// assert_eq!(writer.row_count(), 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn row_count(&self) -> usize {
+        self.next.lock().row
+    }
+
+    /// Ends writing. Nothing is copied; capacity that is left over stays with the array.
+    ///
+    /// # Errors
+    /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows are lost
+    /// then: [`freeze_complete`](Self::freeze_complete) keeps those before it.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// writer.push(b"one")?;
+    /// assert_eq!(writer.freeze()?.to_vecs()?, [b"one"]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn freeze(self) -> Result<RaggedArray<T, D>> {
+        match self.first_incomplete() {
+            Some(row) => Err(ErrorKind::RowIncomplete { row }.into()),
+            None => Ok(self.freeze_complete()),
+        }
+    }
+
+    /// The first row whose contents could not be written, if there is one.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// writer.push(b"one")?;
+    /// assert_eq!(writer.first_incomplete(), None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    pub fn first_incomplete(&self) -> Option<usize> {
+        self.failed.lock().map(|first| first.row)
+    }
+
+    /// Ends writing, and keeps the rows before the [first that could not be written](Self::first_incomplete): all of
+    /// them, if there is none.
+    ///
+    /// ```
+    /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
+    /// writer.push(b"one")?;
+    /// assert_eq!(writer.freeze_complete().row_count(), 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn freeze_complete(self) -> RaggedArray<T, D> {
+        let next = self.next.into_inner();
+        let Next { row, element } = self.failed.into_inner().unwrap_or(next);
+        let store = self.store.into_inner();
+        let (offsets, items) = (store.offsets.into_array(), store.elements.into_array());
+        Ragged { offsets, rows: row, total: element, items }
+    }
+}
+
+impl<T: Element, D: Device> Store<T, D> {
+    /// Writes rows that were reserved.
+    fn write(&self, first: Next, elements: &[T], lengths: &[usize]) -> Result<()> {
+        let mut end = first.element as u64;
+        let mut ends = Vec::with_capacity(lengths.len());
+        for len in lengths {
+            end += *len as u64;
+            ends.push(end);
+        }
+        self.elements.array().write(first.element, elements)?;
+        match ends[..] {
+            [end] => self.offsets.array().set(first.row + 1, end),
+            _ => self.offsets.array().write(first.row + 1, &ends),
+        }
+    }
+}
+
+impl<T: Element, D: Device> fmt::Debug for RaggedWriter<T, D> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RaggedWriter").field("next", &*self.next.lock()).finish_non_exhaustive()
+    }
+}
