@@ -101,8 +101,8 @@ fn thousands_of_loads_from_one_thread_share_few_submissions() {
     let total = array.stats().total();
     assert_eq!((total.misses, array.stats().hits), (4000, 0));
     assert_eq!(total.bytes_from_device, 4000 * 64);
-    // The first ones at once, each alone; all that were asked for meanwhile together, a quarter of the frames at most.
-    assert_eq!(total.submissions, 3 + 2);
+    // The first ones at once, each alone; those that were asked for meanwhile together, 256 at most.
+    assert_eq!(total.submissions, 3 + 3997_u64.div_ceil(256));
 }
 
 #[test]

@@ -113,7 +113,8 @@ fn refused_page_locking_falls_back_or_is_an_error() {
     let error = long(device_with_some()).require_pinned().build().unwrap_err();
     assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::PinRefused);
     let array = long(device_with_some()).build().unwrap();
-    array.write(0, &vec![1; 12 << 20]).unwrap();
+    assert!(array.footprint().is_pinned);
+    (0..array.len()).step_by(array.page_len()).for_each(|index| array.set(index, 1).unwrap());
     assert!(!array.footprint().is_pinned);
     let enough = Arc::new(HostDevice::new(64 << 20).unwrap());
     let footprint = long(enough).require_pinned().build().unwrap().footprint();
