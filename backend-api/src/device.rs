@@ -307,6 +307,9 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// drives and file systems that move them, registers and caches of a card. Nor is memory that is the program's:
     /// [imported](Self::import_host) memory, and what its calls take and return.
     ///
+    /// Releasing returns no errors. What could not be wiped is given back all the same, and told to the program's
+    /// subscriber of `tracing`, or to standard error if it has none.
+    ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
     /// use backend_host::FileDevice;
@@ -324,7 +327,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not do that, which is the default.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not do that, which is the default; or what the
+    /// driver says if it refuses what wiping needs.
     fn wipe_on_release(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "wipe_on_release")
             .with_detail("this device does not wipe memory")

@@ -126,6 +126,8 @@ mod owned;
 pub mod racy;
 mod request;
 mod route;
+#[doc(hidden)]
+pub mod tell;
 mod timeline;
 mod validate;
 pub mod wrap;

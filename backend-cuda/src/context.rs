@@ -3,9 +3,10 @@
 use std::cell::Cell;
 use std::ffi::c_int;
 use std::marker::PhantomData;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::driver::{Code, ContextHandle, Driver, Outcome, check};
+use crate::driver::{Code, ContextHandle, Driver, Outcome, Stream, check};
 
 /// A context: the card's primary one, which is held as long as this lives, or one that the program made.
 #[derive(Debug)]
@@ -16,8 +17,9 @@ pub(crate) struct Context {
     is_primary: bool,
     /// Tells apart contexts that one after the other have the same handle.
     generation: u64,
-    /// Whether memory is wiped before it is given back.
-    pub(crate) wipes: AtomicBool,
+    /// In which memory is wiped before it is given back, if it is. Made when that is asked for: a card that is full may
+    /// refuse one later.
+    wiper: OnceLock<Stream>,
 }
 
 thread_local! {
@@ -42,7 +44,7 @@ impl Context {
             ordinal,
             is_primary: true,
             generation: next_generation(),
-            wipes: AtomicBool::new(false),
+            wiper: OnceLock::new(),
         })
     }
 
@@ -57,7 +59,7 @@ impl Context {
             ordinal: 0,
             is_primary: false,
             generation: next_generation(),
-            wipes: AtomicBool::new(false),
+            wiper: OnceLock::new(),
         };
         let mut ordinal = 0;
         {
@@ -94,6 +96,11 @@ impl Context {
         self.ordinal
     }
 
+    /// What it is called where nothing more is known.
+    pub(crate) fn name(&self) -> String {
+        format!("CUDA device {}", self.ordinal)
+    }
+
     pub(crate) fn handle(&self) -> ContextHandle {
         self.handle
     }
@@ -125,6 +132,35 @@ impl Context {
         check(unsafe { (self.driver.table.context_set_current)(handle) })
     }
 
+    /// Has memory wiped from now on before it is given back.
+    pub(crate) fn start_wiping(&self) -> Outcome {
+        if self.wiper().is_some() {
+            return Ok(());
+        }
+        let _current = self.enter()?;
+        let stream = Stream::new(&self.driver.table)?;
+        if let Err(stream) = self.wiper.set(stream) {
+            // Another thread was faster.
+            self.destroy(stream);
+        }
+        Ok(())
+    }
+
+    /// The stream in which memory is wiped, if it is.
+    pub(crate) fn wiper(&self) -> Option<Stream> {
+        self.wiper.get().copied()
+    }
+
+    /// Destroys a stream in which nothing is in flight.
+    fn destroy(&self, stream: Stream) {
+        // SAFETY: the stream is alive, and this was its only name.
+        let destroyed =
+            self.enter().and_then(|_current| check(unsafe { (self.driver.table.stream_destroy)(stream) }));
+        if let Err(code) = destroyed {
+            tracing::debug!(?code, "a stream was not destroyed: the device is lost");
+        }
+    }
+
     /// Bytes that are free, and all bytes.
     pub(crate) fn memory(&self) -> Outcome<(u64, u64)> {
         let _current = self.enter()?;
@@ -137,6 +173,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        if let Some(stream) = self.wiper.take() {
+            self.destroy(stream);
+        }
         if self.is_primary {
             let (left, generation) = LEFT.get();
             if left == self.handle.0.addr() && generation == self.generation {

@@ -4,7 +4,6 @@ use std::ffi::c_void;
 use std::fmt;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::Waker;
 
 use backend_api::{
@@ -316,8 +315,9 @@ unsafe impl Device for CudaDevice {
     }
 
     fn wipe_on_release(&self) -> Result<()> {
-        self.shared.context.wipes.store(true, Ordering::Release);
-        Ok(())
+        const OPERATION: &str = "wipe_on_release";
+        self.shared.check_lost(OPERATION)?;
+        self.shared.context.start_wiping().map_err(|code| self.shared.error(OPERATION, code))
     }
 
     fn release(&self, buffer: BufferHandle) {

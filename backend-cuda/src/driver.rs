@@ -126,6 +126,17 @@ handles! {
     Function;
 }
 
+impl Stream {
+    /// A stream that waits for no other. The context is current.
+    pub(crate) fn new(table: &Table) -> Outcome<Self> {
+        let mut stream = Self::NULL;
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes one handle.
+        check(unsafe { (table.stream_create)(&raw mut stream, flags) })?;
+        Ok(stream)
+    }
+}
+
 impl Event {
     /// An event that only says whether it was reached. The context is current.
     pub(crate) fn new(table: &Table) -> Outcome<Self> {

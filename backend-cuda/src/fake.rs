@@ -43,7 +43,27 @@ struct FakeEvent {
     place: AtomicU64,
 }
 
+thread_local! {
+    /// Whether this thread gets no streams, and how many it has.
+    static STREAMS: Cell<(bool, usize)> = const { Cell::new((false, 0)) };
+}
+
+/// Has the card too full for another stream of this thread, or not any more.
+pub(crate) fn refuse_streams(refuse: bool) {
+    STREAMS.set((refuse, STREAMS.get().1));
+}
+
+/// How many streams this thread has made and not destroyed.
+pub(crate) fn streams() -> usize {
+    STREAMS.get().1
+}
+
 unsafe extern "C" fn stream_create(stream: *mut Stream, _: c_uint) -> u32 {
+    let (refuse, count) = STREAMS.get();
+    if refuse {
+        return 2;
+    }
+    STREAMS.set((refuse, count + 1));
     let made = Box::new(FakeStream { open: AtomicU64::new(u64::MAX), ..FakeStream::default() });
     // SAFETY: the caller gives room for a handle.
     unsafe { stream.write(Stream(Box::into_raw(made).cast())) };
@@ -51,6 +71,8 @@ unsafe extern "C" fn stream_create(stream: *mut Stream, _: c_uint) -> u32 {
 }
 
 unsafe extern "C" fn stream_destroy(stream: Stream) -> u32 {
+    let (refuse, count) = STREAMS.get();
+    STREAMS.set((refuse, count.wrapping_sub(1)));
     // SAFETY: handles come from `stream_create` and are destroyed once.
     drop(unsafe { Box::from_raw(stream.0.cast::<FakeStream>()) });
     0

@@ -4,10 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::ptr::{NonNull, null_mut};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use backend_api::{
-    BufferHandle, BufferId, Extents, HostAllocation, HostId, HostMemory, Names, Result, Transfer, racy,
+    BufferHandle, BufferId, Extents, HostAllocation, HostId, HostMemory, Names, Result, Transfer, racy, tell,
 };
 use cudarc::driver::sys;
 use memmap2::MmapMut;
@@ -62,18 +61,11 @@ impl DeviceMemory {
         })
     }
 
-    /// Writes zeroes to all of it and waits for that, in a stream of its own: other streams may be held up.
-    fn wipe(&self) -> Outcome {
-        let table = &self.context.driver.table;
-        let mut stream = Stream::NULL;
-        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: writes one handle.
-        check(unsafe { (table.stream_create)(&raw mut stream, flags) })?;
-        // SAFETY: the stream is from just above, and not used after it is destroyed.
-        unsafe {
-            let wiped = self.clear(stream).and_then(|()| check((table.stream_synchronize)(stream)));
-            wiped.and(check((table.stream_destroy)(stream)))
-        }
+    /// Writes zeroes to all of it and waits for that, in the stream that is there for it: others may be held up.
+    fn wipe(&self, wiper: Stream) -> Outcome {
+        self.clear(wiper)?;
+        // SAFETY: the stream lives as long as the context.
+        check(unsafe { (self.context.driver.table.stream_synchronize)(wiper) })
     }
 }
 
@@ -82,12 +74,11 @@ impl Drop for DeviceMemory {
         if self.bytes == 0 {
             return;
         }
+        let wiped = self.context.wiper().map_or(Ok(()), |wiper| self.wipe(wiper));
+        if let Err(code) = wiped {
+            tell::not_wiped("memory", &self.context.name(), &format_args!("{code:?}"));
+        }
         let freed = self.context.enter().and_then(|_current| {
-            if self.context.wipes.load(Ordering::Acquire)
-                && let Err(code) = self.wipe()
-            {
-                tracing::warn!(?code, bytes = self.bytes, "device memory was not wiped");
-            }
             // SAFETY: the address came from `mem_alloc`, and the owner made sure that nothing is in flight.
             check(unsafe { (self.context.driver.table.mem_free)(self.address) })
         });
@@ -273,7 +264,7 @@ impl Drop for HostRange {
         let start = self.address.as_ptr().cast::<c_void>();
         let table = &self.context.driver.table;
         let is_ours = !matches!(self.owner, Owner::Registered | Owner::Program);
-        if is_ours && self.context.wipes.load(Ordering::Acquire) {
+        if is_ours && self.context.wiper().is_some() {
             // SAFETY: the range is ours and was zeroed in the beginning, and nothing is in flight on it.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
@@ -563,5 +554,29 @@ mod tests {
             drop((host, queue));
             assert_eq!(Arc::strong_count(&device), 1);
         }
+    }
+
+    #[test]
+    fn a_card_that_is_full_is_wiped_all_the_same() {
+        let device = fake::device(&Options::new());
+        fake::refuse_streams(true);
+        assert_eq!(device.wipe_on_release().unwrap_err().kind(), backend_api::ErrorKind::OutOfMemory);
+        fake::refuse_streams(false);
+        device.wipe_on_release().unwrap();
+        device.wipe_on_release().unwrap();
+        let queue = Queue::new(&device).unwrap();
+        let (memory, host) = fake::memory(&device, 1000);
+        host.write(0, &[7; 1000]);
+        let upload = Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 1000 };
+        device.wait(queue.submit(&[upload]).unwrap()).unwrap();
+        fake::refuse_streams(true);
+        fake::freed_bytes();
+        drop(memory);
+        assert_eq!(fake::freed_bytes(), (1000, 1000));
+        drop((host, queue));
+        let streams = fake::streams();
+        drop(device);
+        assert_eq!(fake::streams(), streams - 1, "the one that wipes went with the device");
+        fake::refuse_streams(false);
     }
 }

@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
 
 use backend_api::{QueueId, Result, Ticket};
-use cudarc::driver::sys;
 use parking_lot::Mutex;
 
 use crate::completion::{CounterPool, Marker};
@@ -63,10 +62,7 @@ impl Queue {
             Completion::Event => Marker::events(context),
         };
         let _current = context.enter()?;
-        let mut stream = Stream::NULL;
-        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: writes one handle.
-        check(unsafe { (context.driver.table.stream_create)(&raw mut stream, flags) })?;
+        let stream = Stream::new(&context.driver.table)?;
         Ok(Self {
             id,
             context: Arc::clone(context),

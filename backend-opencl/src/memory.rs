@@ -4,12 +4,13 @@ use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-use backend_api::{Error, ErrorKind, MemoryStatus, Result};
+use backend_api::{Error, ErrorKind, MemoryStatus, Result, tell};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use parking_lot::Mutex;
 
 use crate::core::Core;
 use crate::discovery::free_bytes;
+use crate::error;
 use crate::queue::Queue;
 use crate::raw::{Memory, Status};
 
@@ -74,11 +75,15 @@ impl Deref for OwnMemory {
 
 impl Drop for OwnMemory {
     fn drop(&mut self) {
-        if self.core.wipes.load(Ordering::Acquire)
-            && !self.core.is_lost()
-            && let Err(status) = self.wipe()
-        {
-            tracing::warn!(status, bytes = self.bytes, "device memory was not wiped");
+        if !self.core.wipes.load(Ordering::Acquire) {
+            return;
+        }
+        let wiped = match self.core.is_lost() {
+            true => Err("the device is lost".to_owned()),
+            false => self.wipe().map_err(error::name),
+        };
+        if let Err(reason) = wiped {
+            tell::not_wiped("memory", &self.core.info, &reason);
         }
     }
 }

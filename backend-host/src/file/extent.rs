@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use backend_api::Result;
+use backend_api::{Result, tell};
 
 use super::open_file::OpenFile;
 use super::space::Taken;
@@ -26,7 +26,7 @@ impl Drop for Extent {
         }
         match self.wipe() {
             Ok(()) => self.wiping.count(self.bytes),
-            Err(error) => tracing::warn!(%error, path = %self.file.path().display(), "a file was not wiped"),
+            Err(error) => tell::not_wiped("memory", &self.file.path().display(), &error),
         }
     }
 }
@@ -39,23 +39,50 @@ impl Extent {
     }
 
     /// Writes zeroes where there are others, and has the drive store them: what is still to be stored of a file without
-    /// a name is dropped when it is closed.
+    /// a name is dropped when it is closed. What fails is noted and the rest is wiped.
+    ///
+    /// # Errors
+    /// The first reason why not all of it is zero now.
     fn wipe(&self) -> Result<()> {
         const OPERATION: &str = "release";
         let mut block = Passage(vec![0_u8; Self::BLOCK_BYTES]);
+        let mut outcome = Ok(());
+        let length = self.file.length();
         for range in self.place.ranges() {
-            for at in range.clone().step_by(Self::BLOCK_BYTES) {
-                let bytes = (range.end - at).min(Self::BLOCK_BYTES as u64) as usize;
+            let end = range.end.min(length);
+            for at in (range.start..end).step_by(Self::BLOCK_BYTES) {
+                let bytes = (end - at).min(Self::BLOCK_BYTES as u64) as usize;
                 // SAFETY: the block is so long, and this function's own.
-                unsafe { self.file.read(OPERATION, at, block.0.as_mut_ptr(), bytes)? };
-                if block.0[..bytes].iter().fold(0, |all, byte| all | byte) != 0 {
+                let read = unsafe { self.file.read(OPERATION, at, block.0.as_mut_ptr(), bytes) };
+                // What cannot be read can often be written.
+                if read.is_err() || block.0[..bytes].iter().fold(0, |all, byte| all | byte) != 0 {
                     block.0[..bytes].fill(0);
-                    // SAFETY: as above.
-                    unsafe { self.file.write(OPERATION, at, block.0.as_ptr(), bytes)? };
+                    outcome = outcome.and(self.write_zeroes(OPERATION, at, &block.0[..bytes]));
                 }
             }
+            if range.end > length {
+                // It is on the drive, and out of reach.
+                outcome = outcome.and(Err(self.file.truncated(OPERATION, length)));
+            }
         }
-        self.file.sync()
+        outcome.and(self.file.sync())
+    }
+
+    /// Writes a block of zeroes; if the drive does not take it as a whole, each part that it takes.
+    fn write_zeroes(&self, operation: &'static str, at: u64, zeroes: &[u8]) -> Result<()> {
+        const PART_BYTES: usize = 4096;
+        // SAFETY: as many bytes are written as there are.
+        let write =
+            |at: u64, from: &[u8]| unsafe { self.file.write(operation, at, from.as_ptr(), from.len()) };
+        if write(at, zeroes).is_ok() {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        for (i, part) in zeroes.chunks(PART_BYTES).enumerate() {
+            // Also after one that failed.
+            outcome = outcome.and(write(at + (i * PART_BYTES) as u64, part));
+        }
+        outcome
     }
 
     /// Where it is in the file.
@@ -145,5 +172,43 @@ impl Medium for Extent {
             done += part;
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, unix, not(miri)))]
+mod tests {
+    use super::*;
+    use crate::file::space::Space;
+
+    /// Nothing can be read from it, everything is written.
+    #[test]
+    fn what_cannot_be_read_is_wiped_all_the_same() {
+        const BYTES: u64 = 600_000;
+        let path = std::env::temp_dir().join(backend_api::own_files::random_name());
+        let mut file = OpenFile::create(&path, BYTES).unwrap();
+        std::fs::write(&path, vec![7; BYTES as usize]).unwrap();
+        file.write_only();
+        let (space, wiping) = (Space::new(BYTES), Arc::<Wiping>::default());
+        wiping.start();
+        drop(Extent::new(&Arc::new(file), space.take(BYTES - 1).unwrap(), &wiping));
+        let bytes = std::fs::read(&path).unwrap();
+        assert_eq!(bytes.iter().filter(|&&byte| byte != 0).count(), 1, "the last byte is not part of it");
+        assert_eq!(wiping.bytes(), BYTES - 1);
+        std::fs::remove_file(path).unwrap();
+    }
+
+    #[test]
+    fn what_is_left_of_a_file_is_wiped() {
+        let path = std::env::temp_dir().join(backend_api::own_files::random_name());
+        let file = Arc::new(OpenFile::create(&path, 600_000).unwrap());
+        std::fs::write(&path, vec![7; 300_001]).unwrap();
+        let (space, wiping) = (Space::new(600_000), Arc::<Wiping>::default());
+        wiping.start();
+        let extent = Extent::new(&file, space.take(600_000).unwrap(), &wiping);
+        let error = extent.wipe().unwrap_err();
+        assert!(error.detail().contains("truncated"), "{error}");
+        drop(extent);
+        assert_eq!((std::fs::read(&path).unwrap(), wiping.bytes()), (vec![0; 300_001], 0));
+        std::fs::remove_file(path).unwrap();
     }
 }

@@ -4,7 +4,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use backend_api::{Error, ErrorKind, Result, own_files};
+use backend_api::{Error, ErrorKind, Result, own_files, tell};
 
 use crate::error::{is_full, system};
 use crate::medium;
@@ -109,8 +109,19 @@ impl OpenFile {
         Ok(())
     }
 
+    /// How long it is now; as long as it was made if the system does not tell.
+    pub fn length(&self) -> u64 {
+        self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(self.bytes)
+    }
+
+    /// Has all reads fail from now on.
+    #[cfg(all(test, unix, not(miri)))]
+    pub fn write_only(&mut self) {
+        self.file = Positioned::new(OpenOptions::new().write(true).open(&self.path).unwrap());
+    }
+
     #[cold]
-    fn truncated(&self, operation: &'static str, offset: u64) -> Error {
+    pub fn truncated(&self, operation: &'static str, offset: u64) -> Error {
         let length = self.file.with(|file| Ok(file.metadata()?.len())).unwrap_or(0);
         medium::failure(operation)
             .with_offset(offset)
@@ -129,7 +140,7 @@ impl Drop for OpenFile {
         if self.remove
             && let Err(error) = std::fs::remove_file(&self.path)
         {
-            tracing::warn!(%error, path = %self.path.display(), "a temporary file stays behind");
+            tell::warn(format!("the temporary file {} stays behind: {error}", self.path.display()));
         }
     }
 }

@@ -269,3 +269,24 @@ fn memory_is_wiped_in_the_file_when_it_is_given_back() {
     drop((kept, rig));
     assert_eq!(at(&ranges), [0; 2000]);
 }
+
+/// Run as a process of its own by the test below.
+#[test]
+fn child_cannot_wipe() {
+    let path = Path::new("unwiped");
+    let rig = Rig::new(FileDevice::create(&path.0, 1000).unwrap());
+    rig.device.wipe_on_release().unwrap();
+    let (first, second) = (rig.buffer(500), rig.buffer(500));
+    OpenOptions::new().write(true).open(&path.0).unwrap().set_len(10).unwrap();
+    drop((first, second));
+}
+
+#[test]
+fn what_could_not_be_wiped_is_told_to_whoever_runs_the_program() {
+    let child = std::process::Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "file::child_cannot_wipe", "--nocapture"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success() && told.contains("was not wiped before it was given back"), "{child:?}");
+}

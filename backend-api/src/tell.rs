@@ -1,0 +1,89 @@
+//! What an operator must not miss, and no call can return: told to the program's subscriber of `tracing`, or, where it
+//! has none, to standard error.
+
+use std::fmt;
+use std::io::Write;
+
+use parking_lot::Mutex;
+use tracing::subscriber::NoSubscriber;
+
+/// So many different texts go to standard error; whoever has more to hear subscribes.
+const SAID_MAX: usize = 64;
+
+/// Memory that was to be wiped goes back as it is.
+#[doc(hidden)]
+pub fn not_wiped(what: &str, place: &dyn fmt::Display, reason: &dyn fmt::Display) {
+    warn(format!("{what} of {place} was not wiped before it was given back: {reason}"));
+}
+
+/// Tells a text, to standard error once.
+#[doc(hidden)]
+pub fn warn(text: String) {
+    if !tracing::dispatcher::get_default(|subscriber| subscriber.is::<NoSubscriber>()) {
+        tracing::warn!("{text}");
+        return;
+    }
+    static SAID: Mutex<Vec<String>> = Mutex::new(Vec::new());
+    let mut said = SAID.lock();
+    if said.len() < SAID_MAX && !said.contains(&text) {
+        // Not by `eprintln`: a program without standard error must not panic where memory is given back.
+        let _ = writeln!(std::io::stderr(), "vmarray: {text}");
+        said.push(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::{Event, Metadata, Subscriber};
+
+    use super::*;
+
+    /// Run as a process of its own by the test below.
+    #[test]
+    fn child_tells() {
+        for _ in 0..3 {
+            not_wiped("memory", &"a card", &"the driver refused");
+        }
+    }
+
+    #[test]
+    #[cfg(not(miri))]
+    fn without_a_subscriber_standard_error_gets_it_once() {
+        let output = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "tell::tests::child_tells"])
+            .output()
+            .unwrap();
+        let told = String::from_utf8_lossy(&output.stderr);
+        let wanted = "vmarray: memory of a card was not wiped before it was given back: the driver refused\n";
+        assert!(output.status.success() && told.matches(wanted).count() == 1, "{output:?}");
+    }
+
+    struct Count(AtomicUsize);
+
+    impl Subscriber for Count {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+        fn new_span(&self, _: &Attributes<'_>) -> Id {
+            Id::from_u64(1)
+        }
+        fn record(&self, _: &Id, _: &Record<'_>) {}
+        fn record_follows_from(&self, _: &Id, _: &Id) {}
+        fn event(&self, _: &Event<'_>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+        fn enter(&self, _: &Id) {}
+        fn exit(&self, _: &Id) {}
+    }
+
+    #[test]
+    fn a_subscriber_gets_it_each_time() {
+        let count = tracing::Dispatch::new(Count(AtomicUsize::new(0)));
+        tracing::dispatcher::with_default(&count, child_tells);
+        assert_eq!(count.downcast_ref::<Count>().unwrap().0.load(Ordering::Relaxed), 3);
+    }
+}
