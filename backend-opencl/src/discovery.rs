@@ -1,22 +1,30 @@
 //! Which OpenCL devices there are.
 
 use std::ffi::c_void;
+use std::ptr::null_mut;
 
 use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind};
 use opencl3::device::{
-    CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_INTEGRATED_MEMORY_NV, CL_DEVICE_PCI_BUS_ID_NV,
-    CL_DEVICE_PCI_BUS_INFO_KHR, CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_SVM_CAPABILITIES,
-    CL_DEVICE_SVM_FINE_GRAIN_BUFFER, CL_DEVICE_TOPOLOGY_AMD, CL_DEVICE_TYPE_ALL, CL_DEVICE_TYPE_CPU,
-    CL_DEVICE_TYPE_CUSTOM, CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM, Device as ClDevice,
+    CL_DEVICE_AVAILABLE, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS,
+    CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_HOST_UNIFIED_MEMORY,
+    CL_DEVICE_INTEGRATED_MEMORY_NV, CL_DEVICE_MAX_COMPUTE_UNITS, CL_DEVICE_MAX_MEM_ALLOC_SIZE,
+    CL_DEVICE_MAX_WORK_GROUP_SIZE, CL_DEVICE_NAME, CL_DEVICE_PCI_BUS_ID_NV, CL_DEVICE_PCI_BUS_INFO_KHR,
+    CL_DEVICE_PCI_SLOT_ID_NV, CL_DEVICE_SINGLE_FP_CONFIG, CL_DEVICE_SVM_CAPABILITIES,
+    CL_DEVICE_SVM_FINE_GRAIN_BUFFER, CL_DEVICE_TOPOLOGY_AMD, CL_DEVICE_TYPE, CL_DEVICE_TYPE_ALL,
+    CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_CUSTOM, CL_DEVICE_UUID_KHR, CL_DEVICE_VENDOR, CL_DRIVER_VERSION,
+    CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM,
 };
-use opencl3::error_codes::{CL_DEVICE_NOT_FOUND, CL_PLATFORM_NOT_FOUND_KHR, ClError};
-use opencl3::platform::{Platform, get_platforms};
-use opencl3::types::{cl_device_id, cl_platform_id};
+use opencl3::error_codes::{CL_DEVICE_NOT_FOUND, CL_INVALID_VALUE, CL_PLATFORM_NOT_FOUND_KHR, CL_SUCCESS};
+use opencl3::types::{cl_device_id, cl_int, cl_platform_id, cl_uint};
 use parking_lot::Mutex;
 
 use crate::error::name;
-use crate::sys::{self, sys};
+use crate::listed;
+use crate::raw::Status;
+use crate::sys::{self, Sys, sys};
 
+/// Not passed on by `opencl3`: the name of a platform.
+const CL_PLATFORM_NAME: u32 = 0x0902;
 /// Not in every header: how many copies NVIDIA's cards carry out at once.
 const CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV: u32 = 0x4007;
 /// Not in every header: the domain that belongs to `CL_DEVICE_PCI_BUS_ID_NV`.
@@ -115,7 +123,8 @@ pub fn devices() -> Vec<Discovered> {
     survey().0
 }
 
-/// As [`devices`], and why there are none, or not all.
+/// As [`devices`], and why there are none, or not all: also drivers that are listed for the loader (in
+/// `/etc/OpenCL/vendors`, or as `OCL_ICD_VENDORS` says) and that it leaves out because they do not load.
 ///
 /// ```
 /// let (devices, absences) = backend_opencl::survey();
@@ -131,33 +140,44 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock();
     let (mut found, mut absences) = (Vec::new(), sys::absences().to_vec());
-    if sys().is_err() {
-        return (found, absences);
-    }
+    let Ok(sys) = sys() else { return (found, absences) };
     let mut absent = |kind, reason: String| absences.push(Absence::new("opencl", kind, reason));
-    let platforms = match get_platforms().map_err(|error| error.0) {
-        Ok(platforms) if !platforms.is_empty() => platforms,
-        Ok(_) | Err(CL_PLATFORM_NOT_FOUND_KHR) => {
-            let listed = listed_drivers().join(", ");
-            if listed.is_empty() {
-                let reason = "the OpenCL loader finds no driver; install that of the device".into();
-                absent(AbsenceKind::NoDevices, reason);
-            } else {
-                let reason = format!("drivers are listed that do not load ({listed}); install them anew");
-                absent(AbsenceKind::Unusable, reason);
-            }
-            Vec::new()
-        }
+    // SAFETY: the driver writes as many platforms as it has room for, and one number.
+    let platforms = match ids(|room, list, count| unsafe { (sys.clGetPlatformIDs)(room, list, count) }) {
+        Ok(platforms) => platforms,
+        Err(CL_PLATFORM_NOT_FOUND_KHR) => Vec::new(),
         Err(code) => {
             let reason = format!("the OpenCL loader names no drivers: {}; install it anew", name(code));
             absent(AbsenceKind::Unusable, reason);
-            Vec::new()
+            return (found, absences);
         }
     };
+    // The loader leaves those out in silence that it cannot load.
+    let listed = listed::drivers();
+    let broken = if platforms.len() < listed.len() { listed::broken(&listed) } else { Vec::new() };
+    if platforms.is_empty() && broken.is_empty() {
+        let (kind, reason) = if listed.is_empty() {
+            let reason = "the OpenCL loader finds no driver; install that of the device".to_owned();
+            (AbsenceKind::NoDevices, reason)
+        } else {
+            let names: Vec<String> = listed.iter().map(ToString::to_string).collect();
+            let names = names.join(", ");
+            let advice = "look at the device's driver and at the rights of this user to use it";
+            (AbsenceKind::Unusable, format!("drivers are listed that show nothing ({names}); {advice}"))
+        };
+        absent(kind, reason);
+    }
+    for reason in broken {
+        absent(AbsenceKind::Unusable, reason);
+    }
     for platform in platforms {
-        let platform_name = platform.name().unwrap_or_default();
-        let devices = platform.get_devices(CL_DEVICE_TYPE_ALL).unwrap_or_else(|error| {
-            let (kind, said) = match error.0 {
+        let platform_name = platform_name(sys, platform);
+        // SAFETY: as above, with devices of a platform that the driver has named.
+        let devices = ids(|room, list, count| unsafe {
+            (sys.clGetDeviceIDs)(platform, CL_DEVICE_TYPE_ALL, room, list, count)
+        });
+        let devices = devices.unwrap_or_else(|code| {
+            let (kind, said) = match code {
                 CL_DEVICE_NOT_FOUND => (AbsenceKind::NoDevices, "knows no device".to_owned()),
                 code => (AbsenceKind::Unusable, format!("does not name its devices: {}", name(code))),
             };
@@ -165,12 +185,13 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
             absent(kind, format!("the driver {platform_name} {said}; {advice}"));
             Vec::new()
         });
-        // Those have fixed functions only.
-        let is_custom = |device: &cl_device_id| {
-            ClDevice::new(*device).dev_type().is_ok_and(|sort| sort & CL_DEVICE_TYPE_CUSTOM != 0)
-        };
-        for device in devices.into_iter().filter(|device| !is_custom(device)) {
-            match describe(&platform, device, found.len()) {
+        for device in devices {
+            let asked = Asked { sys, device };
+            // Those have fixed functions only.
+            if asked.query::<u64>(CL_DEVICE_TYPE).is_some_and(|sort| sort & CL_DEVICE_TYPE_CUSTOM != 0) {
+                continue;
+            }
+            match describe(platform, &platform_name, asked, found.len()) {
                 Ok(discovered) => found.push(discovered),
                 Err(lacks) => absent(
                     AbsenceKind::Unusable,
@@ -182,12 +203,42 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
     (found, absences)
 }
 
-/// The files in which drivers make themselves known to the loader.
-fn listed_drivers() -> Vec<String> {
-    let folder = std::env::var_os("OCL_ICD_VENDORS").unwrap_or_else(|| "/etc/OpenCL/vendors".into());
-    let files = std::fs::read_dir(folder).into_iter().flatten().flatten().map(|file| file.path());
-    let drivers = files.filter(|file| file.extension().is_some_and(|extension| extension == "icd"));
-    drivers.map(|file| file.display().to_string()).collect()
+/// What a driver has of one sort. It is asked twice: how many there are, and which.
+fn ids<T>(ask: impl Fn(cl_uint, *mut *mut T, *mut cl_uint) -> cl_int) -> Status<Vec<*mut T>> {
+    let mut count = 0;
+    check(ask(0, null_mut(), &mut count))?;
+    let mut list = vec![null_mut(); count as usize];
+    if count > 0 {
+        let mut now = 0;
+        check(ask(count, list.as_mut_ptr(), &mut now))?;
+        // Fewer by now, or more than there was room for.
+        list.truncate(now as usize);
+    }
+    list.retain(|id| !id.is_null());
+    Ok(list)
+}
+
+/// What a driver says in words, without what it fills them up with.
+fn text(ask: impl Fn(usize, *mut c_void, *mut usize) -> cl_int) -> Status<String> {
+    let mut bytes = 0;
+    check(ask(0, null_mut(), &mut bytes))?;
+    let mut text = vec![0_u8; bytes];
+    check(ask(bytes, text.as_mut_ptr().cast(), &mut bytes))?;
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    Ok(String::from_utf8_lossy(&text[..end]).trim().to_owned())
+}
+
+fn check(status: cl_int) -> Status<()> {
+    if status == CL_SUCCESS { Ok(()) } else { Err(status) }
+}
+
+/// Empty if the driver does not say.
+fn platform_name(sys: &Sys, platform: cl_platform_id) -> String {
+    // SAFETY: the driver writes at most as many bytes as there is room for, and one number.
+    text(|room, value, written| unsafe {
+        (sys.clGetPlatformInfo)(platform, CL_PLATFORM_NAME, room, value, written)
+    })
+    .unwrap_or_default()
 }
 
 /// The devices that `filter` names: by index in [`devices`], or by a part of their name, identity or platform, in any
@@ -214,24 +265,60 @@ pub fn devices_matching(filter: &str) -> Vec<Discovered> {
         .collect()
 }
 
+/// A device that is asked about itself.
+#[derive(Clone, Copy)]
+struct Asked {
+    sys: &'static Sys,
+    device: cl_device_id,
+}
+
+impl Asked {
+    /// One plain number or structure.
+    fn ask<T: Copy + Default>(self, name: u32) -> Status<T> {
+        let (mut value, mut written) = (T::default(), 0);
+        let place = (&raw mut value).cast::<c_void>();
+        // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all our `T` are plain integers.
+        check(unsafe { (self.sys.clGetDeviceInfo)(self.device, name, size_of::<T>(), place, &mut written) })?;
+        // Another length would be something else.
+        if written == size_of::<T>() { Ok(value) } else { Err(CL_INVALID_VALUE) }
+    }
+
+    /// The same; `None` if the driver does not know it or gives another length.
+    fn query<T: Copy + Default>(self, name: u32) -> Option<T> {
+        self.ask(name).ok()
+    }
+
+    fn text(self, name: u32) -> Status<String> {
+        // SAFETY: the driver writes at most as many bytes as there is room for, and one number.
+        text(|room, value, written| unsafe {
+            (self.sys.clGetDeviceInfo)(self.device, name, room, value, written)
+        })
+    }
+}
+
 /// # Errors
 /// What the device lacks.
-fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Result<Discovered, String> {
-    let device = ClDevice::new(id);
-    let unanswered = |error: ClError| format!("does not answer: {}", name(error.0));
-    if !device.available().map_err(unanswered)? {
+fn describe(
+    platform: cl_platform_id,
+    platform_name: &str,
+    device: Asked,
+    index: usize,
+) -> Result<Discovered, String> {
+    let unanswered = |code: cl_int| format!("does not answer: {}", name(code));
+    if device.ask::<u32>(CL_DEVICE_AVAILABLE).map_err(unanswered)? == 0 {
         return Err("is not available".into());
     }
-    if !device.compiler_available().map_err(unanswered)? {
+    if device.ask::<u32>(CL_DEVICE_COMPILER_AVAILABLE).map_err(unanswered)? == 0 {
         return Err("has no compiler".into());
     }
-    let sort = device.dev_type().map_err(unanswered)?;
-    let extensions = device.extensions().unwrap_or_default();
+    let sort = device.ask::<u64>(CL_DEVICE_TYPE).map_err(unanswered)?;
+    let extensions = device.text(CL_DEVICE_EXTENSIONS).unwrap_or_default();
     let has = |name: &str| extensions.split_whitespace().any(|known| known == name);
     let nvidia = has("cl_nv_device_attribute_query");
     let amd = has("cl_amd_device_attribute_query");
-    let shares_memory = device.host_unified_memory().unwrap_or(false)
-        || (nvidia && query::<u32>(id, CL_DEVICE_INTEGRATED_MEMORY_NV).unwrap_or(0) != 0);
+    let is_set = |name: u32| device.query::<u32>(name).unwrap_or(0) != 0;
+    let shares_memory =
+        is_set(CL_DEVICE_HOST_UNIFIED_MEMORY) || (nvidia && is_set(CL_DEVICE_INTEGRATED_MEMORY_NV));
     let kind = if sort & CL_DEVICE_TYPE_CPU != 0 {
         DeviceKind::Cpu
     } else if shares_memory {
@@ -240,42 +327,41 @@ fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Result<Disco
         DeviceKind::DiscreteGpu
     };
 
-    let pci = pci_address(id, has("cl_khr_pci_bus_info"), nvidia, amd);
-    let uuid =
-        if has("cl_khr_device_uuid") { device.uuid_khr().ok().map(|bytes| uuid_text(&bytes)) } else { None };
+    let pci = pci_address(device, has("cl_khr_pci_bus_info"), nvidia, amd);
+    let uuid = if has("cl_khr_device_uuid") { device.query::<[u8; 16]>(CL_DEVICE_UUID_KHR) } else { None };
     let mut names: Vec<String> = Vec::new();
     names.extend(pci.as_ref().map(|address| format!("pci:{address}")));
-    names.extend(uuid);
+    names.extend(uuid.map(|bytes| uuid_text(&bytes)));
     if names.is_empty() {
         names.push(format!("opencl:{index}"));
     }
     let identity = names.remove(0);
 
-    let total = device.global_mem_size().map_err(unanswered)?;
-    let largest = device.max_mem_alloc_size().map_err(unanswered)?.min(total);
+    let total = device.ask::<u64>(CL_DEVICE_GLOBAL_MEM_SIZE).map_err(unanswered)?;
+    let largest = device.ask::<u64>(CL_DEVICE_MAX_MEM_ALLOC_SIZE).map_err(unanswered)?.min(total);
     if largest == 0 {
         return Err("has no memory".into());
     }
-    let device_name = device.name().map_err(unanswered)?;
-    let mut info = DeviceInfo::new("opencl", device_name.trim(), kind, &identity).with_total_bytes(total);
+    let device_name = device.text(CL_DEVICE_NAME).map_err(unanswered)?;
+    let mut info = DeviceInfo::new("opencl", &device_name, kind, &identity).with_total_bytes(total);
     info.aliases = names;
-    info.vendor = device.vendor().unwrap_or_default().trim().to_owned();
+    info.vendor = device.text(CL_DEVICE_VENDOR).unwrap_or_default();
     info.largest_allocation_bytes = largest;
-    info.driver = device.driver_version().unwrap_or_default().trim().to_owned();
+    info.driver = device.text(CL_DRIVER_VERSION).unwrap_or_default();
     info.numa_node = pci.as_deref().and_then(numa_node);
-    if nvidia && let Some(engines) = query::<u32>(id, CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV) {
+    if nvidia && let Some(engines) = device.query::<u32>(CL_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT_NV) {
         info.copy_engines = engines.max(1);
     }
 
-    let shared = query::<u64>(id, CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0);
-    let single = device.single_fp_config().unwrap_or(0);
+    let shared = device.query::<u64>(CL_DEVICE_SVM_CAPABILITIES).unwrap_or(0);
+    let single = device.query::<u64>(CL_DEVICE_SINGLE_FP_CONFIG).unwrap_or(0);
     Ok(Discovered {
         info,
-        platform: platform.name().unwrap_or_default().trim().to_owned(),
-        handles: Handles { platform: platform.id(), device: id },
+        platform: platform_name.to_owned(),
+        handles: Handles { platform, device: device.device },
         traits: Traits {
-            compute_units: device.max_compute_units().unwrap_or(1).max(1),
-            max_group: device.max_work_group_size().unwrap_or(1).max(1),
+            compute_units: device.query::<u32>(CL_DEVICE_MAX_COMPUTE_UNITS).unwrap_or(1).max(1),
+            max_group: device.query::<usize>(CL_DEVICE_MAX_WORK_GROUP_SIZE).unwrap_or(1).max(1),
             shares_fine_grained: shares_memory && shared & CL_DEVICE_SVM_FINE_GRAIN_BUFFER != 0,
             has_host_buffers_nv: has("cl_nv_create_buffer"),
             rounds_quotients: single & CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT != 0,
@@ -285,45 +371,35 @@ fn describe(platform: &Platform, id: cl_device_id, index: usize) -> Result<Disco
     })
 }
 
-/// One plain number or structure; `None` if the driver does not know it or gives another length.
-fn query<T: Copy + Default>(device: cl_device_id, name: u32) -> Option<T> {
-    let mut value = T::default();
-    let mut written = 0;
-    let function = sys().ok()?.clGetDeviceInfo;
-    // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all our `T` are plain integers.
-    let status =
-        unsafe { function(device, name, size_of::<T>(), (&raw mut value).cast::<c_void>(), &mut written) };
-    (status == 0 && written == size_of::<T>()).then_some(value)
-}
-
 /// What AMD's driver, the only one that tells, reports as free, in bytes.
 pub(crate) fn free_bytes(handles: Handles, traits: Traits) -> Option<u64> {
     if !traits.tells_free_memory {
         return None;
     }
+    let device = Asked { sys: sys().ok()?, device: handles.device };
     // All free memory, and the largest free block.
-    let [free, _] = query::<[usize; 2]>(handles.device, CL_DEVICE_GLOBAL_FREE_MEMORY_AMD)?;
+    let [free, _] = device.query::<[usize; 2]>(CL_DEVICE_GLOBAL_FREE_MEMORY_AMD)?;
     Some(free as u64 * 1024)
 }
 
 /// The address as `dddd:bb:dd.f`.
-fn pci_address(device: cl_device_id, khronos: bool, nvidia: bool, amd: bool) -> Option<String> {
+fn pci_address(device: Asked, khronos: bool, nvidia: bool, amd: bool) -> Option<String> {
     let text = |domain: u32, bus: u32, slot: u32, function: u32| {
         format!("{domain:04x}:{bus:02x}:{slot:02x}.{function:x}")
     };
     if khronos
-        && let Some([domain, bus, slot, function]) = query::<[u32; 4]>(device, CL_DEVICE_PCI_BUS_INFO_KHR)
+        && let Some([domain, bus, slot, function]) = device.query::<[u32; 4]>(CL_DEVICE_PCI_BUS_INFO_KHR)
     {
         return Some(text(domain, bus, slot, function));
     }
-    if nvidia && let Some(bus) = query::<u32>(device, CL_DEVICE_PCI_BUS_ID_NV) {
+    if nvidia && let Some(bus) = device.query::<u32>(CL_DEVICE_PCI_BUS_ID_NV) {
         // Slot and function share one number, as in the kernel's `devfn`.
-        let slot = query::<u32>(device, CL_DEVICE_PCI_SLOT_ID_NV).unwrap_or(0);
-        let domain = query::<u32>(device, CL_DEVICE_PCI_DOMAIN_ID_NV).unwrap_or(0);
+        let slot = device.query::<u32>(CL_DEVICE_PCI_SLOT_ID_NV).unwrap_or(0);
+        let domain = device.query::<u32>(CL_DEVICE_PCI_DOMAIN_ID_NV).unwrap_or(0);
         return Some(text(domain, bus, slot >> 3, slot & 7));
     }
     // A tagged union of 24 bytes, whose last three are bus, device and function.
-    if amd && let Some(topology) = query::<[u8; 24]>(device, CL_DEVICE_TOPOLOGY_AMD) {
+    if amd && let Some(topology) = device.query::<[u8; 24]>(CL_DEVICE_TOPOLOGY_AMD) {
         return Some(text(0, topology[21].into(), topology[22].into(), topology[23].into()));
     }
     None

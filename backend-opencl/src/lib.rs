@@ -67,6 +67,7 @@ mod error;
 mod fill;
 mod host;
 mod indexed;
+mod listed;
 mod memory;
 mod options;
 mod program;

@@ -1,11 +1,11 @@
-//! The entry points of libOpenCL that this crate calls on its data path, loaded at run time.
+//! The entry points of libOpenCL that this crate calls, loaded at run time.
 //!
-//! `opencl3` is used for discovery, types, constants and names. Its wrappers are not used on the data path for three
-//! reasons: every enqueue makes an event, which costs as much as the command; owners panic in `Drop` when a driver
-//! refuses; and the function pointers behind them are declared with Rust's calling convention instead of C's.
+//! `opencl3` is used for types, constants and names. Its wrappers are not used for four reasons: every enqueue makes an
+//! event, which costs as much as the command; owners panic in `Drop` when a driver refuses; the function pointers
+//! behind them are declared with Rust's calling convention instead of C's; and it looks for a library of its own,
+//! on Windows also beside the program, which may be another one than this.
 
-use std::ffi::c_char;
-use std::os::raw::c_void;
+use std::ffi::{OsStr, OsString, c_char, c_void};
 use std::sync::OnceLock;
 
 use backend_api::{Absence, AbsenceKind, refused_library};
@@ -13,8 +13,9 @@ use libloading::Library;
 use opencl3::error_codes::{DLOPEN_FUNCTION_NOT_AVAILABLE, DLOPEN_RUNTIME_LOAD_FAILED};
 use opencl3::types::{
     cl_bool, cl_command_queue, cl_command_queue_properties, cl_context, cl_context_properties, cl_device_id,
-    cl_device_info, cl_event, cl_event_info, cl_int, cl_kernel, cl_map_flags, cl_mem, cl_mem_flags,
-    cl_platform_id, cl_program, cl_program_build_info, cl_program_info, cl_svm_mem_flags, cl_uint,
+    cl_device_info, cl_device_type, cl_event, cl_event_info, cl_int, cl_kernel, cl_map_flags, cl_mem,
+    cl_mem_flags, cl_platform_id, cl_platform_info, cl_program, cl_program_build_info, cl_program_info,
+    cl_svm_mem_flags, cl_uint,
 };
 
 /// What an event calls back.
@@ -61,6 +62,9 @@ macro_rules! entry_points {
 
 entry_points! {
     required {
+        fn clGetPlatformIDs(room: cl_uint, platforms: *mut cl_platform_id, count: *mut cl_uint) -> cl_int;
+        fn clGetPlatformInfo(platform: cl_platform_id, name: cl_platform_info, size: usize, value: *mut c_void, written: *mut usize) -> cl_int;
+        fn clGetDeviceIDs(platform: cl_platform_id, sort: cl_device_type, room: cl_uint, devices: *mut cl_device_id, count: *mut cl_uint) -> cl_int;
         fn clGetDeviceInfo(device: cl_device_id, name: cl_device_info, size: usize, value: *mut c_void, written: *mut usize) -> cl_int;
         fn clCreateContext(
             properties: *const cl_context_properties,
@@ -117,11 +121,9 @@ entry_points! {
 
 /// The table, loaded at the first call.
 ///
-/// The library is looked for as `opencl3` does: in the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then under its
-/// usual name. On Windows that is the one in the system's folder: a file of that name beside the program, in its
-/// current
-/// folder, or in `PATH` is not taken. `opencl3` asks for it by the bare name, which then stands for the library that is
-/// loaded, so nothing of it is called before this.
+/// The library is looked for in the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then under its usual name. On
+/// Windows that is the one in the system's folder: a file of that name beside the program, in its current folder, or in
+/// `PATH` is not taken.
 ///
 /// # Errors
 /// The code for "no library" or "a function is missing".
@@ -149,25 +151,27 @@ fn loaded() -> &'static Loaded {
         "libOpenCL.so.1"
     };
     let load = || {
-        let paths = std::env::var("OPENCL_DYLIB_PATH").unwrap_or_default();
-        let named = paths.split(';').filter(|path| !path.is_empty());
+        let named = named_libraries(std::env::var_os("OPENCL_DYLIB_PATH").unwrap_or_default());
+        let named = named.iter().map(|path| (&**path, false));
         let mut absences = Vec::new();
         let mut absent = |kind, reason: String| absences.push(Absence::new("opencl", kind, reason));
-        for path in named.chain([NAME]) {
+        for (path, is_installed) in named.chain([(OsStr::new(NAME), true)]) {
+            let shown = path.to_string_lossy();
             // SAFETY: loading a library runs its initialisers; the user vouches for what the variable names, the
             // system's maintainer for what is installed as the OpenCL library.
-            let library = unsafe { if path == NAME { installed(path) } else { Library::new(path) } };
-            match library.map_err(|error| refused_library(path, &error)) {
+            let library = unsafe { if is_installed { installed(path) } else { Library::new(path) } };
+            match library.map_err(|error| refused_library(&shown, &error)) {
                 Ok(library) => {
                     let sys = Sys::from_library(library).map_err(|name| {
-                        let reason =
-                            format!("{path} has no function {name}; install a loader of OpenCL 1.2 or later");
+                        let reason = format!(
+                            "{shown} has no function {name}; install a loader of OpenCL 1.2 or later"
+                        );
                         absent(AbsenceKind::Unusable, reason);
                         DLOPEN_FUNCTION_NOT_AVAILABLE
                     });
                     return Loaded { sys, absences };
                 }
-                Err((_, true)) if path == NAME => absent(
+                Err((_, true)) if is_installed => absent(
                     AbsenceKind::NotInstalled,
                     format!(
                         "there is no {NAME}; install an OpenCL loader, such as ocl-icd, and the driver of the device"
@@ -175,7 +179,7 @@ fn loaded() -> &'static Loaded {
                 ),
                 Err((text, _)) => absent(
                     AbsenceKind::Unusable,
-                    format!("{path} cannot be loaded ({text}); install it anew, or mend OPENCL_DYLIB_PATH"),
+                    format!("{shown} cannot be loaded ({text}); install it anew, or mend OPENCL_DYLIB_PATH"),
                 ),
             }
         }
@@ -184,11 +188,18 @@ fn loaded() -> &'static Loaded {
     LOADED.get_or_init(load)
 }
 
+/// The paths in a list, whatever bytes they are made of.
+fn named_libraries(list: OsString) -> Vec<OsString> {
+    let paths = list.as_encoded_bytes().split(|&byte| byte == b';').filter(|path| !path.is_empty());
+    // SAFETY: the bytes come from such a string, which was cut at characters of ASCII.
+    paths.map(|path| unsafe { OsStr::from_encoded_bytes_unchecked(path) }.to_owned()).collect()
+}
+
 /// A library of the system.
 ///
 /// # Safety
 /// As [`Library::new`].
-unsafe fn installed(name: &str) -> Result<Library, libloading::Error> {
+unsafe fn installed(name: &OsStr) -> Result<Library, libloading::Error> {
     #[cfg(target_os = "windows")]
     {
         use libloading::os::windows;

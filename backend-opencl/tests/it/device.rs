@@ -2,6 +2,7 @@
 //!
 //! On the devices that `VMARRAY_OPENCL_DEVICE` picks; on none where there is none.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
@@ -413,7 +414,11 @@ fn a_folder_that_others_can_write_to_is_not_used() {
 /// Run as a process of its own by a test below.
 #[test]
 fn child_lists_devices() {
-    println!("devices: {}", backend_opencl::devices().len());
+    let (devices, absences) = backend_opencl::survey();
+    println!("devices: {}", devices.len());
+    for absence in absences {
+        println!("absence: {absence}");
+    }
 }
 
 /// Run as a process of its own by a test below.
@@ -425,7 +430,7 @@ fn child_opens_a_device() {
 }
 
 /// What a test of this program prints in a process of its own, with these variables.
-fn child(test: &str, variables: &[(&str, &str)]) -> String {
+fn child(test: &str, variables: &[(&str, impl AsRef<OsStr> + Copy)]) -> String {
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", test, "--nocapture"])
         .envs(variables.iter().copied())
@@ -468,4 +473,59 @@ fn without_drivers_or_library_there_are_no_devices() {
         assert!(listed.contains("devices: 0"), "{listed}");
     }
     std::fs::remove_dir_all(nowhere).unwrap();
+}
+
+/// The loader leaves it out in silence.
+#[test]
+#[cfg(unix)]
+fn a_driver_that_does_not_load_is_named() {
+    let (folder, number) = (temporary("icd"), backend_opencl::devices().len());
+    std::fs::create_dir(&folder).unwrap();
+    let broken = folder.join("broken.icd");
+    std::fs::write(&broken, "libnone.so.1\n").unwrap();
+    let named = format!("opencl: unusable: the driver that {} names does not load", broken.display());
+    let lists = |vendors: &PathBuf| child("device::child_lists_devices", &[("OCL_ICD_VENDORS", vendors)]);
+    for vendors in [&folder, &broken] {
+        let listed = lists(vendors);
+        assert!(listed.contains(&named) && listed.contains("libnone.so.1"), "{listed}");
+        assert!(!listed.contains("finds no driver"), "{listed}");
+    }
+    // Beside those that do.
+    let others = std::fs::read_dir("/etc/OpenCL/vendors").into_iter().flatten().flatten();
+    others.for_each(|file| _ = std::fs::copy(file.path(), folder.join(file.file_name())).unwrap());
+    let listed = lists(&folder);
+    assert!(listed.contains(&named) && listed.contains(&format!("devices: {number}\n")), "{listed}");
+    let absences = listed.matches("absence").count();
+    std::fs::remove_file(&broken).unwrap();
+    assert_eq!(lists(&folder).matches("absence").count(), absences - 1);
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_library_is_named_by_any_bytes() {
+    use std::os::unix::ffi::OsStrExt;
+    let lists = |paths: &OsStr| child("device::child_lists_devices", &[("OPENCL_DYLIB_PATH", paths)]);
+    let number = format!("devices: {}\n", backend_opencl::devices().len());
+    assert!(lists(OsStr::new("")).contains(&number));
+    assert!(lists(OsStr::new(";")).contains(&number));
+    let named = OsStr::from_bytes(b"/nowhere/\xff/libOpenCL.so");
+    let listed = lists(named);
+    let shown = named.to_string_lossy();
+    let reason = format!("unusable: {shown} cannot be loaded");
+    assert!(listed.contains(&reason) && listed.contains(&number), "{listed}");
+    // It is really taken: this one has none of the functions.
+    let root = temporary("bytes");
+    let folder = root.join(OsStr::from_bytes(b"\xff"));
+    std::fs::create_dir_all(&folder).unwrap();
+    let library = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let library = library
+        .lines()
+        .find_map(|line| line.split_whitespace().nth(5).filter(|path| path.contains("libc.so")));
+    if let Some(library) = library {
+        std::os::unix::fs::symlink(library, folder.join("lib.so")).unwrap();
+        let listed = lists(folder.join("lib.so").as_os_str());
+        assert!(listed.contains("devices: 0\n") && listed.contains("has no function"), "{listed}");
+    }
+    std::fs::remove_dir_all(root).unwrap();
 }
