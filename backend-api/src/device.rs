@@ -642,7 +642,7 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// # Errors
     /// The error of the very call that gave the ticket, however often it is asked for and by however many, as
     /// long as its queue is not [ended](Self::release_queue);
-    /// [`Lost`](crate::ErrorKind::Lost) for all work that was pending when the device was lost;
+    /// [`Lost`](crate::ErrorKind::Lost) for all work that was pending when the device was lost, unless it gets done;
     /// [`UnknownHandle`](crate::ErrorKind::UnknownHandle) for a ticket that was never given.
     fn poll(&self, ticket: Ticket) -> Result<Progress>;
 

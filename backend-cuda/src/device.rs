@@ -571,6 +571,21 @@ mod tests {
     }
 
     #[test]
+    fn a_shortage_is_no_loss_of_the_device() {
+        let device = fake::device(&Options::new());
+        let queue = Queue::new(&device).unwrap();
+        // A submission fails, and then it cannot be waited for at first.
+        fake::refuse(1, 5);
+        assert_eq!(queue.submit(&[]).unwrap_err().kind(), ErrorKind::OutOfMemory);
+        assert_eq!(fake::refusals_left(), (0, 0));
+        let ticket = queue.submit(&[]).unwrap();
+        fake::refuse(0, 1);
+        device.shared.examine(&device.shared.queue("test", ticket.queue).unwrap());
+        assert_eq!(fake::refusals_left(), (0, 0));
+        device.wait(ticket).unwrap();
+    }
+
+    #[test]
     fn tickets_are_done_when_their_event_is_reached_and_not_before() {
         let device = fake::device(&Options::new());
         let queue = Queue::new(&device).unwrap();

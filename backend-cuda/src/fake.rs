@@ -18,6 +18,7 @@ use crate::driver::{BatchAttributes, Driver, Event, Function, Module, Stream, Ta
 use crate::options::Options;
 use crate::shared::Entry;
 
+const OUT_OF_MEMORY: u32 = 2;
 const NOT_READY: u32 = 600;
 const LAUNCH_FAILED: u32 = 719;
 const FREE_BYTES: usize = 1 << 40;
@@ -61,7 +62,7 @@ pub(crate) fn streams() -> usize {
 unsafe extern "C" fn stream_create(stream: *mut Stream, _: c_uint) -> u32 {
     let (refuse, count) = STREAMS.get();
     if refuse {
-        return 2;
+        return OUT_OF_MEMORY;
     }
     STREAMS.set((refuse, count + 1));
     let made = Box::new(FakeStream { open: AtomicU64::new(u64::MAX), ..FakeStream::default() });
@@ -127,15 +128,43 @@ impl FakeStream {
 }
 
 unsafe extern "C" fn stream_query(stream: Stream) -> u32 {
+    if is_short_for_stream() {
+        return OUT_OF_MEMORY;
+    }
     // SAFETY: the stream is alive, here and below.
     let stream = unsafe { state(stream.0) };
     stream.answer(stream.recorded.load(Ordering::Acquire))
 }
 
+thread_local! {
+    /// How many calls of this thread are answered with a shortage: to note an event, to ask for a stream.
+    static SHORTAGES: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
+}
+
+/// Has the driver short of memory for so many calls of this thread: to note an event, to ask for a stream.
+pub(crate) fn refuse(records: usize, streams: usize) {
+    SHORTAGES.set((records, streams));
+}
+
+/// How many of these calls are left.
+pub(crate) fn refusals_left() -> (usize, usize) {
+    SHORTAGES.get()
+}
+
+fn is_short_for_stream() -> bool {
+    let (records, streams) = SHORTAGES.get();
+    SHORTAGES.set((records, streams.saturating_sub(1)));
+    streams > 0
+}
+
 unsafe extern "C" fn stream_synchronize(stream: Stream) -> u32 {
+    if is_short_for_stream() {
+        return OUT_OF_MEMORY;
+    }
     loop {
         // SAFETY: as above.
-        match unsafe { stream_query(stream) } {
+        let stream = unsafe { state(stream.0) };
+        match stream.answer(stream.recorded.load(Ordering::Acquire)) {
             NOT_READY => std::thread::yield_now(),
             answer => return answer,
         }
@@ -156,6 +185,11 @@ unsafe extern "C" fn event_destroy(event: Event) -> u32 {
 }
 
 unsafe extern "C" fn event_record(event: Event, stream: Stream) -> u32 {
+    let (records, streams) = SHORTAGES.get();
+    if records > 0 {
+        SHORTAGES.set((records - 1, streams));
+        return OUT_OF_MEMORY;
+    }
     // SAFETY: both are alive.
     let (event, state) = unsafe { (&*event.0.cast::<FakeEvent>(), state(stream.0)) };
     event.stream.store(stream.0.expose_provenance(), Ordering::Release);

@@ -4,13 +4,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::Waker;
+use std::time::{Duration, Instant};
 
 use backend_api::{QueueId, Result, Ticket};
 use parking_lot::Mutex;
 
 use crate::completion::{CounterPool, Marker};
 use crate::context::Context;
-use crate::driver::{Event, Outcome, Stream, check};
+use crate::driver::{Code, Event, Outcome, Stream, check};
 use crate::memory::DeviceMemory;
 use crate::options::Completion;
 use crate::staging::Staging;
@@ -141,6 +142,20 @@ impl Queue {
         let _current = self.context.enter()?;
         // SAFETY: the stream is alive.
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.stream) })
+    }
+
+    /// The same where nothing may be in flight afterwards: a driver that is short of memory is asked again, for long.
+    pub(crate) fn drain_for_sure(&self) -> Outcome {
+        const PATIENCE: Duration = Duration::from_secs(10);
+        let start = Instant::now();
+        loop {
+            match self.drain() {
+                Err(Code::OUT_OF_MEMORY) if start.elapsed() < PATIENCE => {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// From now on nothing more gets done.

@@ -163,7 +163,8 @@ impl Shared {
     pub(crate) fn examine(&self, queue: &Queue) {
         let newest = queue.newest();
         match queue.query() {
-            Err(Code::NOT_READY) => {}
+            // A shortage says nothing of the work, which goes on.
+            Err(Code::NOT_READY | Code::OUT_OF_MEMORY) => {}
             Err(code) => self.lose(code),
             // All work up to `newest` and its marks were in the stream before it was found empty.
             Ok(()) if queue.is_reached(newest) => {}
@@ -266,7 +267,7 @@ impl Shared {
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
         if let Err(code) = submitted {
             let error = self.error(operation, code);
-            if let Err(code) = queue.drain() {
+            if let Err(code) = queue.drain_for_sure() {
                 self.lose(code);
             }
             queue.staging.lock().abandon(value, &queue.attention);

@@ -3,8 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing};
-use opencl3::error_codes::CL_DEVICE_NOT_AVAILABLE;
+use backend_api::{DeviceInfo, Error, ErrorKind, Result, Routing, tell};
 use opencl3::memory::CL_MEM_READ_WRITE;
 use opencl3::types::cl_int;
 use parking_lot::{Mutex, RwLock};
@@ -14,11 +13,14 @@ use crate::courier::{Courier, Errand};
 use crate::discovery::{Discovered, Handles, Traits};
 use crate::error::{self, Severity};
 use crate::options::Options;
+use crate::patience::{DOUBT, insist, keep_for_good};
 use crate::program::Kernels;
 use crate::raw::{CommandQueue, Context, Memory, Order, Status};
-use crate::sys::sys;
+use crate::sys::{Sys, sys};
 use crate::track::Track;
 use crate::zero_copy;
+
+const OPEN: &str = "open";
 
 /// One opened device. Fields go in this order: the context last.
 #[derive(Debug)]
@@ -33,6 +35,8 @@ pub(crate) struct Core {
     probe: Memory,
     pub context: Context,
     lost: OnceLock<Error>,
+    /// Whether the driver itself says that the device is gone, so that none of its work goes on.
+    gone: AtomicBool,
     tracks: Mutex<Vec<Weak<Track>>>,
     /// How many callbacks the driver still owes us, and errands the courier.
     pub callbacks: Arc<AtomicUsize>,
@@ -47,13 +51,18 @@ pub(crate) struct Core {
 
 impl Core {
     pub fn open(found: &Discovered, options: &Options) -> Result<Arc<Self>> {
-        const OPERATION: &str = "open";
+        let sys = sys().map_err(|status| error::driver(OPEN, ErrorKind::Driver, status).on(found.info()))?;
+        Self::open_by(sys, found, options)
+    }
+
+    /// By these functions of the driver.
+    pub fn open_by(sys: &'static Sys, found: &Discovered, options: &Options) -> Result<Arc<Self>> {
+        const OPERATION: &str = OPEN;
         let mut info = found.info().clone();
         if let Some(bytes) = options.largest_allocation_bytes {
             info.largest_allocation_bytes = info.largest_allocation_bytes.min(bytes.max(4096));
         }
         let refused = |status| error::driver(OPERATION, ErrorKind::Driver, status).on(&info);
-        let sys = sys().map_err(refused)?;
         let handles = found.handles;
         let context = Context::new(sys, handles.platform, handles.device).map_err(refused)?;
         let service = context.queue(handles.device).map_err(refused)?;
@@ -82,6 +91,7 @@ impl Core {
             context,
             info,
             lost: OnceLock::new(),
+            gone: AtomicBool::new(false),
             tracks: Mutex::default(),
             callbacks,
             host_buffers_nv,
@@ -104,29 +114,46 @@ impl Core {
         self.lost.get().is_some()
     }
 
+    /// Whether the device is lost, and nothing goes on on it any more.
+    pub fn is_gone(&self) -> bool {
+        self.gone.load(Ordering::Acquire)
+    }
+
     /// Has a queue's history told when the device is lost.
     pub fn watch(&self, track: &Arc<Track>) {
         let mut tracks = self.tracks.lock();
         tracks.retain(|known| known.strong_count() > 0);
         tracks.push(Arc::downgrade(track));
         drop(tracks);
-        if let Some(error) = self.lost.get() {
+        if self.is_gone()
+            && let Some(error) = self.lost.get()
+        {
             track.timeline.lose(error.clone());
         }
     }
 
-    /// Declares the device lost: everything pending fails, and every call from now on. Can be called under any lock:
-    /// those who wait are woken by the courier.
-    pub fn lose(&self, error: Error) {
-        if self.lost.set(error.clone()).is_err() {
+    /// Declares the device lost: every call fails from now on. If the driver says that it is gone, everything pending
+    /// fails, too; else that is waited for, since it may be going on. Can be called under any lock: those who wait are
+    /// woken by other threads.
+    pub fn lose(&self, error: Error, gone: bool) {
+        let is_first = self.lost.set(error).is_ok();
+        let Some(error) = self.lost.get() else { return };
+        if is_first {
+            tracing::warn!(%error, "an OpenCL device is lost");
+        }
+        let is_news = if gone { !self.gone.swap(true, Ordering::AcqRel) } else { is_first };
+        if !is_news {
             return;
         }
-        tracing::warn!(%error, "an OpenCL device is lost");
         let tracks: Vec<_> = self.tracks.lock().iter().filter_map(Weak::upgrade).collect();
         for track in tracks {
-            track.timeline.lose(error.clone());
-            self.callbacks.fetch_add(1, Ordering::AcqRel);
-            self.courier.send(Errand { track, done: None });
+            if gone {
+                track.timeline.lose(error.clone());
+                self.callbacks.fetch_add(1, Ordering::AcqRel);
+                self.courier.send(Errand { track, done: None });
+            } else {
+                track.see_off();
+            }
         }
     }
 
@@ -134,31 +161,51 @@ impl Core {
     /// moment if the code leaves that open.
     pub fn fail(&self, operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
         let error = error::driver(operation, otherwise, status).on(&self.info);
-        let lost = match error::severity(status) {
+        let gone = match error::severity(status) {
+            Severity::Single => return error,
             Severity::Lost => true,
-            Severity::Doubtful => self.probe().is_err(),
-            Severity::Single => false,
+            Severity::Doubtful if self.is_lost() => false,
+            Severity::Doubtful => match insist(DOUBT, || self.probe()) {
+                Ok(()) => return error,
+                // Both may have been a shortage: that says nothing of work that was started before.
+                Err(again) => error::severity(again) == Severity::Lost,
+            },
         };
-        if !lost {
-            return error;
-        }
+        self.lost_with(operation, status, "", gone)
+    }
+
+    /// Declares the device lost since the driver does not say what has become of work.
+    pub fn give_up(&self, operation: &'static str, status: cl_int) -> Error {
+        let gone = error::severity(status) == Severity::Lost;
+        self.lost_with(operation, status, "the driver does not say whether its work is over", gone)
+    }
+
+    fn lost_with(&self, operation: &'static str, status: cl_int, detail: &str, gone: bool) -> Error {
         let error = Error::new(ErrorKind::Lost, operation)
             .on(&self.info)
-            .with_driver(i64::from(status), error::name(status));
-        self.lose(error.clone());
+            .with_driver(i64::from(status), error::name(status))
+            .with_detail(detail);
+        self.lose(error.clone(), gone);
         error
     }
 
     /// Asks the device for something that cannot fail on one that works.
     fn probe(&self) -> Status<()> {
-        if self.is_lost() {
-            return Err(CL_DEVICE_NOT_AVAILABLE);
-        }
-        let value = [0_u8; 4];
-        // SAFETY: the buffer has four bytes, and `finish` keeps `value` alive until they were read.
-        let written = unsafe { self.service.write(value.as_ptr(), &self.probe, 0, 4, Order::default()) };
+        // Never gone: where `finish` fails, the driver may read it later.
+        static VALUE: [u8; 4] = [0; 4];
+        // SAFETY: the buffer has four bytes, and so has the value.
+        let written = unsafe { self.service.write(VALUE.as_ptr(), &self.probe, 0, 4, Order::default()) };
         let finished = self.service.finish();
         written.and(finished)
+    }
+
+    /// Keeps memory as long as the process lives, because nobody knows whether work that touches it is over.
+    pub fn keep(&self, memory: impl Send + 'static, is_wiped: bool) {
+        if is_wiped && self.wipes.load(Ordering::Acquire) {
+            let reason = "the device is lost, and may still use it";
+            tell::not_wiped("memory", &self.info, &reason);
+        }
+        keep_for_good(memory);
     }
 
     /// Blocks until the driver has made every callback that it owes and the courier holds nothing of the device, so
@@ -169,9 +216,9 @@ impl Core {
             return;
         }
         // A lost device may owe its callbacks for ever.
-        const PATIENCE: u32 = 100_000;
+        const TURNS: u32 = 100_000;
         let mut turns = 0;
-        while self.callbacks.load(Ordering::Acquire) > 0 && (turns < PATIENCE || !self.is_lost()) {
+        while self.callbacks.load(Ordering::Acquire) > 0 && (turns < TURNS || !self.is_lost()) {
             std::thread::yield_now();
             turns += 1;
         }

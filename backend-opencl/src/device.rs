@@ -116,7 +116,20 @@ impl OpenClDevice {
     /// # Ok::<_, backend_api::Error>(())
     /// ```
     pub fn open(found: &Discovered, options: &Options) -> Result<Self> {
-        let core = Core::open(found, options)?;
+        Self::of(Core::open(found, options)?, options)
+    }
+
+    /// As [`open`](Self::open), by these functions of the driver.
+    #[cfg(test)]
+    pub(crate) fn open_by(
+        sys: &'static crate::sys::Sys,
+        found: &Discovered,
+        options: &Options,
+    ) -> Result<Self> {
+        Self::of(Core::open_by(sys, found, options)?, options)
+    }
+
+    fn of(core: Arc<Core>, options: &Options) -> Result<Self> {
         let service = Queue::new(QueueHandle::unique().id(), &core)
             .map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
         Ok(Self {
@@ -223,6 +236,26 @@ impl OpenClDevice {
         }
     }
 
+    #[cfg(test)]
+    pub(crate) fn core(&self) -> &Core {
+        &self.core
+    }
+
+    /// Gives memory back once its work is over; or keeps it, where nobody knows whether that is so.
+    fn end_buffer(&self, buffer: Arc<Buffer>) {
+        if !buffer.uses.wait() {
+            self.core.keep(buffer, true);
+        }
+    }
+
+    /// The same for host memory. That of the program cannot be kept from it.
+    fn end_host(&self, host: Arc<HostPiece>) {
+        if !host.uses.wait() {
+            let is_wiped = host.is_ours();
+            self.core.keep(host, is_wiped);
+        }
+    }
+
     fn named(&self, error: Error) -> Error {
         error.on(&self.core.info)
     }
@@ -300,14 +333,20 @@ impl Drop for OpenClDevice {
             }
         }
         self.service.close();
+        if self.core.is_lost() {
+            let Pieces { buffers, hosts } = std::mem::take(self.memory.get_mut());
+            buffers.into_values().for_each(|buffer| self.end_buffer(buffer));
+            hosts.into_values().for_each(|host| self.end_host(host));
+        }
         self.core.await_callbacks();
     }
 }
 
 // SAFETY: names and ranges are checked, and each use of memory is noted, under one lock before a command is enqueued;
 // `Uses` and the queue's record keep what a command touches. Releasing takes the name away and waits for the uses that
-// were noted. A ticket is done when the last command's event is complete, or its device is gone, which carries nothing
-// out any more. The processor copies by `racy`.
+// were noted. A ticket is answered when the driver says that the last command is done or has failed, or that the device
+// is gone, which carries nothing out any more. One that says nothing for long counts as gone as far as tickets go; here
+// as there, memory goes back only if the driver has said of its work that it is over. The processor copies by `racy`.
 unsafe impl Device for OpenClDevice {
     fn info(&self) -> &DeviceInfo {
         &self.core.info
@@ -365,7 +404,7 @@ unsafe impl Device for OpenClDevice {
     fn release(&self, buffer: BufferHandle) {
         // Once it has no name, no further work can touch it.
         let Some(buffer) = self.memory.write().buffers.remove(&buffer.id()) else { return };
-        buffer.uses.wait();
+        self.end_buffer(buffer);
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
@@ -400,7 +439,7 @@ unsafe impl Device for OpenClDevice {
 
     fn release_host(&self, host: HostAllocation) {
         let Some(piece) = self.memory.write().hosts.remove(&host.id()) else { return };
-        piece.uses.wait();
+        self.end_host(piece);
     }
 
     fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
@@ -625,7 +664,7 @@ mod tests {
             let count = Arc::new(Count(AtomicUsize::new(0)));
             device.wake(pending, Arc::clone(&count).into());
 
-            device.core.lose(crate::error::driver("fill", ErrorKind::Lost, -2));
+            device.core.lose(crate::error::driver("fill", ErrorKind::Lost, -2), true);
 
             let is_lost = |error: Error| {
                 assert_eq!(error.kind(), ErrorKind::Lost, "{error}");

@@ -291,6 +291,11 @@ impl HostPiece {
         }
     }
 
+    /// Whether it is not memory of the program.
+    pub fn is_ours(&self) -> bool {
+        self.wipes.is_some()
+    }
+
     fn is_pageable(&self) -> bool {
         matches!(self.backing, Backing::None | Backing::Heap { .. })
     }

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use crate::core::Core;
 use crate::discovery::free_bytes;
 use crate::error;
+use crate::patience::{DOUBT, insist};
 use crate::queue::Queue;
 use crate::raw::{Memory, Status};
 
@@ -30,14 +31,14 @@ impl Uses {
         uses.push((Arc::downgrade(queue), value));
     }
 
-    /// Blocks until all noted submissions are done or the device is lost. Nobody may note more meanwhile.
-    pub fn wait(&self) {
+    /// Blocks until all noted submissions are done or the device is gone. Nobody may note more meanwhile. False if the
+    /// device is lost and nobody knows whether they are done: then the memory must be [kept](Core::keep).
+    #[must_use]
+    pub fn wait(&self) -> bool {
         let uses = std::mem::take(&mut *self.0.lock());
-        for (queue, value) in uses {
-            if let Some(queue) = queue.upgrade() {
-                queue.wait_for_noted(value);
-            }
-        }
+        let queues = uses.into_iter().filter_map(|(queue, value)| Some((queue.upgrade()?, value)));
+        // All of them, also after one that is not known.
+        queues.fold(true, |known, (queue, value)| queue.wait_for_noted(value) && known)
     }
 }
 
@@ -60,8 +61,8 @@ impl OwnMemory {
 
     fn wipe(&self) -> Status<()> {
         // SAFETY: the buffer was made of this length.
-        unsafe { self.core.service.clear(&self.memory, self.bytes)? };
-        self.core.service.finish()
+        insist(DOUBT, || unsafe { self.core.service.clear(&self.memory, self.bytes) })?;
+        insist(DOUBT, || self.core.service.finish())
     }
 }
 

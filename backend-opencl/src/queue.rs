@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::core::Core;
 use crate::host::HostPiece;
 use crate::memory::OwnMemory;
+use crate::patience::{PATIENCE, insist, keep_for_good};
 use crate::program::KernelSet;
 use crate::raw::{Argument, CommandQueue, Event, Memory, Order, Program, Status};
 use crate::track::{Keep, Mark, Track, Verdict};
@@ -148,11 +149,13 @@ impl Queue {
         result.map_err(|status| submission.core.fail("order_after", ErrorKind::Driver, status))
     }
 
-    /// Blocks until a noted submission, which may have failed to come about, is done.
-    pub fn wait_for_noted(&self, value: u64) {
+    /// Blocks until a noted submission, which may have failed to come about, is done. False if the device is lost
+    /// and nobody knows whether it is.
+    pub fn wait_for_noted(&self, value: u64) -> bool {
         // Whoever noted the value holds the lock until it has become a ticket, or not.
         let newest = self.submit.lock().newest;
         self.wait_quietly(value.min(newest));
+        !self.core.is_lost() || self.track.is_over(value)
     }
 
     /// What it was asked to do so far.
@@ -161,21 +164,24 @@ impl Queue {
     }
 
     /// Refuses further work and blocks until all is done; gives the newest value.
-    pub fn close(&self) -> u64 {
+    pub fn close(self: &Arc<Self>) -> u64 {
         let newest = {
             let mut state = self.submit.lock();
             state.closed = true;
             state.newest
         };
         self.wait_quietly(newest);
+        if self.core.is_lost() && !self.track.is_over(newest) {
+            // Whoever gives its memory back later has to find that out here.
+            keep_for_good(Arc::clone(self));
+        }
         newest
     }
 
-    /// Blocks until done, failed or lost.
+    /// Blocks until done or failed, or the device is gone.
     fn wait_quietly(&self, value: u64) {
-        // Every outcome but "pending" will do. After the loss of a device even that: the contract lets memory go
-        // then.
-        if value > 0 && !self.core.is_lost() {
+        // Every outcome but "pending" will do.
+        if value > 0 && !self.core.is_gone() {
             drop(self.track.wait(value));
         }
     }
@@ -466,17 +472,14 @@ impl<'q> Submission<'q> {
 
 impl Drop for Submission<'_> {
     fn drop(&mut self) {
-        if self.began
-            && let Err(status) = self.queue.commands.finish()
-        {
-            // Either the device is gone, or it goes on to use memory that will be given back. Only a lost device
-            // gets no more of it.
-            let error = Error::new(ErrorKind::Lost, self.operation)
-                .on(&self.core.info)
-                .with_driver(i64::from(status), crate::error::name(status))
-                .with_detail("a queue cannot be drained after a failure");
-            self.core.lose(error);
-            std::mem::forget(std::mem::take(&mut self.keep));
+        if !self.began {
+            return;
+        }
+        if let Err(status) = insist(PATIENCE, || self.queue.commands.finish()) {
+            // What got in may go on to use its memory, so that is never given back.
+            self.queue.track.lose_sight();
+            self.core.give_up(self.operation, status);
+            keep_for_good((self.verdict.take(), std::mem::take(&mut self.keep)));
         }
     }
 }

@@ -31,20 +31,20 @@ macro_rules! entry_points {
         optional { $(fn $optional:ident($($optional_argument:ident: $optional_type:ty),* $(,)?) $(-> $optional_result:ty)?;)* }
     ) => {
         /// The table of entry points.
+        #[derive(Clone, Copy)]
         #[allow(non_snake_case)]
         pub(crate) struct Sys {
             $(pub $name: unsafe extern "C" fn($($argument: $type),*) $(-> $result)?,)*
             $(pub $optional: Option<unsafe extern "C" fn($($optional_argument: $optional_type),*) $(-> $optional_result)?>,)*
-            _library: Library,
         }
 
         impl Sys {
             /// Finds all functions, or names the first one that is missing.
             fn from_library(library: Library) -> Result<Self, &'static str> {
                 // SAFETY: the signatures below are those of the OpenCL 1.2 (optional: 2.0) headers. The pointers live
-                // as long as the library, which the table keeps.
-                unsafe {
-                    Ok(Self {
+                // as long as the library, which is never unloaded once all of them are found.
+                let table = unsafe {
+                    Self {
                         $($name: *library
                             .get(concat!(stringify!($name), "\0").as_bytes())
                             .map_err(|_| stringify!($name))?,)*
@@ -52,9 +52,10 @@ macro_rules! entry_points {
                             .get(concat!(stringify!($optional), "\0").as_bytes())
                             .ok()
                             .map(|symbol| *symbol),)*
-                        _library: library,
-                    })
-                }
+                    }
+                };
+                std::mem::forget(library);
+                Ok(table)
             }
         }
     };

@@ -18,9 +18,10 @@ use std::collections::VecDeque;
 use std::ffi::c_void;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
+use std::time::Instant;
 
 use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Timeline};
 use opencl3::types::{cl_event, cl_int};
@@ -28,6 +29,8 @@ use parking_lot::Mutex;
 
 use crate::core::Core;
 use crate::courier::{Errand, wake_all};
+use crate::error::{Severity, severity};
+use crate::patience::{PATIENCE, insist, keep_for_good};
 use crate::raw::Event;
 
 /// Any positive status: queued, submitted, running.
@@ -45,13 +48,18 @@ pub(crate) struct Mark {
     event: Event,
     /// The final status once anybody knows it.
     status: AtomicI32,
+    /// Whether the driver has said so. Else it has only refused to say anything, and the commands may be running.
+    over: AtomicBool,
+    /// Since when it refuses, in milliseconds from the mark's making, plus 1; 0 while it answers.
+    refused_since: AtomicU64,
+    made: Instant,
     called_back: AtomicBool,
     operation: &'static str,
     kind: ErrorKind,
     verdict: Option<Verdict>,
     /// What the verdict said, once the commands were done.
     judged: OnceLock<Option<Error>>,
-    _keep: Vec<Keep>,
+    keep: Vec<Keep>,
 }
 
 impl fmt::Debug for Mark {
@@ -70,9 +78,20 @@ impl Mark {
         verdict: Option<Verdict>,
         keep: Vec<Keep>,
     ) -> Self {
-        let (status, called_back) = (AtomicI32::new(PENDING), AtomicBool::new(false));
-        let judged = OnceLock::new();
-        Self { value, event, status, called_back, operation, kind, verdict, judged, _keep: keep }
+        Self {
+            value,
+            event,
+            status: AtomicI32::new(PENDING),
+            over: AtomicBool::new(false),
+            refused_since: AtomicU64::new(0),
+            made: Instant::now(),
+            called_back: AtomicBool::new(false),
+            operation,
+            kind,
+            verdict,
+            judged: OnceLock::new(),
+            keep,
+        }
     }
 
     pub fn event(&self) -> &Event {
@@ -84,24 +103,49 @@ impl Mark {
         self.status.load(Ordering::Acquire)
     }
 
-    /// Asks the driver: positive while pending, 0 when done, negative after a failure.
+    /// Asks the driver: positive while pending, 0 when done, negative after a failure. Never blocks.
     pub fn status(&self) -> cl_int {
         let known = self.known();
         if known <= 0 {
             return known;
         }
-        // An event that cannot be asked is as good as failed: it must not look pending for ever.
-        let status = self.event.status().unwrap_or_else(|refusal| refusal.min(-1));
-        if status <= 0 {
-            self.settle(status);
+        match self.event.status() {
+            Ok(status) => {
+                if status <= 0 {
+                    self.settle(status, true);
+                } else if self.refused_since.load(Ordering::Relaxed) != 0 {
+                    self.refused_since.store(0, Ordering::Relaxed);
+                }
+                status
+            }
+            // An event that cannot be asked may be a shortage: its commands go on. But it must not look pending for
+            // ever.
+            Err(refusal) if severity(refusal) != Severity::Lost && !self.is_out_of_patience() => PENDING,
+            Err(refusal) => {
+                self.settle(refusal.min(-1), false);
+                self.known()
+            }
         }
-        status
     }
 
-    /// The first final status stays.
-    fn settle(&self, status: cl_int) {
+    fn is_out_of_patience(&self) -> bool {
+        let now = self.made.elapsed().as_millis() as u64 + 1;
+        let since = self.refused_since.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed);
+        since.is_err_and(|since| now.saturating_sub(since) >= PATIENCE.as_millis() as u64)
+    }
+
+    /// The first final status stays. `over` is what the driver itself has said.
+    fn settle(&self, status: cl_int, over: bool) {
+        if over {
+            self.over.store(true, Ordering::Release);
+        }
         // A failed exchange means that somebody was faster.
         let _ = self.status.compare_exchange(PENDING, status, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// Whether the driver has said, or says now, that the commands are done or have failed.
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire) || matches!(self.event.status(), Ok(..=0))
     }
 
     /// What a kernel found wrong, of commands that are done. Looked at once, so that its place can then be used
@@ -116,14 +160,25 @@ impl Mark {
         if self.known() <= 0 {
             return;
         }
-        match self.event.wait() {
-            // A driver reports the failure of what it waited for.
-            Ok(()) => self.settle(0),
-            Err(refusal) => {
-                if self.status() > 0 {
-                    self.settle(refusal.min(-1));
-                }
+        let waited = insist(PATIENCE, || match self.event.wait() {
+            Ok(()) => {
+                self.settle(0, true);
+                Ok(())
             }
+            // A driver reports the failure of what it waited for.
+            Err(_) if self.status() <= 0 => Ok(()),
+            refused => refused,
+        });
+        if let Err(refusal) = waited {
+            self.settle(refusal.min(-1), false);
+        }
+    }
+}
+
+impl Drop for Mark {
+    fn drop(&mut self) {
+        if (self.verdict.is_some() || !self.keep.is_empty()) && !self.is_over() {
+            keep_for_good((self.verdict.take(), std::mem::take(&mut self.keep)));
         }
     }
 }
@@ -135,6 +190,8 @@ pub(crate) struct Track {
     pub timeline: Timeline,
     pending: Mutex<VecDeque<Arc<Mark>>>,
     wakers: Mutex<Vec<(u64, Waker)>>,
+    /// Whether there was work of which the driver did not say that it is over.
+    unknown: AtomicBool,
 }
 
 impl Track {
@@ -144,6 +201,7 @@ impl Track {
             timeline: Timeline::new(queue),
             pending: Mutex::default(),
             wakers: Mutex::default(),
+            unknown: AtomicBool::new(false),
         });
         core.watch(&track);
         track
@@ -183,7 +241,11 @@ impl Track {
                     None => Ok(()),
                     Some(error) => Err(error.on(&self.core.info)),
                 },
-                status => Err(self.core.fail(mark.operation, mark.kind, status)),
+                status if mark.is_over() => Err(self.core.fail(mark.operation, mark.kind, status)),
+                status => {
+                    self.lose_sight();
+                    Err(self.core.give_up(mark.operation, status))
+                }
             };
             self.timeline.complete(mark.value, outcome);
             let mut pending = self.pending.lock();
@@ -195,6 +257,31 @@ impl Track {
             drop(pending);
             drop(taken);
         }
+    }
+
+    /// Notes that the driver does not say whether some work is over.
+    pub fn lose_sight(&self) {
+        self.unknown.store(true, Ordering::Release);
+    }
+
+    /// Whether the driver has said of all work up to a value that it is over.
+    pub fn is_over(&self, value: u64) -> bool {
+        let pending = self.pending.lock();
+        let mut asked = pending.iter().take_while(|mark| mark.value <= value);
+        asked.all(|mark| mark.is_over()) && !self.unknown.load(Ordering::Acquire)
+    }
+
+    /// Has a thread wait for all work so far, and wake those who do: of a lost device whose work may be going on.
+    pub fn see_off(self: Arc<Self>) {
+        if self.backlog() == 0 {
+            return;
+        }
+        let counter = Arc::clone(&self.core.callbacks);
+        counter.fetch_add(1, Ordering::AcqRel);
+        elsewhere(counter, move || {
+            drop(self.wait_for_outcome(self.timeline.newest().value));
+            self.due()
+        });
     }
 
     /// Those wakers whose tickets are done, have failed or are lost.
@@ -313,7 +400,7 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     // A panic must not unwind into the driver.
     let result = catch_unwind(AssertUnwindSafe(move || {
         let Call { track, mark } = *call;
-        mark.settle(status.min(0));
+        mark.settle(status.min(0), true);
         // The device waits for the callbacks that it is owed, so this is never the last owner.
         let core = Arc::clone(&track.core);
         core.courier.send(Errand { track, done: Some(mark) });
@@ -323,8 +410,8 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     }
 }
 
-/// Waits in a thread of its own and wakes; for drivers that refuse callbacks. Counts down once nothing of the device
-/// is held.
+/// Waits in a thread of its own and wakes; for drivers that refuse callbacks, and after a loss. Counts down once
+/// nothing of the device is held.
 fn elsewhere(counter: Arc<AtomicUsize>, wait: impl FnOnce() -> Vec<Waker> + Send + 'static) {
     let done = Arc::clone(&counter);
     let work = move || {

@@ -8,6 +8,7 @@ use opencl3::memory::CL_MEM_READ_WRITE;
 
 use crate::discovery::Handles;
 use crate::memory::ONE_PIECE;
+use crate::patience::{PATIENCE, insist, keep_for_good};
 use crate::program::{KernelSet, Kernels};
 use crate::raw::{Argument, CommandQueue, Context, Memory, Order, Status};
 
@@ -57,9 +58,12 @@ unsafe fn same_memory(
             .flat_map(|number| (number as u64).to_ne_bytes())
             .collect();
         let memory = context.buffer(CL_MEM_READ_WRITE, copies.len())?;
-        // SAFETY: the buffer is as long, and `finish` keeps `copies` until they were read.
+        // SAFETY: the buffer is as long, and `copies` are kept until they were read.
         let written = unsafe { queue.write(copies.as_ptr(), &memory, 0, copies.len(), Order::default()) };
-        let finished = queue.finish();
+        let finished = insist(PATIENCE, || queue.finish());
+        if finished.is_err() {
+            keep_for_good(copies);
+        }
         written.and(finished)?;
         Ok(memory)
     };

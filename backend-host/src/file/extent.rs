@@ -74,13 +74,15 @@ impl Extent {
         // SAFETY: as many bytes are written as there are.
         let write =
             |at: u64, from: &[u8]| unsafe { self.file.write(operation, at, from.as_ptr(), from.len()) };
-        write(at, zeroes).or_else(|_| {
-            let mut outcome = Ok(());
-            for (i, part) in zeroes.chunks(PART_BYTES).enumerate() {
-                outcome = outcome.and(write(at + (i * PART_BYTES) as u64, part));
-            }
-            outcome
-        })
+        if write(at, zeroes).is_ok() {
+            return Ok(());
+        }
+        let mut outcome = Ok(());
+        for (i, part) in zeroes.chunks(PART_BYTES).enumerate() {
+            // Also after one that failed.
+            outcome = outcome.and(write(at + (i * PART_BYTES) as u64, part));
+        }
+        outcome
     }
 
     /// Where it is in the file.
