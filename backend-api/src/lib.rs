@@ -51,8 +51,8 @@
 //! [wipe](Device::wipe_on_release) it.
 //!
 //! **Failure.** Errors carry a [kind](ErrorKind), which is all that logic may react to, and the figures and driver
-//! codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device fails
-//! every call from then on, at once, and its pending tickets with [`ErrorKind::Lost`], unless their work still gets done.
+//! codes that a person needs. A failed copy leaves its target unspecified and nothing else. A lost device fails every
+//! call from then on, at once, and its pending tickets with [`ErrorKind::Lost`], unless their work still gets done.
 //! After that it touches no memory any more; releasing its memory still works.
 //!
 //! **Zero.** Copies, fills, searches, gathers, scatters and computations of nothing are valid, at any offset up to the

@@ -31,13 +31,13 @@
 //! of the device or in whichever thread polls or waits, never in the driver's and never under a lock: they may use
 //! the device, wait, give memory back or drop the device.
 //!
-//! **Loss.** When a driver answers with an error that may mean anything, the device is asked for something trivial: if
-//! that fails as well, for a tenth of a second, it is lost, and refuses all calls. Both may have been a shortage, so
-//! work that was started is waited for: tickets are pending until the driver says of their events that they are complete
-//! or have failed. Only where it says of the device that it is gone, all tickets fail at once. A driver that refuses to
-//! tell of an event is asked again, for ten seconds; then the ticket fails, too. Memory that work touches of which
-//! the driver has not said that it is over is kept until the process ends, neither wiped nor freed; memory of the
-//! program cannot be kept from it.
+//! **Loss.** When a driver answers with an error that may mean anything, the device is asked for something trivial:
+//! if that fails as well, for a tenth of a second, it is lost, and refuses all calls. Both may have been a shortage,
+//! so work that was started is waited for: tickets are pending until the driver says of their events that they are
+//! complete or have failed. Only where it says of the device that it is gone, all tickets fail at once. A driver that
+//! refuses to tell of an event is asked again, for ten seconds; then the ticket fails, too. Memory that work touches
+//! of which the driver has not said that it is over is kept until the process ends, neither wiped nor freed; memory
+//! of the program cannot be kept from it.
 //!
 //! **Kernels** are plain OpenCL C 1.2 without any extension, 64-bit atomics included. They are built when the device
 //! is opened and kept on disk ([`KernelCache`]).
