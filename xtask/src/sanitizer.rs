@@ -19,9 +19,10 @@ pub struct Args {
     sample: bool,
 }
 
-/// What a sample leaves out: what takes long without optimisation, and drivers' compilers.
+/// What a sample leaves out: what takes long or more stack without optimisation, and drivers' compilers.
 const NOT_IN_SAMPLE: &str = "package(vmarray-backend-opencl) | package(vmarray-backend-cuda) | test(conformance) \
-                             | test(schedules::) | test(index_set::) | test(runs::) | test(every_flaw)";
+                             | test(schedules::) | test(index_set::) | test(runs::) | test(every_flaw) \
+                             | test(array::huge::)";
 /// How many cases a sample runs of each random test that does not say otherwise.
 const SAMPLE_CASES: &str = "16";
 

@@ -309,7 +309,8 @@ mod tests {
         };
         assert!(changed(&|_| ()).is_ok());
         assert!(changed(&|answers| answers.lookups[77].hash = Hash::EMPTY).is_err());
-        assert!(changed(&|answers| answers.lookups[77].strain ^= 1).is_err());
+        // Any single one of them may lie where its strains are the same.
+        assert!(changed(&|answers| answers.lookups.iter_mut().for_each(|it| it.strain ^= 1)).is_err());
         assert!(changed(&|answers| answers.lookups[0].place += scene.genome.words * 8).is_err());
         assert!(changed(&|answers| answers.records.swap(5, 8)).is_err());
         assert!(changed(&|answers| answers.records.truncate(11 * STRAINS as usize - 1)).is_err());
