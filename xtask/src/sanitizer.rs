@@ -22,7 +22,7 @@ pub struct Args {
 /// What a sample leaves out: what takes long or more stack without optimisation, and drivers' compilers.
 const NOT_IN_SAMPLE: &str = "package(vmarray-backend-opencl) | package(vmarray-backend-cuda) | test(conformance) \
                              | test(schedules::) | test(index_set::) | test(runs::) | test(every_flaw) \
-                             | test(array::huge::)";
+                             | test(array::huge::) | test(profile::probe::)";
 /// How many cases a sample runs of each random test that does not say otherwise.
 const SAMPLE_CASES: &str = "16";
 
