@@ -23,6 +23,10 @@ pub struct Args {
 const NOT_IN_SAMPLE: &str = "package(vmarray-backend-opencl) | package(vmarray-backend-cuda) | test(conformance) \
                              | test(schedules::) | test(index_set::) | test(runs::) | test(every_flaw) \
                              | test(array::huge::) | test(profile::probe::)";
+/// The tests that take more than ten seconds with the sanitizer: loops of many threads, and of many failures.
+const LONG: &str = "never_torn$|of_equal_indices|not_lost$|seen_once|errors_say_what|write_backs_of_others|are_coherent\
+                    |panics_leaves|refused_late|cannot_be_prepared|blocks_cover|lost_in_the_middle|boxes_are_as\
+                    |kernels_that_read_slots|equal_indices_wins_over";
 /// How many cases a sample runs of each random test that does not say otherwise.
 const SAMPLE_CASES: &str = "16";
 
@@ -70,7 +74,7 @@ pub fn check(sh: &Shell, sample: bool, counts: &mut Counts) -> Result<Outcome> {
         AddressSanitizer::Nightly => (Some("+nightly"), None),
         AddressSanitizer::Current => (None, Some(sh.push_env("RUSTC_BOOTSTRAP", "1"))),
     };
-    let not_all = format!("not ({NOT_IN_SAMPLE})");
+    let not_all = format!("not ({NOT_IN_SAMPLE} | test(/{LONG}/))");
     let part: &[&str] = if sample { &["--cargo-profile", "dev", "-E", &not_all] } else { &[] };
     let _cases = sample.then(|| sh.push_env("PROPTEST_CASES", SAMPLE_CASES));
     let ran =
