@@ -5,6 +5,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue};

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::hint::black_box;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use vmarray::prelude::*;
 
 use criterion::{
     BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
@@ -19,7 +20,7 @@ type Array<T> = VirtualArray<T, HostDevice>;
 const LEN: usize = 2 << 20;
 const STEPS: usize = 1 << 20;
 
-fn resident<T: vmarray::Element>(len: usize, value: T) -> Array<T> {
+fn resident<T: Element>(len: usize, value: T) -> Array<T> {
     let device = Arc::new(HostDevice::new(4 << 30).expect("a device of host RAM"));
     let bytes = len * size_of::<T>();
     let array = VirtualArray::<T>::builder(len)

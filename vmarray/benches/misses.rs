@@ -5,6 +5,7 @@
 
 use std::hint::black_box;
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vmarray::host::HostDevice;

@@ -6,6 +6,7 @@
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vmarray::prelude::*;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vmarray::boundary::{Circular, Clamp};

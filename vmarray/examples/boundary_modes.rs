@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 use std::path::PathBuf;
+use vmarray::prelude::*;
 
 use vmarray::boundary::{Boundary, Checked, Circular, Clamp, Constant, Ignored, Mirror, Symmetric, Zero};
 use vmarray::{NdArray, Result};

@@ -10,6 +10,7 @@
 
 use std::error::Error;
 use std::time::{Duration, Instant};
+use vmarray::prelude::*;
 
 use vmarray::{Combine, Device, Dimension, IndexSet, PagedIndexSet};
 

@@ -12,7 +12,6 @@ pub(crate) mod page_guard;
 pub(crate) mod parallel;
 pub(crate) mod range;
 pub(crate) mod resident;
-pub(crate) mod section;
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -47,12 +46,12 @@ const LONG_BYTES: usize = 256;
 /// | what | how |
 /// |---|---|
 /// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](Self::replace), [`update`](Self::update), [`compare_exchange`](Self::compare_exchange) |
-/// | one element, cache left alone | [`get_uncached`](Self::get_uncached), [`set_uncached`](Self::set_uncached) |
-/// | ranges | [`read`](Self::read), [`write`](Self::write), [`to_vec`](Self::to_vec), [`fill`](Self::fill), [`copy_from`](Self::copy_from) |
-/// | a range as a slice | [`map`](Self::map), within a closure |
-/// | pages in place | [`page`](Self::page), [`page_mut`](Self::page_mut), [`pages`](Self::pages), [`cursor`](Self::cursor), [`iter`](Self::iter) |
-/// | on the devices | [`find`](Self::find), [`count`](Self::count) |
-/// | the cache itself | [`prefetch`](Self::prefetch), [`flush`](Self::flush), [`evict`](Self::evict), [`discard`](Self::discard) |
+/// | one element, cache left alone | [`get_uncached`](crate::PagedView::get_uncached), [`set_uncached`](crate::PagedViewMut::set_uncached) |
+/// | ranges | [`read`](crate::View::read), [`write`](crate::ViewMut::write), [`to_vec`](crate::View::to_vec), [`fill`](crate::ViewMut::fill), [`copy_from`](crate::ViewMut::copy_from) |
+/// | a range as a slice | [`map`](crate::PagedView::map), within a closure |
+/// | pages in place | [`page`](crate::PagedView::page), [`page_mut`](crate::PagedViewMut::page_mut), [`pages`](crate::PagedView::pages), [`cursor`](crate::PagedView::cursor), [`iter`](crate::PagedView::iter) |
+/// | on the devices | [`find`](crate::View::find), [`count`](crate::View::count) |
+/// | the cache itself | [`prefetch`](crate::View::prefetch), [`flush`](crate::View::flush), [`evict`](crate::View::evict), [`discard`](crate::ViewMut::discard) |
 ///
 /// # Consistency
 ///
@@ -65,7 +64,7 @@ const LONG_BYTES: usize = 256;
 /// The contents live as long as the array, on every device: an array begins as zeroes, whatever was on its devices
 /// before. Dropping it waits for copies in flight, writes nothing back and gives all memory back. What is to outlive
 /// the
-/// array, or the program, is [read](Self::read) from it and written to a file by the program.
+/// array, or the program, is [read](crate::View::read) from it and written to a file by the program.
 ///
 /// # Cost
 ///
@@ -83,11 +82,12 @@ const LONG_BYTES: usize = 256;
 /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. Guarded pages are ordered by the age of their arrays,
 /// then by number: a thread that takes guards in ascending order may wait for other guards. A leaked guard counts as
 /// held by its thread as long as its array lives. No other operation holds anything while a closure of the caller runs;
-/// of wakers see "For tasks" at [`get_async`](Self::get_async).
+/// of wakers see "For tasks" at [`get_async`](crate::PagedView::get_async).
 ///
 /// # Example
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::VirtualArray;
 ///
 /// let array = VirtualArray::<u64>::new(1_000_000)?;
@@ -135,6 +135,7 @@ impl<T: Element> VirtualArray<T> {
     /// Not enough memory on the devices, or no page-table memory. See [`Builder::build`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<f32>::new(100)?;
     /// assert_eq!(array.get(42)?, 0.0);
     /// # Ok::<(), vmarray::Error>(())
@@ -146,6 +147,7 @@ impl<T: Element> VirtualArray<T> {
     /// Describes an array of `len` elements over devices of any kind.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{EvictionPolicy, VirtualArray};
     /// let array = VirtualArray::<u8>::builder(1 << 20)
     ///     .page_len(4096)
@@ -181,6 +183,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// How many elements there are.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
     /// assert_eq!(array.len(), 1000);
     /// assert!(array.get(array.len()).is_err());
@@ -195,6 +198,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Whether there are none.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert!(vmarray::VirtualArray::<u32>::new(0)?.is_empty());
     /// assert!(!vmarray::VirtualArray::<u32>::new(1)?.is_empty());
     /// # Ok::<(), vmarray::Error>(())
@@ -208,6 +212,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// How many elements a page has. The last page may have fewer.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).build()?;
     /// assert_eq!(array.page_len(), 64);
     /// assert_eq!(array.page(array.page_count() - 1)?.len(), 1000 % 64);
@@ -222,6 +227,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// How many pages there are.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).build()?;
     /// assert_eq!(array.page_count(), 16);
     /// # Ok::<(), vmarray::Error>(())
@@ -268,6 +274,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(100)?;
     /// array.set(5, 55)?;
     /// assert_eq!(array.get(5)?, 55);
@@ -366,6 +373,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`get`](Self::get).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<[u16; 3]>::new(100)?;
     /// array.set(99, [1, 2, 3])?;
     /// assert_eq!(array.get(99)?, [1, 2, 3]);
@@ -486,6 +494,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`get`](Self::get).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(10)?;
     /// assert_eq!(array.replace(3, 7)?, 0);
     /// assert_eq!(array.replace(3, 8)?, 7);
@@ -544,6 +553,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`get`](Self::get), in the outer result.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(10)?;
     /// assert_eq!(array.compare_exchange(3, 0, 7)?, Ok(0));
     /// assert_eq!(array.compare_exchange(3, 0, 8)?, Err(7));
@@ -578,6 +588,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`get`](Self::get).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u64>::new(10)?;
     /// std::thread::scope(|threads| {
     ///     for _ in 0..4 {
@@ -609,6 +620,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// As [`get`](Self::get). After a device's error on the second element, the first may hold a copy of the second.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(10)?;
     /// array.set(1, 11)?;
     /// array.swap(1, 2)?;
@@ -629,21 +641,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
-    /// Reads an element without giving its page a frame: right for elements that will not be used again soon.
-    ///
-    /// If the page is resident, its frame is read; else only the element's bytes are copied from the device.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get).
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
-    /// array.set_uncached(3, 5)?;
-    /// assert_eq!(array.get_uncached(3)?, 5);
-    /// assert_eq!(array.stats().total().misses, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn get_uncached(&self, index: usize) -> Result<T> {
+    /// Reads an element without giving its page a frame.
+    pub(crate) fn get_uncached(&self, index: usize) -> Result<T> {
         let (page, at) = self.checked(index)?;
         if self.is_resident(page) {
             return self.get(index);
@@ -662,21 +661,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Writes an element without giving its page a frame.
-    ///
-    /// If the page is resident, its frame is written; else only the element's bytes are copied to the device, after
-    /// zeroes for the whole page if it was never written.
-    ///
-    /// # Errors
-    /// As [`get`](Self::get). A failed copy leaves its target unspecified, so the page is then given a frame after all,
-    /// which takes the value; if that fails, too, the element's value is unspecified.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
-    /// array.set_uncached(3, 5)?;
-    /// assert_eq!(array.get(3)?, 5);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn set_uncached(&self, index: usize, value: T) -> Result<()> {
+    pub(crate) fn set_uncached(&self, index: usize, value: T) -> Result<()> {
         let (page, at) = self.checked(index)?;
         if self.is_resident(page) {
             return self.set(index, value);
@@ -696,17 +681,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if index < self.len { Ok(self.locate(index)) } else { Err(index_outside(index, self.len)) }
     }
 
-    /// Checks a range of elements and gives it as `start..end`.
-    pub(crate) fn checked_range(
-        &self,
-        range: impl std::ops::RangeBounds<usize>,
-    ) -> Result<std::ops::Range<usize>> {
-        range::checked(range, self.len)
-    }
-
     /// What the array has done since it was built or [`reset_stats`](Self::reset_stats) was called.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(100)?;
     /// let before = array.stats();
     /// for i in 0..array.len() {
@@ -725,6 +703,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Sets all [statistics](Self::stats) back to zero.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(10)?;
     /// array.set(3, 5)?;
     /// array.reset_stats();

@@ -5,6 +5,7 @@
 //! lately are cached in page-locked RAM.
 //!
 //! ```
+//! # use vmarray::prelude::*;
 //! use vmarray::{Field, VirtualArray};
 //!
 //! let squares = VirtualArray::<u64>::new(1_000_000)?;
@@ -80,12 +81,12 @@ pub use facade::*;
 
 #[cfg(not(loom))]
 mod facade {
-    pub use crate::ops::{compute, expr};
+    pub use crate::ops::expr;
     pub use crate::shapes::boundary;
 
     pub use crate::array::VirtualArray;
     pub use crate::array::asynchronous::{
-        FlushAsync, GatherAsync, GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync,
+        FlushAsync, GetAsync, PageAsync, PageMutAsync, PrefetchAsync, ReadAsync, SetAsync,
     };
     pub use crate::array::builder::Builder;
     pub use crate::array::cursor::{Cursor, CursorMut};
@@ -93,10 +94,6 @@ mod facade {
     pub use crate::array::iter::{Iter, Pages, PagesMut};
     pub use crate::array::map::{MapBuffer, MapMode};
     pub use crate::array::page_guard::{PageMut, PageRef};
-    pub use crate::array::section::{
-        Section, SectionCursor, SectionCursorMut, SectionMut, SectionPage, SectionPageAsync, SectionPageMut,
-        SectionPageMutAsync, SectionPages, SectionPagesMut, SharedSection,
-    };
     pub use crate::base::element::{Element, Field};
     pub use crate::base::error::{Error, ErrorKind, Result, Unmet};
     pub use crate::base::stats::{ChannelStats, Stats};
@@ -105,20 +102,36 @@ mod facade {
         Combination, CombinationChunks, Combine, Dimension, IndexSet, IndexSetRows, PagedIndexSet, Tuples,
     };
     pub use crate::ops::find::Found;
-    pub use crate::ops::gather::Gathered;
+    pub use crate::ops::gather::{GatherAsync, Gathered};
+    pub use crate::ops::view::{
+        Linear, PagedView, PagedViewMut, Query, QueryMut, Section, SectionMut, Shape, SharedSection, Store,
+        StoreMut, View, ViewMut,
+    };
     pub use crate::setup::any::AnyDevice;
     pub use crate::setup::discovery::{Choice, Discovery, DiscoveryReport, devices};
     pub use crate::setup::placement::Placement;
     pub use crate::setup::profile::{Direction, Profile};
     pub use crate::shapes::nd::{
-        Grid, GridMut, NdArray, NdBuilder, NdFound, NdLayout, NdSection, NdSectionMut, NdSelected, TileMut,
-        TileRef, Tiles,
+        Grid, GridMut, NdArray, NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut,
+        TileMut, TileRef, Tiles,
     };
-    pub use crate::shapes::ragged::{Items, Ragged, RaggedArray, RaggedBuilder, RaggedWriter, Row, Rows};
-    pub use crate::source::{
-        Home, HomeMut, PageState, Source, SourceBuilder, SourceSection, SourceSectionMut, Synchronize,
-        Unfinished,
+    pub use crate::shapes::ragged::{
+        Items, Ragged, RaggedArray, RaggedBuilder, RaggedRow, RaggedWriter, Rows,
     };
+    pub use crate::source::{Home, HomeMut, PageState, Source, SourceBuilder, SourceFlushAsync, Unfinished};
+
+    /// Several views of the same length, element by element, and elements that meet a condition.
+    pub mod compute {
+        pub use crate::ops::compute::{Column, Joinable, Joined, Row, Selected};
+    }
+
+    /// What programs name again and again: `use vmarray::prelude::*`.
+    pub mod prelude {
+        pub use crate::boundary::Bounded;
+        pub use crate::ops::view::{PagedView, PagedViewMut, Query, QueryMut, View, ViewMut};
+        pub use crate::shapes::nd::{NdView, NdViewMut};
+        pub use crate::{Element, Field, NdArray, Source, VirtualArray};
+    }
 
     pub use backend_api::{self as device, Commit, Device, HostMemory};
     /// NVIDIA cards as devices.

@@ -1,6 +1,7 @@
 //! Operations on elements where they lie: questions and assignments by expressions, searches, lists of indices.
 
-pub mod compute;
+pub(crate) mod compute;
 pub mod expr;
 pub(crate) mod find;
 pub(crate) mod gather;
+pub(crate) mod view;

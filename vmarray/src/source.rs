@@ -3,40 +3,35 @@
 mod builder;
 mod channel;
 mod coherence;
-mod compute;
 mod core;
 mod directory;
 mod future;
+mod gather;
 mod home;
 mod pick;
 mod reduce;
 mod search;
-mod section;
 mod staging;
 mod store;
+mod view;
 mod wave;
 
 use std::fmt;
 use std::ops::RangeBounds;
 
 use backend_api::Device;
-use bytemuck::NoUninit;
 
 use crate::array::range::checked as checked_range;
-use crate::array::section::range_at;
-use crate::base::element::{Element, Field};
+use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
-use crate::base::memory::zeroed_vec;
 use crate::base::stats::Stats;
-use crate::ops::find::{Found, What};
 use crate::setup::any::AnyDevice;
 
 use self::core::Core;
 
 pub use builder::SourceBuilder;
-pub use future::Synchronize;
+pub use future::SourceFlushAsync;
 pub use home::{Home, HomeMut};
-pub use section::{SourceSection, SourceSectionMut};
 
 /// Elements in memory that the program owns (a slice, a vector, a mapped file), which devices work on as well.
 ///
@@ -52,16 +47,16 @@ pub use section::{SourceSection, SourceSectionMut};
 ///
 /// | operation | what is copied |
 /// |---|---|
-/// | [`find`](Self::find), [`count`](Self::count), [`position`](Self::position), [`pull`](Self::pull) | to the devices, blocks of the range that are not there |
-/// | [`count_where`](Self::count_where), [`sum`](Self::sum), [`min`](Self::min) and other questions by [expressions](crate::expr) | the same |
-/// | [`select_where`](Self::select_where) | the same; back, those selected elements that are newer on a device |
-/// | [`transform`](Self::transform), [`assign_where`](Self::assign_where) | the same; nothing for blocks all of whose bytes are written, whatever they were |
-/// | the same of what is [joined](Self::join) | the same, and each time the elements of the others |
-/// | [`fill`](Self::fill) | to the devices, the blocks at the two ends if the range covers only parts of them |
-/// | [`get`](Self::get), [`read`](Self::read), [`slice`](Self::slice) | home, blocks of the range that are newer on a device |
-/// | [`set`](Self::set), [`write`](Self::write) | home, blocks that are newer on a device and only partly overwritten |
-/// | [`synchronize`](Self::synchronize) | home, blocks of the range that are newer on a device |
-/// | [`discard`](Self::discard) | nothing |
+/// | [`find`](crate::View::find), [`count`](crate::View::count), [`position`](crate::View::position), [`prefetch`](crate::View::prefetch) | to the devices, blocks of the range that are not there |
+/// | [`count_where`](crate::Query::count_where), [`sum`](crate::Query::sum), [`min`](crate::Query::min) and other questions by [expressions](crate::expr) | the same |
+/// | [`select_where`](crate::View::select_where) | the same; back, those selected elements that are newer on a device |
+/// | [`transform`](crate::QueryMut::transform), [`assign_where`](crate::QueryMut::assign_where) | the same; nothing for blocks all of whose bytes are written, whatever they were |
+/// | the same of what is [joined](crate::View::join) | the same, and each time the elements of the others |
+/// | [`fill`](crate::ViewMut::fill) | to the devices, the blocks at the two ends if the range covers only parts of them |
+/// | [`get`](crate::View::get), [`read`](crate::View::read), [`slice`](Self::slice) | home, blocks of the range that are newer on a device |
+/// | [`set`](crate::ViewMut::set), [`write`](crate::ViewMut::write) | home, blocks that are newer on a device and only partly overwritten |
+/// | [`flush`](crate::View::flush) | home, blocks of the range that are newer on a device |
+/// | [`discard`](crate::ViewMut::discard) | nothing |
 /// | pages that give up their device memory to others | home, blocks that are newer on the device |
 ///
 /// # Consistency
@@ -75,12 +70,13 @@ pub use section::{SourceSection, SourceSectionMut};
 ///
 /// The memory is borrowed, or owned, by the source; [`into_home`](Self::into_home) gives it back. Dropping the source
 /// brings home what is newer on the devices; what cannot be, because a device fails, is reported to `tracing` or
-/// standard error. [`synchronize`](Self::synchronize) first where that matters. A source that is leaked brings nothing
+/// standard error. [`flush`](crate::View::flush) first where that matters. A source that is leaked brings nothing
 /// home.
 ///
 /// # Example
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, Source};
 /// let mut elements = vec![1_u32; 100_000];
 /// let source = Source::new(&mut elements[..])?;
@@ -102,8 +98,9 @@ pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
 /// Where the elements of a page are, as [`Source::page_state`] tells.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let source = vmarray::Source::builder(vec![0_u32; 1000]).page_len(100).build()?;
-/// source.pull(0..100)?;
+/// source.prefetch(0..100)?;
 /// source.fill(0..10, 1)?;
 /// let state = source.page_state(0)?;
 /// assert_eq!((state.elements, state.on_device, state.newer), (100, 100, 10));
@@ -128,6 +125,7 @@ pub struct PageState {
 /// A source whose home cannot be given back yet: the error of [`Source::into_home`].
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// # fn f(source: vmarray::Source<u32>) -> Vec<u32> {
 /// // Tries again, for instance.
 /// source.into_home().or_else(|unfinished| unfinished.source.into_home()).expect("twice in a row")
@@ -168,6 +166,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// As [`SourceBuilder::build`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::Source;
     /// let owned = Source::new(vec![1_u32, 2, 3])?;
     /// let borrowed = Source::new(&[1_u32, 2, 3][..])?;
@@ -178,6 +177,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// What is only borrowed for reading cannot be written to:
     ///
     /// ```compile_fail
+    /// use vmarray::prelude::*;
     /// vmarray::Source::new(&[1_u32, 2, 3][..])?.set(0, 1)?;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -188,6 +188,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// Describes a source over devices of any kind.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
     /// assert_eq!(source.page_count(), 8);
@@ -202,6 +203,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// How many elements there are.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert_eq!(vmarray::Source::new(vec![0_u32; 10])?.len(), 10);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -213,6 +215,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// Whether there are none.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert!(vmarray::Source::new(Vec::<u32>::new())?.is_empty());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -224,6 +227,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// How many elements a page has. The last page may have fewer.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert_eq!(vmarray::Source::builder(vec![0_u32; 10]).page_len(4).build()?.page_len(), 4);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -235,6 +239,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// How many elements a block has, the least that is copied: a 64th of a page, rounded up.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert_eq!(vmarray::Source::builder(vec![0_u32; 1000]).page_len(128).build()?.block_len(), 2);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -246,6 +251,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// How many pages there are.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert_eq!(vmarray::Source::builder(vec![0_u32; 10]).page_len(4).build()?.page_count(), 3);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -257,6 +263,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// How much device memory the source has, of all devices together.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let source = vmarray::Source::builder(vec![0_u32; 1000]).page_len(10).device_bytes(400).build()?;
     /// assert!(source.device_bytes() <= 400);
     /// # Ok::<(), vmarray::Error>(())
@@ -272,6 +279,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let source = vmarray::Source::new(vec![0_u32; 10])?;
     /// assert!(!source.page_state(0)?.has_slot);
     /// assert!(source.page_state(1).is_err());
@@ -292,56 +300,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         })
     }
 
-    /// Reads an element, at home.
-    ///
-    /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside); [`Device`](ErrorKind::Device) if it is newer on a device that fails.
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![1_u32, 2, 3])?;
-    /// assert_eq!(source.get(2)?, 3);
-    /// assert!(source.get(3).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn get(&self, index: usize) -> Result<T> {
-        self.core.get(index)
-    }
-
-    /// Copies elements from `start` on into a slice. Atomic by page.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside); [`Device`](ErrorKind::Device) as for [`get`](Self::get), in which
-    /// case the slice holds the elements up to some page, and what it held before.
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![1_u32, 2, 3])?;
-    /// let mut two = [0; 2];
-    /// source.read(1, &mut two)?;
-    /// assert_eq!(two, [2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn read(&self, start: usize, into: &mut [T]) -> Result<()> {
-        range_at(start, into.len(), self.len())?;
-        self.core.read(start, into)
-    }
-
-    /// Copies a range into a new vector.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`NoMemory`](ErrorKind::NoMemory), [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// assert_eq!(vmarray::Source::new(vec![1_u32, 2, 3])?.to_vec(1..)?, [2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<T>> {
-        let range = checked_range(range, self.len())?;
-        let mut values = zeroed_vec(range.len())?;
-        self.core.read(range.start, &mut values)?;
-        Ok(values)
-    }
-
     /// A range in place, in the program's memory: no copy, and no lock, since nobody else has the source.
     ///
     /// # Errors
@@ -349,6 +307,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// [`Device`](ErrorKind::Device) if what is newer on a device cannot be brought home.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let mut source = vmarray::Source::new(vec![1_u32; 100])?;
     /// source.fill(..50, 2)?;
     /// assert_eq!(source.slice(..)?.iter().sum::<u32>(), 150);
@@ -362,147 +321,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         Ok(unsafe { self.core.range_at_home(&range) })
     }
 
-    /// The indices of all elements whose field has this value, ascending. Runs on all devices at once.
-    ///
-    /// Sees every write that returned before it began. Values are equal if their bytes are. The program can read, and
-    /// write to other pages, meanwhile.
-    ///
-    /// # Errors
-    /// [`Device`](ErrorKind::Device), [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::{Field, Source};
-    /// let source = Source::new(vec![7_u32, 5, 7])?;
-    /// assert_eq!(source.find(Field::whole(), &7)?, [0, 2]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn find<F: NoUninit>(&self, field: Field<T, F>, value: &F) -> Result<Vec<usize>> {
-        self.find_first(.., field, value, usize::MAX).map(|found| found.indices)
-    }
-
-    /// As [`find`](Self::find), within a range of elements, for the first `limit` matches; and how many there are in
-    /// all.
-    ///
-    /// # Errors
-    /// As [`find`](Self::find), and [`RangeOutside`](ErrorKind::RangeOutside),
-    /// [`RangeReversed`](ErrorKind::RangeReversed).
-    ///
-    /// ```
-    /// use vmarray::{Field, Source};
-    /// let source = Source::new(vec![7_u32; 100])?;
-    /// let found = source.find_first(10.., Field::whole(), &7, 2)?;
-    /// assert_eq!((found.indices, found.total), (vec![10, 11], 90));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn find_first<F: NoUninit>(
-        &self,
-        range: impl RangeBounds<usize>,
-        field: Field<T, F>,
-        value: &F,
-        limit: usize,
-    ) -> Result<Found> {
-        let range = checked_range(range, self.len())?;
-        self.core.search(&range, &What::field(field, value), limit, true)
-    }
-
-    /// The index of the first element of a range whose field has this value. May stop as soon as it is found: what
-    /// comes after it need not be copied to the devices.
-    ///
-    /// # Errors
-    /// As [`find_first`](Self::find_first).
-    ///
-    /// ```
-    /// use vmarray::{Field, Source};
-    /// let source = Source::new(vec![7_u32, 5, 7])?;
-    /// assert_eq!(source.position(1.., Field::whole(), &7)?, Some(2));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn position<F: NoUninit>(
-        &self,
-        range: impl RangeBounds<usize>,
-        field: Field<T, F>,
-        value: &F,
-    ) -> Result<Option<usize>> {
-        let range = checked_range(range, self.len())?;
-        let found = self.core.search(&range, &What::field(field, value), 1, false)?;
-        Ok(found.indices.first().copied())
-    }
-
-    /// How many elements of a range have a field of this value.
-    ///
-    /// # Errors
-    /// As [`find_first`](Self::find_first).
-    ///
-    /// ```
-    /// use vmarray::{Field, Source};
-    /// let source = Source::new(vec![7_u32, 5, 7])?;
-    /// assert_eq!(source.count(.., Field::whole(), &7)?, 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn count<F: NoUninit>(
-        &self,
-        range: impl RangeBounds<usize>,
-        field: Field<T, F>,
-        value: &F,
-    ) -> Result<usize> {
-        let range = checked_range(range, self.len())?;
-        self.core.search(&range, &What::field(field, value), 0, true).map(|found| found.total)
-    }
-
-    /// Copies to the devices what is missing there of a range, and waits, so that later operations find it there. Of a
-    /// range longer than the device memory, the last pages stay.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// use vmarray::{Field, Source};
-    /// let source = Source::new(vec![7_u32; 1000])?;
-    /// source.pull(..)?;
-    /// source.reset_stats();
-    /// source.count(.., Field::whole(), &7)?;
-    /// assert_eq!(source.stats().total().bytes_to_device, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn pull(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        self.core.pull(&checked_range(range, self.len())?)
-    }
-
-    /// Brings home what is newer on the devices, of a range, and waits. Copies on the devices stay valid.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
-    /// [`Device`](ErrorKind::Device) if a copy fails: what did not arrive is still newer on its device.
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![7_u32; 1000])?;
-    /// source.fill(.., 5)?;
-    /// source.synchronize(..)?;
-    /// assert_eq!(source.page_state(0)?.newer, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn synchronize(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        self.core.synchronize(&checked_range(range, self.len())?)
-    }
-
-    /// As [`synchronize`](Self::synchronize), as a future for any executor.
-    ///
-    /// It is woken by the devices. A poll may wait for a moment for a page that is in use.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); the rest is the
-    /// future's.
-    ///
-    /// ```
-    /// async fn save(source: &vmarray::Source<u32>) -> vmarray::Result<()> {
-    ///     source.synchronize_async(..)?.await
-    /// }
-    /// ```
-    pub fn synchronize_async(&self, range: impl RangeBounds<usize>) -> Result<Synchronize<'_, T, D>> {
-        Ok(self.core.synchronize_async(checked_range(range, self.len())?))
-    }
-
     /// Takes the home's elements of a range for right, whatever devices have: for memory that was changed behind the
     /// source's back, such as a mapped file. What was newer on a device is lost.
     ///
@@ -512,18 +330,19 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// device that fails.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let source = vmarray::Source::new(vec![7_u32; 1000])?;
     /// source.fill(.., 5)?;
-    /// source.refresh(..500)?;
+    /// source.invalidate(..500)?;
     /// assert_eq!((source.get(499)?, source.get(500)?), (7, 5));
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn refresh(&self, range: impl RangeBounds<usize>) -> Result<()> {
+    pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
         self.core.refresh(&checked_range(range, self.len())?)
     }
 
     /// Compares what devices have of a range, and is not newer there, with the home. The index of the first element
-    /// that differs, if any: the memory was changed behind the source's back, and needs [`refresh`](Self::refresh). May
+    /// that differs, if any: the memory was changed behind the source's back, and needs [`invalidate`](Self::invalidate). May
     /// look as far as the blocks of the range do.
     ///
     /// # Errors
@@ -531,29 +350,14 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// [`Device`](ErrorKind::Device).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let source = vmarray::Source::new(vec![7_u32; 1000])?;
-    /// source.pull(..)?;
+    /// source.prefetch(..)?;
     /// assert_eq!(source.verify(..)?, None);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn verify(&self, range: impl RangeBounds<usize>) -> Result<Option<usize>> {
         self.core.verify(&checked_range(range, self.len())?)
-    }
-
-    /// Takes their device memory from the pages of a range, after bringing home what is newer there.
-    ///
-    /// # Errors
-    /// As [`synchronize`](Self::synchronize).
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![7_u32; 1000])?;
-    /// source.pull(..)?;
-    /// source.evict(..)?;
-    /// assert!(!source.page_state(0)?.has_slot);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn evict(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        self.core.evict(&checked_range(range, self.len())?)
     }
 
     /// Brings home what is newer on the devices and gives the memory back.
@@ -562,13 +366,14 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// The source, unharmed, and why something cannot be brought home.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let source = vmarray::Source::new(vec![7_u32; 3])?;
     /// source.fill(1.., 5)?;
     /// assert_eq!(source.into_home().unwrap(), [7, 5, 5]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn into_home(self) -> std::result::Result<H, Unfinished<T, H, D>> {
-        if let Err(error) = self.synchronize(..) {
+        if let Err(error) = self.core.synchronize(&(0..self.len())) {
             return Err(Unfinished { source: self, error });
         }
         let Self { core, home } = self;
@@ -580,6 +385,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// a device-side operation that had all that was needed on its device; a miss one that had not.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, Source};
     /// let source = Source::new(vec![7_u32; 1000])?;
     /// source.count(.., Field::whole(), &7)?;
@@ -595,8 +401,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// Sets all [statistics](Self::stats) back to zero.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let source = vmarray::Source::new(vec![7_u32; 1000])?;
-    /// source.pull(..)?;
+    /// source.prefetch(..)?;
     /// source.reset_stats();
     /// assert_eq!(source.stats().total().misses, 0);
     /// # Ok::<(), vmarray::Error>(())
@@ -607,96 +414,14 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
 }
 
 impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
-    /// Writes an element, at home.
-    ///
-    /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside); [`Device`](ErrorKind::Device) if its block is newer on a device that
-    /// fails.
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![1_u32, 2, 3])?;
-    /// source.set(2, 5)?;
-    /// assert_eq!(source.get(2)?, 5);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn set(&self, index: usize, value: T) -> Result<()> {
-        self.core.set(index, value)
-    }
-
-    /// Writes an element and returns what it was before, as one atomic step.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set).
-    ///
-    /// ```
-    /// assert_eq!(vmarray::Source::new(vec![1_u32, 2, 3])?.replace(2, 5)?, 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn replace(&self, index: usize, value: T) -> Result<T> {
-        self.core.replace(index, value)
-    }
-
-    /// Writes `new` if the element's bytes equal those of `current`, as one atomic step. Returns what the element was:
-    /// in `Ok` if it was replaced, else in `Err`.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set), in the outer result.
-    ///
-    /// ```
-    /// assert_eq!(vmarray::Source::new(vec![1_u32, 2, 3])?.compare_exchange(2, 4, 5)?, Err(3));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
-        self.core.compare_exchange(index, current, new)
-    }
-
-    /// Replaces an element by what `change` makes of it, as one atomic step; returns what it was before.
-    ///
-    /// `change` runs while nothing is held, and once more whenever another thread changed the element meanwhile.
-    ///
-    /// # Errors
-    /// As [`set`](Self::set).
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![1_u32, 2, 3])?;
-    /// source.update(2, |x| x * 10)?;
-    /// assert_eq!(source.get(2)?, 30);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn update(&self, index: usize, mut change: impl FnMut(T) -> T) -> Result<T> {
-        let mut current = self.get(index)?;
-        loop {
-            match self.compare_exchange(index, current, change(current))? {
-                Ok(old) => return Ok(old),
-                Err(seen) => current = seen,
-            }
-        }
-    }
-
-    /// Copies a slice into the elements from `start` on, at home. Atomic by page.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside); [`Device`](ErrorKind::Device) as for [`set`](Self::set), in which
-    /// case the elements up to some page are written.
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![1_u32, 2, 3])?;
-    /// source.write(1, &[7, 8])?;
-    /// assert_eq!(source.to_vec(..)?, [1, 7, 8]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn write(&self, start: usize, from: &[T]) -> Result<()> {
-        range_at(start, from.len(), self.len())?;
-        self.core.write(start, from)
-    }
-
     /// A range in place, in the program's memory, to be changed: no copy, and no lock, since nobody else has the
-    /// source. What devices have of it is void. [`discard`](Self::discard) first what will be overwritten anyway.
+    /// source. What devices have of it is void. [`discard`](crate::ViewMut::discard) first what will be overwritten anyway.
     ///
     /// # Errors
     /// As [`slice`](Self::slice).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let mut source = vmarray::Source::new(vec![1_u32; 100])?;
     /// source.slice_mut(50..)?.fill(2);
     /// assert_eq!(source.count(.., vmarray::Field::whole(), &2)?, 50);
@@ -708,44 +433,6 @@ impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
         self.core.refresh(&range)?;
         // SAFETY: as in `slice`; the memory can be written to.
         Ok(unsafe { self.core.range_at_home_mut(&range) })
-    }
-
-    /// Writes one value to all elements of a range, on the devices. Nothing is copied but the blocks at the two ends,
-    /// if they are not there yet; afterwards the elements are newer on the devices.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed). What a device fails to
-    /// fill is filled at home; [`Device`](ErrorKind::Device) if elements beside the range are newer on a device that
-    /// fails, in which case the elements of the range are unspecified.
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![1_u32; 1000])?;
-    /// source.fill(.., 2)?;
-    /// assert_eq!(source.stats().total().bytes_to_device, 0);
-    /// assert_eq!(source.get(999)?, 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn fill(&self, range: impl RangeBounds<usize>, value: T) -> Result<()> {
-        self.core.fill(&checked_range(range, self.len())?, value)
-    }
-
-    /// Declares that the elements of a range will be overwritten: what devices have of them is neither brought home nor
-    /// used. Until they are written to, they are unspecified: what the memory holds, or what a device has.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed).
-    ///
-    /// ```
-    /// let source = vmarray::Source::new(vec![1_u32; 1000])?;
-    /// source.fill(.., 2)?;
-    /// source.discard(..)?;
-    /// source.write(0, &[3; 1000])?;
-    /// assert_eq!(source.stats().total().bytes_from_device, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn discard(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        self.core.discard(&checked_range(range, self.len())?);
-        Ok(())
     }
 }
 

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::device::{DeviceKind, ErrorKind as DeviceErrorKind};
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
+use vmarray::prelude::*;
 use vmarray::{AnyDevice, Device, Discovery, Element, EvictionPolicy, Placement, VirtualArray};
 
 type OnDevice<T> = VirtualArray<T, Faulty<AnyDevice>>;

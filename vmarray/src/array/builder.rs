@@ -51,6 +51,7 @@ enum Devices<D: Device> {
 /// | read-ahead | on |
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::{EvictionPolicy, VirtualArray};
 /// use vmarray::host::HostDevice;
@@ -133,6 +134,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::VirtualArray;
     /// use vmarray::host::HostDevice;
@@ -163,6 +165,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [known](crate::Profile), which takes a fraction of a second each.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::{Placement, VirtualArray};
     /// use vmarray::host::HostDevice;
@@ -190,6 +193,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// longest, and no longer than a 64th of the cache. A short array has shorter pages.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u64>::builder(10_000).page_len(512).build()?;
     /// assert_eq!(array.page_len(), 512);
     /// assert_eq!(array.page_of(512), 1);
@@ -205,6 +209,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// pages: the last of the two counts.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
     /// for page in array.pages_mut() {
     ///     page?.fill(7);
@@ -221,6 +226,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// How much RAM the cache may take, in pages for each channel; at least one, and never more than the channel has.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(100_000).page_len(64).frames_per_channel(2).build()?;
     /// let channels = array.stats().channels.len();
     /// assert_eq!(array.footprint().cache_max_bytes, channels * 2 * 64 * size_of::<u32>());
@@ -234,6 +240,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// Which pages leave the cache first.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{EvictionPolicy, VirtualArray};
     /// let array = VirtualArray::<u32>::builder(1000).eviction(EvictionPolicy::TwoQueue).build()?;
     /// array.write(0, &[7; 1000])?;
@@ -250,6 +257,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// called, before or after. [`HostMemory::Pageable`] takes that back if it comes after it.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{HostMemory, VirtualArray};
     /// let array = VirtualArray::<u32>::builder(1000).host_memory(HostMemory::Pageable).build()?;
     /// array.set(0, 1)?;
@@ -268,6 +276,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// best.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::{ErrorKind, HostMemory, VirtualArray};
     /// use vmarray::host::HostDevice;
@@ -289,6 +298,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// hand out memory that they look for at first use. Costs the time to write it.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Commit, VirtualArray};
     /// let array = VirtualArray::<u32>::builder(1000).commit(Commit::Proven).build()?;
     /// assert_eq!(array.get(999)?, 0);
@@ -302,6 +312,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// Whether pages are fetched ahead of threads that go through the array in order.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(1000)
     ///     .page_len(10)
     ///     .frames_per_channel(8)
@@ -337,6 +348,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::{VirtualArray, host::FileDevice};
     /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-{}", std::process::id()));
@@ -447,6 +459,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// [`Device`](ErrorKind::Device) for refused memory.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{ErrorKind, VirtualArray};
     /// let error = VirtualArray::<u32>::builder(1000).page_len(0).build().unwrap_err();
     /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);

@@ -1,9 +1,11 @@
 //! Cursors: loops over indices at nearly the speed of a slice.
 
+use std::ops::Range;
+
 use backend_api::Device;
 
 use crate::array::VirtualArray;
-use crate::array::page_guard::{PageMut, PageRef};
+use crate::array::page_guard::{Cut, PageMut, PageRef, Visit};
 use crate::base::element::Element;
 use crate::base::error::{Result, index_outside};
 use crate::setup::any::AnyDevice;
@@ -12,6 +14,7 @@ use crate::setup::any::AnyDevice;
 /// load. While it lives, that page cannot be written to by others.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
 /// array.fill(.., 2)?;
 /// let mut cursor = array.cursor();
@@ -29,6 +32,8 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
     first: usize,
     count: usize,
     array: &'a VirtualArray<T, D>,
+    /// The range of the array that indices count in.
+    of: Range<usize>,
     page: Option<PageRef<'a, T, D>>,
 }
 
@@ -36,6 +41,7 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
 /// by nobody else. Pages that are only read are not written back.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
 /// let mut cursor = array.cursor_mut();
 /// for i in 0..array.len() {
@@ -54,43 +60,31 @@ pub struct CursorMut<'a, T: Element, D: Device = AnyDevice> {
     /// As `count`, once the page has been declared written to; until then none.
     writable: usize,
     array: &'a VirtualArray<T, D>,
+    /// The range of the array that indices count in.
+    of: Range<usize>,
     page: Option<PageMut<'a, T, D>>,
 }
 
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// A cursor for reading, which holds no page yet.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
-    /// assert_eq!(array.cursor().get(3)?, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn cursor(&self) -> Cursor<'_, T, D> {
-        Cursor { address: std::ptr::null(), first: 0, count: 0, array: self, page: None }
+/// The part of a page that has the element of an index in a range.
+fn cut_of<T: Element, D: Device>(array: &VirtualArray<T, D>, of: &Range<usize>, index: usize) -> Result<Cut> {
+    if index >= of.len() {
+        return Err(index_outside(index, of.len()));
     }
-
-    /// A cursor for reading and writing, which holds no page yet.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
-    /// array.cursor_mut().set(3, 7)?;
-    /// assert_eq!(array.get(3)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn cursor_mut(&self) -> CursorMut<'_, T, D> {
-        CursorMut { address: std::ptr::null_mut(), first: 0, count: 0, writable: 0, array: self, page: None }
-    }
+    array.cut(of, array.page_of(of.start + index) - array.page_of(of.start))
 }
 
-impl<T: Element, D: Device> Cursor<'_, T, D> {
+impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, of: Range<usize>) -> Self {
+        Self { address: std::ptr::null(), first: 0, count: 0, array, of, page: None }
+    }
+
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`VirtualArray::page`]; the page held before is let go in any case.
+    /// As [`PagedView::page`](crate::PagedView::page); the page held before is let go in any case.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(100)?;
     /// array.set(3, 7)?;
     /// let mut cursor = array.cursor();
@@ -112,10 +106,8 @@ impl<T: Element, D: Device> Cursor<'_, T, D> {
     #[inline(never)]
     fn get_elsewhere(&mut self, index: usize) -> Result<T> {
         self.release();
-        if index >= self.array.len() {
-            return Err(index_outside(index, self.array.len()));
-        }
-        let page = self.array.page(self.array.page_of(index))?;
+        let cut = cut_of(self.array, &self.of, index)?;
+        let page = self.array.visit(cut, Visit::Stay)?;
         self.first = page.range().start;
         self.count = page.len();
         self.address = page.address();
@@ -127,6 +119,7 @@ impl<T: Element, D: Device> Cursor<'_, T, D> {
     /// Lets the page go that is held, if any.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(100)?;
     /// let mut cursor = array.cursor();
     /// cursor.get(3)?;
@@ -141,13 +134,18 @@ impl<T: Element, D: Device> Cursor<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> CursorMut<'_, T, D> {
+impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, of: Range<usize>) -> Self {
+        Self { address: std::ptr::null_mut(), first: 0, count: 0, writable: 0, array, of, page: None }
+    }
+
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`VirtualArray::page_mut`]; the page held before is let go in any case.
+    /// As [`PagedViewMut::page_mut`](crate::PagedViewMut::page_mut); the page held before is let go in any case.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(100)?;
     /// let mut cursor = array.cursor_mut();
     /// cursor.set(3, 7)?;
@@ -173,6 +171,7 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     /// As [`get`](Self::get).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(100)?;
     /// let mut cursor = array.cursor_mut();
     /// for i in 0..100 {
@@ -213,10 +212,8 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     #[inline(never)]
     fn move_to(&mut self, index: usize) -> Result<*const T> {
         self.release();
-        if index >= self.array.len() {
-            return Err(index_outside(index, self.array.len()));
-        }
-        let page = self.array.page_mut(self.array.page_of(index))?;
+        let cut = cut_of(self.array, &self.of, index)?;
+        let page = self.array.visit_mut(cut, Visit::Stay)?;
         self.first = page.range().start;
         self.count = page.len();
         self.address = page.address();
@@ -228,6 +225,7 @@ impl<T: Element, D: Device> CursorMut<'_, T, D> {
     /// Lets the page go that is held, if any.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::new(100)?;
     /// let mut cursor = array.cursor_mut();
     /// cursor.set(3, 7)?;

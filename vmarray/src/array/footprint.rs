@@ -8,6 +8,7 @@ use crate::base::element::Element;
 /// What an array takes of RAM and of device memory, at the moment of asking.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
 /// let footprint = array.footprint();
 /// assert_eq!(footprint.device_bytes, 4 << 20);
@@ -39,6 +40,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// What the array takes of RAM and of device memory.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u64>::builder(1 << 16).page_len(1024).build()?;
     /// assert_eq!(array.footprint().device_bytes, 8 << 16);
     /// assert_eq!(array.footprint().table_bytes / array.page_count(), 32);

@@ -1,7 +1,7 @@
 //! Iterators over elements and over pages.
 
 use std::iter::FusedIterator;
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 
 use backend_api::Device;
 
@@ -16,6 +16,7 @@ use crate::setup::any::AnyDevice;
 /// Internal iteration (`for_each`, `sum`, `fold`, …) runs over slices and is faster than a `for` loop.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
 /// array.for_each_mut(.., |index, element| *element = index as u32)?;
 /// for (index, element) in array.iter().enumerate() {
@@ -38,6 +39,7 @@ pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
 /// An iterator over pages as shared guards.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
 /// let mut pages = array.pages();
 /// assert_eq!(pages.next().unwrap()?.range(), 0..64);
@@ -48,6 +50,7 @@ pub struct Iter<'a, T: Element, D: Device = AnyDevice> {
 #[derive(Debug)]
 pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
+    of: Range<usize>,
     pages: Range<usize>,
     visit: Visit,
 }
@@ -55,6 +58,7 @@ pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
 /// An iterator over pages as exclusive guards.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
 /// for (number, page) in array.pages_mut().enumerate() {
 ///     page?.fill(number as u32);
@@ -65,105 +69,28 @@ pub struct Pages<'a, T: Element, D: Device = AnyDevice> {
 #[derive(Debug)]
 pub struct PagesMut<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
+    of: Range<usize>,
     pages: Range<usize>,
     visit: Visit,
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// All elements by value, in order.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.fill(.., 3)?;
-    /// let sum = array.iter().sum::<Result<u32, _>>()?;
-    /// assert_eq!(sum, 3000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn iter(&self) -> Iter<'_, T, D> {
-        self.iter_over(0..self.len())
-    }
-
-    /// The elements of a range by value, in order.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed).
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.set(5, 1)?;
-    /// assert_eq!(array.iter_range(4..7)?.collect::<Result<Vec<_>, _>>()?, [0, 1, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn iter_range(&self, range: impl RangeBounds<usize>) -> Result<Iter<'_, T, D>> {
-        Ok(self.iter_over(self.checked_range(range)?))
-    }
-
-    fn iter_over(&self, rest: Range<usize>) -> Iter<'_, T, D> {
+    /// The elements of a range.
+    pub(crate) fn iter_over(&self, rest: Range<usize>) -> Iter<'_, T, D> {
         let visit = self.scan(rest.len() / self.page_len());
         Iter { next: std::ptr::null(), end: std::ptr::null(), array: self, page: None, visit, rest }
     }
 
-    /// All pages in order, as shared guards: slices in place, fetched ahead of use.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(100_000)?;
-    /// let mut elements = 0;
-    /// for page in array.pages() {
-    ///     elements += page?.len();
-    /// }
-    /// assert_eq!(elements, 100_000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn pages(&self) -> Pages<'_, T, D> {
-        Pages { array: self, pages: 0..self.page_count(), visit: self.scan(self.page_count()) }
+    /// The pages of a range.
+    pub(crate) fn pages_of(&self, of: Range<usize>) -> Pages<'_, T, D> {
+        let count = self.touched_pages(&of).count();
+        Pages { array: self, of, pages: 0..count, visit: self.scan(count) }
     }
 
-    /// All pages in order, as exclusive guards: mutable slices in place, fetched ahead of use.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(100_000)?;
-    /// for page in array.pages_mut() {
-    ///     let mut page = page?;
-    ///     let first = page.range().start as u32;
-    ///     page.iter_mut().zip(first..).for_each(|(element, i)| *element = i);
-    /// }
-    /// assert_eq!(array.get(77_777)?, 77_777);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn pages_mut(&self) -> PagesMut<'_, T, D> {
-        PagesMut { array: self, pages: 0..self.page_count(), visit: self.scan(self.page_count()) }
-    }
-
-    /// Runs a closure on each element of a range, mutably and in place, in order, with its index.
-    ///
-    /// An iterator cannot lend elements of pages that it lets go itself; so this is what `iter_mut` is for a slice.
-    /// Holds one page at a time.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed), and what
-    /// [`page_mut`](Self::page_mut) reports; the elements before are changed then.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.for_each_mut(10..20, |index, element| *element = index as u32)?;
-    /// assert_eq!((array.get(9)?, array.get(19)?), (0, 19));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn for_each_mut(
-        &self,
-        range: impl RangeBounds<usize>,
-        mut change: impl FnMut(usize, &mut T),
-    ) -> Result<()> {
-        let range = self.checked_range(range)?;
-        for part in crate::array::range::parts(range.clone(), self.page_len()) {
-            let mut page = self.page_mut(part.page)?;
-            let first = range.start + part.of_range.start;
-            page[part.within].iter_mut().zip(first..).for_each(|(element, index)| change(index, element));
-        }
-        Ok(())
+    /// The pages of a range, exclusively.
+    pub(crate) fn pages_mut_of(&self, of: Range<usize>) -> PagesMut<'_, T, D> {
+        let count = self.touched_pages(&of).count();
+        PagesMut { array: self, of, pages: 0..count, visit: self.scan(count) }
     }
 }
 
@@ -175,20 +102,12 @@ impl<'a, T: Element, D: Device> Iter<'a, T, D> {
         if self.rest.is_empty() {
             return None;
         }
-        let page = self.array.visit(self.array.page_of(self.rest.start), self.visit);
+        let cut = self.array.cut(&self.rest, 0);
+        let page = cut.and_then(|cut| self.array.visit(cut, self.visit));
         if page.is_err() {
             self.rest = 0..0;
         }
         Some(page)
-    }
-
-    /// The elements of a page just got hold of that are in the range.
-    fn enter(&mut self, page: &PageRef<'a, T, D>) -> Range<usize> {
-        let all = page.range();
-        let start = self.rest.start - all.start;
-        let end = self.rest.end.min(all.end) - all.start;
-        self.rest.start = all.start + end;
-        start..end
     }
 }
 
@@ -202,12 +121,10 @@ impl<T: Element, D: Device> Iterator for Iter<'_, T, D> {
                 Ok(page) => page,
                 Err(error) => return Some(Err(error)),
             };
-            let part = self.enter(&page);
-            // SAFETY: the part is inside of the page.
-            unsafe {
-                self.next = page.address().add(part.start);
-                self.end = page.address().add(part.end);
-            }
+            self.rest.start += page.len();
+            self.next = page.address();
+            // SAFETY: one past the part of the page.
+            self.end = unsafe { self.next.add(page.len()) };
             self.page = Some(page);
         }
         // SAFETY: between the two bounds, in a page that `self.page` holds.
@@ -247,8 +164,8 @@ impl<T: Element, D: Device> Iterator for Iter<'_, T, D> {
         while let Some(page) = self.turn() {
             match page {
                 Ok(page) => {
-                    let part = self.enter(&page);
-                    sum = page[part].iter().fold(sum, |sum, value| f(sum, Ok(*value)));
+                    self.rest.start += page.len();
+                    sum = page.iter().fold(sum, |sum, value| f(sum, Ok(*value)));
                 }
                 Err(error) => return f(sum, Err(error)),
             }
@@ -264,7 +181,7 @@ impl<'a, T: Element, D: Device> IntoIterator for &'a VirtualArray<T, D> {
     type IntoIter = Iter<'a, T, D>;
 
     fn into_iter(self) -> Self::IntoIter {
-        self.iter()
+        self.iter_over(0..self.len())
     }
 }
 
@@ -274,12 +191,12 @@ macro_rules! pages {
             type Item = Result<$Guard<'a, T, D>>;
 
             fn next(&mut self) -> Option<Self::Item> {
-                self.pages.next().map(|page| self.array.$visit(page, self.visit))
+                self.pages.next().map(|page| self.array.$visit(self.array.cut(&self.of, page)?, self.visit))
             }
 
             /// Passes over pages without fetching them.
             fn nth(&mut self, n: usize) -> Option<Self::Item> {
-                self.pages.nth(n).map(|page| self.array.$visit(page, self.visit))
+                self.pages.nth(n).map(|page| self.array.$visit(self.array.cut(&self.of, page)?, self.visit))
             }
 
             fn size_hint(&self) -> (usize, Option<usize>) {
@@ -289,12 +206,16 @@ macro_rules! pages {
 
         impl<T: Element, D: Device> DoubleEndedIterator for $Pages<'_, T, D> {
             fn next_back(&mut self) -> Option<Self::Item> {
-                self.pages.next_back().map(|page| self.array.$visit(page, self.visit))
+                self.pages
+                    .next_back()
+                    .map(|page| self.array.$visit(self.array.cut(&self.of, page)?, self.visit))
             }
 
             /// Passes over pages without fetching them.
             fn nth_back(&mut self, n: usize) -> Option<Self::Item> {
-                self.pages.nth_back(n).map(|page| self.array.$visit(page, self.visit))
+                self.pages
+                    .nth_back(n)
+                    .map(|page| self.array.$visit(self.array.cut(&self.of, page)?, self.visit))
             }
         }
 

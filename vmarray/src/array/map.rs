@@ -1,6 +1,6 @@
 //! Mapped access: a range as one aligned slice, for the time of a closure.
 
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 
 use backend_api::Device;
 use bytemuck::Zeroable;
@@ -13,12 +13,13 @@ use crate::base::memory::zeroed_vec;
 /// What becomes of the contents of a mapped range.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{MapMode, VirtualArray};
 /// let array = VirtualArray::<u32>::new(10)?;
-/// array.map(.., MapMode::Write, |slice| slice.fill(2))?;
-/// array.map(.., MapMode::ReadWrite, |slice| slice.iter_mut().for_each(|element| *element += 1))?;
-/// array.map(.., MapMode::Scratch, |slice| slice.fill(99))?;
-/// assert_eq!(array.map(.., MapMode::Read, |slice| slice.to_vec())?, [3; 10]);
+/// array.map_mut(.., MapMode::Write, |slice| slice.fill(2))?;
+/// array.map_mut(.., MapMode::ReadWrite, |slice| slice.iter_mut().for_each(|element| *element += 1))?;
+/// array.map_mut(.., MapMode::Scratch, |slice| slice.fill(99))?;
+/// assert_eq!(array.map_mut(.., MapMode::Read, |slice| slice.to_vec())?, [3; 10]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +49,7 @@ impl MapMode {
 /// Where the slice of a mapped range lies.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{MapBuffer, MapMode, VirtualArray};
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// let mut buffer = vec![0; 100];
@@ -71,61 +73,14 @@ pub enum MapBuffer<'a, T> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Runs a closure on a range as one slice.
-    ///
-    /// The slice is a copy: nothing is locked while the closure runs, so it may use this and other arrays, take its
-    /// time, and panic, in which case nothing is written. Reading and writing are atomic by page; what others write to
-    /// the range between the two is overwritten in the modes that write.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](Self::read) and
-    /// [`write`](Self::write) report. The closure's own result is the value.
-    ///
-    /// ```
-    /// use vmarray::{MapMode, VirtualArray};
-    /// let array = VirtualArray::<u32>::new(10_000)?;
-    /// array.map(100..200, MapMode::Write, |slice| {
-    ///     for (i, element) in slice.iter_mut().enumerate() {
-    ///         *element = i as u32;
-    ///     }
-    /// })?;
-    /// let sum: u32 = array.map(.., MapMode::Read, |slice| slice.iter().sum())?;
-    /// assert_eq!(sum, 99 * 100 / 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn map<R>(
+    /// Runs code on a range as one slice, which lies in the given memory.
+    pub(crate) fn map_in<R>(
         &self,
-        range: impl RangeBounds<usize>,
-        mode: MapMode,
-        run: impl FnOnce(&mut [T]) -> R,
-    ) -> Result<R> {
-        self.map_in(range, mode, MapBuffer::New, run)
-    }
-
-    /// As [`map`](Self::map), with a say in where the slice lies.
-    ///
-    /// # Errors
-    /// As [`map`](Self::map); [`LengthMismatch`](ErrorKind::LengthMismatch) if a borrowed buffer is too short;
-    /// [`Device`](ErrorKind::Device) if there is no memory for a page-locked one.
-    ///
-    /// ```
-    /// use vmarray::{MapBuffer, MapMode, VirtualArray};
-    /// let array = VirtualArray::<u32>::new(100)?;
-    /// let mut buffer = [0; 64];
-    /// array.map_in(0..10, MapMode::ReadWrite, MapBuffer::Borrowed(&mut buffer), |slice| slice.fill(3))?;
-    /// let sum: u32 = array.map_in(.., MapMode::Read, MapBuffer::Pinned, |slice| slice.iter().sum())?;
-    /// assert_eq!(sum, 30);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn map_in<R>(
-        &self,
-        range: impl RangeBounds<usize>,
+        range: Range<usize>,
         mode: MapMode,
         buffer: MapBuffer<'_, T>,
         run: impl FnOnce(&mut [T]) -> R,
     ) -> Result<R> {
-        let range = self.checked_range(range)?;
         match buffer {
             MapBuffer::New => {
                 self.run_mapped(range.clone(), mode, AlignedVec::zeroed(range.len())?.slice(), run)
@@ -163,11 +118,11 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         run: impl FnOnce(&mut [T]) -> R,
     ) -> Result<R> {
         if mode.reads() {
-            self.read(range.start, slice)?;
+            self.read_range(range.start, slice)?;
         }
         let result = run(slice);
         if mode.writes() {
-            self.write(range.start, slice)?;
+            self.write_range(range.start, slice)?;
         }
         Ok(result)
     }

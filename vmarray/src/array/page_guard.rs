@@ -8,17 +8,18 @@ use backend_api::Device;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::{Result, index_outside};
 use crate::engine::page::Holder;
 use crate::engine::pager::{Fetch, Held, Stream};
 use crate::setup::any::AnyDevice;
 
-/// A page's elements, shared: a slice in the page's frame.
+/// A page's elements, shared: a slice in the page's frame; of a section, those that are in it.
 ///
 /// While it lives the page stays in RAM, others can read it, and threads that want to write to it wait. It belongs to
 /// the thread that took it. Leaking it keeps the page in RAM, unwritable, as long as the array lives.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// array.set(3, 7)?;
 /// let page = array.page(0)?;
@@ -36,6 +37,7 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
 /// to the thread that took it. Leaking it locks the page as long as the array lives.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// array.page_mut(0)?.fill(3);
 /// assert_eq!(array.get(99)?, 3);
@@ -57,9 +59,23 @@ pub(crate) enum Visit {
     Pass,
 }
 
+/// The part of a page that a range of the array has in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Cut {
+    /// The page.
+    pub(crate) array_page: usize,
+    /// Its number among those of the range.
+    page: usize,
+    /// The first of its elements that is in the range.
+    first: usize,
+    /// The elements, counted from the start of the range.
+    range: Range<usize>,
+}
+
 struct Place<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
-    page: usize,
+    cut: Cut,
+    /// Of the first element of the part.
     address: *mut T,
     /// Whether the page had no contents before a long scan writes to it, which leaves it behind.
     passes: bool,
@@ -68,41 +84,45 @@ struct Place<'a, T: Element, D: Device> {
 }
 
 impl<'a, T: Element, D: Device> Place<'a, T, D> {
-    fn range(&self) -> Range<usize> {
-        self.array.page_range(self.page)
+    fn new(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8, passes: bool) -> Self {
+        // SAFETY: the page is held, and the part begins inside of it.
+        let address = unsafe { address.cast::<T>().add(cut.first) };
+        Self { array, cut, address, passes, not_send: PhantomData }
+    }
+
+    fn page(&self) -> u64 {
+        self.cut.array_page as u64
     }
 
     /// Takes a page by `hold`, as a guard.
     fn take(
         array: &'a VirtualArray<T, D>,
-        page: usize,
+        cut: Cut,
         visit: Visit,
-        hold: impl FnOnce() -> Result<Held>,
+        hold: impl FnOnce(u64) -> Result<Held>,
     ) -> Result<Self> {
-        if page >= array.page_count() {
-            return Err(ErrorKind::IndexOutside { index: page, len: array.page_count() }.into());
-        }
-        array.pager().admit_guard(page as u64)?;
-        match hold() {
+        let page = cut.array_page as u64;
+        array.pager().admit_guard(page)?;
+        match hold(page) {
             Ok(held) => {
-                array.pager().identity().hold(page as u64);
-                let is_new = !held.is_used_again() && !array.pager().has_home(page as u64);
-                let passes = visit == Visit::Pass && is_new;
-                Ok(Self { array, page, address: held.address.cast(), passes, not_send: PhantomData })
+                array.pager().identity().hold(page);
+                let is_new = !held.is_used_again() && !array.pager().has_home(page);
+                Ok(Self::new(array, cut, held.address, visit == Visit::Pass && is_new))
             }
             Err(error) => {
-                array.pager().dismiss_guard(page as u64);
+                array.pager().dismiss_guard(page);
                 Err(error)
             }
         }
     }
 
     fn leave(&self) {
+        let pager = self.array.pager();
         if self.passes {
-            self.array.pager().pass(self.page as u64);
+            pager.pass(self.page());
         }
-        self.array.pager().identity().let_go(self.page as u64);
-        self.array.pager().dismiss_guard(self.page as u64);
+        pager.identity().let_go(self.page());
+        pager.dismiss_guard(self.page());
     }
 }
 
@@ -110,6 +130,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// The indices of a page's elements.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
     /// assert_eq!(array.page_range(1), 64..100);
     /// # Ok::<(), vmarray::Error>(())
@@ -123,6 +144,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// The page of an element.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
     /// assert_eq!(array.page_of(64), 1);
     /// # Ok::<(), vmarray::Error>(())
@@ -132,48 +154,35 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.locate(index).0
     }
 
-    /// Lends a page as a slice. Blocks while another thread has it exclusively, and until it is in RAM.
-    ///
-    /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length;
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) or [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
-    /// holds guards and would have to wait for others; [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u8>::new(10)?;
-    /// assert_eq!(array.page(0)?.len(), 10);
-    /// assert!(array.page(1).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn page(&self, page: usize) -> Result<PageRef<'_, T, D>> {
-        self.visit(page, Visit::Stay)
+    /// The part of a page that a range has in it, by the page's number among those of the range.
+    pub(crate) fn cut(&self, of: &Range<usize>, number: usize) -> Result<Cut> {
+        let pages = self.touched_pages(of);
+        let count = (pages.end - pages.start) as usize;
+        if number >= count {
+            return Err(index_outside(number, count));
+        }
+        let page = pages.start as usize + number;
+        let all = self.page_range(page);
+        let (start, end) = (of.start.max(all.start), of.end.min(all.end));
+        assert!(start <= end, "{of:?} is outside of the array");
+        Ok(Cut {
+            array_page: page,
+            page: number,
+            first: start - all.start,
+            range: start - of.start..end - of.start,
+        })
     }
 
-    /// As [`page`](Self::page).
-    pub(crate) fn visit(&self, page: usize, visit: Visit) -> Result<PageRef<'_, T, D>> {
-        let hold = || self.pager().share_steady(page as u64, Holder::Guard, Stream::Follow);
-        Place::take(self, page, visit, hold).map(|place| PageRef { place })
+    /// Lends what a range has of a page, shared.
+    pub(crate) fn visit(&self, cut: Cut, visit: Visit) -> Result<PageRef<'_, T, D>> {
+        let hold = |page| self.pager().share_steady(page, Holder::Guard, Stream::Follow);
+        Place::take(self, cut, visit, hold).map(|place| PageRef { place })
     }
 
-    /// Lends a page as a mutable slice. Blocks while any other thread holds it, and until it is in RAM.
-    ///
-    /// # Errors
-    /// As [`page`](Self::page).
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u8>::new(10)?;
-    /// array.page_mut(0)?[9] = 1;
-    /// assert_eq!(array.get(9)?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn page_mut(&self, page: usize) -> Result<PageMut<'_, T, D>> {
-        self.visit_mut(page, Visit::Stay)
-    }
-
-    /// As [`page_mut`](Self::page_mut).
-    pub(crate) fn visit_mut(&self, page: usize, visit: Visit) -> Result<PageMut<'_, T, D>> {
-        let hold = || self.pager().take(page as u64, Holder::Guard, Fetch::Contents, Stream::Follow);
-        Place::take(self, page, visit, hold).map(|place| PageMut { place, written: false })
+    /// Lends what a range has of a page, exclusively.
+    pub(crate) fn visit_mut(&self, cut: Cut, visit: Visit) -> Result<PageMut<'_, T, D>> {
+        let hold = |page| self.pager().take(page, Holder::Guard, Fetch::Contents, Stream::Follow);
+        Place::take(self, cut, visit, hold).map(|place| PageMut { place, written: false })
     }
 
     /// How a scan of so many pages visits them: if the cache has no room for all, new ones give way to the next.
@@ -185,9 +194,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 macro_rules! common {
     ($Guard:ident) => {
         impl<T: Element, D: Device> $Guard<'_, T, D> {
-            /// The number of the page.
+            /// The number of the page among those of the view.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
             /// assert_eq!(array.page(1)?.page(), 1);
             /// assert_eq!(array.page_mut(0)?.page(), 0);
@@ -195,12 +205,13 @@ macro_rules! common {
             /// ```
             #[must_use]
             pub fn page(&self) -> usize {
-                self.place.page
+                self.place.cut.page
             }
 
-            /// The indices of its elements in the array.
+            /// The indices of its elements in the view that it was lent by.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
             /// let mut page = array.page_mut(array.page_of(70))?;
             /// assert_eq!(page.range(), 64..100);
@@ -212,7 +223,7 @@ macro_rules! common {
             /// ```
             #[must_use]
             pub fn range(&self) -> Range<usize> {
-                self.place.range()
+                self.place.cut.range.clone()
             }
         }
 
@@ -223,7 +234,7 @@ macro_rules! common {
                 // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements. The guard
                 // keeps it resident, and nobody writes to it: shared guards have lock-free and latched writers shut
                 // out, exclusive ones everybody.
-                unsafe { std::slice::from_raw_parts(self.place.address, self.place.range().len()) }
+                unsafe { std::slice::from_raw_parts(self.place.address, self.place.cut.range.len()) }
             }
         }
 
@@ -260,7 +271,7 @@ impl<T: Element, D: Device> PageMut<'_, T, D> {
     fn soil(&mut self) {
         if !self.written {
             self.written = true;
-            self.place.array.pager().entry(self.place.page as u64).soil();
+            self.place.array.pager().entry(self.place.page()).soil();
         }
     }
 }
@@ -269,37 +280,36 @@ impl<T: Element, D: Device> DerefMut for PageMut<'_, T, D> {
     fn deref_mut(&mut self) -> &mut [T] {
         self.soil();
         // SAFETY: as in `deref`; the guard is exclusive, and so is the borrow of the guard.
-        unsafe { std::slice::from_raw_parts_mut(self.place.address, self.place.range().len()) }
+        unsafe { std::slice::from_raw_parts_mut(self.place.address, self.place.cut.range.len()) }
     }
 }
 
 impl<T: Element, D: Device> Drop for PageRef<'_, T, D> {
     fn drop(&mut self) {
-        self.place.array.pager().unshare(self.place.page as u64, Holder::Guard);
+        self.place.array.pager().unshare(self.place.page(), Holder::Guard);
         self.place.leave();
     }
 }
 
 impl<T: Element, D: Device> Drop for PageMut<'_, T, D> {
     fn drop(&mut self) {
-        self.place.array.pager().release(self.place.page as u64, Holder::Guard, 0);
+        self.place.array.pager().release(self.place.page(), Holder::Guard, 0);
         self.place.leave();
     }
 }
 
 impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
     /// A guard of a page that is held for it already, shared, quiet, and counted in its channel.
-    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, page: usize, address: *mut u8) -> Self {
-        array.pager().identity().hold(page as u64);
-        Self { place: Place { array, page, address: address.cast(), passes: false, not_send: PhantomData } }
+    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8) -> Self {
+        array.pager().identity().hold(cut.array_page as u64);
+        Self { place: Place::new(array, cut, address, false) }
     }
 }
 
 impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
     /// As [`PageRef::of_held`], exclusively.
-    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, page: usize, address: *mut u8) -> Self {
-        array.pager().identity().hold(page as u64);
-        let place = Place { array, page, address: address.cast(), passes: false, not_send: PhantomData };
-        Self { place, written: false }
+    pub(crate) fn of_held(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8) -> Self {
+        array.pager().identity().hold(cut.array_page as u64);
+        Self { place: Place::new(array, cut, address, false), written: false }
     }
 }

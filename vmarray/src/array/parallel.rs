@@ -1,6 +1,6 @@
-//! Parallel forms of the iterators, on rayon's threads.
+//! Ranges of pages on rayon's threads.
 
-use std::ops::RangeBounds;
+use std::ops::Range;
 
 use backend_api::Device;
 use rayon::prelude::*;
@@ -8,118 +8,55 @@ use rayon::prelude::*;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Runs a closure on each page's part of a range, in parallel and in place: it gets the index of the first element,
-    /// and the elements. Stops at the first error.
-    ///
-    /// Each thread holds one page while the closure runs. A closure that waits for work of the same thread pool lets
-    /// its thread take up other pages meanwhile; one of those may be one too many, or held by a thread that waits for
-    /// this one, which is an error.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed), and what
-    /// [`page`](Self::page) reports.
-    ///
-    /// ```
-    /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// let array = vmarray::VirtualArray::<u32>::new(100_000)?;
-    /// array.fill(.., 2)?;
-    /// let sum = AtomicU64::new(0);
-    /// array.par_for_each_slice(.., |_, slice| {
-    ///     sum.fetch_add(slice.iter().map(|&x| u64::from(x)).sum(), Ordering::Relaxed);
-    /// })?;
-    /// assert_eq!(sum.into_inner(), 200_000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn par_for_each_slice(
+    /// Folds the slices of a range, page by page; each comes with its first index.
+    pub(crate) fn par_fold<R: Send>(
         &self,
-        range: impl RangeBounds<usize>,
-        run: impl Fn(usize, &[T]) + Send + Sync,
-    ) -> Result<()> {
-        self.par_fold_slices(range, || (), |(), first, slice| run(first, slice), |(), ()| ())
-    }
-
-    /// Folds each page's part of a range, in parallel and in place, and combines the results.
-    ///
-    /// # Errors
-    /// As [`par_for_each_slice`](Self::par_for_each_slice).
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(100_000)?;
-    /// array.set(77_777, 9)?;
-    /// let largest =
-    ///     array.par_fold_slices(.., || 0, |m, _, slice| slice.iter().fold(m, |m, &x| m.max(x)), u32::max)?;
-    /// assert_eq!(largest, 9);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn par_fold_slices<R: Send>(
-        &self,
-        range: impl RangeBounds<usize>,
+        range: Range<usize>,
         identity: impl Fn() -> R + Send + Sync,
         fold: impl Fn(R, usize, &[T]) -> R + Send + Sync,
         combine: impl Fn(R, R) -> R + Send + Sync,
     ) -> Result<R> {
-        let range = self.checked_range(range)?;
-        let pages = self.touched_pages(&range);
-        let visit = self.scan((pages.end - pages.start) as usize);
-        pages
+        let count = self.touched_pages(&range).count();
+        let visit = self.scan(count);
+        (0..count)
             .into_par_iter()
-            .map(|page| page as usize)
             .try_fold(&identity, |sum, page| {
-                let guard = self.visit(page, visit)?;
-                let all = guard.range();
-                let part = range.start.max(all.start)..range.end.min(all.end);
-                Ok(fold(sum, part.start, &guard[part.start - all.start..part.end - all.start]))
+                let page = self.visit(self.cut(&range, page)?, visit)?;
+                Ok(fold(sum, page.range().start, &page))
             })
             .try_reduce(&identity, |a, b| Ok(combine(a, b)))
     }
 
-    /// Runs a closure on each page's part of a range, mutably, in parallel and in place. Stops at the first error.
-    ///
-    /// # Errors
-    /// As [`par_for_each_slice`](Self::par_for_each_slice), and what [`page_mut`](Self::page_mut) reports.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(100_000)?;
-    /// array.par_for_each_slice_mut(.., |first, slice| {
-    ///     slice.iter_mut().zip(first as u32..).for_each(|(element, i)| *element = i);
-    /// })?;
-    /// assert_eq!(array.get(99_999)?, 99_999);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn par_for_each_slice_mut(
+    /// Runs code on the slices of a range, page by page, to change them.
+    pub(crate) fn par_change(
         &self,
-        range: impl RangeBounds<usize>,
+        range: Range<usize>,
         run: impl Fn(usize, &mut [T]) + Send + Sync,
     ) -> Result<()> {
-        let range = self.checked_range(range)?;
-        let pages = self.touched_pages(&range);
-        let visit = self.scan((pages.end - pages.start) as usize);
-        pages.into_par_iter().try_for_each(|page| {
-            let mut guard = self.visit_mut(page as usize, visit)?;
-            let all = guard.range();
-            let part = range.start.max(all.start)..range.end.min(all.end);
-            run(part.start, &mut guard[part.start - all.start..part.end - all.start]);
+        let count = self.touched_pages(&range).count();
+        let visit = self.scan(count);
+        (0..count).into_par_iter().try_for_each(|page| {
+            let mut page = self.visit_mut(self.cut(&range, page)?, visit)?;
+            let first = page.range().start;
+            run(first, &mut page);
             Ok(())
         })
     }
 
-    /// All elements by value as a parallel iterator, in order. Copies a page at a time; nothing is held while the items
-    /// are used.
-    ///
-    /// ```
-    /// use rayon::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(100_000)?;
-    /// array.fill(.., 2)?;
-    /// let sum = array.par_iter().sum::<Result<u32, _>>()?;
-    /// assert_eq!(sum, 200_000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn par_iter(&self) -> impl ParallelIterator<Item = Result<T>> + '_ {
-        let pages = 0..self.page_count();
-        pages.into_par_iter().flat_map_iter(|page| {
-            let (values, error) = match self.to_vec(self.page_range(page)) {
+    /// The elements of a range, a copy of a page at a time.
+    pub(crate) fn par_elements(&self, range: Range<usize>) -> impl ParallelIterator<Item = Result<T>> + '_ {
+        let pages = self.touched_pages(&range).into_par_iter();
+        pages.flat_map_iter(move |page| {
+            let all = self.page_range(page as usize);
+            let part = all.start.max(range.start)..all.end.min(range.end);
+            let values = zeroed_vec(part.len()).and_then(|mut values| {
+                self.read_range(part.start, &mut values)?;
+                Ok(values)
+            });
+            let (values, error) = match values {
                 Ok(values) => (values, None),
                 Err(error) => (Vec::new(), Some(Err(error))),
             };

@@ -7,7 +7,6 @@ use backend_api::{Device, racy};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::memory::zeroed_vec;
 use crate::engine::page::Holder;
 use crate::engine::page::state::DIRTY;
 use crate::engine::pager::{Fetch, Stream};
@@ -59,24 +58,7 @@ pub(crate) fn checked(range: impl RangeBounds<usize>, len: usize) -> Result<Rang
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Copies elements from `start` on into a slice.
-    ///
-    /// Pages are fetched ahead while others are copied. They stay in the cache, unless the range is long (a sixteenth
-    /// of the cache and more): then pages that are not resident are copied past it, and from 16 MiB on by several
-    /// threads if there are cores that no such call uses. Atomic by page.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`get`](Self::get) reports; after an error of a device the
-    /// slice holds the elements of some pages, and elsewhere what it held before.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.write(100, &[1, 2, 3])?;
-    /// let mut back = [0; 4];
-    /// array.read(99, &mut back)?;
-    /// assert_eq!(back, [0, 1, 2, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn read(&self, start: usize, into: &mut [T]) -> Result<()> {
+    pub(crate) fn read_range(&self, start: usize, into: &mut [T]) -> Result<()> {
         let range = self.range_at(start, into.len())?;
         let pages = self.touched_pages(&range);
         if self.pager().is_bulk(pages.end - pages.start) {
@@ -100,24 +82,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Copies a slice into the elements from `start` on.
-    ///
-    /// Pages that are overwritten whole are not fetched; of a long range, as for [`read`](Self::read), those that are
-    /// not resident are copied straight to their devices. Atomic by page.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside) and what [`set`](Self::set) reports; after an error of a device each
-    /// page is written or not, or, if a copy straight to the device failed and there is no frame to be had either, has
-    /// unspecified contents.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.write(0, &(0..1000).collect::<Vec<u32>>())?;
-    /// assert_eq!(array.get(500)?, 500);
-    /// assert_eq!(array.stats().total().bytes_from_device, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn write(&self, start: usize, from: &[T]) -> Result<()> {
+    /// Copies a slice to the elements from `start` on.
+    pub(crate) fn write_range(&self, start: usize, from: &[T]) -> Result<()> {
         let range = self.range_at(start, from.len())?;
         let whole = self.whole_pages(&range);
         if self.pager().is_bulk(whole.len() as u64) {
@@ -155,43 +121,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Copies a range into a new vector.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](Self::read) reports.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.set(1, 5)?;
-    /// assert_eq!(array.to_vec(..3)?, [0, 5, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn to_vec(&self, range: impl RangeBounds<usize>) -> Result<Vec<T>> {
-        let range = self.checked_range(range)?;
-        let mut values = zeroed_vec(range.len())?;
-        self.read(range.start, &mut values)?;
-        Ok(values)
-    }
-
     /// Writes one value to all elements of a range.
-    ///
-    /// Whole pages that are not resident are filled on their devices: nothing is copied.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and what
-    /// [`set`](Self::set) reports. Pages that their device fails to fill are filled in frames; after an error of that,
-    /// too, the elements of the range are unspecified.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1_000_000)?;
-    /// array.fill(.., 7)?;
-    /// assert_eq!(array.get(123_456)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn fill(&self, range: impl RangeBounds<usize>, value: T) -> Result<()> {
-        let range = self.checked_range(range)?;
-        let pages = self.whole_pages(&range);
+    pub(crate) fn fill_range(&self, range: &Range<usize>, value: T) -> Result<()> {
+        let pages = self.whole_pages(range);
         let fill_part = |part: Part| {
             self.overwrite(&part, |to| {
                 for i in 0..part.within.len() {
@@ -201,7 +133,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             })
         };
         if pages.is_empty() || size_of::<T>() > backend_api::Fill::PATTERN_MAX_BYTES {
-            return parts(range, self.page_len()).try_for_each(fill_part);
+            return parts(range.clone(), self.page_len()).try_for_each(fill_part);
         }
         let middle = self.elements_of(&pages);
         parts(range.start..middle.start, self.page_len()).try_for_each(fill_part)?;
@@ -209,143 +141,31 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         parts(middle.end..range.end, self.page_len()).try_for_each(fill_part)
     }
 
-    /// Copies a range of another array, or of this one, to the elements from `start` on. Overlapping ranges
-    /// of one array are copied as if through a buffer of their whole length.
-    ///
-    /// Moves by at most a page at a time. Nothing is held between two of them, so others may see the copy half done.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`NoMemory`](ErrorKind::NoMemory) if a page does not fit into RAM once more, and what [`read`](Self::read) and
-    /// [`write`](Self::write) report.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.write(0, &[1, 2, 3, 4])?;
-    /// array.copy_from(2, &array, 0..4)?;
-    /// assert_eq!(array.to_vec(..6)?, [1, 2, 1, 2, 3, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn copy_from<E: Device>(
-        &self,
-        start: usize,
-        source: &VirtualArray<T, E>,
-        range: impl RangeBounds<usize>,
-    ) -> Result<()> {
-        let from = source.checked_range(range)?;
-        let to = self.range_at(start, from.len())?;
-        let mut buffer = zeroed_vec(self.page_len().min(from.len()))?;
-        let mut copy = |part: Part| {
-            let buffer = &mut buffer[..part.of_range.len()];
-            source.read(from.start + part.of_range.start, buffer)?;
-            self.write(start + part.of_range.start, buffer)
-        };
-        let is_same = std::ptr::from_ref(self).addr() == std::ptr::from_ref(source).addr();
-        let mut parts = parts(to, self.page_len());
-        if is_same && from.contains(&start) {
-            // As memmove does: from the end, so that nothing is overwritten before it was read.
-            parts.rev().try_for_each(copy)
-        } else {
-            parts.try_for_each(&mut copy)
-        }
+    /// Has the pages of a range fetched, as far as there is room.
+    pub(crate) fn prefetch_range(&self, range: &Range<usize>) -> Result<()> {
+        self.pager().prefetch(self.touched_pages(range)).map(drop)
     }
 
-    /// Starts to fetch the pages of a range into the cache, and returns without waiting for them.
-    ///
-    /// Waits for no copy, page or frame, but is not free: while the cache still grows it may lock memory, pages that
-    /// leave the cache are taken from other threads, and the driver takes its time to start copies.
-    ///
-    /// Pages that are resident or were never written cost nothing. At most half of the cache is used; what does not fit
-    /// there, or would have to wait for a frame, is left out.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); a device's refusal to
-    /// give memory or to write back what has to leave the cache. A copy that fails is noticed by nobody but the next
-    /// access, which tries again.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(100).build()?;
-    /// array.write(0, &[7; 1000])?;
-    /// array.evict(..)?;
-    /// array.prefetch(100..300)?;
-    /// assert_eq!(array.stats().total().prefetches, 2);
-    /// assert_eq!(array.get(150)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn prefetch(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        let range = self.checked_range(range)?;
-        self.pager().prefetch(self.touched_pages(&range)).map(drop)
+    /// Writes the dirty pages of a range back.
+    pub(crate) fn flush_range(&self, range: &Range<usize>) -> Result<()> {
+        self.pager().flush(&self.touched_pages(range))
     }
 
-    /// Copies what was written in a range of elements to the devices, and waits until that is done. Afterwards the
-    /// pages can leave the cache at no cost.
-    ///
-    /// There is no need for it: all operations see all writes, and pages are written back before they are evicted.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds one of the pages exclusively;
-    /// [`Device`](ErrorKind::Device) if a copy fails: its pages stay in the cache and dirty, the others are written
-    /// back.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.set(0, 1)?;
-    /// array.flush(..)?;
-    /// assert_eq!(array.stats().total().write_backs, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn flush(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        let range = self.checked_range(range)?;
-        self.pager().flush(&self.touched_pages(&range))
+    /// Writes the dirty pages of a range back, and gives their frames up.
+    pub(crate) fn evict_range(&self, range: &Range<usize>) -> Result<()> {
+        self.pager().evict(&self.touched_pages(range))
     }
 
-    /// Takes the pages of a range out of the cache, after writing back what was written. Pages that
-    /// others write to at the same time may stay. Waits until other threads have let go of their guards of them, shared
-    /// ones, too.
-    ///
-    /// # Errors
-    /// As [`flush`](Self::flush); [`WouldDeadlock`](ErrorKind::WouldDeadlock) also if the calling thread holds one of
-    /// the pages shared.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.set(0, 1)?;
-    /// array.evict(..)?;
-    /// array.reset_stats();
-    /// assert_eq!(array.get(0)?, 1);
-    /// assert_eq!(array.stats().total().misses, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn evict(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        let range = self.checked_range(range)?;
-        self.pager().evict(&self.touched_pages(&range))
-    }
-
-    /// Forgets the contents of a range: it reads as zeroes. Whole pages leave the cache, and nothing is written back
-    /// for them.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed) and, for the parts of
-    /// pages at the two ends, what [`set`](Self::set) reports.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.fill(.., 1)?;
-    /// array.discard(500..)?;
-    /// assert_eq!((array.get(499)?, array.get(500)?), (1, 0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn discard(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        let range = self.checked_range(range)?;
-        let pages = self.whole_pages(&range);
+    /// Zeroes a range; whole pages lose their homes.
+    pub(crate) fn discard_range(&self, range: &Range<usize>) -> Result<()> {
+        let pages = self.whole_pages(range);
         if pages.is_empty() {
-            return self.fill(range, T::zeroed());
+            return self.fill_range(range, T::zeroed());
         }
         let middle = self.elements_of(&pages);
-        self.fill(range.start..middle.start, T::zeroed())?;
+        self.fill_range(&(range.start..middle.start), T::zeroed())?;
         self.pager().discard(pages.start as u64..pages.end as u64)?;
-        self.fill(middle.end..range.end, T::zeroed())
+        self.fill_range(&(middle.end..range.end), T::zeroed())
     }
 
     fn range_at(&self, start: usize, count: usize) -> Result<Range<usize>> {

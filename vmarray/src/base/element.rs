@@ -12,6 +12,7 @@ use bytemuck::{NoUninit, Pod};
 /// Derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest:
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use bytemuck::{Pod, Zeroable};
 /// #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
 /// #[repr(C)]
@@ -31,20 +32,22 @@ use bytemuck::{NoUninit, Pod};
 /// [`compare_exchange`](crate::VirtualArray::compare_exchange), [`update`](crate::VirtualArray::update),
 /// [`swap`](crate::VirtualArray::swap) and their uncached forms, also in a program that is built without optimisation.
 /// Longer ones, and long ones in all other operations that take or return single elements, need a thread with a larger
-/// stack; those on slices and pages ([`read`](crate::VirtualArray::read), [`write`](crate::VirtualArray::write),
-/// [`map`](crate::VirtualArray::map), [`page`](crate::VirtualArray::page)) move no element over the stack. Elements of
+/// stack; those on slices and pages ([`read`](crate::View::read), [`write`](crate::ViewMut::write),
+/// [`map`](crate::PagedView::map), [`page`](crate::PagedView::page)) move no element over the stack. Elements of
 /// more than 16 KiB are kept on the heap meanwhile where one value gives way to another; if there is no memory for
 /// that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
 ///
 /// Types of no bytes do not compile:
 ///
 /// ```compile_fail
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<()>::new(10);
 /// ```
 ///
 /// Nor do types with padding, pointers or invalid bit patterns:
 ///
 /// ```compile_fail
+/// use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<Option<u32>>::new(10);
 /// ```
 pub trait Element: Pod + Send + Sync {}
@@ -256,6 +259,7 @@ const fn assert_searchable(bytes: usize) {
 /// Others do not compile:
 ///
 /// ```compile_fail
+/// use vmarray::prelude::*;
 /// let too_long = vmarray::Field::<[u8; 8192], _>::whole();
 /// ```
 ///
@@ -263,11 +267,13 @@ const fn assert_searchable(bytes: usize) {
 /// once, so they do not compile:
 ///
 /// ```compile_fail,E0277
+/// use vmarray::prelude::*;
 /// let [a, b] = [0, 1].map(|_| vmarray::Field::<u32, u32>::whole());
 /// let is_equal = a == b;
 /// ```
 ///
 /// ```compile_fail,E0277
+/// use vmarray::prelude::*;
 /// let is_less = vmarray::Field::<u32, u32>::whole() < 7;
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -280,6 +286,7 @@ impl<T: Element> Field<T, T> {
     /// The whole element as its own field, for arrays of plain numbers.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, VirtualArray};
     /// let array = VirtualArray::<u32>::new(100)?;
     /// array.set(7, 5)?;
@@ -325,10 +332,11 @@ impl<T: Element, F: NoUninit> Field<T, F> {
     }
 }
 
-/// Names a field of an element type, for [`find`](crate::VirtualArray::find): `field!(Type, name)`, also
+/// Names a field of an element type, for [`find`](crate::View::find): `field!(Type, name)`, also
 /// `field!(Type, outer.inner)`. A name that does not exist does not compile. Fields of packed types can be named, too.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use bytemuck::{Pod, Zeroable};
 /// use vmarray::{VirtualArray, field};
 ///

@@ -8,6 +8,7 @@ use backend_api::readable_bytes;
 /// A result of this crate.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Result, VirtualArray};
 /// fn swap(array: &VirtualArray<u32>, a: usize, b: usize) -> Result<()> {
 ///     let old = array.replace(a, array.get(b)?)?;
@@ -24,6 +25,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong, with the values that belong to it.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{ErrorKind, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// match array.read(90, &mut [0; 20]).unwrap_err().kind() {
@@ -331,6 +333,7 @@ impl ErrorKind {
     /// What can be done about it, in a few words. The text of an error ends in it.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{ErrorKind, VirtualArray};
     /// let error = VirtualArray::<u32>::new(10)?.get(10).unwrap_err();
     /// assert_eq!(error.kind().advice(), "use an index below 10");
@@ -611,6 +614,7 @@ impl std::error::Error for ErrorKind {}
 /// A failure of an array: one pointer in size, so that results of single accesses stay small.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{ErrorKind, VirtualArray};
 /// let array = VirtualArray::<u32>::new(10)?;
 /// let error = array.get(10).unwrap_err();
@@ -626,6 +630,7 @@ impl Error {
     /// What went wrong.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{ErrorKind, VirtualArray};
     /// let array = VirtualArray::<u32>::new(10)?;
     /// assert_eq!(*array.get(10).unwrap_err().kind(), ErrorKind::IndexOutside { index: 10, len: 10 });
@@ -639,6 +644,7 @@ impl Error {
     /// The device's own error, if a device failed.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// # use std::sync::Arc;
     /// use vmarray::{Device, VirtualArray, device, host::SimulatedDevice};
     /// let card = Arc::new(SimulatedDevice::builder(1).build());

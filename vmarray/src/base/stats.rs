@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// One number that any thread may add to. Orders nothing.
 #[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
+pub struct Counter(AtomicU64);
 
 impl Counter {
     pub(crate) fn add(&self, n: u64) {
@@ -22,7 +22,7 @@ macro_rules! counters {
         /// The live counters of a channel. Written on misses only; apart from what hits look at.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub(crate) struct Counters {
+        pub struct Counters {
             $(pub(crate) $name: Counter,)*
         }
 
@@ -35,6 +35,7 @@ macro_rules! counters {
         /// What one channel has done since the array was built or its statistics were reset.
         ///
         /// ```
+        /// # use vmarray::prelude::*;
         /// use vmarray::VirtualArray;
         /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
         /// array.write(0, &[7; 1000])?;
@@ -101,6 +102,7 @@ counters! {
 /// than 63 arrays alive at once share the last counter of hits. All numbers are exact once no access is under way.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::VirtualArray;
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(3, 1)?;
@@ -124,6 +126,7 @@ impl Stats {
     /// The sum over all channels.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(100).build()?;
     /// array.write(0, &[7; 1000])?;
     /// let by_channel: u64 = array.stats().channels.iter().map(|channel| channel.misses).sum();
@@ -139,6 +142,7 @@ impl Stats {
     /// Hits as a share of hits and misses; 1 if there were neither.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(100).build()?;
     /// for i in 0..1000 {
     ///     array.set(i, 7)?;

@@ -65,7 +65,7 @@ const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
 /// All pages of one array.
 #[derive(Debug)]
-pub(crate) struct Pager<D: Device> {
+pub struct Pager<D: Device> {
     channels: Vec<Arc<Channel<D>>>,
     table: Arc<PageTable>,
     /// Closed when the array is dropped; from then on nobody else has the channels or the table.

@@ -14,6 +14,7 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::{zeroed_vec, zeroed_vec_large};
+use crate::ops::view::ViewMut as _;
 use crate::setup::any::AnyDevice;
 
 /// The merged tuples of two sets: counted, and written where they are wanted.
@@ -21,6 +22,7 @@ use crate::setup::any::AnyDevice;
 /// The way to results larger than RAM: their number is known before there is a place for them.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Combine, IndexSet, VirtualArray};
 /// let a = IndexSet::from_rows([0, 1], [[0, 0], [0, 1], [1, 0]])?;
 /// let b = IndexSet::from_rows([0, 2], [[0, 2], [1, 3]])?;
@@ -137,9 +139,10 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; what
-    /// [`to_index_set`](Self::to_index_set) and [`VirtualArray::write`] report. The elements are unspecified then.
+    /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::ViewMut::write) report. The elements are unspecified then.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Combine, IndexSet, VirtualArray};
     /// let a = IndexSet::from_rows([0], [[8], [9]])?;
     /// let array = VirtualArray::<u64>::new(4)?;

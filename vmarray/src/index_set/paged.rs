@@ -9,6 +9,7 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
+use crate::ops::view::{View as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
 /// An index set whose tuples lie in a [`VirtualArray`], one after the other, so that there may be more of them than fit
@@ -18,6 +19,7 @@ use crate::setup::any::AnyDevice;
 /// all operations on ranges are.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Combine, IndexSet, PagedIndexSet};
 /// let a = IndexSet::from_rows([0, 1], [[0, 5], [1, 6]])?;
 /// let paged = PagedIndexSet::from_index_set(&a, |array| array.page_len(64))?;
@@ -40,6 +42,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// the last tuple is not complete, or there are elements but no dimensions.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{PagedIndexSet, VirtualArray};
     /// let array = VirtualArray::<u64>::new(6)?;
     /// array.set(2, 9)?;
@@ -63,9 +66,10 @@ impl<D: Device> PagedIndexSet<D> {
     /// A copy of a set in an array of its own, which `describe` may give devices and a cache.
     ///
     /// # Errors
-    /// What [`Builder::build`] and [`VirtualArray::write`] report.
+    /// What [`Builder::build`] and [`ViewMut::write`](crate::ViewMut::write) report.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{IndexSet, PagedIndexSet};
     /// let set = IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
     /// let paged = PagedIndexSet::from_index_set(&set, |array| array.cache_bytes(1 << 20))?;
@@ -84,6 +88,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// How many tuples there are, each duplicate counted.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// # use vmarray::{PagedIndexSet, VirtualArray};
     /// let set = PagedIndexSet::new([0, 1], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.len(), 3);
@@ -97,6 +102,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// Whether there is no tuple.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// # use vmarray::{PagedIndexSet, VirtualArray};
     /// assert!(PagedIndexSet::new([0], VirtualArray::<u64>::new(0)?)?.is_empty());
     /// # Ok::<(), vmarray::Error>(())
@@ -109,6 +115,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// The labels of the columns, in the order of a tuple's values.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// # use vmarray::{PagedIndexSet, VirtualArray};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.dimensions(), [4, 2]);
@@ -122,6 +129,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// The elements: tuple after tuple.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// # use vmarray::{PagedIndexSet, VirtualArray};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// set.array().fill(2..4, 7)?;
@@ -136,6 +144,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// The elements, without a copy.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// # use vmarray::{PagedIndexSet, VirtualArray};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.into_array().len(), 6);
@@ -149,9 +158,10 @@ impl<D: Device> PagedIndexSet<D> {
     /// A copy of a tuple. To read many, [`array`](Self::array) and [`to_index_set`](Self::to_index_set) are faster.
     ///
     /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), in elements; what [`VirtualArray::read`] reports.
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), in elements; what [`View::read`](crate::View::read) reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// # use vmarray::{PagedIndexSet, VirtualArray};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.row(2)?, [0, 0]);
@@ -166,9 +176,10 @@ impl<D: Device> PagedIndexSet<D> {
     ///
     /// # Errors
     /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and [`RangeReversed`](crate::ErrorKind::RangeReversed), in
-    /// tuples; [`NoMemory`](crate::ErrorKind::NoMemory); what [`VirtualArray::read`] reports.
+    /// tuples; [`NoMemory`](crate::ErrorKind::NoMemory); what [`View::read`](crate::View::read) reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// # use vmarray::{PagedIndexSet, VirtualArray};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.to_index_set(1..)?.len(), 2);

@@ -6,6 +6,7 @@
 //! `transform` and others.
 //!
 //! ```
+//! # use vmarray::prelude::*;
 //! use bytemuck::{Pod, Zeroable};
 //! use vmarray::{Field, VirtualArray, field};
 //!
@@ -28,11 +29,13 @@
 //! Mistyped expressions do not compile, nor do fields of another element type:
 //!
 //! ```compile_fail
+//! use vmarray::prelude::*;
 //! use vmarray::Field;
 //! let both = Field::<u32, u32>::whole() + Field::<u32, u32>::whole().cast::<f32>();
 //! ```
 //!
 //! ```compile_fail
+//! use vmarray::prelude::*;
 //! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
 //! array.count_where(.., vmarray::Field::<u64, u64>::whole().eq(7)).unwrap();
 //! ```
@@ -43,11 +46,13 @@
 //! compiles:
 //!
 //! ```compile_fail,E0277
+//! use vmarray::prelude::*;
 //! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
 //! array.count_where(.., vmarray::Field::<u32, u32>::whole() == 7).unwrap();
 //! ```
 //!
 //! ```compile_fail,E0277
+//! use vmarray::prelude::*;
 //! let array = vmarray::VirtualArray::<u32>::new(10).unwrap();
 //! array.count_where(.., 2 < 3).unwrap();
 //! ```
@@ -83,6 +88,7 @@ pub use scalar::{Bits, Scalar, Signed, Summed};
 /// Cheap to make and to clone: a short list of instructions. More than 256 of them are refused when it is used.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray, expr::Expr};
 /// let twice: Expr<u32, u32> = Field::whole() * 2;
 /// let array = VirtualArray::<u32>::new(100)?;
@@ -113,6 +119,7 @@ impl<T, F> fmt::Debug for Expr<T, F> {
 /// The index of the element: in its array or [`Source`](crate::Source) or, in operations of a section, in the section.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray, expr::index};
 /// let array = VirtualArray::<u64>::new(1000)?;
 /// array.transform(.., Field::whole().set(index() * index()))?;
@@ -133,6 +140,7 @@ impl<T, F: Scalar> Expr<T, F> {
     /// A constant. Where an operator or a method takes an expression, the number itself does as well.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{VirtualArray, expr::Expr};
     /// let array = VirtualArray::<u8>::new(10)?;
     /// assert_eq!(array.sum(.., Expr::constant(3_u16))?, 30);
@@ -178,6 +186,7 @@ impl<T> Expr<T, bool> {
     /// One value where this holds, and another one where it does not.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, VirtualArray, expr::Expr};
     /// let array = VirtualArray::<u32>::new(10)?;
     /// array.set(3, 50)?;
@@ -238,6 +247,7 @@ fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
 /// What can stand where an expression of type `F` is wanted: an [`Expr`], a [`Field`] or a number.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray, expr::IntoExpr};
 /// fn larger(than: impl IntoExpr<u32, u32>, array: &VirtualArray<u32>) -> vmarray::Result<usize> {
 ///     array.count_where(.., Field::whole().gt(than))
@@ -258,6 +268,7 @@ pub trait IntoExpr<T, F> {
     /// The expression.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, VirtualArray, expr::{Expr, IntoExpr}};
     /// let value: Expr<u32, u32> = Field::whole().into_expr();
     /// let array = VirtualArray::<u32>::new(10)?;
@@ -290,6 +301,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     /// One of the elements of an array.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, VirtualArray};
     /// let array = VirtualArray::<[u16; 3]>::new(10)?;
     /// array.set(4, [1, 2, 3])?;
@@ -300,6 +312,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     /// What is outside does not compile:
     ///
     /// ```compile_fail
+    /// use vmarray::prelude::*;
     /// let fourth = vmarray::Field::<[u16; 3], [u16; 3]>::whole().nth::<3>();
     /// ```
     #[must_use]
@@ -312,6 +325,7 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
 /// A value, for those elements alone that meet a condition.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<i32>::new(10)?;
 /// array.set(2, -5)?;
@@ -340,6 +354,7 @@ impl<T, F> Filtered<T, F> {
 /// What can be summed up and so on: an expression, or one that is [`Filtered`].
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray, expr::IntoFiltered};
 /// fn total(array: &VirtualArray<u32>, what: impl IntoFiltered<u32, u32>) -> vmarray::Result<i128> {
 ///     array.sum(.., what)
@@ -352,6 +367,7 @@ pub trait IntoFiltered<T, F> {
     /// Value and condition.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, VirtualArray, expr::{Filtered, IntoFiltered}};
     /// let array = VirtualArray::<u32>::new(10)?;
     /// array.fill(.., 3)?;
@@ -390,6 +406,7 @@ impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
 /// A field and what is to be written to it.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<f32>::new(10)?;
 /// let value = Field::whole();
@@ -425,6 +442,7 @@ impl<T, F: Scalar> Expr<T, F> {
 /// All fields of an element are read before the first is written.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<[u32; 2]>::new(10)?;
 /// array.set(3, [5, 6])?;
@@ -438,6 +456,7 @@ pub trait IntoAssignments<T> {
     /// The assignments.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, VirtualArray, expr::IntoAssignments};
     /// let array = VirtualArray::<u32>::new(10)?;
     /// let assignments = Field::<u32, u32>::whole().set(7).into_assignments();

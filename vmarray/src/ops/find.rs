@@ -1,6 +1,6 @@
-//! Searching for values on the devices.
+//! Searches on the devices.
 
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 
 use backend_api::expr::{Action, Geometry, Program, Value};
 use backend_api::{Compute, Device, Elements, HostBuffer, HostSpan, Queue, Search, Ticket};
@@ -12,6 +12,8 @@ use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counter;
 use crate::engine::channel::Channel;
+use crate::ops::compute::Operand;
+use crate::ops::view::{Shape, Store};
 
 /// How many indices are listed at first; if there are more, the device is asked again.
 const FIRST_LIMIT: u64 = 4096;
@@ -19,7 +21,8 @@ const FIRST_LIMIT: u64 = 4096;
 /// What a search found.
 ///
 /// ```
-/// use vmarray::{Field, VirtualArray};
+/// use vmarray::prelude::*;
+///
 /// let array = VirtualArray::<u16>::new(1000)?;
 /// array.fill(10..20, 5)?;
 /// let found = array.find_first(.., Field::whole(), &5, 2)?;
@@ -28,110 +31,112 @@ const FIRST_LIMIT: u64 = 4096;
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Found {
+pub struct Found<I = usize> {
     /// The indices of the first matches, ascending; as many as were asked for at most.
-    pub indices: Vec<usize>,
+    pub indices: Vec<I>,
     /// How many matches there are in all.
     pub total: usize,
 }
 
+impl Found {
+    /// The same by the indices of a view, for places of its store.
+    pub(crate) fn by_index<X: Shape>(self, shape: &X) -> Found<X::Index> {
+        let mut indices: Vec<_> =
+            self.indices.into_iter().filter_map(|place| shape.index_at(place)).collect();
+        if !indices.is_sorted() {
+            indices.sort_unstable();
+        }
+        Found { indices, total: self.total }
+    }
+}
+
+/// Runs of a region that have at most so many elements between them are searched as one.
+const GAP_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
+/// How long one search of several runs may become.
+const JOINED_MAX: usize = if cfg!(test) { 64 } else { 1 << 22 };
+
+/// Searches a region of a store for a value. The total is exact if all are to be counted.
+pub(crate) fn search_region<S: Store, X: Shape>(
+    store: &S,
+    shape: &X,
+    of: &Range<X::Index>,
+    what: &What<'_>,
+    limit: usize,
+    count_all: bool,
+) -> Result<Found<X::Index>> {
+    if limit == 0 || limit == usize::MAX {
+        return search_slab(store, shape, of, what, limit, count_all);
+    }
+    let mut all = Found { indices: Vec::new(), total: 0 };
+    for slab in shape.slabs(of) {
+        let more = limit - all.indices.len();
+        if more == 0 && !count_all {
+            break;
+        }
+        let mut found = search_slab(store, shape, &slab, what, more, count_all)?;
+        all.total += found.total;
+        if all.indices.is_empty() {
+            all.indices = found.indices
+        } else {
+            all.indices.append(&mut found.indices)
+        }
+    }
+    Ok(all)
+}
+
+/// The same for a region whose indices are less than those of all that follow.
+fn search_slab<S: Store, X: Shape>(
+    store: &S,
+    shape: &X,
+    of: &Range<X::Index>,
+    what: &What<'_>,
+    limit: usize,
+    count_all: bool,
+) -> Result<Found<X::Index>> {
+    let (region, is_in_order) = (shape.cut(of), shape.is_in_order(of));
+    let joins = |next: &Range<usize>, range: &Range<usize>| match next.start - range.end {
+        0 => true,
+        gap => gap <= GAP_MAX && next.end - range.start <= JOINED_MAX,
+    };
+    let mut all = Found { indices: Vec::new(), total: 0 };
+    let mut runs = shape.runs(of).peekable();
+    while let Some(mut range) = runs.next() {
+        let mut has_gaps = false;
+        while let Some(next) = runs.next_if(|next| joins(next, &range)) {
+            has_gaps |= next.start > range.end;
+            range.end = next.end;
+        }
+        // What is found in gaps, or in another order, is not all that counts.
+        let is_exact = !has_gaps && (is_in_order || limit == 0);
+        let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
+        let found = store.search(&[], &range, what, wanted, count_all || !is_exact)?;
+        let total = found.total;
+        let inside = found.indices.into_iter().filter(|place| !has_gaps || region.index_at(*place).is_some());
+        let mut indices: Vec<_> = inside.filter_map(|place| shape.index_at(place)).collect();
+        all.total += if has_gaps { indices.len() } else { total };
+        if limit > 0 {
+            if all.indices.is_empty() { all.indices = indices } else { all.indices.append(&mut indices) }
+        }
+        if is_in_order {
+            all.indices.truncate(limit);
+            if !count_all && all.indices.len() == limit {
+                break;
+            }
+        }
+    }
+    if !is_in_order {
+        all.indices.sort_unstable();
+        all.indices.truncate(limit);
+    }
+    Ok(all)
+}
+
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The indices of all elements whose field has this value, ascending.
-    ///
-    /// The search runs on all devices at once, where the data lies: only what was written and is not there yet is
-    /// copied to them, and the indices back. It sees every write that returned before it began; of writes that happen
-    /// meanwhile it sees any. Values are equal if their bytes are.
-    ///
-    /// # Errors
-    /// [`Device`](crate::ErrorKind::Device); [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) if the calling thread
-    /// holds a page exclusively.
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray};
-    /// let array = VirtualArray::<u16>::new(10_000)?;
-    /// array.set(7000, 5)?;
-    /// array.set(50, 5)?;
-    /// assert_eq!(array.find(Field::whole(), &5)?, [50, 7000]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn find<F: NoUninit>(&self, field: Field<T, F>, value: &F) -> Result<Vec<usize>> {
-        self.find_first(.., field, value, usize::MAX).map(|found| found.indices)
-    }
-
-    /// As [`find`](Self::find), within a range of elements, for the first `limit` matches; and how many there are in
-    /// all.
-    ///
-    /// # Errors
-    /// As [`find`](Self::find), and [`RangeOutside`](crate::ErrorKind::RangeOutside),
-    /// [`RangeReversed`](crate::ErrorKind::RangeReversed).
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray};
-    /// let array = VirtualArray::<u16>::new(10_000)?;
-    /// array.fill(100..200, 5)?;
-    /// let found = array.find_first(150.., Field::whole(), &5, 3)?;
-    /// assert_eq!(found.indices, [150, 151, 152]);
-    /// assert_eq!(found.total, 50);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn find_first<F: NoUninit>(
-        &self,
-        range: impl RangeBounds<usize>,
-        field: Field<T, F>,
-        value: &F,
-        limit: usize,
-    ) -> Result<Found> {
-        let range = self.checked_range(range)?;
-        self.search(&range, &What::field(field, value), limit, true)
-    }
-
-    /// The index of the first element of a range whose field has this value. May stop as soon as it is found.
-    ///
-    /// # Errors
-    /// As [`find_first`](Self::find_first).
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray};
-    /// let array = VirtualArray::<u16>::new(10_000)?;
-    /// array.set(7000, 5)?;
-    /// assert_eq!(array.position(.., Field::whole(), &5)?, Some(7000));
-    /// assert_eq!(array.position(..7000, Field::whole(), &5)?, None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn position<F: NoUninit>(
-        &self,
-        range: impl RangeBounds<usize>,
-        field: Field<T, F>,
-        value: &F,
-    ) -> Result<Option<usize>> {
-        let range = self.checked_range(range)?;
-        let found = self.search(&range, &What::field(field, value), 1, false)?;
-        Ok(found.indices.first().copied())
-    }
-
-    /// How many elements of a range have a field of this value.
-    ///
-    /// # Errors
-    /// As [`find_first`](Self::find_first).
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray};
-    /// let array = VirtualArray::<u16>::new(10_000)?;
-    /// assert_eq!(array.count(10.., Field::whole(), &0)?, 9990);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn count<F: NoUninit>(
-        &self,
-        range: impl RangeBounds<usize>,
-        field: Field<T, F>,
-        value: &F,
-    ) -> Result<usize> {
-        let range = self.checked_range(range)?;
-        self.search(&range, &What::field(field, value), 0, true).map(|found| found.total)
-    }
-
+    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside them. Their
+    /// number is exact if all are to be counted.
     pub(crate) fn search(
         &self,
+        others: &[Operand<'_, D>],
         range: &Range<usize>,
         what: &What<'_>,
         limit: usize,
@@ -140,22 +145,32 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if range.is_empty() {
             return Ok(Found::default());
         }
-        self.pager().read_settled(&self.touched_pages(range), || self.ask_all(range, what, limit, count_all))
+        if !self.has_beside(others, range) {
+            return self.rows(others, range).search(what, limit, count_all);
+        }
+        self.read_together(others, range, || self.ask_all(others, range, what, limit, count_all))
     }
 
     /// Asks all channels.
-    fn ask_all(&self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
+    fn ask_all(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        what: &What<'_>,
+        limit: usize,
+        count_all: bool,
+    ) -> Result<Found> {
         let limit = limit as u64;
-        let channels = self.pager().channels().len() as u64;
-        let ask = |channel: usize, limit: u64| -> Result<Option<Question<'_, D>>> {
-            let within = self.elements_in_channel(channel, range);
+        let ask = |number: usize, limit: u64| -> Result<Option<Question<'_, D>>> {
+            let within = self.elements_in_channel(number, range);
             if within.is_empty() {
                 return Ok(None);
             }
-            let page_len = self.page_len() as u64;
-            let geometry = Geometry { first: within.start, page_len, channel: channel as u64, channels };
-            let channel = &self.pager().channels()[channel];
-            Question::ask(channel, within, (size_of::<T>(), geometry), what, limit, count_all).map(Some)
+            let (sources, neighbours) = self.beside(others, number, &within);
+            let geometry = self.geometry_of(number, within.start);
+            let channel = &self.pager().channels()[number];
+            let wanted = (limit.min(within.end - within.start), count_all);
+            Question::ask(channel, &sources, &neighbours, geometry, what, wanted).map(Some)
         };
         let first_limit = first_limit(limit, count_all);
         // All channels are asked before any is waited for.
@@ -212,7 +227,8 @@ struct Question<'a, D: Device> {
 }
 
 /// What is looked for.
-pub(crate) enum What<'a> {
+#[derive(Debug)]
+pub enum What<'a> {
     /// Bytes at an offset.
     Value { offset: u64, value: &'a [u8] },
     /// Elements for which a bool of a program holds.
@@ -235,14 +251,14 @@ impl<'a> What<'a> {
     pub(crate) fn prepare<D: Device>(
         &self,
         device: &D,
-        elements: Elements<'_>,
+        sources: &[Elements<'_>],
         geometry: Geometry,
         (limit, count_all): (u64, bool),
         answer: HostSpan<'_>,
     ) {
         if let Self::Holds { program, predicate } = *self {
             let action = Action::Find { predicate, limit, count_all, answer };
-            let _ = device.prepare(&Compute { program, sources: &[elements], geometry, action });
+            let _ = device.prepare(&Compute { program, sources, geometry, action });
         }
     }
 
@@ -250,18 +266,19 @@ impl<'a> What<'a> {
     pub(crate) fn ask<D: Device>(
         &self,
         queue: &Queue<D>,
-        elements: Elements<'_>,
+        sources: &[Elements<'_>],
         geometry: Geometry,
         (limit, count_all): (u64, bool),
         answer: HostSpan<'_>,
     ) -> backend_api::Result<Ticket> {
         match *self {
             What::Value { offset, value } => {
+                let elements = sources[0];
                 queue.search(&Search { elements, field_offset: offset, value, limit, count_all, answer })
             }
             What::Holds { program, predicate } => queue.compute(&Compute {
                 program,
-                sources: &[elements],
+                sources,
                 geometry,
                 action: Action::Find { predicate, limit, count_all, answer },
             }),
@@ -292,21 +309,16 @@ impl Listed {
 impl<'a, D: Device> Question<'a, D> {
     fn ask(
         channel: &'a Channel<D>,
-        within: Range<u64>,
-        (stride, geometry): (usize, Geometry),
+        sources: &[Elements<'_>],
+        neighbours: &[&Channel<D>],
+        geometry: Geometry,
         what: &What<'_>,
-        limit: u64,
-        count_all: bool,
+        wanted: (u64, bool),
     ) -> Result<Self> {
-        let limit = limit.min(within.end - within.start);
-        let answer = channel.take_answer(Search::answer_bytes(limit) as usize)?;
-        let slots = channel.slot_memory();
-        let start = slots.plus(within.start * stride as u64);
-        let elements = Elements { start, count: within.end - within.start, stride: stride as u64 };
-        let wanted = (limit, count_all);
-        what.prepare(&**channel.device(), elements, geometry, wanted, answer.at(0));
-        let ticket =
-            channel.between_writes(|queue| what.ask(queue, elements, geometry, wanted, answer.at(0)))?;
+        let answer = channel.take_answer(Search::answer_bytes(wanted.0) as usize)?;
+        what.prepare(&**channel.device(), sources, geometry, wanted, answer.at(0));
+        let ticket = channel
+            .between_writes(neighbours, |queue| what.ask(queue, sources, geometry, wanted, answer.at(0)))?;
         Ok(Self { channel, geometry, ticket, answer })
     }
 

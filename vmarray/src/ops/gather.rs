@@ -1,5 +1,6 @@
 //! Many elements at once, by lists of indices.
 
+mod asynchronous;
 mod deliver;
 mod duplicates;
 mod fetch;
@@ -17,12 +18,13 @@ use crate::array::VirtualArray;
 use crate::base::crew::CORES;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::memory::zeroed_vec;
 use crate::engine::guards;
 use backend_api::Device;
 
+pub use asynchronous::GatherAsync;
 pub(crate) use fetch::DEPTH;
 pub use iter::Gathered;
+pub(crate) use iter::scatter_chunks;
 pub(crate) use places::{Place, Places};
 pub(crate) use stage::{Stage, room};
 
@@ -32,98 +34,13 @@ const BYTES_PER_WORKER: usize = 2 << 20;
 const CHECKED_AT_ONCE: usize = 1 << 16;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Reads the elements of a list of indices, in the order of the list.
-    ///
-    /// Elements whose pages are resident are read from RAM, the others are collected by their devices, all at once:
-    /// only their bytes are copied, and 8 bytes for each index. The cache is left as it is. Elements of pages that were
-    /// never written cost nothing. An index can occur any number of times.
-    ///
-    /// Sees every write that returned before it began; of writes that happen meanwhile it sees any, element by element.
-    /// Blocks until all values are there. Long lists are worked off by several threads, with up to 256 MiB of
-    /// page-locked memory between them, half of which the array may keep for the next call. For lists that do not fit
-    /// into RAM there is [`gather_iter`](Self::gather_iter).
-    ///
-    /// # Errors
-    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside); [`NoMemory`](ErrorKind::NoMemory);
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) as for [`get`](Self::get); [`Device`](ErrorKind::Device).
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1_000_000)?;
-    /// array.set(7, 70)?;
-    /// array.set(999_999, 71)?;
-    /// assert_eq!(array.gather(&[999_999, 7, 8, 7])?, [71, 70, 0, 70]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn gather(&self, indices: &[usize]) -> Result<Vec<T>> {
-        self.gather_within(0..self.len(), indices)
-    }
-
-    /// As [`gather`](Self::gather), into memory of the caller.
-    ///
-    /// # Errors
-    /// As there, and [`LengthMismatch`](ErrorKind::LengthMismatch), before anything is read. After other errors some of
-    /// the values are there, and others what they were.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// array.set(7, 70)?;
-    /// let mut values = [0; 2];
-    /// array.gather_into(&[6, 7], &mut values)?;
-    /// assert_eq!(values, [0, 70]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn gather_into(&self, indices: &[usize], into: &mut [T]) -> Result<()> {
-        self.gather_into_within(0..self.len(), indices, into)
-    }
-
-    /// Writes values to the elements of a list of indices. If an index occurs more than once, the last of its values
-    /// wins.
-    ///
-    /// Elements whose pages are resident are written in RAM, the others are distributed by their devices, all at once:
-    /// only their bytes are copied, and 8 bytes for each index. No page is given a frame; one that was never written is
-    /// filled with zeroes by its device before.
-    ///
-    /// Each element is written atomically, the list as a whole is not. Blocks until all is written. Threads and memory
-    /// are those of [`gather`](Self::gather).
-    ///
-    /// # Errors
-    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside) and [`LengthMismatch`](ErrorKind::LengthMismatch), before
-    /// anything is written; [`WouldDeadlock`](ErrorKind::WouldDeadlock) as for [`set`](Self::set): then some elements
-    /// are written, and others not. What a device fails to write, which leaves it unspecified, is written in frames
-    /// after all; if that fails, too, [`Device`](ErrorKind::Device), and listed elements are written, or not, or, where
-    /// the device failed, unspecified.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u32>::new(1_000_000)?;
-    /// array.scatter(&[999_999, 7, 7], &[1, 2, 3])?;
-    /// assert_eq!((array.get(999_999)?, array.get(7)?), (1, 3));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn scatter(&self, indices: &[usize], values: &[T]) -> Result<()> {
-        self.scatter_within(0..self.len(), indices, values)
-    }
-
-    /// [`gather`](Self::gather) with indices that count from the start of a range and are to lie within it.
-    pub(crate) fn gather_within(&self, range: Range<usize>, indices: &[usize]) -> Result<Vec<T>> {
-        let mut values = zeroed_vec(indices.len())?;
-        fetch::gather(self, range, indices, &mut values)?;
-        Ok(values)
-    }
-
-    /// As [`gather_within`](Self::gather_within), into memory of the caller.
-    pub(crate) fn gather_into_within(
-        &self,
-        range: Range<usize>,
-        indices: &[usize],
-        into: &mut [T],
-    ) -> Result<()> {
-        equal_lengths(indices.len(), into.len())?;
+    /// Reads the elements of a list of indices, which count from the start of a range and lie within it.
+    pub(crate) fn gather_within(&self, range: Range<usize>, indices: &[usize], into: &mut [T]) -> Result<()> {
         fetch::gather(self, range, indices, into)
     }
 
-    /// [`scatter`](Self::scatter) with indices that count from the start of a range and are to lie within it.
+    /// Writes the elements of such a list.
     pub(crate) fn scatter_within(&self, range: Range<usize>, indices: &[usize], values: &[T]) -> Result<()> {
-        equal_lengths(indices.len(), values.len())?;
         deliver::scatter(self, range, indices, values)
     }
 }
@@ -157,7 +74,7 @@ fn workers(bytes: usize, most: usize) -> usize {
     (bytes / BYTES_PER_WORKER).min(*CORES).min(most).max(1)
 }
 
-fn equal_lengths(expected: usize, got: usize) -> Result<()> {
+pub(crate) fn equal_lengths(expected: usize, got: usize) -> Result<()> {
     if expected == got {
         Ok(())
     } else {

@@ -30,6 +30,7 @@ impl AsDevice for crate::setup::no_device::NoDevice {}
 /// one type can name that type instead and saves even that.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::{AnyDevice, VirtualArray};
 /// use vmarray::host::HostDevice;

@@ -15,6 +15,7 @@ use crate::base::error::Result;
 /// Which way data goes, as seen from the program: reading copies from the device.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Direction, Placement, VirtualArray};
 /// let placement = Placement::Balanced(Direction::Read);
 /// let array = VirtualArray::<u32>::builder(1 << 16).placement(placement).build()?;
@@ -66,6 +67,7 @@ pub enum Direction {
 /// declares what was not measured, and needs no file.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use std::sync::Arc;
 /// use vmarray::{Direction, Profile, VirtualArray, host::HostDevice};
 /// let device = Arc::new(HostDevice::new(64 << 20)?);

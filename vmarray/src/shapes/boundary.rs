@@ -21,6 +21,7 @@
 //! tile.
 //!
 //! ```
+//! # use vmarray::prelude::*;
 //! use vmarray::NdArray;
 //! use vmarray::boundary::{Circular, Clamp, Zero};
 //!
@@ -45,6 +46,8 @@ mod modes;
 mod part;
 mod view;
 mod window;
+
+pub use bounded::Bounded;
 
 pub use modes::{
     Boundary, Checked, Circular, Clamp, Constant, Ignored, Mirror, Place, Symmetric, Unchecked,

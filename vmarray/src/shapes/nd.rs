@@ -2,21 +2,20 @@
 
 mod boxes;
 mod builder;
-mod compute;
 mod copy;
-mod device;
 mod geometry;
 mod grid;
 #[cfg(feature = "ndarray")]
 mod interchange;
 mod line;
+mod region;
 mod section;
-mod section_mut;
 mod segments;
-mod select;
+mod sets;
 mod shape;
 mod tile;
 mod tiles;
+mod view;
 mod visit;
 
 use std::fmt;
@@ -31,11 +30,11 @@ use crate::setup::any::AnyDevice;
 pub use builder::NdBuilder;
 pub use geometry::NdLayout;
 pub use grid::{Grid, GridMut, Segment};
-pub use section::NdSection;
-pub use section_mut::NdSectionMut;
-pub use select::{NdFound, NdSelected};
+pub use region::NdShape;
+pub use section::{NdSection, NdSectionMut};
 pub use tile::{TileMut, TileRef};
 pub use tiles::Tiles;
+pub use view::{NdView, NdViewMut};
 
 pub(crate) use geometry::Geometry;
 pub(crate) use shape::{
@@ -54,17 +53,18 @@ pub(crate) use shape::{
 ///
 /// | what | how |
 /// |---|---|
-/// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](Self::replace), [`update`](Self::update) |
-/// | boxes | [`read_box`](Self::read_box), [`write_box`](Self::write_box), [`to_vec`](Self::to_vec), [`fill`](Self::fill), [`map_box`](Self::map_box) |
-/// | views | [`section`](Self::section), [`section_mut`](Self::section_mut), [`project`](Self::project), [`bounded`](Self::bounded) |
+/// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](crate::ViewMut::replace), [`update`](crate::ViewMut::update) |
+/// | boxes | [`read_box`](crate::NdView::read_box), [`write_box`](crate::NdViewMut::write_box), [`to_vec`](crate::View::to_vec), [`fill`](crate::ViewMut::fill), [`map_box`](crate::NdView::map_box) |
+/// | views | [`section`](crate::View::section), [`section_mut`](crate::ViewMut::section_mut), [`project`](crate::NdView::project), [`bounded`](crate::boundary::Bounded::bounded) |
 /// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
-/// | on the devices | [`find`](Self::find), [`find_in`](Self::find_in), [`count`](Self::count), [`fill`](Self::fill) |
-/// | by expressions | [`count_where`](Self::count_where), [`find_where`](Self::find_where), [`select_where`](Self::select_where), [`any`](Self::any), [`all`](Self::all), [`sum`](Self::sum), [`arg_min`](Self::arg_min), [`histogram`](Self::histogram), [`transform`](Self::transform), [`assign_where`](Self::assign_where), [`coordinate`](Self::coordinate) |
+/// | on the devices | [`find`](crate::View::find), [`find_first`](crate::View::find_first), [`count`](crate::View::count), [`fill`](crate::ViewMut::fill) |
+/// | by expressions | [`count_where`](crate::Query::count_where), [`find_where`](crate::Query::find_where), [`select_where`](crate::View::select_where), [`any`](crate::Query::any), [`all`](crate::Query::all), [`sum`](crate::Query::sum), [`arg_min`](crate::Query::arg_min), [`histogram`](crate::Query::histogram), [`transform`](crate::QueryMut::transform), [`assign_where`](crate::QueryMut::assign_where), [`coordinate`](crate::NdView::coordinate) |
 /// | all else | [`elements`](Self::elements), with [`index_of`](Self::index_of) and [`element_ranges`](Self::element_ranges) |
 ///
 /// # Example
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::NdArray;
 ///
 /// let image = NdArray::<f32, 2>::builder([480, 640]).tiled().build()?;
@@ -86,6 +86,7 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     /// As [`NdBuilder::build`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let volume = vmarray::NdArray::<u8, 3>::new([16, 32, 64])?;
     /// assert_eq!(volume.get([15, 31, 63])?, 0);
     /// # Ok::<(), vmarray::Error>(())
@@ -97,6 +98,7 @@ impl<T: Element, const N: usize> NdArray<T, N> {
     /// Describes an array over devices of any kind.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
     /// assert_eq!(image.elements().page_count(), 49);
     /// # Ok::<(), vmarray::Error>(())
@@ -114,6 +116,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`ShapeOverflow`](ErrorKind::ShapeOverflow) if they cannot be counted.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{NdArray, VirtualArray};
     /// let elements = VirtualArray::<u32>::new(12)?;
     /// elements.set(7, 1)?;
@@ -137,6 +140,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The extents along each axis.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert_eq!(vmarray::NdArray::<u8, 2>::new([3, 4])?.shape(), [3, 4]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -148,6 +152,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// How many elements there are, padding not counted.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert_eq!(vmarray::NdArray::<u8, 2>::new([3, 4])?.len(), 12);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -159,6 +164,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Whether there are none.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// assert!(vmarray::NdArray::<u8, 2>::new([3, 0])?.is_empty());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -170,6 +176,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// How the elements are stored.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{NdArray, NdLayout};
     /// assert_eq!(NdArray::<u8, 2>::new([3, 4])?.layout(), NdLayout::RowMajor);
     /// # Ok::<(), vmarray::Error>(())
@@ -184,6 +191,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// rely on it: whoever writes by index goes by [`element_ranges`](Self::element_ranges).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::new([3, 4])?;
     /// image.elements().fill(4..8, 1)?;
     /// assert_eq!(image.get([1, 2])?, 1);
@@ -197,6 +205,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The elements without their shape.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::new([3, 4])?;
     /// assert_eq!(image.into_elements().len(), 12);
     /// # Ok::<(), vmarray::Error>(())
@@ -212,6 +221,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`PositionOutside`](ErrorKind::PositionOutside).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([4, 4]).tile([2, 2]).build()?;
     /// assert_eq!(image.index_of([0, 2])?, 4);
     /// # Ok::<(), vmarray::Error>(())
@@ -225,6 +235,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// At which position one of [`elements`](Self::elements) is; none for padding and numbers outside.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([4, 3]).tile([2, 2]).build()?;
     /// assert_eq!(image.position_of(4), Some([0, 2]));
     /// assert_eq!(image.position_of(5), None);
@@ -241,6 +252,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`PositionOutside`](ErrorKind::PositionOutside).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([4, 4]).tile([2, 2]).build()?;
     /// assert_eq!(image.ravel([1, 2])?, 6);
     /// # Ok::<(), vmarray::Error>(())
@@ -257,6 +269,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`IndexOutside`](ErrorKind::IndexOutside).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
     /// assert_eq!(image.unravel(7)?, [1, 2]);
     /// assert!(image.unravel(20).is_err());
@@ -285,6 +298,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::get`] reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
     /// image.set([3, 4], 7)?;
     /// assert_eq!(image.get([3, 4])?, 7);
@@ -304,6 +318,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::set`] reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<[u8; 3], 2>::new([4, 5])?;
     /// image.set([0, 1], [255, 0, 0])?;
     /// assert_eq!(image.get([0, 1])?, [255, 0, 0]);
@@ -313,35 +328,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     pub fn set(&self, at: [usize; N], value: T) -> Result<()> {
         check_position(&self.geometry.shape, &at)?;
         self.elements.set(self.place_of(&at), value)
-    }
-
-    /// Writes an element and returns what it was before, as one atomic step.
-    ///
-    /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::replace`] reports.
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// assert_eq!(image.replace([1, 1], 9)?, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn replace(&self, at: [usize; N], value: T) -> Result<T> {
-        self.elements.replace(self.index_of(at)?, value)
-    }
-
-    /// Changes an element as one atomic step and returns what it was before. The closure may run several times.
-    ///
-    /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::update`] reports.
-    ///
-    /// ```
-    /// let image = vmarray::NdArray::<u32, 2>::new([4, 5])?;
-    /// image.update([1, 1], |count| count + 1)?;
-    /// assert_eq!(image.get([1, 1])?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn update(&self, at: [usize; N], change: impl FnMut(T) -> T) -> Result<T> {
-        self.elements.update(self.index_of(at)?, change)
     }
 }
 

@@ -12,14 +12,16 @@ use backend_api::Device;
 
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
+use crate::array::range;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result, index_outside};
+use crate::ops::view::View;
 use crate::setup::any::AnyDevice;
 
 use growing::Growing;
 
 pub use builder::RaggedBuilder;
-pub use row::{Row, Rows};
+pub use row::{RaggedRow, Rows};
 pub use writer::RaggedWriter;
 
 /// How many offsets are written, or read for an iteration, at once.
@@ -28,6 +30,7 @@ const CHUNK: usize = 4096;
 /// What rows are made of: the elements of an array, or the rows of another [`Ragged`].
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::Items;
 /// assert_eq!(vmarray::VirtualArray::<u8>::new(9)?.item_count(), 9);
 /// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?.item_count(), 3);
@@ -37,6 +40,7 @@ pub trait Items {
     /// How many there are.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::Items;
     /// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0])?.item_count(), 2);
     /// # Ok::<(), vmarray::Error>(())
@@ -59,6 +63,7 @@ impl<S: Items, D: Device> Items for Ragged<S, D> {
 /// Rows of different lengths, one after the other in one virtual array.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::RaggedArray;
 /// let words = RaggedArray::<u8>::from_rows(["so", "", "many", "words"])?;
 /// assert_eq!(words.row_count(), 4);
@@ -78,6 +83,7 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// [`RaggedWriter`], or [over items](Self::new) that are there already.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Ragged, RaggedArray, VirtualArray};
 /// let words = RaggedArray::<u8>::from_rows(["so", "many", "words", "in", "lines"])?;
 /// // Three words in the first line, none in the second.
@@ -101,9 +107,10 @@ impl<S: Items, D: Device> Ragged<S, D> {
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are not enough items, and what [`Builder::build`] and
-    /// [`VirtualArray::write`] report.
+    /// [`ViewMut::write`](crate::ViewMut::write) report.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Ragged, VirtualArray};
     /// let elements = VirtualArray::<u32>::new(10)?;
     /// elements.write(0, &[1, 2, 3, 4, 5])?;
@@ -123,6 +130,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// How many rows there are.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.row_count(), 3);
     /// # Ok::<(), vmarray::Error>(())
@@ -135,6 +143,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// How many items all rows have together.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.item_total(), 9);
     /// # Ok::<(), vmarray::Error>(())
@@ -148,6 +157,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// are its elements, for what is not said in rows: searches on the devices, statistics, flushes.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, RaggedArray};
     /// let rows = RaggedArray::<u8>::from_rows(["abc", "", "xbz"])?;
     /// let found = rows.items().find(Field::whole(), &b'b')?;
@@ -163,6 +173,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// Where rows begin, and where the last one ends; there may be more, which is not used.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.offsets().to_vec(..4)?, [0, 4, 4, 9]);
     /// # Ok::<(), vmarray::Error>(())
@@ -178,6 +189,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// [`RowOutside`](ErrorKind::RowOutside), and what [`VirtualArray::get`] reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.range(2)?, 4..9);
     /// # Ok::<(), vmarray::Error>(())
@@ -186,7 +198,12 @@ impl<S: Items, D: Device> Ragged<S, D> {
         if row >= self.rows {
             return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
         }
-        Ok(self.offsets.get(row)? as usize..self.offsets.get(row + 1)? as usize)
+        self.checked(self.offsets.get(row)?, self.offsets.get(row + 1)?)
+    }
+
+    /// The items between two offsets, which the program may have changed.
+    pub(crate) fn checked(&self, start: u64, end: u64) -> Result<Range<usize>> {
+        range::checked(start as usize..end as usize, self.items.item_count())
     }
 
     /// A row. Costs a look at two offsets, which are neighbours.
@@ -195,18 +212,20 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// As [`range`](Self::range).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.row(2)?.len(), 5);
     /// assert!(rows.row(3).is_err());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn row(&self, row: usize) -> Result<Row<'_, S>> {
-        Ok(Row::new(&self.items, self.range(row)?))
+    pub fn row(&self, row: usize) -> Result<RaggedRow<'_, S>> {
+        Ok(RaggedRow::new(&self.items, self.range(row)?))
     }
 
     /// All rows, in order. Offsets are copied some thousands at a time; nothing is held.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "", "many"])?;
     /// let lengths = rows.rows().map(|row| Ok(row?.len())).collect::<vmarray::Result<Vec<_>>>()?;
     /// assert_eq!(lengths, [2, 0, 4]);
@@ -223,6 +242,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// [`IndexOutside`](ErrorKind::IndexOutside) for items of no row, and what [`VirtualArray::get`] reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
     /// assert_eq!((rows.row_of(3)?, rows.row_of(4)?), (0, 2));
     /// assert!(rows.row_of(9).is_err());
@@ -244,6 +264,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// The items without their rows.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.into_items().len(), 9);
     /// # Ok::<(), vmarray::Error>(())
@@ -253,19 +274,20 @@ impl<S: Items, D: Device> Ragged<S, D> {
         self.items
     }
 
-    /// Copies what was written to the devices; as [`VirtualArray::flush`], of the offsets.
+    /// Copies what was written to the devices; as [`View::flush`](crate::View::flush), of the offsets.
     ///
     /// # Errors
-    /// As [`VirtualArray::flush`].
+    /// As [`View::flush`](crate::View::flush).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
     /// rows.flush_offsets()?;
     /// rows.items().flush(..)?;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn flush_offsets(&self) -> Result<()> {
-        self.offsets.flush(..)
+        View::flush(&self.offsets, ..)
     }
 }
 
@@ -273,9 +295,10 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     /// All rows, copied.
     ///
     /// # Errors
-    /// [`NoMemory`](ErrorKind::NoMemory), and what [`VirtualArray::read`] reports.
+    /// [`NoMemory`](ErrorKind::NoMemory), and what [`View::read`](crate::View::read) reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::from_rows([vec![1, 2], vec![], vec![3]])?;
     /// assert_eq!(rows.to_vecs()?, [vec![1, 2], vec![], vec![3]]);
     /// # Ok::<(), vmarray::Error>(())
@@ -293,6 +316,7 @@ impl<T: Element> RaggedArray<T> {
     /// As [`RaggedBuilder::with_lengths`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u32>::with_lengths([2, 3])?;
     /// rows.row(1)?.write(1, &[7, 8])?;
     /// assert_eq!(rows.to_vecs()?, [vec![0, 0], vec![0, 7, 8]]);
@@ -308,6 +332,7 @@ impl<T: Element> RaggedArray<T> {
     /// As [`RaggedBuilder::from_rows`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u32>::from_rows((0..4).map(|n| vec![n; n as usize]))?;
     /// assert_eq!(rows.row(3)?.to_vec(..)?, [3, 3, 3]);
     /// # Ok::<(), vmarray::Error>(())
@@ -319,6 +344,7 @@ impl<T: Element> RaggedArray<T> {
     /// Describes a ragged array over devices of any kind.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u32>::builder().capacity(1000, 50_000).writer()?;
     /// writer.push(&[1, 2, 3])?;
     /// assert_eq!(writer.freeze()?.row_count(), 1);
@@ -330,7 +356,7 @@ impl<T: Element> RaggedArray<T> {
 }
 
 impl<'a, S: Items, D: Device> IntoIterator for &'a Ragged<S, D> {
-    type Item = Result<Row<'a, S>>;
+    type Item = Result<RaggedRow<'a, S>>;
     type IntoIter = Rows<'a, S, D>;
 
     fn into_iter(self) -> Rows<'a, S, D> {

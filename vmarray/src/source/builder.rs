@@ -41,6 +41,7 @@ enum Devices<D: Device> {
 /// | import | none: copies go through page-locked staging memory |
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{EvictionPolicy, Field, Source};
 /// // 4 MB of elements, searched through 1 MiB of device memory.
 /// let source = Source::builder(vec![1_u32; 1_000_000])
@@ -85,6 +86,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// Works on these devices. Their type may change, so this comes first or nowhere.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::{Source, host::HostDevice};
     /// let device = Arc::new(HostDevice::new(1 << 20)?);
@@ -109,6 +111,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// How the pages are distributed over the devices.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Placement, Source};
     /// let source = Source::builder(vec![0_u32; 1000]).placement(Placement::Equal).build()?;
     /// # Ok::<(), vmarray::Error>(())
@@ -121,6 +124,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// How many elements a page has. A 64th of it, a block, is what is copied at least.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
     /// assert_eq!((source.page_len(), source.block_len()), (128, 2));
@@ -134,6 +138,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// How much device memory is taken, of all devices together. Each channel takes a page at least.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(10).device_bytes(800).build()?;
     /// assert!(source.device_bytes() <= 800);
@@ -147,6 +152,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// Which pages give up their device memory first.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{EvictionPolicy, Source};
     /// let source = Source::builder(vec![0_u32; 1000]).eviction(EvictionPolicy::Lru).build()?;
     /// # Ok::<(), vmarray::Error>(())
@@ -175,6 +181,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::{Field, Source, host::FileDevice};
     /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-source-{}", std::process::id()));
@@ -199,6 +206,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// Only for memory that the home owns:
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{HostMemory, Source};
     /// let source = Source::builder(vec![0_u32; 1000]).import(HostMemory::Pageable).build()?;
     /// # Ok::<(), vmarray::Error>(())
@@ -207,6 +215,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// Borrowed memory can be freed while a leaked source still has it known to a driver, so this does not compile:
     ///
     /// ```compile_fail
+    /// use vmarray::prelude::*;
     /// use vmarray::{HostMemory, Source};
     /// let mut elements = [0_u32; 1000];
     /// let source = Source::builder(&mut elements[..]).import(HostMemory::Pageable).build()?;
@@ -229,6 +238,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// [`Device`](ErrorKind::Device) for refused memory. The home is dropped then; lend it (`&mut [T]`) to keep it.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{ErrorKind, Source};
     /// let error = Source::builder(vec![0_u32; 1000]).page_len(0).build().unwrap_err();
     /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);

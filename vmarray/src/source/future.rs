@@ -18,18 +18,19 @@ use crate::setup::any::AnyDevice;
 /// How many pages are under way at a time.
 const PAGES: usize = 16;
 
-/// What [`Source::synchronize_async`](crate::Source::synchronize_async) returns; see there.
+/// What [`View::flush_async`](crate::View::flush_async) of a source returns; see there.
 ///
 /// Nothing is held between two polls: pages that change while they are copied are copied once more. It can be dropped
 /// at any time, which blocks until copies under way are done: what was taken in by then is home, the rest is still
 /// newer on the devices.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use std::pin::pin;
 /// use std::task::{Context, Poll, Waker};
 /// let source = vmarray::Source::new(vec![0_u32; 100])?;
 /// source.fill(.., 7)?;
-/// let mut done = pin!(source.synchronize_async(..)?);
+/// let mut done = pin!(source.flush_async(..));
 /// let mut context = Context::from_waker(Waker::noop());
 /// while done.as_mut().poll(&mut context)?.is_pending() {}
 /// # use std::future::Future;
@@ -37,7 +38,7 @@ const PAGES: usize = 16;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[must_use = "does nothing unless polled"]
-pub struct Synchronize<'a, T: Element, D: Device = AnyDevice> {
+pub struct SourceFlushAsync<'a, T: Element, D: Device = AnyDevice> {
     core: &'a Core<T, D>,
     range: Range<usize>,
     /// Not looked at yet.
@@ -57,13 +58,17 @@ struct Copy<D: Device> {
 }
 
 impl<T: Element, D: Device> Core<T, D> {
-    pub(super) fn synchronize_async(&self, range: Range<usize>) -> Synchronize<'_, T, D> {
+    pub(super) fn synchronize_async(&self, range: Result<Range<usize>>) -> SourceFlushAsync<'_, T, D> {
+        let (range, error) = match range {
+            Ok(range) => (range, None),
+            Err(error) => (0..0, Some(error)),
+        };
         let pages = self.cuts.touched_pages(&range);
-        Synchronize { core: self, range, pages, again: Vec::new(), under_way: Vec::new(), error: None }
+        SourceFlushAsync { core: self, range, pages, again: Vec::new(), under_way: Vec::new(), error }
     }
 }
 
-impl<T: Element, D: Device> Synchronize<'_, T, D> {
+impl<T: Element, D: Device> SourceFlushAsync<'_, T, D> {
     fn next_page(&mut self) -> Option<usize> {
         let entries = &self.core.entries;
         self.again.pop().or_else(|| self.pages.find(|&page| entries[page].dirty() != 0))
@@ -107,7 +112,7 @@ impl<T: Element, D: Device> Synchronize<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> Future for Synchronize<'_, T, D> {
+impl<T: Element, D: Device> Future for SourceFlushAsync<'_, T, D> {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -151,9 +156,9 @@ impl<T: Element, D: Device> Future for Synchronize<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> fmt::Debug for Synchronize<'_, T, D> {
+impl<T: Element, D: Device> fmt::Debug for SourceFlushAsync<'_, T, D> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Synchronize")
+        f.debug_struct("SourceFlushAsync")
             .field("range", &self.range)
             .field("pages_left", &(self.pages.len() + self.again.len() + self.under_way.len()))
             .finish_non_exhaustive()

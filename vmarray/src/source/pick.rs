@@ -1,23 +1,15 @@
 //! Collecting elements by index from wherever they are valid.
 
-use std::ops::Range;
-
 use backend_api::{Device, Gather};
 
 use super::channel::Channel;
 use super::core::Core;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::compute::Searched;
-use crate::ops::find::{Found, What};
 
-impl<T: Element, D: Device> Searched<T, D> for Core<T, D> {
-    fn search(&self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
-        self.search(range, what, limit, count_all)
-    }
-
-    /// What is valid at home is read there; of the rest the elements alone are copied, and pages stay what they are.
-    fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>> {
+impl<T: Element, D: Device> Core<T, D> {
+    /// Elements by index, collected where they are. Indices ascend.
+    pub(super) fn collect(&self, indices: &[usize]) -> Result<Vec<T>> {
         let mut values = vec![T::zeroed(); indices.len()];
         let mut by_channel: Vec<Vec<usize>> = vec![Vec::new(); self.channels.len()];
         for (place, index) in indices.iter().enumerate() {

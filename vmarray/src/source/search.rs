@@ -23,8 +23,8 @@ impl Seek<'_> {
     fn ask<D: Device>(&self, channel: &Channel<D>, run: &Run, limit: u64) -> Result<(Ticket, HostBuffer<D>)> {
         let limit = limit.min(run.count as u64);
         let answer = channel.buffer(Search::answer_bytes(limit) as usize)?;
-        let (elements, wanted) = (run.elements(self.element_bytes), (limit, self.count_all));
-        match self.what.ask(channel.kernels(), elements, run.geometry, wanted, answer.at(0)) {
+        let (sources, wanted) = ([run.elements(self.element_bytes)], (limit, self.count_all));
+        match self.what.ask(channel.kernels(), &sources, run.geometry, wanted, answer.at(0)) {
             Ok(ticket) => Ok((ticket, answer)),
             Err(error) => {
                 channel.keep(answer);
@@ -44,8 +44,8 @@ impl<T: Element, D: Device> Operation<T, D> for Seek<'_> {
 
     fn prepare(&self, channel: &Channel<D>, like: &Run) {
         let Ok(answer) = channel.buffer(Search::answer_bytes(0) as usize) else { return };
-        let (elements, wanted) = (like.elements(self.element_bytes), (0, self.count_all));
-        self.what.prepare(&**channel.device(), elements, like.geometry, wanted, answer.at(0));
+        let (sources, wanted) = ([like.elements(self.element_bytes)], (0, self.count_all));
+        self.what.prepare(&**channel.device(), &sources, like.geometry, wanted, answer.at(0));
         channel.keep(answer);
     }
 

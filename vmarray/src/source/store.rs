@@ -10,7 +10,7 @@ use super::wave::{Access, Operation, Refused, Run, Started};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::memory::zeroed_vec;
-use crate::ops::compute::{Other, Outcome, Plan, STAGED_BYTES, Target, changes_nothing};
+use crate::ops::compute::{Operand, Other, Outcome, Plan, Rows, STAGED_BYTES, changes_nothing};
 
 /// Elements of something else, which were read for this.
 struct Read {
@@ -116,13 +116,10 @@ impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
     }
 }
 
-impl<T: Element, D: Device> Target<T, D> for Core<T, D> {
-    fn len(&self) -> usize {
-        self.cuts.len
-    }
-
-    /// Others are read, some MiB at a time, before any page is held: that may wait for anything.
-    fn store(&self, others: &[&dyn Other<D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+impl<T: Element, D: Device> Core<T, D> {
+    /// Writes to a range what is computed from it and from as many elements of others. Others are read, some MiB at a
+    /// time, before any page is held: that may wait for anything.
+    pub(super) fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
         let element_bytes = size_of::<T>();
         let access = if plan.overwrites(element_bytes) { Access::Overwrite } else { Access::Change };
         let mut outcome = Outcome::default();
@@ -130,7 +127,7 @@ impl<T: Element, D: Device> Target<T, D> for Core<T, D> {
         while outcome.failure.is_none() && !rest.is_empty() {
             let part = if others.is_empty() { rest.clone() } else { self.staged_part(others, &rest) };
             rest.start = part.end;
-            match others.iter().map(|other| read(*other, &part)).collect::<Result<Vec<_>>>() {
+            match others.iter().map(|other| read(other, &part, range.start)).collect::<Result<Vec<_>>>() {
                 Err(error) => outcome.failure = Some(error),
                 Ok(others) => {
                     let change = Change { plan, access, element_bytes, others: &others };
@@ -144,16 +141,16 @@ impl<T: Element, D: Device> Target<T, D> for Core<T, D> {
     }
 }
 
-fn read<D: Device>(other: &dyn Other<D>, part: &Range<usize>) -> Result<Read> {
+fn read<D: Device>(other: &Operand<'_, D>, part: &Range<usize>, first: usize) -> Result<Read> {
     let stride = other.stride();
     let mut bytes = zeroed_vec(part.len() * stride)?;
-    other.read_bytes(part.clone(), &mut bytes)?;
+    other.read_bytes(part.start - first..part.end - first, &mut bytes)?;
     Ok(Read { first: part.start, stride, bytes })
 }
 
 impl<T: Element, D: Device> Core<T, D> {
     /// As much of a range as is staged at once: whole pages, but at the ends.
-    fn staged_part(&self, others: &[&dyn Other<D>], rest: &Range<usize>) -> Range<usize> {
+    fn staged_part(&self, others: &[Operand<'_, D>], rest: &Range<usize>) -> Range<usize> {
         let strides = others.iter().map(|other| other.stride()).chain([size_of::<T>()]);
         let most = STAGED_BYTES / strides.max().unwrap_or(1).max(1);
         let pages = (most / self.cuts.page_len).max(1);
@@ -162,11 +159,16 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 }
 
-impl<T: Element, D: Device> Other<D> for Core<T, D> {
-    fn len(&self) -> usize {
-        self.cuts.len
+impl<T: Element, D: Device> Core<T, D> {
+    /// The elements of a range together with others, to be asked about on the first device.
+    pub(super) fn rows<'a>(&'a self, others: &[Operand<'a, D>], range: &Range<usize>) -> Rows<'a, D> {
+        let channel = &self.channels[0];
+        let copied = [&channel.counters.bytes_to_device, &channel.counters.bytes_from_device];
+        Rows::new(self, others, range, channel.device(), copied)
     }
+}
 
+impl<T: Element, D: Device> Other<D> for Core<T, D> {
     fn stride(&self) -> usize {
         size_of::<T>()
     }

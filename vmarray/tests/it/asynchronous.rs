@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
+use vmarray::prelude::*;
 
 use crate::common::executor::{Executor, all, block_on};
 use crate::common::{Numbers, POLICIES, Shape};

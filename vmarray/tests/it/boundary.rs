@@ -7,6 +7,7 @@ use vmarray::boundary::{
     Boundary, BoundaryView, Checked, Circular, Clamp, Constant, Ignored, Mirror, Part, Place, Symmetric,
     Unchecked, Zero,
 };
+use vmarray::prelude::*;
 use vmarray::{ErrorKind, Grid, GridMut, NdArray, Tiles, VirtualArray};
 
 /// A mode as its definition says, by one step at a time; `None` is an error.

@@ -10,6 +10,7 @@ use std::pin::pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::task::{Context, Wake, Waker};
+use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, devices};
 use vmarray::expr::index;
@@ -95,7 +96,7 @@ impl Model {
     }
 
     /// A device reads.
-    fn pull(&mut self, range: &Range<usize>) {
+    fn prefetch(&mut self, range: &Range<usize>) {
         for (page, block, _) in self.blocks(range) {
             if !std::mem::replace(&mut self.valid[page][block], true) {
                 self.up += self.bytes(page, block);
@@ -126,7 +127,7 @@ impl Model {
 
     /// A device changes what is there.
     fn change(&mut self, range: &Range<usize>, change: impl Fn(usize, u32) -> u32) {
-        self.pull(range);
+        self.prefetch(range);
         for (page, block, _) in self.blocks(range) {
             self.dirty[page][block] = true;
         }
@@ -284,24 +285,24 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
                 let limit = numbers.below(5);
                 let found = source.find_first(range.clone(), Field::whole(), &value, limit).unwrap();
                 assert_eq!((&found.indices[..], found.total), (&all[..limit.min(all.len())], all.len()));
-                model.pull(&range);
+                model.prefetch(&range);
                 lists = true;
             }
             12 => {
                 let count = model.elements[range.clone()].iter().filter(|&&x| x == value).count();
                 assert_eq!(source.count(range.clone(), Field::whole(), &value).unwrap(), count);
-                model.pull(&range);
+                model.prefetch(&range);
                 lists = true;
             }
             13 => {
-                source.pull(range.clone()).unwrap();
-                model.pull(&range);
+                source.prefetch(range.clone()).unwrap();
+                model.prefetch(&range);
             }
             14 => {
                 if numbers.below(2) == 0 {
-                    source.synchronize(range.clone()).unwrap();
+                    source.flush(range.clone()).unwrap();
                 } else {
-                    block_on(source.synchronize_async(range.clone()).unwrap()).unwrap();
+                    block_on(source.flush_async(range.clone())).unwrap();
                 }
                 model.settle(&range);
             }
@@ -327,7 +328,7 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
                 assert_eq!(source.count_where(range.clone(), &above).unwrap(), all.len());
                 let found = source.find_where(range.clone(), above, usize::MAX).unwrap();
                 assert_eq!((found.indices, found.total), (all.clone(), all.len()));
-                model.pull(&range);
+                model.prefetch(&range);
                 lists = true;
             }
             18 => {
@@ -338,7 +339,7 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
                 assert_eq!(section.sum(.., value.cast::<u64>() + index()).unwrap(), sum);
                 let greatest = truth.max_by_key(|&(i, x)| (x, std::cmp::Reverse(i)));
                 assert_eq!(section.arg_max(.., value).unwrap(), greatest);
-                model.pull(&range);
+                model.prefetch(&range);
                 lists = true;
             }
             19 => {
@@ -346,7 +347,7 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
                 let selected = section.select_where(.., Field::whole().ne(value)).unwrap();
                 let truth = model.elements[range.clone()].iter().copied().enumerate();
                 assert!(selected.map(Result::unwrap).eq(truth.filter(|(_, x)| *x != value)));
-                model.pull(&range);
+                model.prefetch(&range);
                 lists = true;
             }
             20 | 21 => {
@@ -369,7 +370,7 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
             _ => {
                 // Somebody else changes the memory.
                 range.clone().for_each(|i| watched.set(i, value));
-                source.refresh(range.clone()).unwrap();
+                source.invalidate(range.clone()).unwrap();
                 model.overwrite(&range);
                 model.elements[range.clone()].fill(value);
             }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, Shape, devices, host};
 use bytemuck::{Pod, Zeroable};

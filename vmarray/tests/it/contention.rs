@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc;
+use vmarray::prelude::*;
 
 use crate::common::Shape;
 use vmarray::device::ErrorKind as DeviceErrorKind;

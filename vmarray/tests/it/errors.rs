@@ -1,6 +1,7 @@
 //! Bad input is refused by a typed error that names the values.
 
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use crate::common::host;
 use vmarray::device::ErrorKind as DeviceErrorKind;
@@ -84,7 +85,7 @@ fn what_lies_beside_the_cache_is_not_counted_as_the_cache() {
     let before = array.footprint();
     assert_eq!((before.cache_max_bytes, before.staging_bytes), (16 << 10, 0));
     array.write(0, &vec![7; 1 << 16]).unwrap();
-    assert_eq!(array.count(.., vmarray::Field::whole(), &7).unwrap(), 1 << 16);
+    assert_eq!(array.count(.., Field::whole(), &7).unwrap(), 1 << 16);
     let after = array.footprint();
     assert_eq!(after.cache_max_bytes, 16 << 10);
     assert!(after.cache_bytes <= 16 << 10 && after.staging_bytes > 0, "{after:?}");

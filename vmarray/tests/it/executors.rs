@@ -4,6 +4,7 @@
 use std::future::Future;
 use std::sync::Arc;
 use std::task::Poll;
+use vmarray::prelude::*;
 
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, select_biased};

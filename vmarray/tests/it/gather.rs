@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, Shape};
 use bytemuck::Pod;

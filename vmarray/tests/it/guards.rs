@@ -2,6 +2,7 @@
 
 use std::sync::mpsc;
 use std::thread;
+use vmarray::prelude::*;
 
 use crate::common::Shape;
 use vmarray::{ErrorKind, Field, VirtualArray};

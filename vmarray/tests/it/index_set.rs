@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vmarray::prelude::*;
 
 use proptest::prelude::*;
 use vmarray::host::HostDevice;
@@ -393,7 +394,7 @@ fn a_source_with_a_label_twice_is_refused() {
     assert_eq!(kind(Combine::new(&Twice, &a).run()), twice);
     assert_eq!(kind(Combine::new(&a, &Twice).run()), twice);
     assert_eq!(kind(Combine::product(&set(&[1], &[&[0]]), &Twice).run()), twice);
-    let line = vmarray::NdArray::<u8, 1>::new([3]).unwrap();
+    let line = NdArray::<u8, 1>::new([3]).unwrap();
     assert_eq!(kind(line.gather_set(&Twice, [0])), twice);
     assert_eq!(kind(line.scatter_set(&Twice, [0], &[1])), twice);
 }

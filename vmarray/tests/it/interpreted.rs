@@ -3,6 +3,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use crate::common::Numbers;
 use vmarray::host::HostDevice;
@@ -105,11 +106,11 @@ fn ranges_race<T: Element + Debug + PartialEq>() {
                     0 => array.to_vec(start..end).unwrap().iter().for_each(assert_even),
                     1 => array.write(start, &vec![value; end - start]).unwrap(),
                     2 => array.fill(start..end, value).unwrap(),
-                    3 => array.map(start..end, MapMode::ReadWrite, |slice| slice.fill(value)).unwrap(),
+                    3 => array.map_mut(start..end, MapMode::ReadWrite, |slice| slice.fill(value)).unwrap(),
                     4 => array.page(page).unwrap().iter().for_each(assert_even),
                     5 => array.page_mut(page).unwrap().fill(value),
                     6 => array.iter().take(LEN).for_each(|element| assert_even(&element.unwrap())),
-                    7 => array.copy_from(start, array, 0..end - start).unwrap(),
+                    7 => array.copy_from(start, array.section(0..end - start).unwrap()).unwrap(),
                     8 => array.flush(start..end).unwrap(),
                     9 => array.evict(start..end).unwrap(),
                     10 => array.discard(start..end).unwrap(),

@@ -5,6 +5,8 @@
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
 
+use vmarray::prelude::*;
+
 use crate::common::{Numbers, Shape};
 
 /// Which calls the filter of a child refuses, as numbers separated by commas.

@@ -33,4 +33,5 @@ mod sources;
 mod stress;
 mod threads;
 mod traffic;
+mod views;
 mod wiping;

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES};
 use vmarray::device::wrap::Counting;
@@ -168,7 +169,7 @@ fn what_is_in_a_file_is_read_and_asked_about_by_a_source() {
     let opened = std::fs::OpenOptions::new().read(true).write(true).open(&file.0).unwrap();
     // SAFETY: nobody else has the file.
     let map = unsafe { memmap2::MmapMut::map_mut(&opened) }.unwrap();
-    let source = vmarray::Source::<u32, _>::builder(map);
+    let source = Source::<u32, _>::builder(map);
     let source = source.devices([Arc::new(HostDevice::new(1 << 20).unwrap())]).build().unwrap();
     assert_eq!(source.get(9_999).unwrap(), 10_000);
     assert_eq!(source.sum(.., Field::whole()).unwrap(), 50_005_000);

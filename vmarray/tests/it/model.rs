@@ -4,6 +4,7 @@ use crate::common::{POLICIES, Shape};
 use bytemuck::{Pod, Zeroable};
 use proptest::prelude::*;
 use vmarray::device::Device;
+use vmarray::prelude::*;
 use vmarray::{Element, ErrorKind, Field, MapBuffer, MapMode, VirtualArray, field};
 
 /// An element type, and how to make values of it.
@@ -247,7 +248,7 @@ fn run<T: Sample, D: Device>(array: &VirtualArray<T, D>, ops: &[Op]) {
             Op::CopyWithin(a, b, to) => {
                 let range = between(a, b);
                 let to = to % (len - range.len() + 1);
-                array.copy_from(to, array, range.clone()).unwrap();
+                array.copy_from(to, array.section(range.clone()).unwrap()).unwrap();
                 model.copy_within(range, to);
             }
             Op::Map(a, b, kind, n) => {
@@ -302,7 +303,7 @@ fn run<T: Sample, D: Device>(array: &VirtualArray<T, D>, ops: &[Op]) {
             }
             Op::Iter(a, b) => {
                 let range = between(a, b);
-                let mut iter = array.iter_range(range.clone()).unwrap();
+                let mut iter = array.section(range.clone()).unwrap().iter();
                 assert_eq!(iter.size_hint().1, Some(range.len()));
                 let mut seen: Vec<T> = iter.by_ref().take(range.len() / 2).map(Result::unwrap).collect();
                 iter.for_each(|value| seen.push(value.unwrap()));

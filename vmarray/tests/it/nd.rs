@@ -1,6 +1,7 @@
 //! N-dimensional arrays against a plain vector in row-major order, and how often pages are visited.
 
 use std::ops::Range;
+use vmarray::prelude::*;
 
 use crate::common::boxes::{
     assert_padding_is_zero, build, image, number, positions, random_array, random_box, visits,
@@ -52,7 +53,7 @@ impl<const N: usize> Pair<N> {
             4 => {
                 let expected = self.of(&of);
                 self.array
-                    .map_box(of.clone(), MapMode::ReadWrite, |values| {
+                    .map_box_mut(of.clone(), MapMode::ReadWrite, |values| {
                         assert_eq!(*values, expected);
                         values.copy_from_slice(&fresh);
                     })
@@ -62,7 +63,10 @@ impl<const N: usize> Pair<N> {
             5 => {
                 let expected: Vec<_> =
                     positions(&of).into_iter().filter(|at| self.model[number(shape, *at)] == 3).collect();
-                assert_eq!(self.array.find_in(of.clone(), Field::whole(), &3).unwrap(), expected);
+                assert_eq!(
+                    self.array.find_first(of.clone(), Field::whole(), &3, usize::MAX).unwrap().indices,
+                    expected
+                );
                 assert_eq!(self.array.count(of.clone(), Field::whole(), &3).unwrap(), expected.len());
                 let zeroes = self.model.iter().filter(|value| **value == 0).count();
                 assert_eq!(self.array.count(.., Field::whole(), &0).unwrap(), zeroes);

@@ -3,6 +3,7 @@
 use crate::common::boxes::{assert_padding_is_zero, is_inside, positions, random_array, random_box};
 use crate::common::{Numbers, devices};
 use proptest::prelude::*;
+use vmarray::prelude::*;
 use vmarray::{ErrorKind, Field, NdArray};
 
 fn run<const N: usize>(seed: u64) {
@@ -22,7 +23,7 @@ fn run<const N: usize>(seed: u64) {
         assert_eq!(array.count_where(of.clone(), value.ge(least)).unwrap(), large.len());
         for limit in [0, 1, 1 + random.below(large.len() + 2), usize::MAX] {
             let found = array.find_where(of.clone(), value.ge(least), limit).unwrap();
-            assert_eq!(found.positions, large[..limit.min(large.len())], "{shape:?} {layout:?} {of:?}");
+            assert_eq!(found.indices, large[..limit.min(large.len())], "{shape:?} {layout:?} {of:?}");
             assert_eq!(found.total, large.len());
         }
         assert_eq!(array.position_first(of.clone(), value.ge(least)).unwrap(), large.first().copied());
@@ -122,7 +123,7 @@ fn what_is_found_first_is_not_searched_further() {
     array.elements().reset_stats();
     let value = Field::<u32, u32>::whole();
     assert_eq!(array.position_first(.., value.eq(1)).unwrap(), Some([5, 60]));
-    assert_eq!(array.find_where(.., value.eq(1), 2).unwrap().positions, [[5, 60], [6, 1]]);
+    assert_eq!(array.find_where(.., value.eq(1), 2).unwrap().indices, [[5, 60], [6, 1]]);
     let mut selected = array.select_where(.., value.eq(1)).unwrap();
     assert_eq!(selected.next().unwrap().unwrap(), ([5, 60], 1));
     assert_eq!(selected.count(), 1 + 8 * 64);

@@ -1,6 +1,7 @@
 //! What users of other libraries complain of, as far as no other test shows that it is not so here.
 
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use vmarray::host::HostDevice;
 use vmarray::{Device, Field, VirtualArray};

@@ -2,6 +2,7 @@
 #![cfg(feature = "host")]
 
 use std::sync::{Arc, Condvar, Mutex};
+use vmarray::prelude::*;
 
 use vmarray::device::{Compute, Device, QueueHandle, Result, Ticket};
 use vmarray::host::HostDevice;

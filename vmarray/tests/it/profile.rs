@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use vmarray::prelude::*;
 
 use crate::common::devices;
 use vmarray::device::{DeviceKind, Route, Routing};

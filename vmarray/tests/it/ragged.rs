@@ -1,6 +1,7 @@
 //! Ragged arrays against vectors of vectors.
 
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use crate::common::{Numbers, devices, host};
 use proptest::prelude::*;
@@ -42,7 +43,7 @@ proptest! {
             let part = view.to_vec(a..b).ok();
             prop_assert_eq!(part.as_deref(), model.get(a..b));
             if let Ok(part) = view.part(a..b) {
-                let all = part.iter().unwrap().collect::<Result<Vec<_>, _>>().unwrap();
+                let all = part.iter().collect::<Result<Vec<_>, _>>().unwrap();
                 prop_assert_eq!(&all[..], &model[a..b]);
                 prop_assert!(part.get(b - a).is_err());
             }
@@ -153,7 +154,11 @@ fn rows_of_known_lengths_are_written_by_threads() {
     });
     let expected: Vec<Vec<u32>> = lengths.enumerate().map(|(row, len)| vec![row as u32; len]).collect();
     assert_eq!(array.to_vecs().unwrap(), expected);
-    array.row(3).unwrap().map(MapMode::ReadWrite, |row| row.iter_mut().for_each(|x| *x += 1)).unwrap();
+    array
+        .row(3)
+        .unwrap()
+        .map_mut(.., MapMode::ReadWrite, |row| row.iter_mut().for_each(|x| *x += 1))
+        .unwrap();
     assert_eq!(array.row(3).unwrap().to_vec(..).unwrap(), vec![4; 21]);
     assert_eq!(array.row(4).unwrap().to_vec(..).unwrap(), vec![4; 28]);
 }

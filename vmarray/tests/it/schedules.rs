@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::time::Duration;
+use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, Shape};
 use vmarray::device::ErrorKind as DeviceErrorKind;

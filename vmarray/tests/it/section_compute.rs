@@ -2,6 +2,7 @@
 //! moved.
 
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use crate::common::asked::{Condition, KEY, Pair, VALUE, ask, assign, transform, within};
 use crate::common::{POLICIES, Shape, host};
@@ -39,7 +40,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn run<D: Device>(section: SectionMut<'_, Pair, D>, model: &mut [Pair], op: Op) {
+fn run<D: Device>(section: SectionMut<'_, VirtualArray<Pair, D>>, model: &mut [Pair], op: Op) {
     let len = model.len();
     match op {
         Op::Set(at, pair) if len > 0 => {

@@ -4,6 +4,7 @@ use crate::common::Shape;
 use crate::common::executor::{all, block_on};
 use crate::common::parts::{outside, programs, within};
 use proptest::prelude::*;
+use vmarray::prelude::*;
 use vmarray::{ErrorKind, SectionMut, SharedSection, VirtualArray};
 
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn run(section: SectionMut<'_, u32>, model: &mut [u32], op: Op) {
+fn run(section: SectionMut<'_, VirtualArray<u32>>, model: &mut [u32], op: Op) {
     let len = model.len();
     match op {
         Op::Get(at) | Op::Set(at, _) if at >= len => {

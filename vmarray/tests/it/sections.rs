@@ -4,6 +4,7 @@ use crate::common::Shape;
 use crate::common::parts::{outside, programs, within};
 use proptest::prelude::*;
 use vmarray::device::Device;
+use vmarray::prelude::*;
 use vmarray::{ErrorKind, Field, MapMode, Section, SectionMut, SharedSection, VirtualArray};
 
 #[derive(Clone, Debug)]
@@ -61,7 +62,7 @@ fn ops() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn run<D: Device>(section: SectionMut<'_, u32, D>, model: &mut [u32], op: Op) {
+fn run<D: Device>(section: SectionMut<'_, VirtualArray<u32, D>>, model: &mut [u32], op: Op) {
     let len = model.len();
     let first = section.range().start;
     match op {
@@ -145,7 +146,7 @@ fn run<D: Device>(section: SectionMut<'_, u32, D>, model: &mut [u32], op: Op) {
             assert_eq!(sum, model[range.clone()].iter().sum::<u32>());
             if writes {
                 let change = |slice: &mut [u32]| slice.iter_mut().for_each(|x| *x = (*x + value) % 5);
-                section.map(range.clone(), MapMode::ReadWrite, change).unwrap();
+                section.map_mut(range.clone(), MapMode::ReadWrite, change).unwrap();
                 change(&mut model[range]);
             }
         }
@@ -320,9 +321,9 @@ fn sections_are_used_by_many_threads_at_once() {
 #[test]
 fn views_are_small_copies_for_any_thread() {
     fn is_shared<V: Copy + Send + Sync>() {}
-    is_shared::<Section<'static, u32>>();
-    is_shared::<SectionMut<'static, u32>>();
+    is_shared::<Section<'static, VirtualArray<u32>>>();
+    is_shared::<SectionMut<'static, VirtualArray<u32>>>();
     fn is_owned<V: Clone + Send + Sync + 'static>() {}
-    is_owned::<SharedSection<u32>>();
-    assert_eq!(size_of::<SectionMut<'_, u32>>(), 24);
+    is_owned::<SharedSection<VirtualArray<u32>>>();
+    assert_eq!(size_of::<SectionMut<'_, VirtualArray<u32>>>(), 24);
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use crate::common::asked::{Condition, KEY, Pair, VALUE, ask, assign, transform, within};
 use crate::common::counted::{BLOCK, LEN, PAGE, PAGES, counted, described, moved};
@@ -10,9 +11,7 @@ use proptest::prelude::*;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
 use vmarray::expr::{Expr, index};
-use vmarray::{
-    AnyDevice, Error, ErrorKind, Field, HostMemory, Placement, Source, SourceSectionMut, VirtualArray,
-};
+use vmarray::{AnyDevice, Error, ErrorKind, Field, HostMemory, Placement, SectionMut, Source, VirtualArray};
 
 fn value() -> Field<u32, u32> {
     Field::whole()
@@ -31,7 +30,7 @@ enum Op {
     JoinAway(usize, usize),
     Outside(usize),
     Evict(usize, usize),
-    Synchronize(usize, usize),
+    Flush(usize, usize),
 }
 
 fn ops() -> impl Strategy<Value = Op> {
@@ -50,11 +49,11 @@ fn ops() -> impl Strategy<Value = Op> {
         1 => (at(), at()).prop_map(|(a, b)| Op::JoinAway(a, b)),
         1 => at().prop_map(Op::Outside),
         1 => (at(), at()).prop_map(|(a, b)| Op::Evict(a, b)),
-        1 => (at(), at()).prop_map(|(a, b)| Op::Synchronize(a, b)),
+        1 => (at(), at()).prop_map(|(a, b)| Op::Flush(a, b)),
     ]
 }
 
-fn run<D: Device>(section: SourceSectionMut<'_, Pair, Vec<Pair>, D>, model: &mut [Pair], op: Op) {
+fn run<D: Device>(section: SectionMut<'_, Source<Pair, Vec<Pair>, D>>, model: &mut [Pair], op: Op) {
     let len = model.len();
     match op {
         Op::Set(at, pair) if len > 0 => {
@@ -90,7 +89,7 @@ fn run<D: Device>(section: SourceSectionMut<'_, Pair, Vec<Pair>, D>, model: &mut
             assert_eq!(*section.assign_where(..end, KEY.eq(1), KEY.set(1)).unwrap_err().kind(), expected);
         }
         Op::Evict(a, b) => section.evict(within(a, b, len)).unwrap(),
-        Op::Synchronize(a, b) => section.synchronize(within(a, b, len)).unwrap(),
+        Op::Flush(a, b) => section.flush(within(a, b, len)).unwrap(),
         Op::Set(..) | Op::Join(..) | Op::JoinAway(..) => {}
     }
 }
@@ -165,7 +164,7 @@ proptest! {
         if scattered {
             // Neighbouring pages do not lie side by side.
             for page in (0..source.page_count()).rev() {
-                source.pull(page * page_len..(page * page_len + 1).min(len)).unwrap();
+                source.prefetch(page * page_len..(page * page_len + 1).min(len)).unwrap();
             }
         }
         let numbers: Vec<u32> = (0..len as u32).map(|i| i * 3).collect();
@@ -231,7 +230,7 @@ fn a_section_is_asked_alone() {
 #[test]
 fn what_is_changed_is_newer_on_the_device_until_it_is_looked_at() {
     let (source, device) = counted(vec![1; LEN]);
-    source.pull(..256).unwrap();
+    source.prefetch(..256).unwrap();
     moved(&device);
     source.transform(..512, value().set(value() + 1)).unwrap();
     assert_eq!(moved(&device), (2 * PAGE, 0), "what is not there yet");
@@ -252,7 +251,7 @@ fn what_is_changed_is_newer_on_the_device_until_it_is_looked_at() {
     source.set(100, 9).unwrap();
     assert_eq!(source.max(.., value()).unwrap(), Some(9));
     assert_eq!(moved(&device), (BLOCK, 0));
-    source.synchronize(..).unwrap();
+    source.flush(..).unwrap();
     assert_eq!(moved(&device), (0, 4 * PAGE - BLOCK - 400));
 }
 
@@ -285,7 +284,7 @@ fn selected_elements_come_from_where_they_are_valid() {
     let (source, device) = counted((0..LEN as u32).collect());
     let every = |n: u64| (index() % n).eq(0);
     source.transform(..256, value().set(value() + 1)).unwrap();
-    source.pull(..).unwrap();
+    source.prefetch(..).unwrap();
     moved(&device);
     source.reset_stats();
     let found: Vec<_> = source.select_where(.., every(64)).unwrap().map(Result::unwrap).collect();
@@ -301,8 +300,8 @@ fn selected_elements_come_from_where_they_are_valid() {
 fn elements_of_others_are_copied_and_no_more() {
     let (source, device) = counted(vec![1; LEN]);
     let other = described((0..LEN as u32).collect::<Vec<_>>(), &device).build().unwrap();
-    source.pull(..).unwrap();
-    other.pull(..).unwrap();
+    source.prefetch(..).unwrap();
+    other.prefetch(..).unwrap();
     moved(&device);
     let joined = source.join((&other,)).unwrap();
     let (x, y) = joined.rows();
@@ -337,7 +336,7 @@ fn data_larger_than_the_device_memory_is_asked_and_changed() {
         source.transform(.., value().set(value() * 2)).unwrap();
         assert_eq!(moved(&device), (all, all - 4 * PAGE), "the last pages stay");
         assert_eq!(source.count_where(.., (value() % 2).eq(0)).unwrap(), LEN);
-        source.synchronize(..).unwrap();
+        source.flush(..).unwrap();
         let (up, down) = moved(&device);
         assert_eq!(down, 4 * PAGE);
         assert!(all - 4 * PAGE <= up && up <= all, "{up}");
@@ -407,8 +406,8 @@ fn sums_of_floats_are_the_same_each_time() {
     };
     let (source, other) = (build(), build());
     // It does not matter what was fetched before.
-    other.pull(..20_000).unwrap();
-    other.pull(..).unwrap();
+    other.prefetch(..20_000).unwrap();
+    other.prefetch(..).unwrap();
     let sum = source.sum(17.., Field::whole()).unwrap();
     assert_eq!(sum, source.sum(17.., Field::whole()).unwrap());
     assert_eq!(sum, other.sum(17.., Field::whole()).unwrap());

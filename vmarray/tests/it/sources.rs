@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+use vmarray::prelude::*;
 
 use crate::common::counted::{BLOCK, LEN, PAGE, PAGES, counted, described, moved};
 use crate::common::{Numbers, host};
@@ -50,7 +51,7 @@ fn a_section_after_a_device_write_comes_home_alone() {
 #[test]
 fn host_and_device_work_on_overlapping_sections() {
     let (source, device) = counted(vec![1; LEN]);
-    source.pull(..).unwrap();
+    source.prefetch(..).unwrap();
     moved(&device);
     // The program writes 128 elements of two pages; the device needs these again and no others.
     source.write(64, &[3; 128]).unwrap();
@@ -71,7 +72,7 @@ fn host_and_device_work_on_overlapping_sections() {
     // Whole blocks do not.
     source.write(400, &[6; 10]).unwrap();
     assert_eq!(moved(&device), (0, 0));
-    source.synchronize(..).unwrap();
+    source.flush(..).unwrap();
     assert_eq!(moved(&device), (0, (256 - 2 - 10) * 4));
 }
 
@@ -85,7 +86,7 @@ fn one_percent_costs_one_percent() {
     assert_eq!(moved(&device), (0, 0), "the blocks at the two ends are there");
     source.section_mut(801..814).unwrap().fill(.., 2).unwrap();
     assert_eq!(moved(&device), (BLOCK, 0), "one block is overwritten in part");
-    source.section(790..813).unwrap().synchronize(..).unwrap();
+    source.section(790..813).unwrap().flush(..).unwrap();
     assert_eq!(moved(&device), (0, 14 * 4));
 }
 
@@ -96,7 +97,7 @@ fn what_is_discarded_is_not_copied() {
     source.section_mut(128..640).unwrap().discard(..).unwrap();
     source.write(128, &[3; 512]).unwrap();
     assert_eq!(moved(&device), (0, 0));
-    source.synchronize(..).unwrap();
+    source.flush(..).unwrap();
     assert_eq!(moved(&device), (0, 6 * PAGE));
     assert_eq!(source.into_home().unwrap()[639..641], [3, 2]);
 }
@@ -104,15 +105,15 @@ fn what_is_discarded_is_not_copied() {
 #[test]
 fn what_is_refreshed_is_copied_again() {
     let (source, device) = counted(vec![1; LEN]);
-    source.pull(..).unwrap();
+    source.prefetch(..).unwrap();
     moved(&device);
-    source.refresh(128..256).unwrap();
+    source.invalidate(128..256).unwrap();
     assert_eq!(moved(&device), (0, 0));
     count(&source, 1);
     assert_eq!(moved(&device), (PAGE, 0));
     // Half of a block that is newer on the device stays.
     source.fill(256..384, 2).unwrap();
-    source.refresh(257..384).unwrap();
+    source.invalidate(257..384).unwrap();
     assert_eq!(moved(&device), (0, BLOCK));
     assert_eq!(source.to_vec(255..259).unwrap(), [1, 2, 1, 1]);
 }
@@ -121,7 +122,7 @@ fn what_is_refreshed_is_copied_again() {
 fn dropping_a_view_keeps_the_copies() {
     let (source, device) = counted(vec![1; LEN]);
     let section = source.section(..256).unwrap();
-    section.pull(..).unwrap();
+    section.prefetch(..).unwrap();
     let _ = section;
     moved(&device);
     assert_eq!(source.section(100..200).unwrap().count(.., Field::whole(), &1).unwrap(), 100);
@@ -283,12 +284,12 @@ fn threads_work_on_overlapping_sections() {
                     let range = start..start + numbers.below(LEN - start);
                     match numbers.below(5) {
                         0 => drop(source.count(range, Field::whole(), &1).unwrap()),
-                        1 => source.synchronize(range).unwrap(),
+                        1 => source.flush(range).unwrap(),
                         2 => source.evict(range).unwrap(),
-                        3 => source.pull(range).unwrap(),
+                        3 => source.prefetch(range).unwrap(),
                         _ => {
                             // Dropped at some point of its way.
-                            let mut future = pin!(source.synchronize_async(range).unwrap());
+                            let mut future = pin!(source.flush_async(range));
                             for _ in 0..numbers.below(20) {
                                 if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
                                     done.unwrap();
@@ -350,7 +351,7 @@ fn nothing_is_lost_when_copies_fail() {
                         let got = source.count(range, Field::whole(), &1);
                         assert!(got.is_err() || got == Ok(expected), "{operation:?} seed {seed}");
                     }
-                    3 => drop(source.synchronize(range)),
+                    3 => drop(source.flush(range)),
                     _ => {
                         let got = source.to_vec(range.clone());
                         assert!(
@@ -403,7 +404,7 @@ fn a_dropped_future_leaves_nothing_behind() {
     source.fill(.., 2).unwrap();
     let mut context = Context::from_waker(Waker::noop());
     for polls in 0..4 {
-        let mut future = Box::pin(source.synchronize_async(..).unwrap());
+        let mut future = Box::pin(source.flush_async(..));
         for _ in 0..polls {
             if future.as_mut().poll(&mut context).is_ready() {
                 break;
@@ -427,7 +428,7 @@ fn pages_that_change_while_they_are_copied_are_copied_once_more() {
         expected[..128].fill(2);
         device.hold_wakers(true);
         let mut context = Context::from_waker(Waker::noop());
-        let mut future = pin!(source.synchronize_async(..).unwrap());
+        let mut future = pin!(source.flush_async(..));
         assert!(future.as_mut().poll(&mut context).is_pending());
         match change {
             // The program overwrites the page at home.
@@ -537,8 +538,8 @@ fn a_source_is_for_any_thread() {
     fn is_shared<V: Send + Sync>() {}
     is_shared::<Source<u32>>();
     is_shared::<Source<u32, &'static mut [u32], HostDevice>>();
-    is_shared::<vmarray::SourceSection<'static, u32, Vec<u32>>>();
-    is_shared::<vmarray::Synchronize<'static, u32>>();
+    is_shared::<vmarray::Section<'static, Source<u32>>>();
+    is_shared::<vmarray::SourceFlushAsync<'static, u32>>();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Long runs for machines with cards: `cargo xtask test-gpu`. Sizes by environment variables.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use vmarray::prelude::*;
 
 use crate::common::{Numbers, devices};
 use vmarray::{Device, Field, Placement, VirtualArray};

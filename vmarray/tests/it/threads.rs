@@ -2,6 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, Shape};
 use vmarray::{ErrorKind, EvictionPolicy, Field, MapMode, VirtualArray};
@@ -132,7 +133,7 @@ fn what_was_seen_once_stays_seen() {
                             0 => array.get_uncached(i).unwrap(),
                             1 => array.to_vec(i..=i).unwrap()[0],
                             2 => array.page(array.page_of(i)).unwrap()[i % 4],
-                            3 => array.map(i..=i, MapMode::Read, |slice| slice[0]).unwrap(),
+                            3 => array.map_mut(i..=i, MapMode::Read, |slice| slice[0]).unwrap(),
                             _ => array.get(i).unwrap(),
                         };
                         assert!(now >= seen[i], "{i}: {now} after {} {shape:?}", seen[i]);
@@ -203,7 +204,7 @@ fn more_threads_than_frames_all_get_done() {
 fn closures_may_use_the_same_array() {
     let array = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() }.build::<u32>(40);
     let sum = array
-        .map(.., MapMode::ReadWrite, |slice| {
+        .map_mut(.., MapMode::ReadWrite, |slice| {
             array.set(39, 7).unwrap();
             slice[0] = array.get(39).unwrap();
             array.update(5, |x| x + array.get(39).unwrap()).unwrap();
@@ -220,7 +221,7 @@ fn a_panic_in_a_closure_leaves_the_array_usable() {
     let array = Shape { page_len: 4, channels: vec![1], frames: 1, ..Shape::default() }.build::<u32>(40);
     array.fill(.., 1).unwrap();
     let panics: [&dyn Fn(); 4] = [
-        &|| array.map(.., MapMode::ReadWrite, |slice| slice[40]).map(drop).unwrap(),
+        &|| array.map_mut(.., MapMode::ReadWrite, |slice| slice[40]).map(drop).unwrap(),
         &|| assert_eq!(array.update(3, |_| panic!("on purpose")).unwrap(), 0),
         &|| array.for_each_mut(.., |i, x| if i == 6 { panic!("on purpose") } else { *x = 2 }).unwrap(),
         &|| {

@@ -2,6 +2,7 @@
 
 use crate::common::{POLICIES, Shape};
 use vmarray::device::wrap::Counting;
+use vmarray::prelude::*;
 use vmarray::{EvictionPolicy, Field, VirtualArray};
 
 const PAGE: u64 = 64;
@@ -301,13 +302,13 @@ fn iterators_pass_over_pages_without_fetching_them() {
     assert_eq!(fetched(&|| assert!(backwards().eq(lasts))), 4);
     assert_eq!(fetched(&|| assert_eq!(array.iter().nth(100).unwrap().unwrap(), 100)), 1);
     assert_eq!(fetched(&|| assert!(array.iter().nth(160).is_none())), 0);
-    assert_eq!(fetched(&|| assert!(array.iter_range(5..).unwrap().nth(usize::MAX).is_none())), 0);
+    assert_eq!(fetched(&|| assert!(array.section(5..).unwrap().iter().nth(usize::MAX).is_none())), 0);
     for (start, end, step) in [(0, 160, 1), (3, 150, 5), (15, 17, 2), (7, 160, 40), (20, 20, 3)] {
         let expected: Vec<u32> = (start..end).step_by(step).collect();
-        let found = array.iter_range(start as usize..end as usize).unwrap().step_by(step);
+        let found = array.section(start as usize..end as usize).unwrap().iter().step_by(step);
         assert_eq!(found.collect::<Result<Vec<_>, _>>().unwrap(), expected);
         // From where some were taken one by one.
-        let mut left = array.iter_range(start as usize..end as usize).unwrap();
+        let mut left = array.section(start as usize..end as usize).unwrap().iter();
         let taken: Vec<u32> = left.by_ref().take(3).map(|x| x.unwrap()).collect();
         let rest = left.skip(step).map(|x| x.unwrap());
         assert!(taken.into_iter().chain(rest).eq((start..end).take(3).chain((start..end).skip(3 + step))));

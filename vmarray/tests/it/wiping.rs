@@ -1,6 +1,7 @@
 //! What is left of elements where their memory has been.
 
 use std::sync::Arc;
+use vmarray::prelude::*;
 
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::device::{
@@ -29,7 +30,7 @@ fn work(array: &VirtualArray<u32, Counted>) {
     array.scatter(&[8, 30_000], &[9, 9]).unwrap();
     assert_eq!(array.find(Field::whole(), &9).unwrap(), [8, 30_000]);
     assert_eq!(array.sum(.., Field::whole()).unwrap(), 7 * array.len() as i128 + 4);
-    array.map(100..200, MapMode::Write, |elements| elements.fill(8)).unwrap();
+    array.map_mut(100..200, MapMode::Write, |elements| elements.fill(8)).unwrap();
     assert_eq!(array.count_where(.., Field::<u32, u32>::whole().eq(8)).unwrap(), 100);
     array.fill(.., 3).unwrap();
 }

@@ -1,5 +1,6 @@
 //! Comparing by operators. What the compiler has to say of each line stands behind it.
 
+use vmarray::prelude::*;
 use vmarray::expr::index;
 use vmarray::{Field, Result, VirtualArray};
 

@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use std::ops::Range;
 use std::sync::Arc;
 use vmarray::device::DeviceKind;
+use vmarray::prelude::*;
 use vmarray::{AnyDevice, Device, Discovery, VirtualArray};
 
 /// Devices, threads, sizes and effort; the same for all workloads.

@@ -6,6 +6,7 @@ use crate::arrays::DevicesArgs;
 use anyhow::{Context, Result};
 use std::sync::Arc;
 use vmarray::device::DeviceKind;
+use vmarray::prelude::*;
 use vmarray::{AnyDevice, Device, Discovery, Field, Items, VirtualArray};
 
 /// Words on devices of any kind.

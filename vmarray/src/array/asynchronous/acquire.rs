@@ -29,14 +29,14 @@ enum Wait {
 
 /// What a page is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Want {
+pub(crate) enum Want {
     Share,
     Exclusive,
 }
 
 /// What came of a try.
 #[derive(Debug)]
-pub(super) enum Got<R> {
+pub(crate) enum Got<R> {
     /// The page was in the cache.
     Tried(R),
     /// Bytes that were copied out of it.
@@ -47,7 +47,7 @@ pub(super) enum Got<R> {
 
 /// A task's way to one page after another.
 #[derive(Debug)]
-pub(super) struct Acquire<'a, D: Device> {
+pub(crate) struct Acquire<'a, D: Device> {
     pager: &'a Pager<D>,
     page: u64,
     want: Want,
@@ -61,34 +61,34 @@ pub(super) struct Acquire<'a, D: Device> {
 }
 
 impl<'a, D: Device> Acquire<'a, D> {
-    pub(super) fn new(pager: &'a Pager<D>, page: u64, want: Want) -> Self {
+    pub(crate) fn new(pager: &'a Pager<D>, page: u64, want: Want) -> Self {
         let wait = Wait::Nothing;
         Self { pager, page, want, wait, reserved: None, was_busy: false, has_missed: false }
     }
 
-    pub(super) fn page(&self) -> u64 {
+    pub(crate) fn page(&self) -> u64 {
         self.page
     }
 
     /// Whether the page was brought for this task, so that to find it there is no hit.
-    pub(super) fn has_missed(&self) -> bool {
+    pub(crate) fn has_missed(&self) -> bool {
         self.has_missed
     }
 
     /// Whether a frame is kept for the task's guard.
-    pub(super) fn has_reserved(&self) -> bool {
+    pub(crate) fn has_reserved(&self) -> bool {
         self.reserved.is_some()
     }
 
     /// Goes on to another page.
-    pub(super) fn turn_to(&mut self, page: u64) {
+    pub(crate) fn turn_to(&mut self, page: u64) {
         self.stop();
         *self = Self::new(self.pager, page, self.want);
     }
 
     /// Tries something until it succeeds, or there is something to wait for. If the page is not in the cache, `ask` is
     /// asked for instead; `None` is for those who only wait for what others do.
-    pub(super) fn poll<R>(
+    pub(crate) fn poll<R>(
         &mut self,
         context: &mut Context<'_>,
         attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
@@ -118,7 +118,7 @@ impl<'a, D: Device> Acquire<'a, D> {
     }
 
     /// As [`poll`](Self::poll), for those who only wait for what others do.
-    pub(super) fn poll_others<R>(
+    pub(crate) fn poll_others<R>(
         &mut self,
         context: &mut Context<'_>,
         attempt: impl FnMut(&Self, &mut Context<'_>) -> Result<R, Refused>,
@@ -265,7 +265,7 @@ impl<'a, D: Device> Acquire<'a, D> {
     }
 
     /// Gives up all that the task waits for.
-    pub(super) fn stop(&mut self) {
+    pub(crate) fn stop(&mut self) {
         if let Wait::Answer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
             && let Some(Answer::Reserved(frame)) = request.cancel()
         {
@@ -283,7 +283,7 @@ impl<D: Device> Drop for Acquire<'_, D> {
 
 /// Why an attempt did not succeed.
 #[derive(Debug)]
-pub(super) enum Refused {
+pub(crate) enum Refused {
     Page(Refusal),
     /// For something else than the page.
     Wait(TaskWait),

@@ -40,9 +40,10 @@ enum Step<'a, D: Device> {
     Over,
 }
 
-/// The future of [`VirtualArray::get_async`].
+/// The future of [`PagedView::get_async`](crate::PagedView::get_async).
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// fn is_send<T: Send>(_: &T) {}
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// is_send(&array.get_async(3));
@@ -54,9 +55,10 @@ pub struct GetAsync<'a, T: Element, D: Device = AnyDevice> {
     step: Step<'a, D>,
 }
 
-/// The future of [`VirtualArray::set_async`].
+/// The future of [`PagedViewMut::set_async`](crate::PagedViewMut::set_async).
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// fn is_send<T: Send>(_: &T) {}
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// is_send(&array.set_async(3, 7));
@@ -160,12 +162,12 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
 }
 
 /// What is asked for an element at this place of its page.
-pub(super) fn read_of<T: Element>(at: usize) -> Ask {
+pub(crate) fn read_of<T: Element>(at: usize) -> Ask {
     Ask::Read { offset: at * size_of::<T>(), len: size_of::<T>() }
 }
 
 /// The element of these bytes.
-pub(super) fn value_of<T: Element>(bytes: &Bytes) -> T {
+pub(crate) fn value_of<T: Element>(bytes: &Bytes) -> T {
     bytemuck::pod_read_unaligned(bytes)
 }
 

@@ -11,9 +11,9 @@ use backend_api::Device;
 
 use super::acquire::{Acquire, Got, Refused, Want};
 use crate::array::VirtualArray;
-use crate::array::page_guard::{PageMut, PageRef};
+use crate::array::page_guard::{Cut, PageMut, PageRef};
 use crate::base::element::Element;
-use crate::base::error::{ErrorKind, Result};
+use crate::base::error::Result;
 use crate::engine::channel::Ask;
 use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED, WANTED};
 use crate::engine::page::{Access, Holder, Refusal, count_hit, unpark};
@@ -23,15 +23,17 @@ use crate::setup::any::AnyDevice;
 struct Hold<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     acquire: Acquire<'a, D>,
+    cut: Result<Cut>,
     /// Whether it is counted as a guard already.
     is_counted: Cell<bool>,
     exclusive: bool,
     not_send: PhantomData<*mut T>,
 }
 
-/// The future of [`VirtualArray::page_async`].
+/// The future of [`PagedView::page_async`](crate::PagedView::page_async).
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     let mut future = std::pin::pin!(future);
 /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -52,6 +54,7 @@ struct Hold<'a, T: Element, D: Device> {
 /// Its thread keeps it, as it keeps guards:
 ///
 /// ```compile_fail
+/// use vmarray::prelude::*;
 /// fn is_send<T: Send>(_: &T) {}
 /// let array = vmarray::VirtualArray::<u32>::new(100).unwrap();
 /// is_send(&array.page_async(0));
@@ -61,9 +64,10 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
     hold: Hold<'a, T, D>,
 }
 
-/// The future of [`VirtualArray::page_mut_async`].
+/// The future of [`PagedViewMut::page_mut_async`](crate::PagedViewMut::page_mut_async).
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     let mut future = std::pin::pin!(future);
 /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -83,6 +87,7 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
 /// Its thread keeps it, as it keeps guards:
 ///
 /// ```compile_fail
+/// use vmarray::prelude::*;
 /// fn is_send<T: Send>(_: &T) {}
 /// let array = vmarray::VirtualArray::<u32>::new(100).unwrap();
 /// is_send(&array.page_mut_async(0));
@@ -93,20 +98,21 @@ pub struct PageMutAsync<'a, T: Element, D: Device = AnyDevice> {
 }
 
 impl<'a, T: Element, D: Device> Hold<'a, T, D> {
-    fn new(array: &'a VirtualArray<T, D>, page: usize, want: Want) -> Self {
+    fn new(array: &'a VirtualArray<T, D>, cut: Result<Cut>, want: Want) -> Self {
         let exclusive = want == Want::Exclusive;
-        let acquire = Acquire::new(array.pager(), page as u64, want);
-        Self { array, acquire, is_counted: Cell::new(false), exclusive, not_send: PhantomData }
+        let page = cut.as_ref().map_or(0, |cut| cut.array_page as u64);
+        let acquire = Acquire::new(array.pager(), page, want);
+        Self { array, acquire, cut, is_counted: Cell::new(false), exclusive, not_send: PhantomData }
     }
 
     /// The first byte of the frame, once the page is held and counted.
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<*mut u8>> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<(Cut, *mut u8)>> {
         let (array, exclusive) = (self.array, self.exclusive);
+        let cut = match &self.cut {
+            Ok(cut) => cut.clone(),
+            Err(error) => return Poll::Ready(Err(error.clone())),
+        };
         let page = self.acquire.page();
-        if page >= array.page_count() as u64 {
-            let error = ErrorKind::IndexOutside { index: page as usize, len: array.page_count() };
-            return Poll::Ready(Err(error.into()));
-        }
         let pager = array.pager();
         let (entry, channel) = (pager.entry(page), pager.channel(page));
         let is_counted = &self.is_counted;
@@ -170,7 +176,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
             self.stop_counting();
         }
         polled.map_ok(|got| match got {
-            Got::Tried(address) => address,
+            Got::Tried(address) => (cut, address),
             Got::Read(_) | Got::Written => unreachable!("a frame was asked for"),
         })
     }
@@ -192,14 +198,14 @@ impl<T: Element, D: Device> Drop for Hold<'_, T, D> {
 }
 
 impl<'a, T: Element, D: Device> PageAsync<'a, T, D> {
-    pub(crate) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
-        Self { hold: Hold::new(array, page, Want::Share) }
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, cut: Result<Cut>) -> Self {
+        Self { hold: Hold::new(array, cut, Want::Share) }
     }
 }
 
 impl<'a, T: Element, D: Device> PageMutAsync<'a, T, D> {
-    pub(crate) fn new(array: &'a VirtualArray<T, D>, page: usize) -> Self {
-        Self { hold: Hold::new(array, page, Want::Exclusive) }
+    pub(crate) fn new(array: &'a VirtualArray<T, D>, cut: Result<Cut>) -> Self {
+        Self { hold: Hold::new(array, cut, Want::Exclusive) }
     }
 }
 
@@ -208,8 +214,7 @@ impl<'a, T: Element, D: Device> Future for PageAsync<'a, T, D> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let hold = &mut self.hold;
-        hold.poll(context)
-            .map_ok(|address| PageRef::of_held(hold.array, hold.acquire.page() as usize, address))
+        hold.poll(context).map_ok(|(cut, address)| PageRef::of_held(hold.array, cut, address))
     }
 }
 
@@ -218,8 +223,7 @@ impl<'a, T: Element, D: Device> Future for PageMutAsync<'a, T, D> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let hold = &mut self.hold;
-        hold.poll(context)
-            .map_ok(|address| PageMut::of_held(hold.array, hold.acquire.page() as usize, address))
+        hold.poll(context).map_ok(|(cut, address)| PageMut::of_held(hold.array, cut, address))
     }
 }
 

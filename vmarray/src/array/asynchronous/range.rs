@@ -39,9 +39,10 @@ fn next_turn<R>(context: &Context<'_>) -> Poll<R> {
     Poll::Pending
 }
 
-/// The future of [`VirtualArray::read_async`].
+/// The future of [`PagedView::read_async`](crate::PagedView::read_async).
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     let mut future = std::pin::pin!(future);
 /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -158,9 +159,10 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
     }
 }
 
-/// The future of [`VirtualArray::prefetch_async`].
+/// The future of [`PagedView::prefetch_async`](crate::PagedView::prefetch_async).
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     let mut future = std::pin::pin!(future);
 /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
@@ -252,9 +254,10 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
     }
 }
 
-/// The future of [`VirtualArray::flush_async`].
+/// The future of [`View::flush_async`](crate::View::flush_async).
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// # fn block_on<F: Future>(future: F) -> F::Output {
 /// #     let mut future = std::pin::pin!(future);
 /// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -141,19 +141,38 @@ impl<D: Device> Channel<D> {
         Ok(ticket)
     }
 
-    /// Has a kernel run that reads home slots, so that no write to any of them overlaps with it.
-    pub(crate) fn between_writes(&self, submit: impl FnOnce(&Queue<D>) -> Result<Ticket>) -> Result<Ticket> {
-        let mut order = self.home_order.lock();
-        let mut loads = self.load_order.lock();
-        let (at, queue) = self.fetches.least_busy(&self.device);
-        let HomeOrder { writes, kernels, after_writes, .. } = &mut *order;
-        order_all(queue, writes, &mut after_writes[at])?;
-        let LoadOrder { store, after_store, .. } = &mut *loads;
-        order_one(queue, *store, &mut after_store[at])?;
+    /// Submits a kernel that reads home slots to a queue.
+    fn examine(
+        &self,
+        order: &mut HomeOrder,
+        loads: &mut LoadOrder,
+        (at, queue): (usize, &Queue<D>),
+        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        order_all(queue, &order.writes, &mut order.after_writes[at])?;
+        order_one(queue, loads.store, &mut loads.after_store[at])?;
         let ticket = submit(queue)?;
-        kernels[at] = Some(ticket);
-        self.note_read(&mut loads, at, ticket);
+        order.kernels[at] = Some(ticket);
+        self.note_read(loads, at, ticket);
         Ok(ticket)
+    }
+
+    /// Has a kernel run that reads home slots, also some of other channels on the same device, so that no write to any
+    /// of them overlaps with it.
+    pub(crate) fn between_writes(
+        &self,
+        others: &[&Self],
+        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
+        if others.is_empty() {
+            let (mut order, mut loads) = (self.home_order.lock(), self.load_order.lock());
+            return self.examine(&mut order, &mut loads, self.fetches.least_busy(&self.device), submit);
+        }
+        self.beside(others, |order, loads, order_after_others| {
+            let (at, queue) = self.fetches.least_busy(&self.device);
+            order_after_others(queue)?;
+            self.examine(order, loads, (at, queue), submit)
+        })
     }
 
     /// Has a kernel run that writes to home slots, and also reads some of other channels on the same device, so that
@@ -163,25 +182,37 @@ impl<D: Device> Channel<D> {
         others: &[&Self],
         submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
     ) -> Result<Ticket> {
+        self.beside(others, |order, loads, order_after_others| {
+            order_after_others(self.fetches.first())?;
+            self.store(order, loads, submit)
+        })
+    }
+
+    /// Has a kernel submitted that reads slots of other channels on the same device, too: `submit` is given what makes
+    /// a queue run later than what writes to those; and what writes to them afterwards runs later than the kernel.
+    fn beside(
+        &self,
+        others: &[&Self],
+        submit: impl FnOnce(&mut HomeOrder, &mut LoadOrder, &dyn Fn(&Queue<D>) -> Result<()>) -> Result<Ticket>,
+    ) -> Result<Ticket> {
         let mut others: Vec<&Self> =
             others.iter().copied().filter(|other| !std::ptr::eq(*other, self)).collect();
         // Always in this order, so that two threads do not wait for each other.
         others.sort_by_key(|channel| std::ptr::from_ref(*channel));
         others.dedup_by_key(|channel| std::ptr::from_ref(*channel));
+        let own = others.partition_point(|other| std::ptr::from_ref(*other) < self);
         let mut channels = others.clone();
-        channels.insert(others.partition_point(|other| std::ptr::from_ref(*other) < self), self);
+        channels.insert(own, self);
         let mut locked: Vec<_> =
             channels.iter().map(|channel| (channel.home_order.lock(), channel.load_order.lock())).collect();
-        for (channel, (order, loads)) in channels.iter().zip(&locked) {
-            if !std::ptr::eq(*channel, self) {
-                for before in order.writes.iter().chain([&loads.store]).flatten() {
-                    self.fetches.first().order_after(*before)?;
-                }
-            }
+        let mut writes: Vec<Ticket> = Vec::new();
+        for (_, (order, loads)) in locked.iter().enumerate().filter(|(number, _)| *number != own) {
+            writes.extend(order.writes.iter().chain([&loads.store]).flatten());
         }
-        let own = channels.iter().position(|channel| std::ptr::eq(*channel, self)).unwrap_or(0);
+        let order_after_others =
+            |queue: &Queue<D>| writes.iter().try_for_each(|before| queue.order_after(*before));
         let (order, loads) = &mut locked[own];
-        let ticket = self.store(order, loads, submit)?;
+        let ticket = submit(order, loads, &order_after_others)?;
         for other in others {
             // Whatever writes to their slots.
             let mut queues = other.writes.iter().chain([other.fetches.first()]);

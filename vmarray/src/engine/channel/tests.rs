@@ -18,6 +18,7 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::array::page_guard::Visit;
 use crate::engine::page::state::{IN_FLIGHT, WANTED};
+use crate::prelude::*;
 use crate::setup::placement::Placement;
 
 type Array<D> = VirtualArray<u32, D>;
@@ -384,7 +385,12 @@ fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
     let victims = {
         let mut shard = channel.lock();
         std::thread::scope(|scope| {
-            scope.spawn(|| drop(array.visit_mut(5, Visit::Pass).unwrap())).join().unwrap();
+            scope
+                .spawn(|| {
+                    drop(array.visit_mut(array.cut(&(0..array.len()), 5).unwrap(), Visit::Pass).unwrap())
+                })
+                .join()
+                .unwrap();
         });
         channel.choose_victims(&mut shard, table, Patience::Try)
     };

@@ -11,6 +11,7 @@ use backend_host::HostDevice;
 use crate::array::VirtualArray;
 use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WANTED};
 use crate::engine::page::{Holder, Refusal};
+use crate::prelude::*;
 use crate::setup::placement::Placement;
 
 fn host() -> HostDevice {

@@ -1,27 +1,29 @@
 //! Several arrays and sources of the same length, element by element.
 
 use std::marker::PhantomData;
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 
 use backend_api::Device;
 use bytemuck::NoUninit;
 
-use super::{Other, Plan};
-use crate::array::VirtualArray;
-use crate::array::range::checked as checked_range;
+use super::{Operand, Plan, Reduction};
 use crate::base::element::{Element, Field};
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::expr::{Assignment, Expr, IntoAssignments, IntoExpr, Scalar};
+use crate::ops::expr::{Assignment, Expr, IntoExpr, Scalar};
+use crate::ops::find::{Found, What};
+use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, View, ViewMut};
 
-/// An array or a [`Source`](crate::Source) together with others of the same length, however each of them is placed:
-/// for values that are computed from several and written to the first.
+/// A view together with others of the same length, element by element, however each of them is placed. See
+/// [`View::join`]. All operations of [`Query`] ask about several at once, and those of [`QueryMut`] write to the first.
 ///
-/// Where all are arrays that are placed alike (the same devices, channels and page length), their elements are worked
-/// on where they lie. Else those of the others are read and copied to the first one's devices, some MiB at a time, by
-/// each operation.
+/// Where all are ranges of arrays that are placed alike (the same devices, channels and page length) and begin at the
+/// same index, their elements are worked on where they lie. Else each operation copies some MiB at a time: what is
+/// written, those of the others to the first one's devices; what is asked, all of them to one of those devices.
 ///
 /// ```
-/// use vmarray::{Field, VirtualArray};
+/// use vmarray::prelude::*;
+///
 /// let (a, b, c) = (VirtualArray::<f32>::new(1000)?, VirtualArray::<f32>::new(1000)?, VirtualArray::<u8>::new(1000)?);
 /// b.fill(.., 2.0)?;
 /// c.fill(500.., 3)?;
@@ -32,31 +34,16 @@ use crate::ops::expr::{Assignment, Expr, IntoAssignments, IntoExpr, Scalar};
 /// assert_eq!((a.get(499)?, a.get(500)?), (0.0, 5.0));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct Joined<'a, T: Element, O: Joinable<'a, T, D>, D: Device> {
-    target: &'a dyn Target<T, D>,
-    others: Vec<&'a dyn Other<D>>,
+pub struct Joined<'a, V: View<'a>, O: Joinable<'a, V>> {
+    target: V,
+    others: Vec<Operand<'a, Devices<'a, V>>>,
     marker: PhantomData<fn(O) -> O>,
 }
 
-/// What can be written to together with others: an array or a source.
-pub(crate) trait Target<T: Element, D: Device>: Sync {
-    /// How many elements there are.
-    fn len(&self) -> usize;
-    /// Writes to a range what is computed from it and from the same range of others, which are as long.
-    fn store(&self, others: &[&dyn Other<D>], range: &Range<usize>, plan: &Plan) -> Result<()>;
-}
+/// The devices of a view's store.
+type Devices<'a, V> = <<V as View<'a>>::Store as Store>::Device;
 
-impl<T: Element, D: Device> Target<T, D> for VirtualArray<T, D> {
-    fn len(&self) -> usize {
-        self.len()
-    }
-
-    fn store(&self, others: &[&dyn Other<D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
-        self.store(others, range, plan)
-    }
-}
-
-impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> std::fmt::Debug for Joined<'a, T, O, D> {
+impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Joined")
             .field("len", &self.target.len())
@@ -69,7 +56,8 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> std::fmt::Debug for Joine
 /// 0 for the one that is written to.
 ///
 /// ```
-/// use vmarray::{Field, VirtualArray};
+/// use vmarray::prelude::*;
+///
 /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<u32>::new(9)?);
 /// let joined = a.join((&b,))?;
 /// let (x, y) = joined.rows();
@@ -103,7 +91,8 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// The value of a field of this one's element. See [`Row`].
     ///
     /// ```
-    /// use vmarray::{Field, VirtualArray};
+    /// use vmarray::prelude::*;
+    ///
     /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<[u16; 2]>::new(9)?);
     /// let joined = a.join((&b,))?;
     /// let (_, y) = joined.rows();
@@ -120,7 +109,8 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     /// What writes a value to a field of this one, which is the first. See [`Row`].
     ///
     /// ```
-    /// use vmarray::{Field, VirtualArray, expr::index};
+    /// use vmarray::{expr::index, prelude::*};
+    ///
     /// let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<u64>::new(9)?);
     /// let joined = a.join((&b,))?;
     /// let (x, _) = joined.rows();
@@ -132,7 +122,7 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     /// The others are only read; to write to them does not compile, whatever their elements are:
     ///
     /// ```compile_fail,E0599
-    /// # use vmarray::{Field, VirtualArray};
+    /// # use vmarray::prelude::*;
     /// # let (a, b) = (VirtualArray::<u64>::new(9)?, VirtualArray::<u64>::new(9)?);
     /// # let joined = a.join((&b,))?;
     /// let (_, y) = joined.rows();
@@ -148,61 +138,43 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     }
 }
 
-pub(crate) mod sealed {
-    pub trait Sealed {}
-}
-
-/// One of what is [joined](VirtualArray::join), to be read, as that one is known to this crate alone.
-#[doc(hidden)]
-pub struct Joint<'a, D: Device>(&'a dyn Other<D>);
-
-impl<'a, D: Device> Joint<'a, D> {
-    pub(crate) fn new(other: &'a dyn Other<D>) -> Self {
-        Self(other)
-    }
-}
-
-/// A reference to an array or to a [`Source`](crate::Source), over a kind of devices.
+/// A [`View`] that can be [joined](View::join) to others over the same kind of devices.
 ///
 /// ```
-/// use vmarray::{AnyDevice, Source, VirtualArray, compute::Column};
+/// use vmarray::{AnyDevice, compute::Column, prelude::*};
+///
 /// fn element_bytes<'a>(_: impl Column<'a, AnyDevice, Element = u64>) -> usize {
 ///     size_of::<u64>()
 /// }
 /// let (array, source) = (VirtualArray::<u64>::new(10)?, Source::new(vec![0_u64; 10])?);
-/// assert_eq!(element_bytes(&array), element_bytes(&source));
+/// assert_eq!(element_bytes(&array), element_bytes(source.section(5..)?));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait Column<'a, D: Device>: sealed::Sealed + Copy {
-    /// The type of its elements.
-    type Element: Element;
+pub trait Column<'a, D: Device>: View<'a, Shape = Linear> {
     #[doc(hidden)]
-    fn joint(self) -> Joint<'a, D>;
+    fn operand(self, _: Internal) -> (Operand<'a, D>, usize);
 }
 
-impl<T: Element, D: Device> sealed::Sealed for &VirtualArray<T, D> {}
-
-impl<'a, T: Element, D: Device> Column<'a, D> for &'a VirtualArray<T, D> {
-    type Element = T;
-
-    fn joint(self) -> Joint<'a, D> {
-        Joint::new(self)
+impl<'a, D: Device, V: View<'a, Shape = Linear, Store: Store<Device = D>>> Column<'a, D> for V {
+    fn operand(self, _: Internal) -> (Operand<'a, D>, usize) {
+        let (store, shape) = self.parts();
+        (Operand { other: store.as_other(INTERNAL), start: shape.start }, shape.len)
     }
 }
 
-/// What can be [joined](VirtualArray::join): a tuple of one to three references to arrays and sources over the same
-/// kind of devices.
+/// What can be [joined](View::join) to a view: a tuple of one to seven [columns](Column).
 ///
 /// ```
-/// use vmarray::{AnyDevice, Source, VirtualArray, compute::Joinable};
-/// fn check<'a>(_: impl Joinable<'a, u32, AnyDevice>) {}
-/// let (b, c) = (VirtualArray::<f64>::new(10)?, Source::new(vec![0_u8; 10])?);
-/// check((&b,));
-/// check((&b, &b));
-/// check((&c, &b));
+/// use vmarray::{compute::Joinable, prelude::*};
+///
+/// fn check<'a, V: View<'a>>(_: V, _: impl Joinable<'a, V>) {}
+/// let (a, b, c) = (VirtualArray::<u32>::new(10)?, VirtualArray::<f64>::new(10)?, Source::new(vec![0_u8; 10])?);
+/// check(&a, (&b,));
+/// check(&a, (&b, &b));
+/// check(&a, (&c, &b, a.section(..)?));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait Joinable<'a, T: Element, D: Device>: sealed::Sealed + Copy {
+pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
     /// The element types of the others, in expressions together with that of the first.
     type Elements;
     /// Their rows, that of the first included.
@@ -210,25 +182,29 @@ pub trait Joinable<'a, T: Element, D: Device>: sealed::Sealed + Copy {
     /// See [`Joined::rows`].
     #[doc(hidden)]
     fn rows() -> Self::Rows;
+    /// What devices are given, and how long each is.
     #[doc(hidden)]
-    fn joints(self) -> Vec<Joint<'a, D>>;
+    fn operands(self) -> Vec<(Operand<'a, Devices<'a, V>>, usize)>;
 }
 
 macro_rules! joinable {
     ($Tuple:ty; $($A:ident $a:ident $n:literal),*) => {
-        impl<$($A: sealed::Sealed),*> sealed::Sealed for ($($A,)*) {}
+        impl<$($A: Sealed),*> Sealed for ($($A,)*) {}
 
-        impl<'a, T: Element, $($A: Column<'a, D>,)* D: Device> Joinable<'a, T, D> for ($($A,)*) {
+        impl<'a, V: View<'a>, $($A: Column<'a, Devices<'a, V>>),*> Joinable<'a, V> for ($($A,)*) {
             type Elements = $Tuple;
-            type Rows = (Row<(T, $Tuple), T, 0>, $(Row<(T, $Tuple), $A::Element, $n>,)*);
+            type Rows = (
+                Row<(V::Element, $Tuple), V::Element, 0>,
+                $(Row<(V::Element, $Tuple), $A::Element, $n>,)*
+            );
 
             fn rows() -> Self::Rows {
-                (Row::NEW, $(Row::<(T, $Tuple), $A::Element, $n>::NEW,)*)
+                (Row::NEW, $(Row::<(V::Element, $Tuple), $A::Element, $n>::NEW,)*)
             }
 
-            fn joints(self) -> Vec<Joint<'a, D>> {
+            fn operands(self) -> Vec<(Operand<'a, Devices<'a, V>>, usize)> {
                 let ($($a,)*) = self;
-                vec![$($a.joint()),*]
+                vec![$($a.operand(INTERNAL)),*]
             }
         }
     };
@@ -236,42 +212,30 @@ macro_rules! joinable {
 joinable!((A::Element,); A a 1);
 joinable!((A::Element, B::Element); A a 1, B b 2);
 joinable!((A::Element, B::Element, C::Element); A a 1, B b 2, C c 3);
+joinable!((A::Element, B::Element, C::Element, E::Element);
+    A a 1, B b 2, C c 3, E e 4);
+joinable!((A::Element, B::Element, C::Element, E::Element, F::Element);
+    A a 1, B b 2, C c 3, E e 4, F f 5);
+joinable!((A::Element, B::Element, C::Element, E::Element, F::Element, G::Element);
+    A a 1, B b 2, C c 3, E e 4, F f 5, G g 6);
+joinable!((A::Element, B::Element, C::Element, E::Element, F::Element, G::Element, H::Element);
+    A a 1, B b 2, C c 3, E e 4, F f 5, G g 6, H h 7);
 
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// This array together with other arrays and sources, to write to this one what is computed from all. See
-    /// [`Joined`].
-    ///
-    /// # Errors
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch).
-    ///
-    /// ```
-    /// let a = vmarray::VirtualArray::<u32>::new(10)?;
-    /// let b = vmarray::VirtualArray::<u32>::new(11)?;
-    /// assert!(a.join((&b,)).is_err());
-    /// assert!(a.join((&a,)).is_ok());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn join<'a, O: Joinable<'a, T, D>>(&'a self, others: O) -> Result<Joined<'a, T, O, D>> {
-        Joined::new(self, others)
-    }
-}
-
-impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> Joined<'a, T, O, D> {
-    /// # Errors
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch).
-    pub(crate) fn new(target: &'a dyn Target<T, D>, others: O) -> Result<Self> {
-        let (expected, others) = (target.len(), others.joints());
-        let others: Vec<_> = others.into_iter().map(|Joint(other)| other).collect();
-        if let Some(got) = others.iter().map(|other| other.len()).find(|len| *len != expected) {
+impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
+    pub(crate) fn new(target: V, others: O) -> Result<Self> {
+        let (expected, others) = (target.len(), others.operands());
+        if let Some(&(_, got)) = others.iter().find(|(_, len)| *len != expected) {
             return Err(ErrorKind::LengthMismatch { of: "what is joined", expected, got }.into());
         }
+        let others = others.into_iter().map(|(operand, _)| operand).collect();
         Ok(Self { target, others, marker: PhantomData })
     }
 
     /// The elements of all, for expressions: first that of the one that is written to.
     ///
     /// ```
-    /// let (a, b) = (vmarray::VirtualArray::<u32>::new(9)?, vmarray::VirtualArray::<f64>::new(9)?);
+    /// # use vmarray::prelude::*;
+    /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<f64>::new(9)?);
     /// let joined = a.join((&b, &a))?;
     /// let (x, y, z) = joined.rows();
     /// # let _ = (x, y, z);
@@ -281,56 +245,38 @@ impl<'a, T: Element, O: Joinable<'a, T, D>, D: Device> Joined<'a, T, O, D> {
     pub fn rows(&self) -> O::Rows {
         O::rows()
     }
+}
 
-    /// As [`VirtualArray::transform`], or that of [`Source`](crate::Source), with values from all.
-    ///
-    /// # Errors
-    /// As there, and what [reading](VirtualArray::read) the others reports.
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray};
-    /// let (a, b) = (VirtualArray::<i32>::new(9)?, VirtualArray::<i32>::new(9)?);
-    /// b.fill(.., 4)?;
-    /// let joined = a.join((&b,))?;
-    /// let (x, y) = joined.rows();
-    /// joined.transform(3.., x.set(Field::whole(), y.get(Field::whole()) * -2))?;
-    /// assert_eq!(a.to_vec(2..4)?, [0, -8]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn transform(
-        &self,
-        range: impl RangeBounds<usize>,
-        assignments: impl IntoAssignments<(T, O::Elements)>,
-    ) -> Result<()> {
-        let range = checked_range(range, self.target.len())?;
-        let plan = Plan::new(None, assignments.into_assignments())?;
-        self.target.store(&self.others, &range, &plan)
+impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
+    /// The others' elements beside those of a range of the first one's store.
+    fn beside(&self, range: &Range<usize>) -> Vec<Operand<'a, Devices<'a, V>>> {
+        let (_, shape) = self.target.parts();
+        self.others.iter().map(|other| other.further(range.start - shape.start)).collect()
+    }
+}
+
+impl<'a, V: View<'a>, O: Joinable<'a, V>> Sealed for &Joined<'a, V, O> {}
+
+impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Query<'a> for &Joined<'a, V, O> {
+    type Row = (V::Element, O::Elements);
+    type Index = usize;
+    type Shape = Linear;
+
+    fn region(self) -> Linear {
+        self.target.parts().1
     }
 
-    /// As [`VirtualArray::assign_where`], or that of [`Source`](crate::Source), with a condition and values from all.
-    ///
-    /// # Errors
-    /// As [`transform`](Self::transform).
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray};
-    /// let (a, b) = (VirtualArray::<i32>::new(9)?, VirtualArray::<i32>::new(9)?);
-    /// b.fill(4.., 4)?;
-    /// let joined = a.join((&b,))?;
-    /// let (x, y) = joined.rows();
-    /// let (x_value, y_value) = (x.get(Field::whole()), y.get(Field::whole()));
-    /// joined.assign_where(.., y_value.gt(x_value), x.set(Field::whole(), 1))?;
-    /// assert_eq!(a.to_vec(3..5)?, [0, 1]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn assign_where(
-        &self,
-        range: impl RangeBounds<usize>,
-        condition: impl IntoExpr<(T, O::Elements), bool>,
-        assignments: impl IntoAssignments<(T, O::Elements)>,
-    ) -> Result<()> {
-        let range = checked_range(range, self.target.len())?;
-        let plan = Plan::new(Some(condition.into_expr()), assignments.into_assignments())?;
-        self.target.store(&self.others, &range, &plan)
+    fn search(self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
+        self.target.parts().0.search(&self.beside(range), range, what, limit, count_all)
+    }
+
+    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R) -> Result<R::Whole> {
+        self.target.parts().0.reduce(&self.beside(range), range, reduction)
+    }
+}
+
+impl<'a, V: ViewMut<'a, Shape = Linear>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> {
+    fn assign(self, range: &Range<usize>, plan: &Plan) -> Result<()> {
+        self.target.parts().0.assign(&self.beside(range), range, plan)
     }
 }

@@ -27,7 +27,8 @@ impl Condition {
 }
 
 /// What is to be written, and where.
-pub(crate) struct Plan {
+#[derive(Debug)]
+pub struct Plan {
     program: Program,
     stores: Vec<Store>,
     filter: Option<Value>,

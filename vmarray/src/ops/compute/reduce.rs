@@ -11,7 +11,7 @@ use crate::base::stats::Counter;
 use crate::ops::expr::{IntoFiltered, Lowering, Scalar, Summed};
 
 /// What devices are asked about elements that they have, and how their answers become one.
-pub(crate) trait Reduction: Sync {
+pub trait Reduction: Sync {
     /// What answers of one channel came to, taken in in ascending order of their elements.
     type Part: Default + Send;
     /// What all came to.
@@ -39,7 +39,7 @@ pub(crate) trait Reduction: Sync {
 }
 
 /// What a device has answered.
-pub(crate) struct Answer<'a, D: Device> {
+pub struct Answer<'a, D: Device> {
     pub memory: &'a HostBuffer<D>,
     /// Where the bytes are counted.
     pub copied: &'a Counter,

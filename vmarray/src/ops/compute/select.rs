@@ -3,7 +3,8 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::{Range, RangeBounds};
+use std::marker::PhantomData;
+use std::ops::Range;
 
 use backend_api::{Device, Elements, Gather};
 
@@ -11,8 +12,8 @@ use super::Condition;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::expr::IntoExpr;
-use crate::ops::find::{Found, What};
+use crate::ops::expr::Expr;
+use crate::ops::view::{INTERNAL, Query, Shape, Store, View};
 
 /// So many elements are fetched at a time, at most.
 const BATCH: usize = 16 << 10;
@@ -20,62 +21,18 @@ const BATCH: usize = 16 << 10;
 const BATCH_BYTES: usize = 4 << 20;
 
 /// How many elements are fetched at a time.
-pub(crate) fn batch_len<T: Element>() -> usize {
+fn batch_len<T: Element>() -> usize {
     (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH)
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The elements of a range that meet a condition, with their indices, ascending.
-    ///
-    /// They are found and collected on the devices, some thousands at a time: nothing else is copied, and memory is
-    /// bounded, however many there are. An element that is written to meanwhile may come with its new value.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), [`RangeReversed`](crate::ErrorKind::RangeReversed),
-    /// [`ExpressionTooLong`](crate::ErrorKind::ExpressionTooLong). The iterator gives an error of a device once and
-    /// ends.
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray};
-    /// let array = VirtualArray::<[u32; 2]>::new(10_000)?;
-    /// array.set(7, [1, 100])?;
-    /// array.set(9000, [2, 200])?;
-    /// let first = Field::<[u32; 2], [u32; 2]>::whole().nth::<0>();
-    /// let found = array.select_where(.., first.gt(0))?.collect::<Result<Vec<_>, _>>()?;
-    /// assert_eq!(found, [(7, [1, 100]), (9000, [2, 200])]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn select_where(
-        &self,
-        range: impl RangeBounds<usize>,
-        condition: impl IntoExpr<T, bool>,
-    ) -> Result<Selected<'_, T, D>> {
-        Ok(Selected::new(self, self.checked_range(range)?, Condition::new(condition)?))
-    }
-}
-
-/// What elements are selected from: an array or a source.
-pub(crate) trait Searched<T, D: Device>: Sync {
-    /// The first `limit` elements of a range that are looked for. Their number is exact if all are to be counted.
-    fn search(&self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found>;
-
-    /// Elements by index, collected where they are. Indices ascend.
-    fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>>;
-}
-
-impl<T: Element, D: Device> Searched<T, D> for VirtualArray<T, D> {
-    fn search(&self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
-        self.search(range, what, limit, count_all)
-    }
-
-    fn collect_elements(&self, indices: &[usize]) -> Result<Vec<T>> {
+    /// Elements by ascending index, collected where they are.
+    pub(crate) fn collect(&self, indices: &[usize]) -> Result<Vec<T>> {
         let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
         let pages = self.touched_pages(&(*first..*last + 1));
         self.pager().read_settled(&pages, || self.collect_settled(indices))
     }
-}
 
-impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Elements by index, from home slots that are up to date.
     fn collect_settled(&self, indices: &[usize]) -> Result<Vec<T>> {
         let count = self.pager().channels().len();
@@ -106,7 +63,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 count: numbers.len() as u64,
                 values: memory.at(list_bytes as u64),
             };
-            let ticket = channel.between_writes(|queue| queue.gather(&gather))?;
+            let ticket = channel.between_writes(&[], |queue| queue.gather(&gather))?;
             under_way.push((channel, ticket, memory, list_bytes, places));
         }
         for (channel, ticket, memory, list_bytes, places) in under_way {
@@ -122,71 +79,142 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 }
 
-/// Elements that meet a condition; see [`VirtualArray::select_where`], and that of [`Source`](crate::Source).
+/// A search for places in the order of their indices, some at a time.
+pub(crate) struct Ordered<'a, Q: Query<'a>> {
+    query: Q,
+    shape: Q::Shape,
+    condition: Expr<Q::Row, bool>,
+    /// What was not looked at yet, and from which place on; the next region last.
+    rest: Vec<(Range<Q::Index>, usize)>,
+    marker: PhantomData<&'a ()>,
+}
+
+impl<'a, Q: Query<'a>> Ordered<'a, Q> {
+    pub(crate) fn new(query: Q, of: Range<Q::Index>, condition: Expr<Q::Row, bool>) -> Self {
+        let mut search =
+            Self { query, shape: query.region(), condition, rest: Vec::new(), marker: PhantomData };
+        search.push(of, 0);
+        search
+    }
+
+    fn push(&mut self, of: Range<Q::Index>, from: usize) {
+        if self.shape.cut(&of).count() > 0 {
+            self.rest.push((of, from));
+        }
+    }
+
+    /// The first `limit` indices.
+    pub(crate) fn first(&mut self, limit: usize) -> Result<Vec<Q::Index>> {
+        let mut indices = Vec::new();
+        while indices.len() < limit {
+            let places = self.next(limit - indices.len())?;
+            if places.is_empty() {
+                break;
+            }
+            let start = indices.len();
+            indices.extend(places.iter().filter_map(|place| self.shape.index_at(*place)));
+            indices[start..].sort_unstable();
+        }
+        Ok(indices)
+    }
+
+    /// Places that come before all others that were not given out, ascending; none at the end.
+    fn next(&mut self, limit: usize) -> Result<Vec<usize>> {
+        while let Some((of, from)) = self.rest.pop() {
+            let lowered = self.shape.lowered(&of);
+            let range = lowered.range.start.max(from)..lowered.range.end;
+            if range.is_empty() {
+                continue;
+            }
+            let condition = Condition::new(lowered.condition(self.condition.clone()))?;
+            let mut found = self.query.search(&range, &condition.what(), limit, false)?.indices;
+            if found.len() == limit {
+                for (of, from) in self.shape.rest(of, &mut found) {
+                    self.push(of, from);
+                }
+            }
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+        Ok(Vec::new())
+    }
+}
+
+/// Elements that meet a condition, with their indices; see [`View::select_where`].
 ///
 /// ```
-/// use vmarray::{Field, VirtualArray, expr::index};
+/// use vmarray::{expr::index, prelude::*};
+///
 /// let array = VirtualArray::<u32>::new(100_000)?;
 /// let even = (index() % 2).eq(0);
 /// assert_eq!(array.select_where(.., even)?.count(), 50_000);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct Selected<'a, T: Element, D: Device> {
-    from: &'a dyn Searched<T, D>,
-    /// The element whose index is given out as 0.
-    start: usize,
-    /// What was not looked at yet.
-    rest: Range<usize>,
-    condition: Condition,
-    found: VecDeque<(usize, T)>,
+pub struct Selected<'a, V: View<'a>> {
+    search: Ordered<'a, V>,
+    batch: usize,
+    found: VecDeque<(<V as View<'a>>::Index, V::Element)>,
 }
 
-impl<'a, T: Element, D: Device> Selected<'a, T, D> {
-    pub(crate) fn new(from: &'a dyn Searched<T, D>, range: Range<usize>, condition: Condition) -> Self {
-        Self { from, start: 0, rest: range, condition, found: VecDeque::new() }
+impl<'a, V: View<'a>> Selected<'a, V> {
+    pub(crate) fn new(
+        view: V,
+        of: Range<<V as View<'a>>::Index>,
+        condition: Expr<V::Element, bool>,
+    ) -> Result<Self> {
+        // Says now what is wrong with the condition.
+        Condition::new(view.region().lowered(&of).condition(condition.clone()))?;
+        let search = Ordered::new(view, of, condition);
+        Ok(Self { search, batch: batch_len::<V::Element>(), found: VecDeque::new() })
     }
 
-    /// The same with indices that count from an element at or before the range.
-    pub(crate) fn counted_from(self, start: usize) -> Self {
-        Self { start, ..self }
+    /// The same, so many elements at a time.
+    #[cfg(test)]
+    pub(crate) fn by(self, batch: usize) -> Self {
+        Self { batch, ..self }
+    }
+
+    /// How many elements are kept.
+    #[cfg(test)]
+    pub(crate) fn kept(&self) -> usize {
+        self.found.len()
     }
 
     fn fetch(&mut self) -> Result<()> {
-        let limit = batch_len::<T>();
-        let indices = self.from.search(&self.rest, &self.condition.what(), limit, false)?.indices;
-        self.rest.start = match indices.last() {
-            Some(last) if indices.len() == limit => last + 1,
-            _ => self.rest.end,
-        };
-        let values = self.from.collect_elements(&indices)?;
-        self.found = indices.into_iter().map(|index| index - self.start).zip(values).collect();
+        let places = self.search.next(self.batch)?;
+        let values = self.search.query.parts().0.collect(&places, INTERNAL)?;
+        let indices = places.iter().filter_map(|place| self.search.shape.index_at(*place));
+        let mut found: Vec<_> = indices.zip(values).collect();
+        if !found.is_sorted_by_key(|(index, _)| *index) {
+            found.sort_unstable_by_key(|(index, _)| *index);
+        }
+        self.found = found.into();
         Ok(())
     }
 }
 
-impl<T: Element, D: Device> Iterator for Selected<'_, T, D> {
-    type Item = Result<(usize, T)>;
+impl<'a, V: View<'a>> Iterator for Selected<'a, V> {
+    type Item = Result<(<V as View<'a>>::Index, V::Element)>;
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.found.is_empty()
-            && !self.rest.is_empty()
             && let Err(error) = self.fetch()
         {
-            self.rest.start = self.rest.end;
+            self.search.rest.clear();
             return Some(Err(error));
         }
         self.found.pop_front().map(Ok)
     }
 }
 
-impl<T: Element, D: Device> FusedIterator for Selected<'_, T, D> {}
+impl<'a, V: View<'a>> FusedIterator for Selected<'a, V> {}
 
-impl<T: Element, D: Device> fmt::Debug for Selected<'_, T, D> {
+impl<'a, V: View<'a>> fmt::Debug for Selected<'a, V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Selected")
-            .field("condition", &self.condition)
-            .field("rest", &self.rest)
-            .field("found", &self.found.len())
+            .field("condition", &self.search.condition)
+            .field("rest", &self.search.rest)
             .finish_non_exhaustive()
     }
 }

@@ -5,24 +5,20 @@
 //! time, and all channels in turn, so that devices need not wait for pages to be taken.
 
 use std::collections::VecDeque;
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 use std::sync::Arc;
 
 use backend_api::expr::Geometry;
-use backend_api::{
-    Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, HostBuffer, Ticket, Transfer,
-};
+use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, Ticket, Transfer};
 
 use super::{Outcome, Plan, changes_nothing};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
-#[cfg(doc)]
-use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::engine::channel::Channel;
 use crate::engine::pager::Pager;
-use crate::ops::expr::{IntoAssignments, IntoExpr};
+use crate::ops::view::View as _;
 
 /// How many bytes of pages are held at once for one submission.
 const RUN_BYTES: usize = 256 << 20;
@@ -32,79 +28,15 @@ pub(crate) const STAGED_BYTES: usize = 16 << 20;
 const RUNS: usize = 2;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Writes values to fields of all elements of a range, on the devices.
-    ///
-    /// All fields of an element are read before the first is written. What frames held of the pages concerned is
-    /// written back first, and they lose their frames. Accesses to a page that is being written to wait; others go on.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`ExpressionTooLong`](ErrorKind::ExpressionTooLong), [`AssignmentCount`](ErrorKind::AssignmentCount),
-    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds guards of such pages, or others do for
-    /// which it must not wait; [`Interrupted`](ErrorKind::Interrupted) says what was written, and what holds anything,
-    /// if there is trouble after devices were asked to write, and [`Device`](ErrorKind::Device) that nothing was
-    /// written.
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray};
-    /// let array = VirtualArray::<f32>::new(10_000)?;
-    /// let value = Field::whole();
-    /// array.transform(.., value.set(value * 2.0 + 1.0))?;
-    /// array.transform(5000.., value.set(value * 2.0 + 1.0))?;
-    /// assert_eq!((array.get(4999)?, array.get(5000)?), (1.0, 3.0));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn transform(
-        &self,
-        range: impl RangeBounds<usize>,
-        assignments: impl IntoAssignments<T>,
-    ) -> Result<()> {
-        self.assign(range, None, assignments)
-    }
-
-    /// As [`transform`](Self::transform), for those elements alone that meet a condition.
-    ///
-    /// # Errors
-    /// As [`transform`](Self::transform).
-    ///
-    /// ```
-    /// use vmarray::{Field, VirtualArray, expr::index};
-    /// let array = VirtualArray::<u32>::new(10_000)?;
-    /// array.assign_where(.., (index() % 10).eq(3), Field::whole().set(7))?;
-    /// assert_eq!(array.sum(.., Field::whole())?, 7000);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn assign_where(
-        &self,
-        range: impl RangeBounds<usize>,
-        condition: impl IntoExpr<T, bool>,
-        assignments: impl IntoAssignments<T>,
-    ) -> Result<()> {
-        self.assign(range, Some(condition.into_expr()), assignments)
-    }
-
-    fn assign(
-        &self,
-        range: impl RangeBounds<usize>,
-        condition: Option<crate::ops::expr::Expr<T, bool>>,
-        assignments: impl IntoAssignments<T>,
-    ) -> Result<()> {
-        let range = self.checked_range(range)?;
-        let plan = Plan::new(condition, assignments.into_assignments())?;
-        Writer { target: self, others: &[], staged: false }.run(&range, &plan)
-    }
-
-    /// Writes to a range what is computed from it and from the same range of others, which are as long.
-    pub(super) fn store(&self, others: &[&dyn Other<D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
-        let staged = !others.iter().all(|other| other.is_placed_as(self));
-        Writer { target: self, others, staged }.run(range, plan)
+    /// Writes to a range what is computed from it and from as many elements of others.
+    pub(crate) fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+        let staged = !self.has_beside(others, range);
+        Writer { target: self, others, first: range.start, staged }.run(range, plan)
     }
 }
 
 /// What is only read, of any element type: an array or a source.
-pub(crate) trait Other<D: Device>: Sync {
-    /// How many elements there are.
-    fn len(&self) -> usize;
+pub trait Other<D: Device>: Sync {
     /// Bytes of an element.
     fn stride(&self) -> usize;
     /// Reads elements as bytes. Must not be called by who holds pages: it may wait for anything.
@@ -115,22 +47,52 @@ pub(crate) trait Other<D: Device>: Sync {
     }
 }
 
-impl<D: Device> dyn Other<D> + '_ {
-    /// Whether element `i` lies at the same place of the same channel of the same device as that of an array.
-    fn is_placed_as<T: Element>(&self, array: &VirtualArray<T, D>) -> bool {
-        let Some(pager) = self.pager() else { return false };
+/// Elements of another store, beside those that an operation works on.
+pub struct Operand<'a, D: Device> {
+    pub(crate) other: &'a dyn Other<D>,
+    /// The place of the element beside the first.
+    pub(crate) start: usize,
+}
+
+impl<'a, D: Device> Operand<'a, D> {
+    /// The same from a later element on.
+    pub(crate) fn further(&self, by: usize) -> Self {
+        Self { other: self.other, start: self.start + by }
+    }
+
+    /// Reads elements as bytes, counted from the first.
+    pub(crate) fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        self.other.read_bytes(self.start + range.start..self.start + range.end, into)
+    }
+
+    pub(crate) fn stride(&self) -> usize {
+        self.other.stride()
+    }
+
+    /// Where its pages are homed on devices, if they are.
+    pub(crate) fn pager(&self) -> Option<&'a Pager<D>> {
+        self.other.pager()
+    }
+
+    /// Whether each element lies at the same place of the same channel of the same device as the one of an array that
+    /// it is beside.
+    pub(crate) fn is_placed_as<T: Element>(&self, array: &VirtualArray<T, D>, first: usize) -> bool {
+        let Some(pager) = self.other.pager() else { return false };
         let (one, two) = (array.pager().channels(), pager.channels());
-        array.page_len() == pager.page_bytes() / self.stride()
+        self.start == first
+            && array.page_len() == pager.page_bytes() / self.stride()
             && one.len() == two.len()
             && one.iter().zip(two).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()))
     }
 }
 
-impl<T: Element, D: Device> Other<D> for VirtualArray<T, D> {
-    fn len(&self) -> usize {
-        self.len()
+impl<D: Device> std::fmt::Debug for Operand<'_, D> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Operand").field("start", &self.start).finish_non_exhaustive()
     }
+}
 
+impl<T: Element, D: Device> Other<D> for VirtualArray<T, D> {
     fn stride(&self) -> usize {
         size_of::<T>()
     }
@@ -169,7 +131,9 @@ struct Staging<D: Device> {
 struct Writer<'a, T: Element, D: Device> {
     target: &'a VirtualArray<T, D>,
     /// What is read, of the same length.
-    others: &'a [&'a dyn Other<D>],
+    others: &'a [Operand<'a, D>],
+    /// The element that those of the others are counted from.
+    first: usize,
     /// Whether these lie elsewhere, so that their elements are copied to the target's devices.
     staged: bool,
 }
@@ -362,34 +326,21 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     ) -> Asked<'b, D> {
         let elements = self.elements_of(slots, within);
         let count = elements.end - elements.start;
-        let pager = self.target.pager();
-        let source = |slots: DeviceSpan<'b>, stride: usize, first: u64| {
-            let start = slots.plus(first * stride as u64);
-            Elements { start, count, stride: stride as u64 }
-        };
-        let home = &pager.channels()[channel];
-        let mut sources = vec![source(home.slot_memory(), size_of::<T>(), elements.start)];
-        let mut neighbours: Vec<&Channel<D>> = Vec::new();
+        let (mut sources, mut neighbours) = self.target.beside(&[], channel, &elements);
         if self.staged {
             let begin = self.elements_of(&(staged_from..slots.end), within).start;
-            let all = self.others.iter().zip(staging);
-            sources.extend(all.map(|(other, staging)| {
-                source(staging.memory.at(0), other.stride(), elements.start - begin)
+            sources.extend(self.others.iter().zip(staging).map(|(other, staging)| {
+                let stride = other.stride() as u64;
+                Elements {
+                    start: staging.memory.at(0).plus((elements.start - begin) * stride),
+                    count,
+                    stride,
+                }
             }));
         } else {
-            let pagers = self.others.iter().filter_map(|other| other.pager());
-            neighbours.extend(pagers.map(|other| &*other.channels()[channel]));
-            let all = self.others.iter().zip(&neighbours);
-            sources.extend(
-                all.map(|(other, channel)| source(channel.slot_memory(), other.stride(), elements.start)),
-            );
+            (sources, neighbours) = self.target.beside(self.others, channel, &elements);
         }
-        let geometry = Geometry {
-            first: elements.start,
-            page_len: self.target.page_len() as u64,
-            channel: channel as u64,
-            channels: pager.channels().len() as u64,
-        };
+        let geometry = self.target.geometry_of(channel, elements.start);
         Asked { elements, sources, geometry, neighbours }
     }
 
@@ -440,7 +391,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
                 let first = self.target.index_in_channel(channel, part.start);
                 let indices = first..first + (part.end - part.start) as usize;
                 let mut page = zeroed_vec(indices.len() * stride)?;
-                other.read_bytes(indices, &mut page)?;
+                other.read_bytes(indices.start - self.first..indices.end - self.first, &mut page)?;
                 host.write((part.start - elements.start) as usize * stride, &page);
             }
             all.push(Staging { memory, host });

@@ -143,6 +143,7 @@ macro_rules! methods {
             /// Whether it equals another value.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// let array = VirtualArray::<u32>::new(10)?;
             /// assert_eq!(array.count_where(.., Field::whole().eq(0) & (Field::whole() + 1).eq(1))?, 10);
@@ -155,6 +156,7 @@ macro_rules! methods {
             /// Whether it differs from another value. A NaN differs from everything.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// let array = VirtualArray::<f32>::new(10)?;
             /// array.set(3, f32::NAN)?;
@@ -177,6 +179,7 @@ macro_rules! number_methods {
             /// Whether it is less than another value.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().lt(1))?, 10);
             /// # Ok::<(), vmarray::Error>(())
@@ -188,6 +191,7 @@ macro_rules! number_methods {
             /// Whether it is less than another value or equal to it.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().le(0))?, 10);
             /// # Ok::<(), vmarray::Error>(())
@@ -199,6 +203,7 @@ macro_rules! number_methods {
             /// Whether it is greater than another value.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().gt(0))?, 0);
             /// # Ok::<(), vmarray::Error>(())
@@ -210,6 +215,7 @@ macro_rules! number_methods {
             /// Whether it is greater than another value or equal to it.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().ge(0))?, 10);
             /// # Ok::<(), vmarray::Error>(())
@@ -221,6 +227,7 @@ macro_rules! number_methods {
             /// The smaller of two values; of a NaN and a number the number.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().min(-1.0))?, -10.0);
             /// # Ok::<(), vmarray::Error>(())
@@ -232,6 +239,7 @@ macro_rules! number_methods {
             /// The larger of two values; of a NaN and a number the number.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().max(f32::NAN))?, 0.0);
             /// # Ok::<(), vmarray::Error>(())
@@ -243,6 +251,7 @@ macro_rules! number_methods {
             /// The absolute value. That of the least signed integer is itself.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// let array = VirtualArray::<i8>::new(10)?;
             /// array.fill(.., -3)?;
@@ -256,6 +265,7 @@ macro_rules! number_methods {
             /// The value as another type of number, as Rust's `as` does it.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray};
             /// let array = VirtualArray::<f64>::new(10)?;
             /// array.set(5, 300.7)?;
@@ -275,6 +285,7 @@ macro_rules! number_methods {
             /// This value, for those elements alone that meet a condition.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// use vmarray::{Field, VirtualArray, expr::index};
             /// let array = VirtualArray::<u32>::new(10)?;
             /// array.fill(.., 4)?;
@@ -294,6 +305,7 @@ impl<T> Expr<T, bool> {
     /// 1 where this holds, 0 elsewhere.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, VirtualArray};
     /// let array = VirtualArray::<u32>::new(10)?;
     /// assert_eq!(array.sum(.., Field::whole().eq(0).as_number::<u8>())?, 10);
@@ -306,10 +318,11 @@ impl<T> Expr<T, bool> {
 }
 
 impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
-    /// What writes a value to this field, for [`transform`](crate::VirtualArray::transform) and
-    /// [`assign_where`](crate::VirtualArray::assign_where).
+    /// What writes a value to this field, for [`transform`](crate::QueryMut::transform) and
+    /// [`assign_where`](crate::QueryMut::assign_where).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Field, VirtualArray, expr::index};
     /// let array = VirtualArray::<u16>::new(10)?;
     /// array.transform(.., Field::whole().set(index().cast::<u16>() + 1))?;

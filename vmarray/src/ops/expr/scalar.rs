@@ -54,6 +54,7 @@ impl Scalar for bool {
 /// Values that have bits: integers, and bools.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray, expr::{Bits, IntoExpr, Scalar}};
 /// let array = VirtualArray::<u8>::new(10)?;
 /// assert_eq!(array.max(.., !Field::whole())?, Some(255));
@@ -66,6 +67,7 @@ impl Bits for bool {}
 /// Numbers that have a sign.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<i64>::new(10)?;
 /// array.fill(.., 3)?;

@@ -262,7 +262,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         }
         let of = &self.call.array.pager().channels()[channel];
         let gather = stage.gather(of.slot_memory(), of.slot_bytes());
-        let ticket = of.between_writes(|queue| queue.gather(&gather))?;
+        let ticket = of.between_writes(&[], |queue| queue.gather(&gather))?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
         self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
         Ok(())

@@ -2,31 +2,29 @@
 
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::Range;
+use std::marker::PhantomData;
 
-use backend_api::Device;
-
-use crate::array::VirtualArray;
-use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::setup::any::AnyDevice;
+use crate::ops::view::{View, ViewMut};
 
 /// What a chunk takes of RAM, in bytes of indices and values.
 const CHUNK_BYTES: usize = 32 << 20;
 
 /// Elements of a chunk.
-fn chunk_len<T>() -> usize {
-    (CHUNK_BYTES / (size_of::<usize>() + size_of::<T>())).max(1)
+fn chunk_len<I, T>() -> usize {
+    (CHUNK_BYTES / (size_of::<I>() + size_of::<T>())).max(1)
 }
 
-/// An iterator over the elements of a sequence of indices: what [`VirtualArray::gather_iter`] and
-/// [`Section::gather_iter`](crate::Section::gather_iter) return.
+/// An iterator over the elements of a sequence of indices: what [`View::gather_iter`] returns.
 ///
-/// Ends after the first error.
+/// A chunk takes 32 MiB of RAM, and is gathered when its first element is asked for: so the indices run ahead of the
+/// elements. Ends after the first error.
 ///
 /// ```
-/// let array = vmarray::VirtualArray::<u32>::new(100)?;
+/// use vmarray::prelude::*;
+///
+/// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(5, 55)?;
 /// let values: Vec<u32> = array.gather_iter([5, 6]).collect::<vmarray::Result<_>>()?;
 /// assert_eq!(values, [55, 0]);
@@ -36,96 +34,39 @@ fn chunk_len<T>() -> usize {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[must_use = "iterators are lazy: nothing is read unless they are consumed"]
-pub struct Gathered<'a, T: Element, I, D: Device = AnyDevice> {
-    array: &'a VirtualArray<T, D>,
-    /// Where the indices count from, and what they are to lie within.
-    range: Range<usize>,
+pub struct Gathered<'a, V: View<'a>, I> {
+    view: V,
     source: I,
-    indices: Vec<usize>,
-    values: Vec<T>,
+    indices: Vec<V::Index>,
+    values: Vec<V::Element>,
     /// The first value of the chunk that was not given out.
     next: usize,
     /// How many indices came before the chunk.
     before: usize,
     is_over: bool,
+    marker: PhantomData<&'a V::Store>,
 }
 
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The elements of a sequence of indices of any length, gathered in chunks.
-    ///
-    /// A chunk takes 32 MiB of RAM, and is [gathered](Self::gather) when its first element is asked for: so the
-    /// indices run ahead of the elements.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u64>::new(1_000_000)?;
-    /// array.fill(.., 3)?;
-    /// let sum: u64 = array.gather_iter((0..array.len()).step_by(7)).sum::<Result<u64, _>>()?;
-    /// assert_eq!(sum, 3 * 142_858);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn gather_iter<I: IntoIterator<Item = usize>>(&self, indices: I) -> Gathered<'_, T, I::IntoIter, D> {
-        self.gather_iter_within(0..self.len(), indices)
-    }
-
-    /// [`gather_iter`](Self::gather_iter) with indices that count from the start of a range and are to lie within it.
-    pub(crate) fn gather_iter_within<I: IntoIterator<Item = usize>>(
-        &self,
-        range: Range<usize>,
-        indices: I,
-    ) -> Gathered<'_, T, I::IntoIter, D> {
-        Gathered {
-            array: self,
-            range,
-            source: indices.into_iter(),
-            indices: Vec::new(),
-            values: Vec::new(),
-            next: 0,
-            before: 0,
-            is_over: false,
+/// Writes a sequence of elements, chunk by chunk; says how many there were.
+pub(crate) fn scatter_chunks<'a, V: ViewMut<'a>>(
+    view: V,
+    elements: impl IntoIterator<Item = (V::Index, V::Element)>,
+) -> Result<usize> {
+    let (mut indices, mut values) = (Vec::new(), Vec::new());
+    let mut count = 0;
+    let mut elements = elements.into_iter();
+    loop {
+        for (index, value) in elements.by_ref().take(chunk_len::<V::Index, V::Element>()) {
+            indices.push(index);
+            values.push(value);
         }
-    }
-
-    /// Writes a sequence of elements of any length, each with its index, in chunks of 32 MiB, each of which is
-    /// [scattered](Self::scatter) as soon as it is full. Returns how many there were.
-    ///
-    /// # Errors
-    /// As [`scatter`](Self::scatter), at the first chunk that something is wrong with; those before it are written
-    /// then.
-    ///
-    /// ```
-    /// let array = vmarray::VirtualArray::<u64>::new(1_000_000)?;
-    /// let count = array.scatter_iter((0..array.len()).step_by(7).map(|i| (i, i as u64)))?;
-    /// assert_eq!(count, 142_858);
-    /// assert_eq!(array.get(77)?, 77);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn scatter_iter(&self, elements: impl IntoIterator<Item = (usize, T)>) -> Result<usize> {
-        self.scatter_iter_within(0..self.len(), elements)
-    }
-
-    /// [`scatter_iter`](Self::scatter_iter) with indices that count from the start of a range and are to lie within it.
-    pub(crate) fn scatter_iter_within(
-        &self,
-        range: Range<usize>,
-        elements: impl IntoIterator<Item = (usize, T)>,
-    ) -> Result<usize> {
-        let (mut indices, mut values) = (Vec::new(), Vec::new());
-        let mut count = 0;
-        let mut elements = elements.into_iter();
-        loop {
-            for (index, value) in elements.by_ref().take(chunk_len::<T>()) {
-                indices.push(index);
-                values.push(value);
-            }
-            if indices.is_empty() {
-                return Ok(count);
-            }
-            self.scatter_within(range.clone(), &indices, &values)
-                .map_err(|error| further_on(error, count))?;
-            count += indices.len();
-            indices.clear();
-            values.clear();
+        if indices.is_empty() {
+            return Ok(count);
         }
+        view.scatter(&indices, &values).map_err(|error| further_on(error, count))?;
+        count += indices.len();
+        indices.clear();
+        values.clear();
     }
 }
 
@@ -139,14 +80,28 @@ fn further_on(error: crate::Error, before: usize) -> crate::Error {
     }
 }
 
-impl<T: Element, I: Iterator<Item = usize>, D: Device> Gathered<'_, T, I, D> {
+impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
+    pub(crate) fn new(view: V, source: I) -> Self {
+        Self {
+            view,
+            source,
+            indices: Vec::new(),
+            values: Vec::new(),
+            next: 0,
+            before: 0,
+            is_over: false,
+            marker: PhantomData,
+        }
+    }
+
     /// The next chunk as a whole: indices and elements, less what [`next`](Iterator::next) has given out of it. `None`
     /// at the end.
     ///
     /// # Errors
-    /// As [`gather`](VirtualArray::gather), with positions in the whole sequence.
+    /// As [`gather`](crate::View::gather), with positions in the whole sequence.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let array = vmarray::VirtualArray::<u64>::new(1000)?;
     /// array.set(6, 5)?;
     /// let mut gathered = array.gather_iter([3, 6, 9]);
@@ -155,7 +110,8 @@ impl<T: Element, I: Iterator<Item = usize>, D: Device> Gathered<'_, T, I, D> {
     /// }
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn next_chunk(&mut self) -> Result<Option<(&[usize], &[T])>> {
+    #[expect(clippy::type_complexity, reason = "a pair of slices")]
+    pub fn next_chunk(&mut self) -> Result<Option<(&[V::Index], &[V::Element])>> {
         if self.next == self.indices.len() && !self.advance()? {
             return Ok(None);
         }
@@ -173,7 +129,7 @@ impl<T: Element, I: Iterator<Item = usize>, D: Device> Gathered<'_, T, I, D> {
         if self.is_over {
             return Ok(false);
         }
-        indices.extend(self.source.by_ref().take(chunk_len::<T>()));
+        indices.extend(self.source.by_ref().take(chunk_len::<V::Index, V::Element>()));
         self.indices = indices;
         self.is_over = self.indices.is_empty();
         if self.is_over {
@@ -193,15 +149,15 @@ impl<T: Element, I: Iterator<Item = usize>, D: Device> Gathered<'_, T, I, D> {
             self.values = zeroed_vec(count)?;
         }
         let into = &mut self.values[..count];
-        let gathered = self.array.gather_into_within(self.range.clone(), &self.indices, into);
+        let gathered = self.view.gather_into(&self.indices, into);
         gathered.map_err(|error| further_on(error, self.before))
     }
 }
 
-impl<T: Element, I: Iterator<Item = usize>, D: Device> Iterator for Gathered<'_, T, I, D> {
-    type Item = Result<T>;
+impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Iterator for Gathered<'a, V, I> {
+    type Item = Result<V::Element>;
 
-    fn next(&mut self) -> Option<Result<T>> {
+    fn next(&mut self) -> Option<Self::Item> {
         if self.next == self.indices.len() {
             match self.advance() {
                 Ok(true) => {}
@@ -226,9 +182,9 @@ impl<T: Element, I: Iterator<Item = usize>, D: Device> Iterator for Gathered<'_,
     }
 }
 
-impl<T: Element, I: Iterator<Item = usize>, D: Device> FusedIterator for Gathered<'_, T, I, D> {}
+impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> FusedIterator for Gathered<'a, V, I> {}
 
-impl<T: Element, I, D: Device> fmt::Debug for Gathered<'_, T, I, D> {
+impl<'a, V: View<'a>, I> fmt::Debug for Gathered<'a, V, I> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Gathered").field("given", &(self.before + self.next)).finish_non_exhaustive()
     }

@@ -17,6 +17,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// [`read_window`](Self::read_window).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::NdArray;
     /// use vmarray::boundary::Circular;
     /// let ring = NdArray::<u32, 1>::new([100])?;
@@ -55,6 +56,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// As [`for_each_window`](Self::for_each_window); ends soon after the first.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::NdArray;
     /// use vmarray::boundary::Clamp;
     /// let image = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;

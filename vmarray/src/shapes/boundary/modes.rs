@@ -30,6 +30,7 @@ pub enum Place<T> {
 /// does before all values.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::{Boundary, Place};
 ///
 /// /// Every other copy is blank.
@@ -63,6 +64,7 @@ pub trait Boundary<T, const N: usize> {
 /// A mode for writes.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::{Ignored, Zero};
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// assert!(array.bounded(Zero).set([4], 1).is_err());
@@ -93,6 +95,7 @@ pub(super) fn is_inside(index: isize, extent: usize) -> bool {
 /// Reads and writes outside are errors.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Checked;
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// assert!(array.bounded(Checked).get([-1]).is_err());
@@ -104,6 +107,7 @@ pub struct Checked;
 /// Writes outside are left out.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::{Clamp, Ignored};
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// array.bounded(Clamp).with_writes(Ignored).write_window([-2], [4], &[1, 2, 3, 4])?;
@@ -116,6 +120,7 @@ pub struct Ignored;
 /// Outside, all bytes are zero.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Zero;
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// array.fill(.., 1)?;
@@ -128,6 +133,7 @@ pub struct Zero;
 /// Outside, there is this value.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Constant;
 /// let array = vmarray::VirtualArray::<u8>::new(2)?;
 /// assert_eq!(array.bounded(Constant(9)).to_vec([-1], [4])?, [9, 0, 0, 9]);
@@ -139,6 +145,7 @@ pub struct Constant<T>(pub T);
 /// The elements at the edges go on. An error if there are none.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Clamp;
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 2, 3])?;
@@ -151,6 +158,7 @@ pub struct Clamp;
 /// After the last element comes the first. An error if there are none.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Circular;
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 2, 3])?;
@@ -163,6 +171,7 @@ pub struct Circular;
 /// Mirrored at the elements at the edges, which are not repeated. An error if there are none.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Mirror;
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 2, 3])?;
@@ -175,6 +184,7 @@ pub struct Mirror;
 /// Mirrored between elements, so that those at the edges are repeated. An error if there are none.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Symmetric;
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 2, 3])?;
@@ -187,6 +197,7 @@ pub struct Symmetric;
 /// Nothing is ever read or written outside, says the program.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Unchecked;
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// // SAFETY: only indices below 3 are used with the view.
@@ -204,6 +215,7 @@ impl Unchecked {
     /// All indices that are used with views of this mode, and all that it is asked for, are inside.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Unchecked;
     /// let array = vmarray::VirtualArray::<u8>::new(3)?;
     /// array.set(1, 7)?;

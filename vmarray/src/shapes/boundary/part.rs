@@ -9,6 +9,7 @@ use crate::shapes::nd::{Grid, GridMut, check_box, check_extent, check_position, 
 /// A box of a [`Grid`], which is a grid itself; positions count from its start.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::boundary::Part;
 /// use vmarray::{Grid, VirtualArray};
 /// let array = VirtualArray::<u8>::new(10)?;
@@ -31,6 +32,7 @@ impl<S: Grid<N>, const N: usize> Part<S, N> {
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{VirtualArray, boundary::Part};
     /// let array = VirtualArray::<u8>::new(10)?;
     /// assert!(Part::new(&array, [3]..[11]).is_err());

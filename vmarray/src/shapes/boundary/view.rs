@@ -17,6 +17,7 @@ use crate::shapes::nd::{Grid, GridMut, element_count, position_outside, strides}
 /// thread.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::NdArray;
 /// use vmarray::boundary::{Circular, Constant, Ignored};
 /// let image = NdArray::<u8, 2>::new([3, 4])?;
@@ -40,6 +41,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>> BoundaryView<S, N, 
     /// A view of any grid.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::{BoundaryView, Zero};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// assert_eq!(BoundaryView::new(&array, Zero).get([-1])?, 0);
@@ -54,6 +56,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// What this is a view of.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Zero;
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// assert_eq!(array.bounded(Zero).source().len(), 4);
@@ -66,6 +69,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// The extents within which there are elements.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Zero;
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// assert_eq!(array.bounded(Zero).shape(), [4]);
@@ -78,6 +82,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// The same view with another mode for reads.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::{Constant, Zero};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// let view = array.bounded(Zero);
@@ -91,6 +96,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// The same view with another mode for writes.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::{Ignored, Zero};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.bounded(Zero).with_writes(Ignored).set([-1], 3)?;
@@ -106,6 +112,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Circular;
     /// let array = vmarray::VirtualArray::<u8>::new(6)?;
     /// array.write(0, &[1, 2, 3, 4, 5, 6])?;
@@ -123,6 +130,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, and what the source reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Mirror;
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.set(2, 1)?;
@@ -182,6 +190,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::NdArray;
     /// use vmarray::boundary::Symmetric;
     /// let image = NdArray::<u8, 2>::new([2, 2])?;
@@ -214,12 +223,13 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     }
 
     /// Starts to fetch what a window has of the elements that it shows in their own places, and returns without
-    /// waiting. As [`NdArray::prefetch`](crate::NdArray::prefetch).
+    /// waiting. As [`NdArray::prefetch`](crate::View::prefetch).
     ///
     /// # Errors
-    /// As [`NdArray::prefetch`](crate::NdArray::prefetch).
+    /// As [`NdArray::prefetch`](crate::View::prefetch).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Zero;
     /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
     /// image.bounded(Zero).prefetch_window([-1, -1], [3, 3])?;
@@ -242,6 +252,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// As [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Zero;
     /// let array = vmarray::VirtualArray::<u8>::new(2)?;
     /// array.fill(.., 1)?;
@@ -262,6 +273,7 @@ impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary
     /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and what the source reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Zero;
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.bounded(Zero).set([1], 5)?;
@@ -291,6 +303,7 @@ impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary
     /// source reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::NdArray;
     /// use vmarray::boundary::{Ignored, Zero};
     /// let image = NdArray::<u8, 2>::new([3, 3])?;

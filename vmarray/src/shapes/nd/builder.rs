@@ -18,6 +18,7 @@ use crate::setup::any::AnyDevice;
 /// | all others | those of [`Builder`] |
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::NdArray;
 /// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().cache_bytes(4 << 20).build()?;
 /// assert_eq!(volume.shape(), [100, 200, 300]);
@@ -42,6 +43,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// Puts the elements on these devices. Their type may change, so this comes first or nowhere.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::NdArray;
     /// use vmarray::host::HostDevice;
@@ -59,6 +61,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// How the elements are stored.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{NdArray, NdLayout};
     /// let layout = NdLayout::Tiled([8, 8]);
     /// assert_eq!(NdArray::<u32, 2>::builder([40, 50]).layout(layout).build()?.layout(), layout);
@@ -72,6 +75,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// Stores tiles of these extents, one a page. Powers of two are best: others cost divisions in each access.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::NdArray;
     /// let volume = NdArray::<u8, 3>::builder([64, 64, 64]).tile([16, 16, 16]).build()?;
     /// assert_eq!(volume.elements().page_count(), 64);
@@ -84,6 +88,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// Stores tiles whose extents are powers of two and as alike as a page of 64 KiB and the shape allow.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{NdArray, NdLayout};
     /// let image = NdArray::<f32, 2>::builder([1000, 1000]).tiled().build()?;
     /// assert_eq!(image.layout(), NdLayout::Tiled([128, 128]));
@@ -98,6 +103,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// a tiled array, the page length is that of a tile, whatever is set here.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{EvictionPolicy, NdArray};
     /// let image = NdArray::<f32, 2>::builder([1000, 1000])
     ///     .tiled()
@@ -114,6 +120,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// How much RAM the cache may take. As [`Builder::cache_bytes`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<f32, 2>::builder([1000, 1000]).cache_bytes(1 << 20).build()?;
     /// assert_eq!(image.elements().footprint().cache_max_bytes, 1 << 20);
     /// # Ok::<(), vmarray::Error>(())
@@ -129,6 +136,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// [`EmptyTile`](crate::ErrorKind::EmptyTile); and what [`Builder::build`] reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{ErrorKind, NdArray};
     /// let error = NdArray::<u8, 2>::builder([1 << 32, 1 << 32]).build().unwrap_err();
     /// assert!(matches!(error.kind(), ErrorKind::ShapeOverflow { .. }));

@@ -11,7 +11,9 @@ use super::visit::{Ahead, Hold, Pinned};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
 use crate::engine::pager::Stream;
+use crate::ops::view::{INTERNAL, Store, StoreMut};
 
 /// Memory that a box is copied to or from: an element of the box at `[i, j, …]` is
 /// `i * strides[0] + j * strides[1] + …` behind the first.
@@ -99,12 +101,13 @@ struct Piece<const N: usize> {
 }
 
 /// Copies a box out. The box lies in the shape.
-pub(crate) fn read<T: Element, D: Device, const N: usize>(
-    array: &VirtualArray<T, D>,
+pub(crate) fn read<S: Store, const N: usize>(
+    store: &S,
     geometry: &Geometry<N>,
     of: &Bounds<N>,
-    to: Places<'_, T, N>,
+    to: Places<'_, S::Element, N>,
 ) -> Result<()> {
+    let Some(array) = store.as_array() else { return read_rows(store, geometry, of, to) };
     let strides = geometry.strides.map(usize::cast_signed);
     let pages = geometry.pages(of, array.page_len());
     visit(
@@ -126,13 +129,14 @@ pub(crate) fn read<T: Element, D: Device, const N: usize>(
 }
 
 /// Copies a box in. The box lies in the shape.
-pub(crate) fn write<T: Element, D: Device, const N: usize>(
-    array: &VirtualArray<T, D>,
+pub(crate) fn write<S: StoreMut, const N: usize>(
+    store: &S,
     geometry: &Geometry<N>,
     of: &Bounds<N>,
-    from: Source<'_, T, N>,
+    from: Source<'_, S::Element, N>,
 ) -> Result<()> {
     let from = from.0;
+    let Some(array) = store.as_array() else { return write_rows(store, geometry, of, from) };
     let strides = geometry.strides.map(usize::cast_signed);
     change(array, geometry, of, &from.strides, |page, piece| {
         // SAFETY: as in `read`, the other way about; the page is this thread's alone.
@@ -155,6 +159,53 @@ pub(crate) fn fill<T: Element, D: Device, const N: usize>(
         // SAFETY: as in `write`; the value is its own place for all elements.
         unsafe { copy_block(&piece.extent, &value, &[0; N], page.address().add(piece.at), &strides) }
     })
+}
+
+/// The rows of a box of a store that holds them one after the other: the place and the position of each.
+fn rows<const N: usize>(
+    geometry: &Geometry<N>,
+    of: &Bounds<N>,
+) -> impl Iterator<Item = (usize, [usize; N])> + use<N> {
+    let geometry = *geometry;
+    let mut starts = of.clone();
+    starts.end[N - 1] = starts.end[N - 1].min(starts.start[N - 1] + 1);
+    Positions::new(starts).map(move |at| (geometry.index_of(&at), at))
+}
+
+fn read_rows<S: Store, const N: usize>(
+    store: &S,
+    geometry: &Geometry<N>,
+    of: &Bounds<N>,
+    to: Places<'_, S::Element, N>,
+) -> Result<()> {
+    let mut row = zeroed_vec(of.end[N - 1] - of.start[N - 1])?;
+    for (from, at) in rows(geometry, of) {
+        store.read_at(from, &mut row, INTERNAL)?;
+        let first = place(&at, of, &to.strides);
+        for (number, value) in (0..).zip(&row) {
+            // SAFETY: the row lies in the places, which are borrowed exclusively, as their makers have checked.
+            unsafe { to.first.offset(first + number * to.strides[N - 1]).write(*value) };
+        }
+    }
+    Ok(())
+}
+
+fn write_rows<S: StoreMut, const N: usize>(
+    store: &S,
+    geometry: &Geometry<N>,
+    of: &Bounds<N>,
+    from: Places<'_, S::Element, N>,
+) -> Result<()> {
+    let mut row = zeroed_vec(of.end[N - 1] - of.start[N - 1])?;
+    for (to, at) in rows(geometry, of) {
+        let first = place(&at, of, &from.strides);
+        for (number, value) in (0..).zip(&mut row) {
+            // SAFETY: the row lies in the places, which are borrowed, as their makers have checked.
+            *value = unsafe { from.first.offset(first + number * from.strides[N - 1]).read() };
+        }
+        store.write_at(to, &row, INTERNAL)?;
+    }
+    Ok(())
 }
 
 fn change<T: Element, D: Device, const N: usize>(

@@ -8,6 +8,7 @@ use crate::base::error::{ErrorKind, Result};
 /// How an N-dimensional array is stored in its elements.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{NdArray, NdLayout};
 /// let rows = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::RowMajor).build()?;
 /// let tiles = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::Tiled([50, 50])).build()?;
@@ -68,6 +69,12 @@ impl<const N: usize> Geometry<N> {
         let tile_strides = shape::strides(&counts);
         let tiling = Tiling { tile, shifts, counts, tile_strides, len: tile_len };
         Ok((Self { shape, strides: shape::strides(&tile), tiling: Some(tiling) }, stored))
+    }
+
+    /// How many elements are stored, padding included.
+    pub(crate) fn stored_len(&self) -> usize {
+        self.tiling
+            .map_or_else(|| shape::volume(&self.shape), |tiling| shape::volume(&tiling.counts) * tiling.len)
     }
 
     pub(crate) fn layout(&self) -> NdLayout<N> {

@@ -4,9 +4,11 @@ use backend_api::Device;
 
 use super::copy::{self, Places, Source};
 use super::shape::{Positions, check_extent};
-use super::{NdArray, NdSection, NdSectionMut, segments};
+use super::{NdArray, NdSection, NdSectionMut, NdView as _, segments};
+use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
+use crate::ops::view::{View as _, ViewMut as _};
 
 /// Neighbours along one axis of a [`Grid`], and where they go along the same axis of memory.
 ///
@@ -30,6 +32,7 @@ pub struct Segment {
 /// slowest axis first.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{Grid, NdArray, VirtualArray};
 /// fn corner<G: Grid<2>>(grid: G) -> vmarray::Result<G::Element> {
 ///     grid.element([0, 0])
@@ -47,6 +50,7 @@ pub trait Grid<const N: usize> {
     /// The extents along each axis.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::Grid;
     /// assert_eq!(vmarray::NdArray::<u8, 2>::new([4, 5])?.extents(), [4, 5]);
     /// # Ok::<(), vmarray::Error>(())
@@ -59,6 +63,7 @@ pub trait Grid<const N: usize> {
     /// As [`NdArray::get`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::Grid;
     /// assert_eq!(vmarray::NdArray::<u8, 2>::new([4, 5])?.element([3, 4])?, 0);
     /// # Ok::<(), vmarray::Error>(())
@@ -69,9 +74,10 @@ pub trait Grid<const N: usize> {
     /// `i * strides[0] + j * strides[1] + …`. Other places stay as they are.
     ///
     /// # Errors
-    /// As [`NdArray::read_box`]; a slice that is too short is a [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
+    /// As [`NdView::read_box`](crate::NdView::read_box); a slice that is too short is a [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Grid, NdArray};
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.write_box([0, 0]..[2, 2], &[1, 2, 3, 4])?;
@@ -97,6 +103,7 @@ pub trait Grid<const N: usize> {
     /// As [`read_strided`](Self::read_strided).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::boundary::Segment;
     /// use vmarray::{Grid, VirtualArray};
     /// let array = VirtualArray::<u8>::new(9)?;
@@ -131,9 +138,10 @@ pub trait Grid<const N: usize> {
     /// Starts to fetch what a box has, and returns without waiting.
     ///
     /// # Errors
-    /// As [`NdArray::prefetch`].
+    /// As [`View::prefetch`](crate::View::prefetch).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::Grid;
     /// vmarray::NdArray::<u8, 2>::new([4, 5])?.fetch_ahead([1, 1], [2, 2])?;
     /// # Ok::<(), vmarray::Error>(())
@@ -144,6 +152,7 @@ pub trait Grid<const N: usize> {
 /// A [`Grid`] whose elements can be written, by any number of threads.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::{GridMut, VirtualArray};
 /// fn zero<G: GridMut<1>>(grid: G, at: usize) -> vmarray::Result<()> {
 ///     grid.set_element([at], bytemuck::Zeroable::zeroed())
@@ -161,6 +170,7 @@ pub trait GridMut<const N: usize>: Grid<N> {
     /// As [`NdArray::set`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Grid, GridMut, NdArray};
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.set_element([1, 1], 2)?;
@@ -172,9 +182,10 @@ pub trait GridMut<const N: usize>: Grid<N> {
     /// Copies places of a slice to the box of an extent at a start; as [`Grid::read_strided`], the other way about.
     ///
     /// # Errors
-    /// As [`NdArray::write_box`]; a slice that is too short is a [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
+    /// As [`NdViewMut::write_box`](crate::NdViewMut::write_box); a slice that is too short is a [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{GridMut, NdArray};
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.write_strided([0, 0], [2, 2], [3, 1], &[1, 2, 9, 3, 4, 9])?;
@@ -226,7 +237,6 @@ macro_rules! forward_reads {
         }
     };
 }
-pub(super) use forward_reads;
 
 impl<const N: usize, G: Grid<N> + ?Sized> Grid<N> for &G {
     type Element = G::Element;
@@ -301,7 +311,9 @@ impl<T: Element, const N: usize, D: Device> GridMut<N> for NdArray<T, N, D> {
     }
 }
 
-impl<T: Element, const N: usize, const M: usize, D: Device> Grid<M> for NdSection<'_, T, N, D, M> {
+impl<T: Element, const N: usize, const M: usize, const W: bool, D: Device> Grid<M>
+    for NdSection<'_, VirtualArray<T, D>, N, M, W>
+{
     type Element = T;
 
     fn extents(&self) -> [usize; M] {
@@ -328,17 +340,13 @@ impl<T: Element, const N: usize, const M: usize, D: Device> Grid<M> for NdSectio
     }
 
     fn fetch_ahead(&self, start: [usize; M], extent: [usize; M]) -> Result<()> {
-        self.array().prefetch(self.bounds(&check_extent(&self.shape(), start, extent)?))
+        self.prefetch(check_extent(&self.shape(), start, extent)?)
     }
 }
 
-impl<T: Element, const N: usize, const M: usize, D: Device> Grid<M> for NdSectionMut<'_, T, N, D, M> {
-    type Element = T;
-
-    forward_reads!(self => **self, M);
-}
-
-impl<T: Element, const N: usize, const M: usize, D: Device> GridMut<M> for NdSectionMut<'_, T, N, D, M> {
+impl<T: Element, const N: usize, const M: usize, D: Device> GridMut<M>
+    for NdSectionMut<'_, VirtualArray<T, D>, N, M>
+{
     #[inline(always)]
     fn set_element(&self, at: [usize; M], value: T) -> Result<()> {
         self.set(at, value)

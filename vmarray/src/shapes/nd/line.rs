@@ -3,14 +3,13 @@
 use backend_api::Device;
 
 use super::geometry::Geometry;
-use super::grid::forward_reads;
 use super::shape::{check_extent, check_places};
 use super::{Grid, GridMut, NdLayout, Segment, segments};
 use crate::array::VirtualArray;
-use crate::array::section::{Section, SectionMut};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
+use crate::ops::view::{Section, SectionMut, View, ViewMut as _};
 use crate::shapes::boundary::Part;
 
 impl<T: Element, D: Device> Grid<1> for VirtualArray<T, D> {
@@ -49,7 +48,7 @@ impl<T: Element, D: Device> Grid<1> for VirtualArray<T, D> {
     }
 
     fn fetch_ahead(&self, [start]: [usize; 1], [extent]: [usize; 1]) -> Result<()> {
-        self.prefetch(start..start.saturating_add(extent))
+        View::prefetch(self, start..start.saturating_add(extent))
     }
 }
 
@@ -78,12 +77,14 @@ impl<T: Element, D: Device> GridMut<1> for VirtualArray<T, D> {
 }
 
 /// A section as a part of its array.
-fn part<'a, T: Element, D: Device>(section: &Section<'a, T, D>) -> Result<Part<&'a VirtualArray<T, D>, 1>> {
+fn part<'a, T: Element, D: Device, const W: bool>(
+    section: &Section<'a, VirtualArray<T, D>, W>,
+) -> Result<Part<&'a VirtualArray<T, D>, 1>> {
     let range = section.range();
-    Part::new(section.array(), [range.start]..[range.end])
+    Part::new(section.store(), [range.start]..[range.end])
 }
 
-impl<T: Element, D: Device> Grid<1> for Section<'_, T, D> {
+impl<T: Element, D: Device, const W: bool> Grid<1> for Section<'_, VirtualArray<T, D>, W> {
     type Element = T;
 
     fn extents(&self) -> [usize; 1] {
@@ -114,13 +115,7 @@ impl<T: Element, D: Device> Grid<1> for Section<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> Grid<1> for SectionMut<'_, T, D> {
-    type Element = T;
-
-    forward_reads!(self => **self, 1);
-}
-
-impl<T: Element, D: Device> GridMut<1> for SectionMut<'_, T, D> {
+impl<T: Element, D: Device> GridMut<1> for SectionMut<'_, VirtualArray<T, D>> {
     #[inline(always)]
     fn set_element(&self, [at]: [usize; 1], value: T) -> Result<()> {
         self.set(at, value)

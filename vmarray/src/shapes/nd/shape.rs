@@ -94,7 +94,12 @@ pub(crate) fn check_box<const N: usize>(
     Ok(start..end)
 }
 
-/// Checks that a range of indices lies in one axis.
+/// Refuses an axis that is not there.
+pub(crate) fn check_axis(axis: usize, axes: usize) -> Result<()> {
+    if axis < axes { Ok(()) } else { Err(ErrorKind::NoSuchAxis { axis, axes }.into()) }
+}
+
+/// Refuses a range that is not within an axis.
 pub(crate) fn check_range(axis: usize, extent: usize, start: usize, len: usize) -> Result<()> {
     let end = start.saturating_add(len);
     if end > extent { Err(ErrorKind::BoxOutside { axis, start, end, extent }.into()) } else { Ok(()) }

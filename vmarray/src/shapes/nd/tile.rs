@@ -11,6 +11,7 @@ use super::shape::{self, Bounds};
 use crate::array::page_guard::{PageMut, PageRef};
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
+use crate::ops::view::{PagedView as _, PagedViewMut as _};
 use crate::setup::any::AnyDevice;
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
@@ -27,13 +28,14 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// Lends a tile of a tiled array in place. `[1, 2]` is the third tile of the second row of tiles. As
-    /// [`VirtualArray::page`](crate::VirtualArray::page).
+    /// [`VirtualArray::page`](crate::PagedView::page).
     ///
     /// # Errors
     /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), with tiles as index and
-    /// extent; and what [`VirtualArray::page`](crate::VirtualArray::page) reports.
+    /// extent; and what [`VirtualArray::page`](crate::PagedView::page) reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
     /// image.set([17, 33], 5)?;
     /// let tile = image.tile([1, 2])?;
@@ -46,12 +48,13 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(TileRef { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
     }
 
-    /// Lends a tile of a tiled array in place, mutably. As [`VirtualArray::page_mut`](crate::VirtualArray::page_mut).
+    /// Lends a tile of a tiled array in place, mutably. As [`VirtualArray::page_mut`](crate::PagedViewMut::page_mut).
     ///
     /// # Errors
     /// As [`tile`](Self::tile).
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([100, 100]).tile([16, 16]).build()?;
     /// image.tile_mut([0, 0])?.row_mut([3]).fill(1);
     /// assert_eq!((image.get([3, 15])?, image.get([3, 16])?), (1, 0));
@@ -66,6 +69,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 /// A tile in place, shared: the places of its page, row-major, padding included. A [`PageRef`] in all else.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
 /// let corner = image.tile([1, 1])?;
 /// assert_eq!((corner.len(), corner.bounds()), (64, [8, 8]..[10, 10]));
@@ -81,6 +85,7 @@ pub struct TileRef<'a, T: Element, const N: usize, D: Device = AnyDevice> {
 /// zeroed when this is dropped. A [`PageMut`] in all else.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::Field;
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
 /// image.tile_mut([1, 1])?.fill(1);
@@ -100,6 +105,7 @@ macro_rules! common {
             /// The positions of the tile in the array; without padding.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
             /// assert_eq!(image.tile([0, 1])?.bounds(), [0, 8]..[8, 10]);
             /// assert_eq!(image.tile_mut([1, 0])?.bounds(), [8, 0]..[10, 8]);
@@ -128,6 +134,7 @@ macro_rules! common {
             /// If a position is outside of the tile.
             ///
             /// ```
+            /// # use vmarray::prelude::*;
             /// let volume = vmarray::NdArray::<u8, 3>::builder([8, 8, 6]).tile([4, 4, 4]).build()?;
             /// assert_eq!(volume.tile([0, 0, 1])?.row([3, 3]).len(), 2);
             /// assert_eq!(volume.tile_mut([0, 0, 0])?.row([3, 3]).len(), 4);
@@ -168,6 +175,7 @@ impl<T: Element, const N: usize, D: Device> TileMut<'_, T, N, D> {
     /// If a position is outside of the tile.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
     /// image.tile_mut([1, 1])?.row_mut([0]).copy_from_slice(&[1, 2]);
     /// assert_eq!(image.get([8, 9])?, 2);

@@ -6,11 +6,12 @@ use backend_api::Device;
 
 use super::geometry::unravel;
 use super::shape::{self, Bounds};
-use super::{NdArray, NdLayout};
+use super::{NdArray, NdLayout, NdView as _, NdViewMut as _};
 use crate::array::map::MapMode;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
+use crate::ops::view::{View as _, ViewMut as _};
 
 /// How many pages of tiles are fetched ahead of the one that is used.
 const LOOKAHEAD_PAGES: usize = 8;
@@ -18,6 +19,7 @@ const LOOKAHEAD_PAGES: usize = 8;
 /// The boxes that a shape is cut into, in row-major order; those at the far edges may be smaller. An iterator.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let image = vmarray::NdArray::<u8, 2>::builder([5, 6]).tile([4, 4]).build()?;
 /// let boxes: Vec<_> = image.tiles().collect();
 /// assert_eq!(boxes, [[0, 0]..[4, 4], [0, 4]..[4, 6], [4, 0]..[5, 4], [4, 4]..[5, 6]]);
@@ -55,6 +57,7 @@ impl<const N: usize> Tiles<N> {
     /// The extents of all boxes but those at the edges.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::builder([500, 600]).tile([64, 32]).build()?;
     /// assert_eq!(image.tiles().extent(), [64, 32]);
     /// # Ok::<(), vmarray::Error>(())
@@ -117,6 +120,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// The boxes in which the array is best used: the tiles of its layout or, row-major, whole rows of about a page.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let image = vmarray::NdArray::<u8, 2>::new([1000, 1000])?;
     /// assert_eq!(image.tiles().next(), Some([0, 0]..[65, 1000]));
     /// # Ok::<(), vmarray::Error>(())
@@ -142,13 +146,14 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 
     /// Runs a closure on each of some boxes, in order: it gets the box, and a copy of its elements in row-major order.
     ///
-    /// The next ones are fetched ahead. As with [`map_box`](Self::map_box), nothing is locked while the closure runs.
+    /// The next ones are fetched ahead. As with [`map_box`](crate::NdView::map_box), nothing is locked while the closure runs.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger shape; and
-    /// what [`map_box`](Self::map_box) reports.
+    /// what [`map_box`](crate::NdView::map_box) reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{MapMode, NdArray};
     /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
     /// image.for_each_tile(image.tiles(), MapMode::Write, |_, tile| tile.fill(2))?;
@@ -191,7 +196,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Checks that boxes are those of a shape that is no larger, before any is looked at.
     fn check_tiles(&self, tiles: &Tiles<N>) -> Result<()> {
         if tiles.next < tiles.end {
-            self.checked_box([0; N]..tiles.shape)?;
+            shape::check_box(&self.geometry.shape, [0; N]..tiles.shape)?;
         }
         Ok(())
     }
@@ -201,6 +206,24 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         let pages: usize = self.geometry.pages(of, self.elements.page_len()).map(|pages| pages.len()).sum();
         let frames = usize::try_from(self.elements.pager().frames()).unwrap_or(usize::MAX);
         (LOOKAHEAD_PAGES.min(frames / 4) / pages.max(1)).max(usize::from(pages <= frames / 4))
+    }
+
+    /// Runs code on a box in memory for it, which is read and written back as the mode says.
+    fn map_into(
+        &self,
+        of: &Bounds<N>,
+        mode: MapMode,
+        values: &mut [T],
+        run: impl FnOnce(&mut [T]),
+    ) -> Result<()> {
+        if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
+            self.read_box(of.clone(), values)?;
+        }
+        run(values);
+        if matches!(mode, MapMode::Write | MapMode::ReadWrite) {
+            self.section_mut(..)?.write_box(of.clone(), values)?;
+        }
+        Ok(())
     }
 
     fn fetch_quietly(&self, of: Bounds<N>) {
@@ -216,6 +239,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{MapMode, NdArray};
     /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
     /// image.par_for_each_tile(image.tiles(), MapMode::ReadWrite, |of, tile| {

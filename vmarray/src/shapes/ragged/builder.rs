@@ -12,6 +12,7 @@ use crate::base::error::Result;
 /// Describes a ragged array; every setting has a default that works.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::RaggedArray;
 /// let rows = RaggedArray::<u32>::builder()
 ///     .elements(|elements| elements.cache_bytes(1 << 20))
@@ -35,6 +36,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// Puts elements and offsets on these devices. Their type may change, so this comes first or nowhere.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
     /// use vmarray::RaggedArray;
     /// use vmarray::host::HostDevice;
@@ -52,6 +54,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// Changes what describes the elements' array. Its length is set when it is built.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let builder = vmarray::RaggedArray::<u8>::builder().elements(|elements| elements.page_len(512));
     /// assert_eq!(builder.from_rows(["ab"])?.items().page_len(), 512);
     /// # Ok::<(), vmarray::Error>(())
@@ -65,6 +68,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// then, but for the page length. Later changes of those do not reach it.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let builder = vmarray::RaggedArray::<u8>::builder().offsets(|offsets| offsets.cache_bytes(1 << 20));
     /// assert_eq!(builder.from_rows(["ab"])?.row_count(), 1);
     /// # Ok::<(), vmarray::Error>(())
@@ -80,6 +84,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// fills all of it.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().capacity(10, 100).writer()?;
     /// writer.push(&[1; 200])?;
     /// assert_eq!(writer.freeze()?.items().len(), 200);
@@ -100,6 +105,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// As [`Builder::build`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
     /// assert_eq!(writer.push(b"first")?, 0);
     /// # Ok::<(), vmarray::Error>(())
@@ -115,6 +121,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// [`TooLong`](crate::ErrorKind::TooLong), and as [`Builder::build`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([1, 0, 2])?;
     /// assert_eq!(rows.to_vecs()?, [vec![0], vec![], vec![0, 0]]);
     /// # Ok::<(), vmarray::Error>(())
@@ -130,6 +137,7 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// As [`RaggedWriter::push`].
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows([b"ab".as_slice(), b"c"])?;
     /// assert_eq!(rows.to_vecs()?, [b"ab".as_slice(), b"c"]);
     /// # Ok::<(), vmarray::Error>(())

@@ -6,6 +6,7 @@ use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
+use crate::ops::view::ViewMut as _;
 
 /// An array, and how to build a longer one.
 #[derive(Debug)]
@@ -44,7 +45,7 @@ impl<T: Element, D: Device> Growing<T, D> {
             .or_else(|_| try_with(present / 16))
             .or_else(|_| try_with(0))
             .map_err(|error| self.explained(error))?;
-        longer.copy_from(0, &self.array, ..)?;
+        longer.copy_from(0, &self.array)?;
         self.array = longer;
         Ok(())
     }

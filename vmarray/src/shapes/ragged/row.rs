@@ -9,66 +9,72 @@ use backend_api::Device;
 
 use super::{CHUNK, Items, Ragged};
 use crate::array::VirtualArray;
-use crate::array::iter::Iter;
-use crate::array::map::MapMode;
-use crate::array::range::checked as checked_range;
 use crate::base::element::Element;
-use crate::base::error::{ErrorKind, Result, index_outside};
+use crate::base::error::{ErrorKind, Result};
+use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::view::{Linear, Section, SectionMut, Shape as _, View, ViewMut};
 use crate::setup::any::AnyDevice;
 
-/// A row of a [`Ragged`], or a part of one: a view that is copied freely.
+/// A row of a [`Ragged`], or a part of one. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and a
+/// [`ViewMut`], with all of their operations.
 ///
 /// ```
+/// use vmarray::prelude::*;
+///
 /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
 /// let row = rows.row(1)?;
 /// assert_eq!((row.len(), row.get(0)?), (4, b'm'));
 /// assert_eq!(row.part(1..3)?.to_vec(..)?, b"an");
+/// assert_eq!(row.max(.., Field::whole())?, Some(b'y'));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct Row<'a, S> {
+pub struct RaggedRow<'a, S> {
     items: &'a S,
-    range: Range<usize>,
+    shape: Linear,
 }
 
-impl<'a, S: Items> Row<'a, S> {
+impl<'a, S: Items> RaggedRow<'a, S> {
     pub(super) fn new(items: &'a S, range: Range<usize>) -> Self {
-        Self { items, range }
+        Self { items, shape: Linear { start: range.start, len: range.len() } }
     }
 
     /// How many items it has.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
     /// assert_eq!(rows.row(1)?.len(), 4);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
     pub fn len(&self) -> usize {
-        self.range.len()
+        self.shape.len
     }
 
     /// Whether it has none.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", ""])?;
     /// assert!(rows.row(1)?.is_empty());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.range.is_empty()
+        self.shape.len == 0
     }
 
     /// Which of all items it has.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
     /// assert_eq!(rows.row(1)?.range(), 2..6);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
     pub fn range(&self) -> Range<usize> {
-        self.range.clone()
+        self.shape.range()
     }
 
     /// A part of the row.
@@ -77,156 +83,65 @@ impl<'a, S: Items> Row<'a, S> {
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), with places in the row.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
     /// assert_eq!(rows.row(1)?.part(2..)?.len(), 2);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn part(&self, part: impl RangeBounds<usize>) -> Result<Self> {
-        Ok(Self { items: self.items, range: self.of(part)? })
-    }
-
-    /// The items of a range of places.
-    fn of(&self, part: impl RangeBounds<usize>) -> Result<Range<usize>> {
-        let Range { start, end } = checked_range(part, self.len())?;
-        Ok(self.range.start + start..self.range.start + end)
-    }
-
-    /// The item at a place.
-    fn item(&self, at: usize) -> Result<usize> {
-        if at < self.len() { Ok(self.range.start + at) } else { Err(index_outside(at, self.len())) }
+        Ok(Self::new(self.items, self.shape.places(part)?))
     }
 }
 
-impl<'a, T: Element, D: Device> Row<'a, VirtualArray<T, D>> {
-    /// Reads an element.
-    ///
-    /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside), with places in the row, and what [`VirtualArray::get`] reports.
-    ///
-    /// ```
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
-    /// assert_eq!(rows.row(1)?.get(3)?, b'y');
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn get(&self, at: usize) -> Result<T> {
-        self.items.get(self.item(at)?)
+impl<T: Element, D: Device> Sealed for RaggedRow<'_, VirtualArray<T, D>> {}
+
+impl<'a, T: Element, D: Device> View<'a> for RaggedRow<'a, VirtualArray<T, D>> {
+    type Element = T;
+    type Index = usize;
+    type Store = VirtualArray<T, D>;
+    type Shape = Linear;
+    type Section = Section<'a, Self::Store>;
+
+    fn parts(self) -> (&'a Self::Store, Linear) {
+        (self.items, self.shape)
     }
 
-    /// Writes an element.
-    ///
-    /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside), with places in the row, and what [`VirtualArray::set`] reports.
-    ///
-    /// ```
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
-    /// rows.row(0)?.set(1, b'a')?;
-    /// assert_eq!(rows.row(0)?.to_vec(..)?, b"sa");
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn set(&self, at: usize, value: T) -> Result<()> {
-        self.items.set(self.item(at)?, value)
-    }
-
-    /// Copies elements from a place on into a slice.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), with places in the row, and what [`VirtualArray::read`] reports.
-    ///
-    /// ```
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
-    /// let mut two = [0; 2];
-    /// rows.row(1)?.read(1, &mut two)?;
-    /// assert_eq!(&two, b"an");
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn read(&self, start: usize, into: &mut [T]) -> Result<()> {
-        let range = self.of(start..start.saturating_add(into.len()))?;
-        self.items.read(range.start, into)
-    }
-
-    /// Copies a slice into the elements from a place on.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), with places in the row, and what [`VirtualArray::write`] reports.
-    ///
-    /// ```
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([2, 4])?;
-    /// rows.row(1)?.write(1, b"an")?;
-    /// assert_eq!(rows.row(1)?.to_vec(..)?, b"\0an\0");
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn write(&self, start: usize, from: &[T]) -> Result<()> {
-        let range = self.of(start..start.saturating_add(from.len()))?;
-        self.items.write(range.start, from)
-    }
-
-    /// Copies a part into a new vector.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), with places in the row,
-    /// and what [`VirtualArray::to_vec`] reports.
-    ///
-    /// ```
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
-    /// assert_eq!(rows.row(1)?.to_vec(..2)?, b"ma");
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn to_vec(&self, part: impl RangeBounds<usize>) -> Result<Vec<T>> {
-        self.items.to_vec(self.of(part)?)
-    }
-
-    /// Runs a closure on the row as one slice; as [`VirtualArray::map`].
-    ///
-    /// # Errors
-    /// As [`VirtualArray::map`].
-    ///
-    /// ```
-    /// use vmarray::MapMode;
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
-    /// rows.row(1)?.map(MapMode::ReadWrite, |row| row.reverse())?;
-    /// assert_eq!(rows.row(1)?.to_vec(..)?, b"ynam");
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn map<R>(&self, mode: MapMode, run: impl FnOnce(&mut [T]) -> R) -> Result<R> {
-        self.items.map(self.range.clone(), mode, run)
-    }
-
-    /// The elements by value, in order; as [`VirtualArray::iter_range`].
-    ///
-    /// # Errors
-    /// As [`VirtualArray::iter_range`].
-    ///
-    /// ```
-    /// let rows = vmarray::RaggedArray::<u32>::from_rows([vec![1, 2], vec![3, 4, 5]])?;
-    /// assert_eq!(rows.row(1)?.iter()?.sum::<Result<u32, _>>()?, 12);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn iter(&self) -> Result<Iter<'a, T, D>> {
-        self.items.iter_range(self.range.clone())
+    fn of_parts(store: &'a Self::Store, shape: Linear, _: Internal) -> Self::Section {
+        Section::new(store, shape)
     }
 }
 
-impl<'a, S: Items, D: Device> Row<'a, Ragged<S, D>> {
+impl<'a, T: Element, D: Device> ViewMut<'a> for RaggedRow<'a, VirtualArray<T, D>> {
+    type SectionMut = SectionMut<'a, Self::Store>;
+
+    fn of_parts_mut(store: &'a Self::Store, shape: Linear, _: Internal) -> Self::SectionMut {
+        Section::new(store, shape)
+    }
+}
+
+impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
     /// A row of this row.
     ///
     /// # Errors
     /// [`RowOutside`](ErrorKind::RowOutside), with places in the row, and what [`VirtualArray::get`] reports.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Ragged, RaggedArray, VirtualArray};
     /// let words = RaggedArray::<u8>::from_rows(["so", "many", "words"])?;
     /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
     /// assert_eq!(lines.row(1)?.row(0)?.to_vec(..)?, b"many");
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn row(&self, row: usize) -> Result<Row<'a, S>> {
+    pub fn row(&self, row: usize) -> Result<RaggedRow<'a, S>> {
         let outside = |_| ErrorKind::RowOutside { row, rows: self.len() };
-        self.items.row(self.item(row).map_err(outside)?)
+        self.items.row(self.shape.place(row).map_err(outside)?)
     }
 
     /// The rows of this row, in order.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// use vmarray::{Ragged, RaggedArray, VirtualArray};
     /// let words = RaggedArray::<u8>::from_rows(["so", "many", "words"])?;
     /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
@@ -236,25 +151,28 @@ impl<'a, S: Items, D: Device> Row<'a, Ragged<S, D>> {
     /// ```
     #[must_use]
     pub fn rows(&self) -> Rows<'a, S, D> {
-        Rows::new(self.items, self.range.clone())
+        Rows::new(self.items, self.shape.range())
     }
 }
 
-impl<S> Clone for Row<'_, S> {
+impl<S> Clone for RaggedRow<'_, S> {
     fn clone(&self) -> Self {
-        Self { items: self.items, range: self.range.clone() }
+        *self
     }
 }
 
-impl<S> fmt::Debug for Row<'_, S> {
+impl<S> Copy for RaggedRow<'_, S> {}
+
+impl<S> fmt::Debug for RaggedRow<'_, S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Row").field("range", &self.range).finish_non_exhaustive()
+        f.debug_struct("RaggedRow").field("range", &self.shape.range()).finish_non_exhaustive()
     }
 }
 
 /// An iterator over rows. Ends after the first error.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
 /// let mut iter = rows.rows();
 /// assert_eq!(iter.len(), 2);
@@ -281,9 +199,9 @@ impl<'a, S: Items, D: Device> Rows<'a, S, D> {
 }
 
 impl<'a, S: Items, D: Device> Iterator for Rows<'a, S, D> {
-    type Item = Result<Row<'a, S>>;
+    type Item = Result<RaggedRow<'a, S>>;
 
-    fn next(&mut self) -> Option<Result<Row<'a, S>>> {
+    fn next(&mut self) -> Option<Result<RaggedRow<'a, S>>> {
         if self.rows.is_empty() {
             return None;
         }
@@ -294,9 +212,8 @@ impl<'a, S: Items, D: Device> Iterator for Rows<'a, S, D> {
             return Some(Err(error));
         }
         self.rows.start += 1;
-        let start = self.offsets.pop_front()? as usize;
-        let end = *self.offsets.front()? as usize;
-        Some(Ok(Row::new(&self.of.items, start..end)))
+        let range = self.of.checked(self.offsets.pop_front()?, *self.offsets.front()?);
+        Some(range.map(|range| RaggedRow::new(&self.of.items, range)))
     }
 
     fn nth(&mut self, n: usize) -> Option<Self::Item> {

@@ -11,6 +11,7 @@ use super::{Ragged, RaggedArray};
 use crate::array::builder::Builder;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
+use crate::ops::view::ViewMut as _;
 use crate::setup::any::AnyDevice;
 
 /// Takes rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of them.
@@ -22,6 +23,7 @@ use crate::setup::any::AnyDevice;
 /// copied. To fill more than half of the devices, state the capacity.
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// use vmarray::RaggedArray;
 /// let writer = RaggedArray::<u32>::builder().capacity(100, 1000).writer()?;
 /// std::thread::scope(|threads| {
@@ -72,10 +74,11 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// # Errors
     /// [`TooLong`](ErrorKind::TooLong); [`NoRoomToGrow`](ErrorKind::NoRoomToGrow), or what [`Builder::build`] reports,
     /// where there is no room for a longer array: nothing is done then, and shorter rows may still fit. What
-    /// [`VirtualArray::write`](crate::VirtualArray::write)
+    /// [`VirtualArray::write`](crate::ViewMut::write)
     /// reports: the row has a number then but no contents, and [`freeze`](Self::freeze) refuses.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
     /// assert_eq!((writer.push(b"one")?, writer.push(b"two")?), (0, 1));
     /// # Ok::<(), vmarray::Error>(())
@@ -92,6 +95,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// not those of the elements.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
     /// assert_eq!(writer.push_joined(b"somanywords", &[2, 4, 5])?, 0..3);
     /// assert_eq!(writer.freeze()?.row(1)?.to_vec(..)?, b"many");
@@ -130,7 +134,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// Row number and place of so many elements in so many rows, which are the caller's from now on; none if there is
+    /// RaggedRow number and place of so many elements in so many rows, which are the caller's from now on; none if there is
     /// no room.
     fn reserve(&self, store: &Store<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
         let mut next = self.next.lock();
@@ -158,6 +162,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// How many rows were pushed so far.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
     /// writer.push(b"one")?;
     /// assert_eq!(writer.row_count(), 1);
@@ -174,6 +179,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// then: [`freeze_complete`](Self::freeze_complete) keeps those before it.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
     /// writer.push(b"one")?;
     /// assert_eq!(writer.freeze()?.to_vecs()?, [b"one"]);
@@ -189,6 +195,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// The first row whose contents could not be written, if there is one.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
     /// writer.push(b"one")?;
     /// assert_eq!(writer.first_incomplete(), None);
@@ -202,6 +209,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// them, if there is none.
     ///
     /// ```
+    /// # use vmarray::prelude::*;
     /// let writer = vmarray::RaggedArray::<u8>::builder().writer()?;
     /// writer.push(b"one")?;
     /// assert_eq!(writer.freeze_complete().row_count(), 1);

@@ -1,6 +1,7 @@
 //! What the tests of N-dimensional arrays share: positions, boxes, and small arrays.
 
 use std::ops::Range;
+use vmarray::prelude::*;
 
 use vmarray::{Element, EvictionPolicy, NdArray, NdLayout};
 

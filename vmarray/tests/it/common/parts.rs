@@ -2,6 +2,7 @@
 
 use std::fmt::Debug;
 use std::ops::Range;
+use vmarray::prelude::*;
 
 use proptest::prelude::*;
 use vmarray::{ErrorKind, Result, SectionMut, VirtualArray};
@@ -29,11 +30,11 @@ pub fn programs<Op: Clone + Debug>(ops: impl Strategy<Value = Op>) -> impl Strat
 
 impl<Op> Program<Op> {
     /// Runs each operation on its section and on the same part of a `Vec`, and compares the array with that.
-    pub fn run(self, run: impl Fn(SectionMut<'_, u32>, &mut [u32], Op)) {
+    pub fn run(self, run: impl Fn(SectionMut<'_, VirtualArray<u32>>, &mut [u32], Op)) {
         let array: VirtualArray<u32> = self.shape.build(self.len);
         let mut model = vec![0; self.len];
         for (op, cuts) in self.steps {
-            let mut section = SectionMut::from(&array);
+            let mut section = array.section_mut(..).unwrap();
             let mut part = 0..self.len;
             for (a, b) in cuts {
                 let range = within(a, b, part.len());

@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use vmarray::VirtualArray;
+use vmarray::prelude::*;
 
 /// Tasks of the thread.
 const TASKS: usize = 4096;

@@ -9,6 +9,7 @@ use anyhow::{Result, ensure};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vmarray::VirtualArray;
+use vmarray::prelude::*;
 
 /// Pixels a side of a tile.
 const TILE: usize = 256;

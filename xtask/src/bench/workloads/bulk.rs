@@ -7,6 +7,7 @@ use crate::bench::raw::Way;
 use crate::bench::setup::{CHUNK_BYTES, part, pieces};
 use anyhow::{Result, ensure};
 use vmarray::VirtualArray;
+use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();

@@ -10,6 +10,7 @@ use anyhow::Result;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vmarray::VirtualArray;
+use vmarray::prelude::*;
 
 /// More than the second-level cache of most processors.
 const BYTES: usize = 8 << 20;

@@ -6,6 +6,7 @@ use crate::bench::measure::{Unit, on_threads};
 use crate::bench::raw::Way;
 use crate::bench::setup::part;
 use anyhow::{Result, ensure};
+use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
@@ -22,7 +23,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             to.discard(..)?;
             let sample = on_threads(threads, |thread| {
                 let part = part(from.len(), threads, thread, from.page_len());
-                to.copy_from(part.start, &from, part.clone())?;
+                to.copy_from(part.start, from.section(part.clone())?)?;
                 Ok((part.len() * size_of::<Record>()) as f64)
             })?;
             let middle = to.len() / 2;

@@ -6,6 +6,7 @@ use crate::bench::measure::{Unit, on_threads, timed};
 use crate::bench::setup::{Setup, part};
 use anyhow::{Result, ensure};
 use std::hint::black_box;
+use vmarray::prelude::*;
 use vmarray::{Field, VirtualArray, field};
 
 pub fn run(bench: &mut Bench) -> Result<()> {

@@ -6,6 +6,7 @@ use crate::bench::measure::{Unit, timed};
 use crate::bench::raw::Way;
 use crate::random::Random;
 use anyhow::{Result, ensure};
+use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     one::<u32>(bench)?;

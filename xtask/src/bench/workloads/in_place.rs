@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use rayon::iter::{ParallelBridge, ParallelIterator};
 use std::hint::black_box;
 use vmarray::VirtualArray;
+use vmarray::prelude::*;
 
 type Words = VirtualArray<u32>;
 

@@ -9,6 +9,7 @@ use crate::random::Random;
 use anyhow::{Result, ensure};
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vmarray::prelude::*;
 use vmarray::{MapBuffer, MapMode, VirtualArray};
 
 /// Bodies of a tile.

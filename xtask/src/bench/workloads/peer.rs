@@ -8,6 +8,7 @@ use crate::bench::measure::{Sample, Unit, on_threads, timed};
 use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
+use vmarray::prelude::*;
 use vmarray::{Field, VirtualArray, field};
 
 /// Channels of the other program. Array sizes are multiples of so many pages.

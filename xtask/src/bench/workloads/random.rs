@@ -8,6 +8,7 @@ use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::random::Random;
 use anyhow::{Result, ensure};
+use vmarray::prelude::*;
 
 /// One array.
 struct Case {

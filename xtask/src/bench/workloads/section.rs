@@ -7,6 +7,7 @@ use crate::bench::results::{Role, Row};
 use crate::bench::setup::{Setup, part};
 use anyhow::{Result, ensure};
 use std::hint::black_box;
+use vmarray::prelude::*;
 use vmarray::{AnyDevice, Field, HostMemory, Source, VirtualArray};
 
 type Words = Source<u32, Vec<u32>, AnyDevice>;
@@ -125,7 +126,7 @@ fn streamed(bench: &mut Bench, setup: &Setup, import: Option<HostMemory>, how: &
     if let Some(mut row) = bench.row(name("change"), Unit::GigabytesPerSecond) {
         ours(&mut row, &setup.effort, &source, || {
             source.fill(.., 7)?;
-            source.synchronize(..)?;
+            source.flush(..)?;
             Ok((source.len() * 4) as f64)
         })?;
         row.limit("bus", bench.raw.bus(Way::Down)?);

@@ -8,6 +8,7 @@ use crate::bench::setup::part;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
 use vmarray::VirtualArray;
+use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let page_bytes: &[usize] = if bench.setup.quick { &[64 << 10] } else { &[16 << 10, 64 << 10, 512 << 10] };

@@ -13,6 +13,7 @@ use crate::bench::setup::{CHUNK_BYTES, Setup};
 use crate::random::Random;
 use anyhow::{Context, Result, ensure};
 use vmarray::device::Routing;
+use vmarray::prelude::*;
 use vmarray::{Device, Placement, Profile, VirtualArray};
 
 /// The page lengths that are tried, in bytes.

@@ -13,6 +13,7 @@ use backend_host::SimulatedDevice;
 
 use crate::array::VirtualArray;
 use crate::engine::channel::Channel;
+use crate::prelude::*;
 use crate::setup::placement::Placement;
 
 const PAGES: usize = 8;
@@ -101,7 +102,7 @@ impl<'a> Scene<'a> {
         let place = self.place();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let gather = Gather { elements: self.elements(), indices, count: 1, values };
-        let ticket = self.channel.between_writes(|queue| queue.gather(&gather)).unwrap();
+        let ticket = self.channel.between_writes(&[], |queue| queue.gather(&gather)).unwrap();
         self.note_read(ticket, place);
     }
 
@@ -265,7 +266,7 @@ fn a_page_is_fetched_while_a_search_runs() {
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 0, count_all: true, answer: answer.at(0) };
     // Half a millisecond.
-    let ticket = channel.between_writes(|queue| queue.search(&search)).unwrap();
+    let ticket = channel.between_writes(&[], |queue| queue.search(&search)).unwrap();
     assert_eq!(array.get(5).unwrap(), 0);
     assert_eq!(channel.device().poll(ticket).unwrap(), Progress::Pending);
     channel.wait(ticket).unwrap();

@@ -10,16 +10,14 @@ use std::task::{Context, Poll};
 
 use backend_api::{Device, Progress, Ticket};
 
-use super::Asked;
-use super::acquire::{Acquire, Got, Refused, Want};
-use super::element::{read_of, value_of};
+use super::{DEPTH, Place, Places, Stage, check_list, room};
 use crate::array::VirtualArray;
+use crate::array::asynchronous::{Acquire, Asked, Got, Refused, Want, read_of, value_of};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::memory::zeroed_vec;
 use crate::engine::page::state::{HOME, RESIDENT};
 use crate::engine::page::{Refusal, count_hit};
-use crate::ops::gather::{DEPTH, Place, Places, Stage, check_list, room};
 use crate::setup::any::AnyDevice;
 
 /// How many elements one poll looks for at most, before other tasks get their turn.
@@ -45,9 +43,10 @@ enum Step {
     Over,
 }
 
-/// The future of [`VirtualArray::gather_async`].
+/// The future of [`PagedView::gather_async`](crate::PagedView::gather_async).
 ///
 /// ```
+/// # use vmarray::prelude::*;
 /// fn is_send<T: Send>(_: &T) {}
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
 /// is_send(&array.gather_async(&[3]));
@@ -194,7 +193,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             return Ok(());
         }
         let gather = stage.gather(of.slot_memory(), of.slot_bytes());
-        let ticket = of.between_writes(|queue| queue.gather(&gather))?;
+        let ticket = of.between_writes(&[], |queue| queue.gather(&gather))?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
         self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
         Ok(())

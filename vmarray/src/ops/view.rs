@@ -1,0 +1,816 @@
+//! Every operation, once: on arrays, sources, sections of both and boxes of several dimensions.
+
+mod paged;
+mod query;
+mod section;
+mod shape;
+mod shared;
+mod store;
+
+use std::ops::RangeBounds;
+
+use bytemuck::NoUninit;
+
+use self::sealed::Internal;
+
+use crate::array::range::{Part, parts};
+use crate::base::element::Field;
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::{Result, index_outside};
+use crate::base::memory::zeroed_vec;
+use crate::ops::compute::{Joinable, Joined, Selected};
+use crate::ops::expr::IntoExpr;
+use crate::ops::find::{Found, What, search_region};
+use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
+
+pub use paged::{PagedView, PagedViewMut};
+pub use query::{Query, QueryMut};
+pub use section::{Section, SectionMut};
+pub use shape::{Linear, Lowered, Shape};
+pub use shared::SharedSection;
+pub use store::{Store, StoreMut};
+
+pub(crate) mod sealed {
+    /// Keeps other crates from implementing traits that are not made for that.
+    pub trait Sealed {}
+
+    /// What methods take that only this crate is to call, or to implement: others cannot name it, nor come by one.
+    #[derive(Clone, Copy, Debug)]
+    pub struct Internal(pub(crate) ());
+}
+
+/// How many bytes one step of [`ViewMut::copy_from`] copies, about.
+const COPIED_AT_ONCE: usize = 256 << 10;
+
+/// For the methods that take one.
+pub(crate) const INTERNAL: Internal = Internal(());
+
+impl<S: Store> sealed::Sealed for &S {}
+
+/// Elements that can be read: all of an array or a source, a range of one, or a box of several dimensions.
+///
+/// Implemented for `&VirtualArray`, `&Source`, `&NdArray`, [`Section`] and [`NdSection`](crate::NdSection), all of
+/// which are small values that are copied. Come by it with `use vmarray::prelude::*`.
+///
+/// Bounds are ranges of the view's [`Index`](Self::Index): `5..9` of a section, `[1, 0]..[3, 4]` of a box; `..` is all.
+/// Indices, bounds and errors count from the view's first element. The calling thread may use a view from anywhere at
+/// any time; operations block until their result is there, unless they are called `…_async`.
+///
+/// Searches and gathers run where the data lies, as do the questions of [`Query`].
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// fn loud<'a>(samples: impl View<'a, Element = f32>) -> vmarray::Result<usize> {
+///     samples.count_where(.., Field::whole().gt(0.5))
+/// }
+///
+/// let array = VirtualArray::<f32>::new(1000)?;
+/// array.fill(..100, 1.0)?;
+/// let source = Source::new(vec![0.25, 0.75])?;
+/// let image = NdArray::<f32, 2>::new([30, 40])?;
+/// assert_eq!(loud(&array)? + loud(array.section(90..)?)? + loud(&source)? + loud(&image)?, 111);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait View<'a>: sealed::Sealed + Copy {
+    /// The type of its elements.
+    type Element: crate::Element;
+    /// What an element is called by: `usize`, or `[usize; N]`.
+    type Index: Copy + std::fmt::Debug + Ord + Send + Sync + Unpin + 'static;
+    /// What the elements are kept in.
+    type Store: Store<Element = Self::Element> + 'a;
+    /// Which of them are shown.
+    type Shape: Shape<Index = Self::Index>;
+    /// A part of it.
+    type Section: View<'a, Element = Self::Element, Index = Self::Index, Store = Self::Store>;
+
+    /// What it is made of.
+    #[doc(hidden)]
+    fn parts(self) -> (&'a Self::Store, Self::Shape);
+
+    #[doc(hidden)]
+    fn of_parts(store: &'a Self::Store, shape: Self::Shape, _: Internal) -> Self::Section;
+
+    /// How many elements there are.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// assert_eq!(array.section(990..)?.len(), 10);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    fn len(self) -> usize {
+        self.parts().1.count()
+    }
+
+    /// Whether there are none.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// assert!(array.section(5..5)?.is_empty());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    fn is_empty(self) -> bool {
+        self.len() == 0
+    }
+
+    /// A part of the view. Costs nothing and holds nothing.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed); for boxes
+    /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// let section = array.section(100..200)?;
+    /// assert_eq!(section.len(), 100);
+    /// let error = section.section(50..101).unwrap_err();
+    /// assert!(error.to_string().starts_with("range 50..101 is outside of an array of 100 elements; "));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn section(self, bounds: impl RangeBounds<Self::Index>) -> Result<Self::Section> {
+        let (store, shape) = self.parts();
+        Ok(Self::of_parts(store, shape.cut(&shape.checked(bounds)?), INTERNAL))
+    }
+
+    /// The elements before an index, and those from it on.
+    ///
+    /// # Errors
+    /// [`IndexOutside`](ErrorKind::IndexOutside) for an index beyond the length.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// let (left, right) = array.section(100..200)?.split_at(30)?;
+    /// assert_eq!((left.range(), right.range()), (100..130, 130..200));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn split_at(self, index: usize) -> Result<(Self::Section, Self::Section)>
+    where
+        Self: View<'a, Index = usize>,
+    {
+        if index > self.len() {
+            return Err(index_outside(index, self.len()));
+        }
+        Ok((self.section(..index)?, self.section(index..)?))
+    }
+
+    /// Reads an element.
+    ///
+    /// # Errors
+    /// [`IndexOutside`](ErrorKind::IndexOutside), [`PositionOutside`](ErrorKind::PositionOutside);
+    /// [`Device`](ErrorKind::Device) if its page cannot be fetched.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.set(103, 7)?;
+    /// assert_eq!(array.section(100..)?.get(3)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    fn get(self, index: Self::Index) -> Result<Self::Element> {
+        let (store, shape) = self.parts();
+        store.get_at(shape.place(index)?, INTERNAL)
+    }
+
+    /// Copies elements from `start` on into a slice.
+    ///
+    /// Calls of many pages go past an array's cache: what is not in it is copied from the devices in long pieces, and
+    /// the cache stays as it was.
+    ///
+    /// # Errors
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`Device`](ErrorKind::Device): elements before the one that failed
+    /// are copied. [`TooManyGuards`](ErrorKind::TooManyGuards), [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the
+    /// calling thread holds pages and would have to wait.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.write(100, &[1, 2, 3])?;
+    /// let mut two = [0; 2];
+    /// array.section(100..)?.read(1, &mut two)?;
+    /// assert_eq!(two, [2, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn read(self, start: usize, into: &mut [Self::Element]) -> Result<()>
+    where
+        Self: View<'a, Shape = Linear>,
+    {
+        let (store, shape) = self.parts();
+        let range = shape.places_at(start, into.len())?;
+        store.read_at(range.start, into, INTERNAL)
+    }
+
+    /// Copies elements into a new vector, in the order of their indices.
+    ///
+    /// # Errors
+    /// As [`section`](Self::section) and [`read`](Self::read); [`NoMemory`](ErrorKind::NoMemory).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.write(100, &[1, 2, 3])?;
+    /// assert_eq!(array.section(100..103)?.to_vec(..)?, [1, 2, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn to_vec(self, bounds: impl RangeBounds<Self::Index>) -> Result<Vec<Self::Element>> {
+        let (store, shape) = self.parts();
+        let of = shape.checked(bounds)?;
+        let mut values = zeroed_vec(shape.cut(&of).count())?;
+        shape.copy_out(store, &of, &mut values, INTERNAL)?;
+        Ok(values)
+    }
+
+    /// The indices of all elements whose field has this value, ascending. Values are equal if their bytes are.
+    ///
+    /// # Errors
+    /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds a page
+    /// exclusively.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u16>::new(10_000)?;
+    /// array.set(7000, 5)?;
+    /// array.set(50, 5)?;
+    /// assert_eq!(array.find(Field::whole(), &5)?, [50, 7000]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn find<F: NoUninit>(self, field: Field<Self::Element, F>, value: &F) -> Result<Vec<Self::Index>> {
+        self.find_first(.., field, value, usize::MAX).map(|found| found.indices)
+    }
+
+    /// As [`find`](Self::find), within bounds, for the first `limit` matches; and how many there are in all.
+    ///
+    /// Of a box, runs that lie close together are searched as one, and what lies between is left out afterwards.
+    ///
+    /// # Errors
+    /// As [`find`](Self::find) and [`section`](Self::section).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u16>::new(10_000)?;
+    /// array.fill(100..200, 5)?;
+    /// let found = array.find_first(150.., Field::whole(), &5, 3)?;
+    /// assert_eq!((found.indices, found.total), (vec![150, 151, 152], 50));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn find_first<F: NoUninit>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        field: Field<Self::Element, F>,
+        value: &F,
+        limit: usize,
+    ) -> Result<Found<Self::Index>> {
+        let (store, shape) = self.parts();
+        let of = shape.checked(bounds)?;
+        search_region(store, &shape, &of, &What::field(field, value), limit, true)
+    }
+
+    /// The index of the first element within bounds whose field has this value. May stop as soon as it is found.
+    ///
+    /// # Errors
+    /// As [`find_first`](Self::find_first).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u16>::new(10_000)?;
+    /// array.set(7000, 5)?;
+    /// assert_eq!(array.position(.., Field::whole(), &5)?, Some(7000));
+    /// assert_eq!(array.position(..7000, Field::whole(), &5)?, None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn position<F: NoUninit>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        field: Field<Self::Element, F>,
+        value: &F,
+    ) -> Result<Option<Self::Index>> {
+        let (store, shape) = self.parts();
+        let of = shape.checked(bounds)?;
+        let what = What::field(field, value);
+        let found = search_region(store, &shape, &of, &what, 1, false)?;
+        Ok(found.indices.first().copied())
+    }
+
+    /// How many elements within bounds have a field of this value.
+    ///
+    /// # Errors
+    /// As [`find_first`](Self::find_first).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u16>::new(10_000)?;
+    /// assert_eq!(array.count(10.., Field::whole(), &0)?, 9990);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn count<F: NoUninit>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        field: Field<Self::Element, F>,
+        value: &F,
+    ) -> Result<usize> {
+        let (store, shape) = self.parts();
+        let of = shape.checked(bounds)?;
+        let what = What::field(field, value);
+        Ok(search_region(store, &shape, &of, &what, 0, true)?.total)
+    }
+
+    /// The elements within bounds that meet a condition, with their indices, ascending.
+    ///
+    /// They are found and collected on the devices, some thousands at a time: nothing else is copied, and memory is
+    /// bounded, however many there are. An element that is written to meanwhile may come with its new value.
+    ///
+    /// # Errors
+    /// As [`section`](Self::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong). The iterator gives an error
+    /// of a device once and ends.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<[u32; 2]>::new(10_000)?;
+    /// array.set(7, [1, 100])?;
+    /// array.set(9000, [2, 200])?;
+    /// let first = Field::<[u32; 2], [u32; 2]>::whole().nth::<0>();
+    /// let found = array.select_where(.., first.gt(0))?.collect::<Result<Vec<_>, _>>()?;
+    /// assert_eq!(found, [(7, [1, 100]), (9000, [2, 200])]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn select_where(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        condition: impl IntoExpr<Self::Element, bool>,
+    ) -> Result<Selected<'a, Self>> {
+        Selected::new(self, self.parts().1.checked(bounds)?, condition.into_expr())
+    }
+
+    /// Reads the elements of a list of indices, in the order of the list.
+    ///
+    /// Pages that are in an array's cache are read there; the others' elements are collected on the devices, and
+    /// nothing but the elements is copied. The list is not copied (that of a box is, as places). Long lists are worked
+    /// on by several threads of the library's.
+    ///
+    /// # Errors
+    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside), [`PositionOutside`](ErrorKind::PositionOutside) for
+    /// the first index of the list that is outside, and nothing is read then; [`NoMemory`](ErrorKind::NoMemory),
+    /// [`Device`](ErrorKind::Device).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u32>::new(1_000_000)?;
+    /// array.set(7, 70)?;
+    /// array.set(507, 71)?;
+    /// assert_eq!(array.gather(&[507, 7, 8, 7])?, [71, 70, 0, 70]);
+    /// assert!(array.section(5..600)?.gather(&[595]).is_err());
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn gather(self, indices: &[Self::Index]) -> Result<Vec<Self::Element>> {
+        let mut values = zeroed_vec(indices.len())?;
+        self.gather_into(indices, &mut values)?;
+        Ok(values)
+    }
+
+    /// As [`gather`](Self::gather), into memory of the caller.
+    ///
+    /// # Errors
+    /// As there, and [`LengthMismatch`](ErrorKind::LengthMismatch). After an error of a device the contents of the
+    /// slice are unspecified.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.set(107, 70)?;
+    /// let mut values = [0; 2];
+    /// array.section(100..)?.gather_into(&[6, 7], &mut values)?;
+    /// assert_eq!(values, [0, 70]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn gather_into(self, indices: &[Self::Index], into: &mut [Self::Element]) -> Result<()> {
+        equal_lengths(indices.len(), into.len())?;
+        let (store, shape) = self.parts();
+        let (of, list) = shape.list(indices)?;
+        store.gather_within(of, &list, into, INTERNAL)
+    }
+
+    /// The elements of a sequence of indices of any length, gathered in chunks of some megabytes.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u64>::new(1_000_000)?;
+    /// array.fill(100..200, 3)?;
+    /// let sum: u64 = array.gather_iter((0..array.len()).step_by(7)).sum::<Result<u64, _>>()?;
+    /// assert_eq!(sum, 3 * 14);
+    /// assert!(array.gather_iter([array.len()]).next().is_some_and(|value| value.is_err()));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn gather_iter<I: IntoIterator<Item = Self::Index>>(self, indices: I) -> Gathered<'a, Self, I::IntoIter> {
+        Gathered::new(self, indices.into_iter())
+    }
+
+    /// Joins it to others of the same length, element by element, so that expressions can use the fields of all. One
+    /// to seven others, as a tuple: arrays, sources and sections of both, of any element type.
+    ///
+    /// # Errors
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, Source::new(vec![3_u32; 1000])?);
+    /// prices.fill(.., 2.5)?;
+    /// let joined = prices.join((&counts,))?;
+    /// let (price, count) = joined.rows();
+    /// let whole = Field::<u32, u32>::whole;
+    /// joined.transform(..500, price.set(Field::whole(), count.get(whole()).cast::<f64>() * 2.0))?;
+    /// assert_eq!((prices.get(499)?, prices.get(500)?), (6.0, 2.5));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn join<O: Joinable<'a, Self>>(self, others: O) -> Result<Joined<'a, Self, O>>
+    where
+        Self: View<'a, Shape = Linear>,
+    {
+        Joined::new(self, others)
+    }
+
+    /// Brings elements to where the next access wants them: those of an array to its cache, in the background and as
+    /// far as there is room; those of a source to the devices, before the call returns.
+    ///
+    /// # Errors
+    /// As [`section`](Self::section); [`Device`](ErrorKind::Device).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.section(100..)?.prefetch(..100)?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn prefetch(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
+        let (store, shape) = self.parts();
+        shape.fetch(store, &shape.checked(bounds)?, INTERNAL)
+    }
+
+    /// Copies what was changed and is not at home yet to where it lives: what is dirty in an array's cache to the
+    /// devices, what devices have changed of a source to the program's memory. It stays cached.
+    ///
+    /// # Errors
+    /// As [`section`](Self::section); [`Device`](ErrorKind::Device), and what could not be copied stays as it was.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.set(3, 1)?;
+    /// array.flush(..)?;
+    /// assert_eq!(array.stats().total().write_backs, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn flush(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
+        let (store, shape) = self.parts();
+        shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.write_back(&run, INTERNAL))
+    }
+
+    /// As [`flush`](Self::flush), as a future, which never blocks the thread that polls it. Errors of the range come
+    /// from the future.
+    ///
+    /// ```
+    /// use futures::executor::block_on;
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.set(3, 1)?;
+    /// block_on(array.flush_async(..))?;
+    /// assert_eq!(array.stats().total().write_backs, 1);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use = "futures do nothing unless they are polled"]
+    fn flush_async(self, range: impl RangeBounds<usize>) -> <Self::Store as Store>::FlushAsync<'a>
+    where
+        Self: View<'a, Shape = Linear>,
+    {
+        let (store, shape) = self.parts();
+        store.write_back_async(shape.places(range), INTERNAL)
+    }
+
+    /// Copies what was changed home, and gives up the copies: pages leave an array's cache, elements of a source leave
+    /// the devices.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.section(5..9)?.evict(..)?;
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn evict(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
+        let (store, shape) = self.parts();
+        shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.give_up(&run, INTERNAL))
+    }
+}
+
+/// A [`View`] whose elements can be changed.
+///
+/// Writing needs no exclusive access: any number of these may overlap, in any number of threads.
+pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
+    /// A part of it that can be written to.
+    type SectionMut: ViewMut<'a, Element = Self::Element, Index = Self::Index, Store = Self::Store>;
+
+    #[doc(hidden)]
+    fn of_parts_mut(store: &'a Self::Store, shape: Self::Shape, _: Internal) -> Self::SectionMut;
+
+    /// A part of the view, for reading and writing. Costs nothing and holds nothing.
+    ///
+    /// # Errors
+    /// As [`section`](View::section).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.section_mut(100..200)?.set(0, 7)?;
+    /// assert_eq!(array.get(100)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn section_mut(self, bounds: impl RangeBounds<Self::Index>) -> Result<Self::SectionMut> {
+        let (store, shape) = self.parts();
+        Ok(Self::of_parts_mut(store, shape.cut(&shape.checked(bounds)?), INTERNAL))
+    }
+
+    /// Writes an element.
+    ///
+    /// # Errors
+    /// As [`get`](View::get).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.section_mut(100..)?.set(3, 7)?;
+    /// assert_eq!(array.get(103)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[inline]
+    fn set(self, index: Self::Index, value: Self::Element) -> Result<()> {
+        let (store, shape) = self.parts();
+        store.set_at(shape.place(index)?, value, INTERNAL)
+    }
+
+    /// Writes an element and returns the one that was there, atomically.
+    ///
+    /// # Errors
+    /// As [`get`](View::get).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// let section = array.section_mut(100..)?;
+    /// section.set(3, 7)?;
+    /// assert_eq!(section.replace(3, 8)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn replace(self, index: Self::Index, value: Self::Element) -> Result<Self::Element> {
+        let (store, shape) = self.parts();
+        store.replace_at(shape.place(index)?, value, INTERNAL)
+    }
+
+    /// Writes an element if it has a given value, atomically: `Ok` with the old value if so, and else `Err` with the
+    /// value that it has. Values are equal if their bytes are.
+    ///
+    /// # Errors
+    /// As [`get`](View::get).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// let section = array.section_mut(100..)?;
+    /// assert_eq!(section.compare_exchange(3, 0, 8)?, Ok(0));
+    /// assert_eq!(section.compare_exchange(3, 0, 9)?, Err(8));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn compare_exchange(
+        self,
+        index: Self::Index,
+        current: Self::Element,
+        new: Self::Element,
+    ) -> Result<Result<Self::Element, Self::Element>> {
+        let (store, shape) = self.parts();
+        store.compare_exchange_at(shape.place(index)?, current, new, INTERNAL)
+    }
+
+    /// Writes what a function makes of an element, atomically, and returns the old value. The function may be called
+    /// several times, and must not use the view.
+    ///
+    /// # Errors
+    /// As [`get`](View::get).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.section_mut(100..)?.update(3, |value| value + 5)?;
+    /// assert_eq!(array.get(103)?, 5);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn update(
+        self,
+        index: Self::Index,
+        change: impl FnMut(Self::Element) -> Self::Element,
+    ) -> Result<Self::Element> {
+        let (store, shape) = self.parts();
+        store.update_at(shape.place(index)?, change, INTERNAL)
+    }
+
+    /// Exchanges two elements. Not atomic: others may see both with the same value for a moment.
+    ///
+    /// # Errors
+    /// As [`get`](View::get); both elements are as before then, as far as their devices work.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.set(101, 7)?;
+    /// array.section_mut(100..)?.swap(1, 2)?;
+    /// assert_eq!((array.get(101)?, array.get(102)?), (0, 7));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn swap(self, a: Self::Index, b: Self::Index) -> Result<()> {
+        let (store, shape) = self.parts();
+        store.swap_at(shape.place(a)?, shape.place(b)?, INTERNAL)
+    }
+
+    /// Copies a slice to the elements from `start` on. Pages that are overwritten whole are not fetched.
+    ///
+    /// # Errors
+    /// As [`read`](View::read): elements before the one that failed are written.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.section_mut(100..)?.write(1, &[1, 2, 3])?;
+    /// assert_eq!(array.to_vec(100..104)?, [0, 1, 2, 3]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn write(self, start: usize, from: &[Self::Element]) -> Result<()>
+    where
+        Self: View<'a, Shape = Linear>,
+    {
+        let (store, shape) = self.parts();
+        let range = shape.places_at(start, from.len())?;
+        store.write_at(range.start, from, INTERNAL)
+    }
+
+    /// Copies another view to the elements from `start` on, in pieces of whole pages. The two may overlap: the elements are
+    /// copied as they were.
+    ///
+    /// # Errors
+    /// As [`read`](View::read) and [`write`](Self::write).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.write(0, &[1, 2, 3, 4])?;
+    /// array.copy_from(2, array.section(..4)?)?;
+    /// assert_eq!(array.to_vec(..6)?, [1, 2, 1, 2, 3, 4]);
+    /// array.copy_from(0, &Source::new(vec![8, 9])?)?;
+    /// assert_eq!(array.to_vec(..3)?, [8, 9, 1]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn copy_from<'s>(
+        self,
+        start: usize,
+        from: impl View<'s, Element = Self::Element, Shape = Linear>,
+    ) -> Result<()>
+    where
+        Self: View<'a, Shape = Linear>,
+    {
+        let ((to_store, shape), (store, from)) = (self.parts(), from.parts());
+        let to = shape.places_at(start, from.len)?;
+        // Whole pages of what is written to, which need not be fetched.
+        let page = to_store.page_elements();
+        let piece = (COPIED_AT_ONCE / size_of::<Self::Element>() / page).max(1) * page;
+        let mut buffer = zeroed_vec(piece.min(from.len))?;
+        let mut copy = |part: Part| {
+            let at = part.of_range;
+            let buffer = &mut buffer[..at.len()];
+            store.read_at(from.start + at.start, buffer, INTERNAL)?;
+            to_store.write_at(to.start + at.start, buffer, INTERNAL)
+        };
+        let is_same = std::ptr::from_ref(to_store).addr() == std::ptr::from_ref(store).addr();
+        let mut parts = parts(to.clone(), piece);
+        if is_same && from.range().contains(&to.start) {
+            // As memmove does: from the end, so that nothing is overwritten before it was read.
+            parts.rev().try_for_each(copy)
+        } else {
+            parts.try_for_each(&mut copy)
+        }
+    }
+
+    /// Writes one value to all elements within bounds, on the devices where whole pages are filled.
+    ///
+    /// # Errors
+    /// As [`section`](View::section); [`Device`](ErrorKind::Device).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.section_mut(100..200)?.fill(50.., 9)?;
+    /// assert_eq!((array.get(149)?, array.get(150)?, array.get(200)?), (0, 9, 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn fill(self, bounds: impl RangeBounds<Self::Index>, value: Self::Element) -> Result<()> {
+        let (store, shape) = self.parts();
+        shape.fill(store, &shape.checked(bounds)?, value, INTERNAL)
+    }
+
+    /// Gives up the contents of elements. Those of an array are zeroed, at no cost where whole pages are discarded.
+    /// Those of a source are unspecified afterwards: what devices have changed need not be brought home any more.
+    ///
+    /// # Errors
+    /// As [`fill`](Self::fill).
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.fill(.., 9)?;
+    /// array.section_mut(100..)?.discard(..5)?;
+    /// assert_eq!((array.get(99)?, array.get(100)?, array.get(105)?), (9, 0, 9));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn discard(self, bounds: impl RangeBounds<Self::Index>) -> Result<()> {
+        let (store, shape) = self.parts();
+        shape.runs(&shape.checked(bounds)?).try_for_each(|run| store.discard_range(&run, INTERNAL))
+    }
+
+    /// Writes values to the elements of a list of indices; of several for one element the last one wins.
+    ///
+    /// # Errors
+    /// As [`gather`](View::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch); nothing is written if an index
+    /// is outside. After an error of a device any of the listed elements may be written.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u32>::new(1_000_000)?;
+    /// array.section_mut(100..)?.scatter(&[500, 7, 7], &[1, 2, 3])?;
+    /// assert_eq!((array.get(600)?, array.get(107)?), (1, 3));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn scatter(self, indices: &[Self::Index], values: &[Self::Element]) -> Result<()> {
+        equal_lengths(indices.len(), values.len())?;
+        let (store, shape) = self.parts();
+        let (of, list) = shape.list(indices)?;
+        store.scatter_within(of, &list, values, INTERNAL)
+    }
+
+    /// Writes a sequence of elements of any length, each with its index, in chunks; returns how many there were.
+    ///
+    /// # Errors
+    /// As [`scatter`](Self::scatter); the chunks before the one with the error are written.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u64>::new(1_000_000)?;
+    /// let section = array.section_mut(100..)?;
+    /// let count = section.scatter_iter((0..section.len()).step_by(7).map(|i| (i, i as u64)))?;
+    /// assert_eq!((count, array.get(177)?), (142_843, 77));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn scatter_iter(self, elements: impl IntoIterator<Item = (Self::Index, Self::Element)>) -> Result<usize> {
+        scatter_chunks(self, elements)
+    }
+}
+
+impl<'a, T: crate::Element, D: backend_api::Device> View<'a> for &'a crate::VirtualArray<T, D> {
+    type Element = T;
+    type Index = usize;
+    type Store = crate::VirtualArray<T, D>;
+    type Shape = Linear;
+    type Section = Section<'a, Self::Store>;
+
+    #[inline(always)]
+    fn parts(self) -> (&'a Self::Store, Linear) {
+        (self, Linear::whole(self.len()))
+    }
+
+    fn of_parts(store: &'a Self::Store, shape: Linear, _: Internal) -> Self::Section {
+        Section::new(store, shape)
+    }
+}
+
+impl<'a, T: crate::Element, D: backend_api::Device> ViewMut<'a> for &'a crate::VirtualArray<T, D> {
+    type SectionMut = SectionMut<'a, Self::Store>;
+
+    fn of_parts_mut(store: &'a Self::Store, shape: Linear, _: Internal) -> Self::SectionMut {
+        Section::new(store, shape)
+    }
+}

@@ -1,0 +1,447 @@
+//! Questions and assignments by expressions: of views, and of views that are joined.
+
+use std::ops::{Range, RangeBounds};
+
+use backend_api::expr::Number;
+
+use super::sealed::Sealed;
+use super::shape::Shape;
+use super::store::{Store, StoreMut};
+use super::{View, ViewMut};
+#[cfg(doc)]
+use crate::base::error::ErrorKind;
+use crate::base::error::Result;
+use crate::ops::compute::{Condition, Extremes, Histogram, Ordered, Plan, Reduction, Total};
+use crate::ops::expr::{
+    Filtered, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from,
+};
+use crate::ops::find::{Found, What};
+
+/// What can be asked by [expressions](crate::expr), on the devices: every [`View`], and views that are
+/// [joined](View::join).
+///
+/// An operation runs where the data lies, on all devices at once. What was written and is not on its device yet is
+/// copied there first (of a source: what is not there at all), and answers come back; nothing else moves. It sees every
+/// write that returned before it began; of writes that happen meanwhile it sees any. Expressions are translated for a
+/// device when it meets them for the first time, which may take some milliseconds; those that differ in their numbers
+/// alone count as one.
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, VirtualArray::<u32>::new(1000)?);
+/// prices.fill(.., 2.5)?;
+/// counts.fill(..10, 4)?;
+/// assert_eq!(counts.count_where(.., Field::whole().gt(3))?, 10);
+/// let joined = prices.join((&counts,))?;
+/// let (price, count) = joined.rows();
+/// let product = price.get(Field::whole()) * count.get(Field::whole()).cast::<f64>();
+/// assert_eq!((&joined).sum(.., product)?, 100.0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait Query<'a>: Sealed + Copy {
+    /// What an expression is computed from: an element, or the elements of all that are joined.
+    type Row;
+    /// What a row is called by.
+    type Index: Copy + std::fmt::Debug + Ord + Send + Sync + Unpin + 'static;
+    /// Which rows there are.
+    type Shape: Shape<Index = Self::Index>;
+
+    #[doc(hidden)]
+    fn region(self) -> Self::Shape;
+
+    /// The first `limit` rows of a range that are looked for. Their number is exact if all are to be counted.
+    #[doc(hidden)]
+    fn search(self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found>;
+
+    #[doc(hidden)]
+    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R) -> Result<R::Whole>;
+
+    /// How many elements within bounds meet a condition.
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::{expr::index, prelude::*};
+    ///
+    /// let array = VirtualArray::<u32>::new(10_000)?;
+    /// array.fill(100..200, 5)?;
+    /// assert_eq!(array.count_where(.., Field::whole().gt(3) & Field::whole().lt(9))?, 100);
+    /// let section = array.section(150..)?;
+    /// assert_eq!(section.count_where(.., Field::whole().gt(3) & index().lt(20))?, 20);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn count_where(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        condition: impl IntoExpr<Self::Row, bool>,
+    ) -> Result<usize> {
+        let shape = self.region();
+        let lowered = shape.lowered(&shape.checked(bounds)?);
+        let condition = Condition::new(lowered.condition(condition))?;
+        Ok(self.search(&lowered.range, &condition.what(), 0, true)?.total)
+    }
+
+    /// The indices of the first `limit` elements within bounds that meet a condition, ascending; and how many there are
+    /// in all.
+    ///
+    /// The elements of a tiled array are not stored in the order of their indices: where the limit cuts them off, tiles
+    /// are searched again until it is known which ones come first.
+    ///
+    /// # Errors
+    /// As [`section`](View::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong),
+    /// [`NoMemory`](ErrorKind::NoMemory) for more indices than fit into RAM, [`Device`](ErrorKind::Device);
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds a page exclusively.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<f32>::new(10_000)?;
+    /// array.fill(100..200, 5.0)?;
+    /// let found = array.section(50..)?.find_where(60.., Field::whole().ge(2.5), 3)?;
+    /// assert_eq!((found.indices, found.total), (vec![60, 61, 62], 90));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn find_where(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        condition: impl IntoExpr<Self::Row, bool>,
+        limit: usize,
+    ) -> Result<Found<Self::Index>> {
+        let shape = self.region();
+        let of = shape.checked(bounds)?;
+        let condition = condition.into_expr();
+        let lowered = shape.lowered(&of);
+        let all = Condition::new(lowered.condition(condition.clone()))?;
+        let found = self.search(&lowered.range, &all.what(), limit, true)?;
+        if found.indices.len() < found.total && !shape.is_in_order(&of) {
+            let indices = Ordered::new(self, of, condition).first(limit)?;
+            return Ok(Found { indices, total: found.total });
+        }
+        Ok(found.by_index(&shape))
+    }
+
+    /// The index of the first element within bounds that meets a condition. Stops soon after it is found.
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u8>::new(10_000)?;
+    /// array.set(7000, 5)?;
+    /// assert_eq!(array.position_first(.., Field::whole().ne(0))?, Some(7000));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn position_first(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        condition: impl IntoExpr<Self::Row, bool>,
+    ) -> Result<Option<Self::Index>> {
+        let of = self.region().checked(bounds)?;
+        Ok(Ordered::new(self, of, condition.into_expr()).first(1)?.first().copied())
+    }
+
+    /// Whether any element within bounds meets a condition. Stops soon after one is found.
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u8>::new(10_000)?;
+    /// assert!(!array.any(.., Field::whole().ne(0))?);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn any(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        condition: impl IntoExpr<Self::Row, bool>,
+    ) -> Result<bool> {
+        let shape = self.region();
+        let lowered = shape.lowered(&shape.checked(bounds)?);
+        let condition = Condition::new(lowered.condition(condition))?;
+        Ok(!self.search(&lowered.range, &condition.what(), 1, false)?.indices.is_empty())
+    }
+
+    /// Whether all elements within bounds meet a condition. Stops soon after one is found that does not.
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u8>::new(10_000)?;
+    /// assert!(array.all(.., Field::whole().eq(0))?);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn all(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        condition: impl IntoExpr<Self::Row, bool>,
+    ) -> Result<bool> {
+        self.any(bounds, !condition.into_expr()).map(|any| !any)
+    }
+
+    /// The sum of a value. Integers are added exactly.
+    ///
+    /// Floating point is added in `f64`, beginning at +0, in an order that depends on the devices, the channels and the
+    /// bounds alone: the same call on the same contents gives the same sum (of a source: if the same of it is on
+    /// devices). It sees each element once; rounding differs from that of a sum in ascending order.
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::{expr::index, prelude::*};
+    ///
+    /// let array = VirtualArray::<u32>::new(10_000)?;
+    /// array.fill(.., u32::MAX)?;
+    /// assert_eq!(array.sum(.., Field::whole())?, 10_000 * i128::from(u32::MAX));
+    /// assert_eq!(array.section(900..)?.sum(..3, index())?, 0 + 1 + 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn sum<F: Summed>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        what: impl IntoFiltered<Self::Row, F>,
+    ) -> Result<F::Sum> {
+        reduced(self, bounds, what, |what| Total::new(what))
+    }
+
+    /// The least value; `None` if there is none. NaNs do not count, and a zero comes back as +0.
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<i16>::new(10_000)?;
+    /// array.set(77, -3)?;
+    /// assert_eq!(array.min(.., Field::whole())?, Some(-3));
+    /// assert_eq!(array.min(5..5, Field::whole())?, None);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn min<F: Scalar + Number>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        what: impl IntoFiltered<Self::Row, F>,
+    ) -> Result<Option<F>> {
+        self.arg_min(bounds, what).map(|found| found.map(|(_, value)| value))
+    }
+
+    /// The greatest value; see [`min`](Self::min).
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<f64>::new(10_000)?;
+    /// array.set(77, f64::NAN)?;
+    /// assert_eq!(array.max(.., Field::whole() + 2.0)?, Some(2.0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn max<F: Scalar + Number>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        what: impl IntoFiltered<Self::Row, F>,
+    ) -> Result<Option<F>> {
+        self.arg_max(bounds, what).map(|found| found.map(|(_, value)| value))
+    }
+
+    /// The least and the greatest value, in one pass; see [`min`](Self::min).
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<u64>::new(10_000)?;
+    /// array.set(77, 8)?;
+    /// assert_eq!(array.min_max(.., Field::whole())?, Some((0, 8)));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn min_max<F: Scalar + Number>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        what: impl IntoFiltered<Self::Row, F>,
+    ) -> Result<Option<(F, F)>> {
+        let (least, greatest) = reduced(self, bounds, what, |what| Extremes::both(what))?;
+        Ok(least.zip(greatest).map(|((_, least), (_, greatest))| (least, greatest)))
+    }
+
+    /// The least value and the index of the first element that has it, the first one in the store; see
+    /// [`min`](Self::min).
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<i16>::new(10_000)?;
+    /// array.fill(77..99, -3)?;
+    /// assert_eq!(array.section(70..)?.arg_min(.., Field::whole())?, Some((7, -3)));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn arg_min<F: Scalar + Number>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        what: impl IntoFiltered<Self::Row, F>,
+    ) -> Result<Option<(Self::Index, F)>> {
+        let (least, _) = reduced(self, bounds, what, |what| Extremes::least(what))?;
+        Ok(least.and_then(|(place, value)| Some((self.region().index_at(place)?, value))))
+    }
+
+    /// The greatest value and the index of the first element that has it; see [`arg_min`](Self::arg_min).
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where).
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<i16>::new(10_000)?;
+    /// array.fill(77..99, 3)?;
+    /// assert_eq!(array.section(70..)?.arg_max(10.., Field::whole())?, Some((10, 3)));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn arg_max<F: Scalar + Number>(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        what: impl IntoFiltered<Self::Row, F>,
+    ) -> Result<Option<(Self::Index, F)>> {
+        let (_, greatest) = reduced(self, bounds, what, |what| Extremes::greatest(what))?;
+        Ok(greatest.and_then(|(place, value)| Some((self.region().index_at(place)?, value))))
+    }
+
+    /// How many elements have each number from 0 to below `bins`; others do not count. A number that is
+    /// [cast](crate::expr) to `u32` beforehand is 0 if it was negative, or a NaN: leave those out by `only_where`.
+    ///
+    /// # Errors
+    /// As [`find_where`](Self::find_where), and [`BinCount`](ErrorKind::BinCount): 1 to 4096 are possible.
+    ///
+    /// ```
+    /// use vmarray::prelude::*;
+    ///
+    /// let array = VirtualArray::<f32>::new(1000)?;
+    /// array.fill(..300, 2.5)?;
+    /// let bin = (Field::whole() * 2.0).cast::<u32>();
+    /// assert_eq!(array.histogram(.., bin, 6)?, [700, 0, 0, 0, 0, 300]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn histogram(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        bin: impl IntoFiltered<Self::Row, u32>,
+        bins: usize,
+    ) -> Result<Vec<u64>> {
+        reduced(self, bounds, bin, |bin| Histogram::new(bin, bins))
+    }
+}
+
+/// What devices are asked about a value.
+fn reduced<'a, Q: Query<'a>, F: Scalar, R: Reduction>(
+    query: Q,
+    bounds: impl RangeBounds<Q::Index>,
+    what: impl IntoFiltered<Q::Row, F>,
+    reduction: impl FnOnce(Filtered<Q::Row, F>) -> Result<R>,
+) -> Result<R::Whole> {
+    let shape = query.region();
+    let lowered = shape.lowered(&shape.checked(bounds)?);
+    query.reduce(&lowered.range, &reduction(lowered.filtered(what))?)
+}
+
+/// A [`Query`] whose rows can be assigned to: every [`ViewMut`], and joined views whose first is one.
+pub trait QueryMut<'a>: Query<'a> {
+    #[doc(hidden)]
+    fn assign(self, range: &Range<usize>, plan: &Plan) -> Result<()>;
+
+    /// Writes values to fields of all elements within bounds, on the devices.
+    ///
+    /// Up to eight fields at once; all values are computed from the elements as they were. Each element is changed at
+    /// once: others see all of its new fields or none. Pages are not available to others while they are worked on.
+    ///
+    /// # Errors
+    /// As [`find_where`](Query::find_where); [`AssignmentCount`](ErrorKind::AssignmentCount);
+    /// [`Interrupted`](ErrorKind::Interrupted) says which elements are changed already and which ones are
+    /// unspecified.
+    ///
+    /// ```
+    /// use vmarray::{expr::index, prelude::*};
+    ///
+    /// let array = VirtualArray::<u64>::new(1000)?;
+    /// array.section_mut(100..200)?.transform(.., Field::whole().set(index() * 2))?;
+    /// assert_eq!((array.get(99)?, array.get(100)?, array.get(199)?, array.get(200)?), (0, 0, 198, 0));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn transform(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        assignments: impl IntoAssignments<Self::Row>,
+    ) -> Result<()> {
+        let shape = self.region();
+        let lowered = shape.lowered(&shape.checked(bounds)?);
+        let assignments = assignments_counted_from(assignments, lowered.origin);
+        let plan = Plan::new(lowered.inside, assignments)?;
+        self.assign(&lowered.range, &plan).map_err(|error| error.counted_from(lowered.origin))
+    }
+
+    /// As [`transform`](Self::transform), for those elements alone that meet a condition.
+    ///
+    /// # Errors
+    /// As there.
+    ///
+    /// ```
+    /// use vmarray::{expr::index, prelude::*};
+    ///
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// array.section_mut(105..)?.assign_where(.., (index() % 10).eq(3), Field::whole().set(7))?;
+    /// assert_eq!((array.get(107)?, array.get(108)?), (0, 7));
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    fn assign_where(
+        self,
+        bounds: impl RangeBounds<Self::Index>,
+        condition: impl IntoExpr<Self::Row, bool>,
+        assignments: impl IntoAssignments<Self::Row>,
+    ) -> Result<()> {
+        let shape = self.region();
+        let lowered = shape.lowered(&shape.checked(bounds)?);
+        let condition = lowered.condition(condition);
+        let plan = Plan::new(Some(condition), assignments_counted_from(assignments, lowered.origin))?;
+        self.assign(&lowered.range, &plan).map_err(|error| error.counted_from(lowered.origin))
+    }
+}
+
+impl<'a, V: View<'a>> Query<'a> for V {
+    type Row = V::Element;
+    type Index = <V as View<'a>>::Index;
+    type Shape = <V as View<'a>>::Shape;
+
+    fn region(self) -> Self::Shape {
+        self.parts().1
+    }
+
+    fn search(self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
+        self.parts().0.search(&[], range, what, limit, count_all)
+    }
+
+    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R) -> Result<R::Whole> {
+        self.parts().0.reduce(&[], range, reduction)
+    }
+}
+
+impl<'a, V: ViewMut<'a>> QueryMut<'a> for V {
+    fn assign(self, range: &Range<usize>, plan: &Plan) -> Result<()> {
+        self.parts().0.assign(&[], range, plan)
+    }
+}

@@ -1,0 +1,154 @@
+//! Sections: views of a part of a store.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::sealed::{Internal, Sealed};
+use super::shape::Linear;
+use super::store::{Store, StoreMut};
+use super::{View, ViewMut};
+
+/// A view of a range of an array or a source, for reading; if `WRITES` is set, for writing too.
+///
+/// Indices, ranges and errors count from the section's start. A section is a reference and two numbers: it can be
+/// copied, sent to other threads and cut up again at no cost. Any number of sections may overlap, those that write
+/// among them. It holds nothing, so dropping it changes nothing: pages stay in the cache.
+///
+/// Operations concern the elements of the section and no others. Only the pages that the section touches are written
+/// back, fetched or searched.
+///
+/// The [`index`](crate::expr::index) in an expression is that in the section, too. An expression that uses it counts
+/// two instructions more for this, unless the section begins where its store does; sections of different starts share
+/// its translation, as they differ in a number alone.
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// let section = array.section_mut(100..200)?;
+/// section.set(20, 7)?;
+/// assert_eq!(array.get(120)?, 7);
+/// assert_eq!(section.section(10..30)?.get(10)?, 7);
+/// assert!(section.get(100).is_err());
+///
+/// let source = Source::new(vec![1_u32, 2, 3])?;
+/// assert_eq!(source.section(1..)?.to_vec(..)?, [2, 3]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+///
+/// There is no way to write through one that does not say so:
+///
+/// ```compile_fail
+/// use vmarray::prelude::*;
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// array.section(..)?.set(0, 1)?;
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub struct Section<'a, S: Store, const WRITES: bool = false> {
+    store: &'a S,
+    shape: Linear,
+}
+
+/// A [`Section`] that can be written to.
+pub type SectionMut<'a, S> = Section<'a, S, true>;
+
+impl<'a, S: Store, const WRITES: bool> Section<'a, S, WRITES> {
+    pub(crate) fn new(store: &'a S, shape: Linear) -> Self {
+        Self { store, shape }
+    }
+
+    /// The array or source that this is a section of.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// assert_eq!(array.section(5..9)?.store().len(), 1000);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn store(&self) -> &'a S {
+        self.store
+    }
+
+    /// Which elements of the store these are.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// assert_eq!(array.section(100..200)?.section(5..9)?.range(), 105..109);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn range(&self) -> Range<usize> {
+        self.shape.range()
+    }
+
+    /// The same section, for reading.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let array = VirtualArray::<u32>::new(1000)?;
+    /// let section = array.section_mut(100..)?;
+    /// section.set(0, 7)?;
+    /// assert_eq!(section.read_only().get(0)?, 7);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn read_only(&self) -> Section<'a, S> {
+        Section::new(self.store, self.shape)
+    }
+}
+
+impl<S: Store, const WRITES: bool> Sealed for Section<'_, S, WRITES> {}
+
+impl<'a, S: Store, const WRITES: bool> View<'a> for Section<'a, S, WRITES> {
+    type Element = S::Element;
+    type Index = usize;
+    type Store = S;
+    type Shape = Linear;
+    type Section = Section<'a, S>;
+
+    #[inline(always)]
+    fn parts(self) -> (&'a S, Linear) {
+        (self.store, self.shape)
+    }
+
+    fn of_parts(store: &'a S, shape: Linear, _: Internal) -> Section<'a, S> {
+        Section::new(store, shape)
+    }
+}
+
+impl<'a, S: StoreMut> ViewMut<'a> for Section<'a, S, true> {
+    type SectionMut = Self;
+
+    fn of_parts_mut(store: &'a S, shape: Linear, _: Internal) -> Self {
+        Self::new(store, shape)
+    }
+}
+
+impl<S: Store, const WRITES: bool> Clone for Section<'_, S, WRITES> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S: Store, const WRITES: bool> Copy for Section<'_, S, WRITES> {}
+
+impl<S: Store, const WRITES: bool> fmt::Debug for Section<'_, S, WRITES> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Section")
+            .field("range", &self.range())
+            .field("writes", &WRITES)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<'a, S: Store> From<&'a S> for Section<'a, S>
+where
+    &'a S: View<'a, Store = S, Shape = Linear>,
+{
+    fn from(store: &'a S) -> Self {
+        let (store, shape) = store.parts();
+        Self::new(store, shape)
+    }
+}

@@ -1,0 +1,279 @@
+//! Stores: what the elements of views are kept in.
+
+use std::ops::Range;
+
+use backend_api::Device;
+
+use super::sealed::{Internal, Sealed};
+use crate::array::VirtualArray;
+use crate::array::asynchronous::FlushAsync;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::ops::compute::{Operand, Other, Plan, Reduction};
+use crate::ops::find::{Found, What};
+
+/// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no others.
+pub trait Store: Sealed + Sized {
+    /// The type of its elements.
+    type Element: Element;
+    /// The type of its devices.
+    type Device: Device;
+    /// See [`View::flush_async`](crate::View::flush_async).
+    type FlushAsync<'a>: Future<Output = Result<()>>
+    where
+        Self: 'a;
+
+    #[doc(hidden)]
+    fn get_at(&self, place: usize, _: Internal) -> Result<Self::Element>;
+
+    /// Copies elements from a place on. They are there.
+    #[doc(hidden)]
+    fn read_at(&self, place: usize, into: &mut [Self::Element], _: Internal) -> Result<()>;
+
+    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside them. Their
+    /// number is exact if all are to be counted.
+    #[doc(hidden)]
+    fn search(
+        &self,
+        others: &[Operand<'_, Self::Device>],
+        range: &Range<usize>,
+        what: &What<'_>,
+        limit: usize,
+        count_all: bool,
+    ) -> Result<Found>;
+
+    /// Elements by their ascending places, collected where they are.
+    #[doc(hidden)]
+    fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<Self::Element>>;
+
+    #[doc(hidden)]
+    fn reduce<R: Reduction>(
+        &self,
+        others: &[Operand<'_, Self::Device>],
+        range: &Range<usize>,
+        reduction: &R,
+    ) -> Result<R::Whole>;
+
+    /// Elements by a list of indices, which count from the start of a range of the store.
+    #[doc(hidden)]
+    fn gather_within(
+        &self,
+        of: Range<usize>,
+        list: &[usize],
+        into: &mut [Self::Element],
+        _: Internal,
+    ) -> Result<()>;
+
+    /// Has a range brought to where the next access looks for it.
+    #[doc(hidden)]
+    fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()>;
+
+    /// Has what is newer than at home brought there.
+    #[doc(hidden)]
+    fn write_back(&self, range: &Range<usize>, _: Internal) -> Result<()>;
+
+    #[doc(hidden)]
+    fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> Self::FlushAsync<'_>;
+
+    /// Has a range brought home and its copies given up.
+    #[doc(hidden)]
+    fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()>;
+
+    #[doc(hidden)]
+    fn as_other(&self, _: Internal) -> &dyn Other<Self::Device>;
+
+    /// Elements of a page.
+    #[doc(hidden)]
+    fn page_elements(&self) -> usize;
+
+    /// The array that it is.
+    #[doc(hidden)]
+    fn as_array(&self) -> Option<&VirtualArray<Self::Element, Self::Device>> {
+        None
+    }
+}
+
+/// A [`Store`] whose elements can be changed: an array, or a source over memory that can be written to.
+pub trait StoreMut: Store {
+    #[doc(hidden)]
+    fn set_at(&self, place: usize, value: Self::Element, _: Internal) -> Result<()>;
+
+    #[doc(hidden)]
+    fn replace_at(&self, place: usize, value: Self::Element, _: Internal) -> Result<Self::Element>;
+
+    #[doc(hidden)]
+    fn compare_exchange_at(
+        &self,
+        place: usize,
+        current: Self::Element,
+        new: Self::Element,
+        _: Internal,
+    ) -> Result<Result<Self::Element, Self::Element>>;
+
+    #[doc(hidden)]
+    fn update_at(
+        &self,
+        place: usize,
+        mut change: impl FnMut(Self::Element) -> Self::Element,
+        internal: Internal,
+    ) -> Result<Self::Element> {
+        let mut current = self.get_at(place, internal)?;
+        loop {
+            match self.compare_exchange_at(place, current, change(current), internal)? {
+                Ok(old) => return Ok(old),
+                Err(seen) => current = seen,
+            }
+        }
+    }
+
+    #[doc(hidden)]
+    fn swap_at(&self, a: usize, b: usize, internal: Internal) -> Result<()> {
+        let second = self.get_at(b, internal)?;
+        let first = self.replace_at(a, second, internal)?;
+        self.set_at(b, first, internal).inspect_err(|_| {
+            // Undo, as far as that is possible.
+            let _ = self.set_at(a, first, internal);
+        })
+    }
+
+    #[doc(hidden)]
+    fn write_at(&self, place: usize, from: &[Self::Element], _: Internal) -> Result<()>;
+
+    #[doc(hidden)]
+    fn fill_range(&self, range: &Range<usize>, value: Self::Element, _: Internal) -> Result<()>;
+
+    #[doc(hidden)]
+    fn discard_range(&self, range: &Range<usize>, _: Internal) -> Result<()>;
+
+    #[doc(hidden)]
+    fn scatter_within(
+        &self,
+        of: Range<usize>,
+        list: &[usize],
+        values: &[Self::Element],
+        _: Internal,
+    ) -> Result<()>;
+
+    /// Writes values to fields that are computed from elements and from those of others.
+    #[doc(hidden)]
+    fn assign(&self, others: &[Operand<'_, Self::Device>], range: &Range<usize>, plan: &Plan) -> Result<()>;
+}
+
+impl<T: Element, D: Device> Sealed for VirtualArray<T, D> {}
+
+impl<T: Element, D: Device> Store for VirtualArray<T, D> {
+    type Element = T;
+    type Device = D;
+    type FlushAsync<'a>
+        = FlushAsync<'a, T, D>
+    where
+        Self: 'a;
+
+    #[inline]
+    fn get_at(&self, place: usize, _: Internal) -> Result<T> {
+        self.get(place)
+    }
+
+    fn read_at(&self, place: usize, into: &mut [T], _: Internal) -> Result<()> {
+        self.read_range(place, into)
+    }
+
+    fn search(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        what: &What<'_>,
+        limit: usize,
+        count_all: bool,
+    ) -> Result<Found> {
+        self.search(others, range, what, limit, count_all)
+    }
+
+    fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<T>> {
+        self.collect(places)
+    }
+
+    fn reduce<R: Reduction>(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        reduction: &R,
+    ) -> Result<R::Whole> {
+        self.reduce(others, range, reduction)
+    }
+
+    fn gather_within(&self, of: Range<usize>, list: &[usize], into: &mut [T], _: Internal) -> Result<()> {
+        self.gather_within(of, list, into)
+    }
+
+    fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.prefetch_range(range)
+    }
+
+    fn write_back(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.flush_range(range)
+    }
+
+    fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> FlushAsync<'_, T, D> {
+        FlushAsync::new(self, range)
+    }
+
+    fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.evict_range(range)
+    }
+
+    fn as_other(&self, _: Internal) -> &dyn Other<D> {
+        self
+    }
+
+    fn page_elements(&self) -> usize {
+        self.page_len()
+    }
+
+    fn as_array(&self) -> Option<&Self> {
+        Some(self)
+    }
+}
+
+impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
+    #[inline]
+    fn set_at(&self, place: usize, value: T, _: Internal) -> Result<()> {
+        self.set(place, value)
+    }
+
+    fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
+        self.replace(place, value)
+    }
+
+    fn compare_exchange_at(&self, place: usize, current: T, new: T, _: Internal) -> Result<Result<T, T>> {
+        self.compare_exchange(place, current, new)
+    }
+
+    fn update_at(&self, place: usize, change: impl FnMut(T) -> T, _: Internal) -> Result<T> {
+        self.update(place, change)
+    }
+
+    fn swap_at(&self, a: usize, b: usize, _: Internal) -> Result<()> {
+        self.swap(a, b)
+    }
+
+    fn write_at(&self, place: usize, from: &[T], _: Internal) -> Result<()> {
+        self.write_range(place, from)
+    }
+
+    fn fill_range(&self, range: &Range<usize>, value: T, _: Internal) -> Result<()> {
+        self.fill_range(range, value)
+    }
+
+    fn discard_range(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.discard_range(range)
+    }
+
+    fn scatter_within(&self, of: Range<usize>, list: &[usize], values: &[T], _: Internal) -> Result<()> {
+        self.scatter_within(of, list, values)
+    }
+
+    fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+        self.assign(others, range, plan)
+    }
+}

@@ -1,0 +1,387 @@
+//! Boxes of several dimensions as shapes of views.
+
+use std::borrow::Cow;
+use std::ops::{Range, RangeBounds};
+
+use backend_api::Device;
+
+use super::NdArray;
+use super::boxes::merged;
+use super::copy::{self, Places};
+use super::geometry::Geometry;
+use super::section::{NdSection, NdSectionMut};
+use super::shape::{self, Bounds};
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::ops::expr::{Expr, index};
+use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut};
+
+/// A box of a store that holds `N` dimensions, of which it has `M` axes: a [`Shape`].
+#[derive(Clone, Copy, Debug)]
+pub struct NdShape<const N: usize, const M: usize = N> {
+    pub(crate) geometry: Geometry<N>,
+    start: [usize; N],
+    pub(super) extents: [usize; M],
+    /// The axes of the store that are the view's, ascending.
+    axes: [usize; M],
+}
+
+impl<const N: usize> NdShape<N> {
+    pub(super) fn whole(geometry: Geometry<N>) -> Self {
+        Self { geometry, start: [0; N], extents: geometry.shape, axes: std::array::from_fn(|axis| axis) }
+    }
+}
+
+impl<const N: usize, const M: usize> NdShape<N, M> {
+    /// Where the store has a position of the view.
+    #[inline(always)]
+    pub(super) fn position(&self, at: &[usize; M]) -> [usize; N] {
+        let mut position = self.start;
+        for axis in 0..M {
+            position[self.axes[axis]] += at[axis];
+        }
+        position
+    }
+
+    /// Where the store has a box of the view.
+    pub(super) fn bounds(&self, of: &Bounds<M>) -> Bounds<N> {
+        let start = self.position(&of.start);
+        let mut end = start.map(|at| at + 1);
+        for axis in 0..M {
+            end[self.axes[axis]] = start[self.axes[axis]] + (of.end[axis] - of.start[axis]);
+        }
+        start..end
+    }
+
+    /// What belongs to the axes of the view, by axis of the store; `others` for the rest.
+    pub(super) fn spread<S>(&self, of: [S; M], others: impl FnMut(usize) -> S) -> [S; N] {
+        let mut spread = std::array::from_fn(others);
+        for (axis, one) in of.into_iter().enumerate() {
+            spread[self.axes[axis]] = one;
+        }
+        spread
+    }
+
+    /// Where the view begins along an axis of its own.
+    pub(super) fn start_of(&self, axis: usize) -> usize {
+        self.start[self.axes[axis]]
+    }
+
+    /// The same without one of its axes, at one of the axis' indices.
+    pub(super) fn project<const K: usize>(&self, axis: usize, index: usize) -> Result<NdShape<N, K>> {
+        const { assert!(K > 0 && K + 1 == M, "a projection has one axis less than its source") };
+        shape::check_axis(axis, M)?;
+        if index >= self.extents[axis] {
+            return Err(shape::position_outside(axis, index as i128, self.extents[axis]));
+        }
+        let mut start = self.start;
+        start[self.axes[axis]] += index;
+        let from = |at: usize| if at < axis { at } else { at + 1 };
+        Ok(NdShape {
+            geometry: self.geometry,
+            start,
+            extents: std::array::from_fn(|at| self.extents[from(at)]),
+            axes: std::array::from_fn(|at| self.axes[from(at)]),
+        })
+    }
+
+    /// The index of an element along an axis of the view.
+    pub(super) fn coordinate<T>(&self, axis: usize) -> Expr<T, u64> {
+        let of_store = coordinate(&self.geometry, self.axes[axis]);
+        match self.start_of(axis) {
+            0 => of_store,
+            start => of_store - start as u64,
+        }
+    }
+
+    /// Whether an element of the store is in a box of it; `None` if all are.
+    fn inside<T>(&self, of: &Bounds<N>) -> Option<Expr<T, bool>> {
+        let geometry = &self.geometry;
+        let stored = |axis: usize| match &geometry.tiling {
+            Some(tiling) => tiling.counts[axis] * tiling.tile[axis],
+            None => geometry.shape[axis],
+        };
+        (0..N)
+            .filter(|&axis| of.start[axis] > 0 || of.end[axis] < stored(axis))
+            .map(|axis| {
+                let (start, len) = (of.start[axis] as u64, (of.end[axis] - of.start[axis]) as u64);
+                // Of what is before the start, the difference wraps, and is larger than any length.
+                (coordinate(geometry, axis) - start).lt(len)
+            })
+            .reduce(|all, one| all & one)
+    }
+
+    /// The first axis of the store along which a box has several indices, and the extent of tiles there, if the box is
+    /// cut along an axis behind it: elements are not stored in row-major order then.
+    fn axis_out_of_order(&self, of: &Bounds<N>) -> Option<(usize, usize)> {
+        let tile = self.geometry.tiling.filter(|_| !shape::is_void(of))?.tile;
+        let axis = (0..N).find(|&axis| of.end[axis] - of.start[axis] > 1)?;
+        let is_cut = |axis: usize| of.start[axis] / tile[axis] != (of.end[axis] - 1) / tile[axis];
+        (axis + 1..N).any(is_cut).then_some((axis, tile[axis]))
+    }
+}
+
+/// A value, divided unless that changes nothing.
+fn divided<T>(value: Expr<T, u64>, by: usize) -> Expr<T, u64> {
+    if by == 1 { value } else { value / by as u64 }
+}
+
+/// The index of an element of a store along one of its axes.
+fn coordinate<T, const N: usize>(geometry: &Geometry<N>, axis: usize) -> Expr<T, u64> {
+    let stride = geometry.strides[axis];
+    let Some(tiling) = &geometry.tiling else {
+        let rows = divided(index(), stride);
+        return if axis == 0 { rows } else { rows % geometry.shape[axis] as u64 };
+    };
+    let (tile, counts) = (tiling.tile[axis] as u64, tiling.counts[axis] as u64);
+    let within = divided(index() % tiling.len as u64, stride) % tile;
+    let tiles = divided(index() / tiling.len as u64, tiling.tile_strides[axis]);
+    (if axis == 0 { tiles } else { tiles % counts }) * tile + within
+}
+
+/// A box in two, cut before an index along an axis; an index outside counts as the nearest end.
+fn cut<const M: usize>(of: &Bounds<M>, axis: usize, at: usize) -> (Bounds<M>, Bounds<M>) {
+    let at = at.clamp(of.start[axis], of.end[axis]);
+    let (mut before, mut after) = (of.clone(), of.clone());
+    (before.end[axis], after.start[axis]) = (at, at);
+    (before, after)
+}
+
+impl<const N: usize, const M: usize> Sealed for NdShape<N, M> {}
+
+impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
+    type Index = [usize; M];
+
+    fn count(&self) -> usize {
+        shape::volume(&self.extents)
+    }
+
+    fn checked(&self, bounds: impl RangeBounds<[usize; M]>) -> Result<Bounds<M>> {
+        shape::check_box(&self.extents, bounds)
+    }
+
+    fn cut(&self, of: &Bounds<M>) -> Self {
+        Self { start: self.position(&of.start), extents: shape::extent(of), ..*self }
+    }
+
+    #[inline(always)]
+    fn place(&self, at: [usize; M]) -> Result<usize> {
+        shape::check_position(&self.extents, &at)?;
+        Ok(self.geometry.index_of(&self.position(&at)))
+    }
+
+    fn index_at(&self, place: usize) -> Option<[usize; M]> {
+        let position = self.geometry.position_of(place)?;
+        let mut rest = position;
+        let mut at = [0; M];
+        for axis in 0..M {
+            at[axis] = position[self.axes[axis]].checked_sub(self.start_of(axis))?;
+            rest[self.axes[axis]] = self.start_of(axis);
+        }
+        (rest == self.start && (0..M).all(|axis| at[axis] < self.extents[axis])).then_some(at)
+    }
+
+    fn origin(&self) -> usize {
+        0
+    }
+
+    fn runs(&self, of: &Bounds<M>) -> impl Iterator<Item = Range<usize>> {
+        merged(self.geometry.ranges(&self.bounds(of)))
+    }
+
+    fn lowered<T>(&self, of: &Bounds<M>) -> Lowered<T> {
+        let of = self.bounds(of);
+        let mut runs = merged(self.geometry.ranges(&of));
+        let (range, inside) = match (runs.next(), runs.next()) {
+            (None, _) => (0..0, None),
+            (Some(only), None) => (only, None),
+            (Some(first), Some(_)) => {
+                let last = self.geometry.index_of(&of.end.map(|end| end - 1));
+                (first.start..last + 1, self.inside(&of))
+            }
+        };
+        Lowered { range, inside, origin: 0 }
+    }
+
+    fn list<'l>(&self, indices: &'l [[usize; M]]) -> Result<(Range<usize>, Cow<'l, [usize]>)> {
+        let mut places = zeroed_vec(indices.len())?;
+        for (place, at) in places.iter_mut().zip(indices) {
+            *place = self.place(*at)?;
+        }
+        Ok((0..self.geometry.stored_len(), Cow::Owned(places)))
+    }
+
+    fn touched<S: Store>(&self, store: &S, of: &Bounds<M>) -> impl Iterator<Item = Range<usize>> {
+        let (page_len, len) = (store.page_elements(), self.geometry.stored_len());
+        let places = move |pages: Range<usize>| pages.start * page_len..(pages.end * page_len).min(len);
+        merged(self.geometry.pages(&self.bounds(of), page_len).map(places))
+    }
+
+    fn slabs(&self, of: &Bounds<M>) -> impl Iterator<Item = Bounds<M>> {
+        let cut_at = self.axis_out_of_order(&self.bounds(of)).and_then(|(axis, tile)| {
+            Some((self.axes.iter().position(|own| *own == axis)?, self.start[axis], tile))
+        });
+        let mut rest = Some(of.clone());
+        std::iter::from_fn(move || {
+            let of = rest.take()?;
+            let Some((axis, start, tile)) = cut_at else { return Some(of) };
+            let end = (start + of.start[axis]) / tile * tile + tile - start;
+            let (slab, after) = cut(&of, axis, end);
+            rest = (!shape::is_void(&after)).then_some(after);
+            Some(slab)
+        })
+    }
+
+    fn is_in_order(&self, of: &Bounds<M>) -> bool {
+        self.axis_out_of_order(&self.bounds(of)).is_none()
+    }
+
+    fn rest(&self, of: Bounds<M>, found: &mut Vec<usize>) -> Vec<(Bounds<M>, usize)> {
+        let Some(&last) = found.last() else { return Vec::new() };
+        let Some((axis, tile)) = self.axis_out_of_order(&self.bounds(&of)) else {
+            return vec![(of, last + 1)];
+        };
+        // Those in the tiles before that of the last one are all there.
+        let along = |place: usize| self.geometry.position_of(place).map_or(0, |at| at[axis]);
+        let start = along(last) / tile * tile;
+        found.truncate(found.partition_point(|place| along(*place) < start));
+        let Some(own) = self.axes.iter().position(|one| *one == axis) else { return Vec::new() };
+        let in_view = |index: usize| index.saturating_sub(self.start[axis]);
+        let (_, rest) = cut(&of, own, in_view(start));
+        if !found.is_empty() {
+            return vec![(rest, 0)];
+        }
+        let (row, after) = cut(&rest, own, in_view(start + tile));
+        let middle = row.start[own] + (row.end[own] - row.start[own]).div_ceil(2);
+        let (first, second) = cut(&row, own, middle);
+        vec![(after, 0), (second, 0), (first, 0)]
+    }
+
+    fn copy_out<S: Store>(
+        &self,
+        store: &S,
+        of: &Bounds<M>,
+        into: &mut [S::Element],
+        _: Internal,
+    ) -> Result<()> {
+        let of = self.bounds(of);
+        copy::read(store, &self.geometry, &of, Places::dense(&shape::extent(&of), into)?)
+    }
+
+    fn fill<S: StoreMut>(&self, store: &S, of: &Bounds<M>, value: S::Element, _: Internal) -> Result<()> {
+        let mut runs = self.runs(of);
+        match (runs.next(), runs.next(), store.as_array()) {
+            (_, Some(_), Some(array)) => copy::fill(array, &self.geometry, &self.bounds(of), value),
+            (first, second, _) => first
+                .into_iter()
+                .chain(second)
+                .chain(runs)
+                .try_for_each(|run| store.fill_range(&run, value, INTERNAL)),
+        }
+    }
+
+    fn fetch<S: Store>(&self, store: &S, of: &Bounds<M>, _: Internal) -> Result<()> {
+        let Some(array) = store.as_array() else {
+            return self.runs(of).try_for_each(|run| store.fetch(&run, INTERNAL));
+        };
+        for pages in self.geometry.pages(&self.bounds(of), array.page_len()) {
+            let (start, end) = (pages.start as u64, pages.end as u64);
+            if array.pager().prefetch(start..end)? < end {
+                // There are no more frames to be had.
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl<'a, T: Element, const N: usize, D: Device> View<'a> for &'a NdArray<T, N, D> {
+    type Element = T;
+    type Index = [usize; N];
+    type Store = VirtualArray<T, D>;
+    type Shape = NdShape<N>;
+    type Section = NdSection<'a, Self::Store, N>;
+
+    #[inline(always)]
+    fn parts(self) -> (&'a Self::Store, NdShape<N>) {
+        (&self.elements, NdShape::whole(self.geometry))
+    }
+
+    fn of_parts(store: &'a Self::Store, shape: NdShape<N>, _: Internal) -> Self::Section {
+        NdSection::new(store, shape)
+    }
+}
+
+impl<'a, T: Element, const N: usize, D: Device> ViewMut<'a> for &'a NdArray<T, N, D> {
+    type SectionMut = NdSectionMut<'a, Self::Store, N>;
+
+    fn of_parts_mut(store: &'a Self::Store, shape: NdShape<N>, _: Internal) -> Self::SectionMut {
+        NdSection::new(store, shape)
+    }
+}
+
+impl<T: Element, const N: usize, D: Device> Sealed for &NdArray<T, N, D> {}
+
+#[cfg(all(test, feature = "host"))]
+mod tests {
+    use std::sync::Arc;
+
+    use backend_host::HostDevice;
+    use proptest::prelude::*;
+
+    use super::super::{NdLayout, Positions};
+    use super::*;
+    use crate::prelude::*;
+
+    proptest! {
+        /// As many as fit into a batch come at a time, and all of them in the order of nested loops.
+        #[test]
+        fn elements_come_in_row_major_order_whatever_the_batch(
+            shape in [1_usize..9, 1_usize..9, 1_usize..9],
+            tile in proptest::option::of([1_usize..6, 1_usize..6, 1_usize..6]),
+            ends in [0_usize..9, 0_usize..9, 0_usize..9],
+            batch in 1_usize..40,
+            least in 0_u32..5,
+            seed in any::<u32>(),
+        ) {
+            let array = NdArray::<u32, 3, _>::builder(shape)
+                .devices([Arc::new(HostDevice::new(1 << 20).unwrap())])
+                .layout(tile.map_or(NdLayout::RowMajor, NdLayout::Tiled))
+                .elements(|elements| elements.page_len(16))
+                .build()
+                .unwrap();
+            let count = shape.iter().product::<usize>() as u32;
+            let values: Vec<u32> = (0..count).map(|i| (i ^ seed).wrapping_mul(0x9E37_79B9) >> 29).collect();
+            array.write_box(.., &values).unwrap();
+            let start: [usize; 3] = std::array::from_fn(|axis| ends[axis].min(shape[axis]) / 2);
+            let of = start..std::array::from_fn(|axis| start[axis].max(shape[axis].saturating_sub(ends[axis] / 3)));
+            let known: Vec<([usize; 3], u32)> = Positions::new(of.clone())
+                .map(|at| (at, array.get(at).unwrap()))
+                .filter(|(_, value)| *value >= least)
+                .collect();
+            let condition = Field::<u32, u32>::whole().ge(least);
+            let mut selected = array.select_where(of.clone(), condition.clone()).unwrap().by(batch);
+            let mut found = Vec::new();
+            while let Some(one) = selected.next() {
+                found.push(one.unwrap());
+                prop_assert!(selected.kept() < batch);
+            }
+            prop_assert_eq!(&found, &known);
+            prop_assert!(selected.next().is_none());
+            let equal: Vec<[usize; 3]> =
+                Positions::new(of.clone()).filter(|at| array.get(*at).unwrap() == least).collect();
+            prop_assert_eq!(array.count(of.clone(), Field::whole(), &least).unwrap(), equal.len());
+            prop_assert_eq!(array.position(of.clone(), Field::whole(), &least).unwrap(), equal.first().copied());
+            prop_assert_eq!(array.section(of.clone()).unwrap().find(Field::whole(), &least).unwrap().len(), equal.len());
+            let first = array.find_first(of.clone(), Field::whole(), &least, batch).unwrap();
+            prop_assert_eq!(&first.indices[..], &equal[..equal.len().min(batch)]);
+            prop_assert_eq!(first.total, equal.len());
+            let positions = array.find_where(of, condition, batch).unwrap().indices;
+            let known: Vec<_> = known.iter().take(batch).map(|(at, _)| *at).collect();
+            prop_assert_eq!(positions, known);
+        }
+    }
+}

@@ -1,0 +1,43 @@
+//! Elements by the tuples of index sets.
+
+use super::region::NdShape;
+use super::shape::position_outside;
+use crate::base::error::{ErrorKind, Result};
+use crate::base::memory::zeroed_vec;
+use crate::index_set::{Dimension, Tuples, distinct};
+use crate::ops::view::Shape as _;
+
+/// How many tuples are read at a time.
+const CHUNK: usize = 4096;
+
+/// The places of a set's tuples in the store of a view. `axes` are the labels of the columns with the indices.
+pub(super) fn places<S: Tuples + ?Sized, const N: usize, const M: usize>(
+    view: &NdShape<N, M>,
+    set: &S,
+    axes: [Dimension; M],
+) -> Result<Vec<usize>> {
+    let dimensions = set.dimensions();
+    distinct(dimensions.iter().copied())?;
+    let mut columns = [0; M];
+    for (column, dimension) in columns.iter_mut().zip(axes) {
+        let unknown = ErrorKind::UnknownDimension { dimension };
+        *column = dimensions.iter().position(|known| *known == dimension).ok_or(unknown)?;
+    }
+    let width = dimensions.len();
+    let mut places = zeroed_vec(set.len())?;
+    let mut tuples = zeroed_vec::<u64>(set.len().min(CHUNK).saturating_mul(width))?;
+    for (first, chunk) in (0..).step_by(CHUNK).zip(places.chunks_mut(CHUNK)) {
+        let tuples = &mut tuples[..chunk.len() * width];
+        set.read_tuples(first, tuples)?;
+        for (place, tuple) in chunk.iter_mut().zip(tuples.chunks_exact(width)) {
+            let mut at = [0; M];
+            for axis in 0..M {
+                let (value, extent) = (tuple[columns[axis]], view.extents[axis]);
+                let inside = usize::try_from(value).ok().filter(|value| *value < extent);
+                at[axis] = inside.ok_or_else(|| position_outside(axis, value.into(), extent))?;
+            }
+            *place = view.place(at)?;
+        }
+    }
+    Ok(places)
+}

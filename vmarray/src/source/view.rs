@@ -1,0 +1,151 @@
+//! Sources as stores of views.
+
+use std::ops::Range;
+
+use backend_api::Device;
+
+use super::future::SourceFlushAsync;
+use super::home::{Home, HomeMut};
+use super::{Source, gather};
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::ops::compute::{Operand, Other, Plan, Reduction};
+use crate::ops::find::{Found, What};
+use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::view::{Linear, Section, SectionMut, Store, StoreMut, View, ViewMut};
+
+impl<T: Element, H: Home<T>, D: Device> Sealed for Source<T, H, D> {}
+
+impl<'a, T: Element, H: Home<T>, D: Device> View<'a> for &'a Source<T, H, D> {
+    type Element = T;
+    type Index = usize;
+    type Store = Source<T, H, D>;
+    type Shape = Linear;
+    type Section = Section<'a, Self::Store>;
+
+    fn parts(self) -> (&'a Self::Store, Linear) {
+        (self, Linear::whole(self.core.cuts.len))
+    }
+
+    fn of_parts(store: &'a Self::Store, shape: Linear, _: Internal) -> Self::Section {
+        Section::new(store, shape)
+    }
+}
+
+impl<'a, T: Element, H: HomeMut<T>, D: Device> ViewMut<'a> for &'a Source<T, H, D> {
+    type SectionMut = SectionMut<'a, Self::Store>;
+
+    fn of_parts_mut(store: &'a Self::Store, shape: Linear, _: Internal) -> Self::SectionMut {
+        Section::new(store, shape)
+    }
+}
+
+impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
+    type Element = T;
+    type Device = D;
+    type FlushAsync<'a>
+        = SourceFlushAsync<'a, T, D>
+    where
+        Self: 'a;
+
+    fn get_at(&self, place: usize, _: Internal) -> Result<T> {
+        self.core.get(place)
+    }
+
+    fn read_at(&self, place: usize, into: &mut [T], _: Internal) -> Result<()> {
+        self.core.read(place, into)
+    }
+
+    fn search(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        what: &What<'_>,
+        limit: usize,
+        count_all: bool,
+    ) -> Result<Found> {
+        if others.is_empty() {
+            return self.core.search(range, what, limit, count_all);
+        }
+        self.core.rows(others, range).search(what, limit, count_all)
+    }
+
+    fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<T>> {
+        self.core.collect(places)
+    }
+
+    fn reduce<R: Reduction>(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        reduction: &R,
+    ) -> Result<R::Whole> {
+        if others.is_empty() {
+            return self.core.reduce(range, reduction);
+        }
+        self.core.rows(others, range).reduce(reduction)
+    }
+
+    fn gather_within(&self, of: Range<usize>, list: &[usize], into: &mut [T], _: Internal) -> Result<()> {
+        gather::gather(&self.core, of, list, into)
+    }
+
+    fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.core.pull(range)
+    }
+
+    fn write_back(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.core.synchronize(range)
+    }
+
+    fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> SourceFlushAsync<'_, T, D> {
+        self.core.synchronize_async(range)
+    }
+
+    fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.core.evict(range)
+    }
+
+    fn as_other(&self, _: Internal) -> &dyn Other<D> {
+        &*self.core
+    }
+
+    fn page_elements(&self) -> usize {
+        self.page_len()
+    }
+}
+
+impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
+    fn set_at(&self, place: usize, value: T, _: Internal) -> Result<()> {
+        self.core.set(place, value)
+    }
+
+    fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
+        self.core.replace(place, value)
+    }
+
+    fn compare_exchange_at(&self, place: usize, current: T, new: T, _: Internal) -> Result<Result<T, T>> {
+        self.core.compare_exchange(place, current, new)
+    }
+
+    fn write_at(&self, place: usize, from: &[T], _: Internal) -> Result<()> {
+        self.core.write(place, from)
+    }
+
+    fn fill_range(&self, range: &Range<usize>, value: T, _: Internal) -> Result<()> {
+        self.core.fill(range, value)
+    }
+
+    fn discard_range(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.core.discard(range);
+        Ok(())
+    }
+
+    fn scatter_within(&self, of: Range<usize>, list: &[usize], values: &[T], _: Internal) -> Result<()> {
+        gather::scatter(&self.core, of, list, values)
+    }
+
+    fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+        self.core.assign(others, range, plan)
+    }
+}

@@ -1,0 +1,22 @@
+//! What only the library is to call or to implement. What the compiler has to say of each line stands behind it.
+
+use vmarray::prelude::*;
+use vmarray::{Linear, Result, Section, Shape, Store, StoreMut};
+
+struct Mine;
+
+impl Store for Mine { //~ the trait bound `Mine: Sealed` is not satisfied
+    type Element = u32;
+}
+
+fn main() -> Result<()> {
+    let (small, large) = (Source::new(vec![0_u32; 3])?, Source::new(vec![0_u32; 1024])?);
+    StoreMut::write_at(&small, 0, &[7; 1024])?; //~ `Internal` is missing
+    Store::read_at(&small, 0, &mut [7; 1024])?; //~ `Internal` is missing
+    let (_, shape): (_, Linear) = (&large).parts();
+    let forged = <&Source<u32> as View>::of_parts(&small, shape); //~ `Internal` is missing
+    shape.fill(&small, &(0..1024), 7)?; //~ `Internal` is missing
+    let _: Section<'_, Source<u32>> = forged;
+    small.page(0)?; //~ no method named `page` found
+    Ok(())
+}
