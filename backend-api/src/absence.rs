@@ -69,7 +69,8 @@ impl fmt::Display for Absence {
     }
 }
 
-/// What the system says of a library that it does not load, and whether it says that there is none of this name.
+/// What the system says of a library that it does not load, and whether it says that there is none of this
+/// name.
 #[doc(hidden)]
 #[must_use]
 pub fn refused_library(name: &str, error: &dyn std::error::Error) -> (String, bool) {

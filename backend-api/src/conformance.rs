@@ -1,7 +1,7 @@
 //! A suite that checks a backend against the [contract](crate).
 //!
-//! Any backend can run it, a third party's too. In a test of the backend's crate, which depends on this one with the
-//! feature `conformance`:
+//! Any backend can run it, a third party's too. In a test of the backend's crate, which depends on this one
+//! with the feature `conformance`:
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,13 +25,14 @@
 //! report.assert_passed();
 //! ```
 //!
-//! A device needs [`Limits::LEAST_BYTES`] of memory. One with no more than [`Limits::bytes`] is filled up by a check,
-//! so other checks must not run on the same device at that time; larger ones can be shared between tests.
+//! A device needs [`Limits::LEAST_BYTES`] of memory. One with no more than [`Limits::bytes`] is filled up by
+//! a check, so other checks must not run on the same device at that time; larger ones can be shared between
+//! tests.
 //!
-//! The checks compare every byte that the device could have touched with a naive model, not only those that it should
-//! have touched. They rest on what the contract says and nothing else: a device may be synchronous, may run queues in
-//! any order, and may be in use by other programs at the same time. A device that never finishes hangs its check; the
-//! name is printed before a check starts.
+//! The checks compare every byte that the device could have touched with a naive model, not only those that
+//! it should have touched. They rest on what the contract says and nothing else: a device may be synchronous,
+//! may run queues in any order, and may be in use by other programs at the same time. A device that never
+//! finishes hangs its check; the name is printed before a check starts.
 
 use std::any::Any;
 use std::fmt;
@@ -70,13 +71,14 @@ pub use context::Context;
 #[non_exhaustive]
 pub struct Limits {
     /// The most bytes that one check holds at a time, device memory and host memory each. Less than
-    /// [`Limits::LEAST_BYTES`] counts as that much. More memory brings checks of what only large memory has, such as
-    /// buffers that the driver cannot give in one piece.
+    /// [`Limits::LEAST_BYTES`] counts as that much. More memory brings checks of what only large memory has,
+    /// such as buffers that the driver cannot give in one piece.
     pub bytes: u64,
-    /// How long a check waits for a waker that ought to be woken, before it says that none was. A sound device never
-    /// makes a check wait that long.
+    /// How long a check waits for a waker that ought to be woken, before it says that none was. A sound
+    /// device never makes a check wait that long.
     pub patience: Duration,
-    /// What random programs are made from. The same seed gives the same programs; a long test runs the suite with many.
+    /// What random programs are made from. The same seed gives the same programs; a long test runs the suite
+    /// with many.
     pub seed: u64,
 }
 
@@ -143,15 +145,16 @@ impl Default for Limits {
 pub struct Check<D: Device> {
     /// Its name: what a device that passes does. Unique in the suite.
     pub name: &'static str,
-    /// The check itself. It panics, with a message that says what was expected, if the device breaks the contract.
+    /// The check itself. It panics, with a message that says what was expected, if the device breaks the
+    /// contract.
     pub run: fn(&Context<'_, D>),
 }
 
 impl<D: Device> Check<D> {
     /// Runs the check.
     ///
-    /// Whatever it holds of the device is given back, also when it fails. A panic is caught, so this needs a program
-    /// that unwinds.
+    /// Whatever it holds of the device is given back, also when it fails. A panic is caught, so this needs a
+    /// program that unwinds.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -407,9 +410,9 @@ pub fn run_as_test<S: Subject>(name: &str, subject: S, limits: &Limits) {
 
 /// Makes one `#[test]` for each check of the [suite](crate::conformance), with the check's name.
 ///
-/// Takes an expression that gives an `Arc<D>`, or an `Option<Arc<D>>` whose `None` skips the test with a line on
-/// standard output, and optionally the [`Limits`](crate::conformance::Limits). Both are evaluated once for each test; a
-/// device that is slow to make can live in a `static OnceLock`, as checks tolerate each other.
+/// Takes an expression that gives an `Arc<D>`, or an `Option<Arc<D>>` whose `None` skips the test with a line
+/// on standard output, and optionally the [`Limits`](crate::conformance::Limits). Both are evaluated once for
+/// each test; a device that is slow to make can live in a `static OnceLock`, as checks tolerate each other.
 ///
 /// ```
 /// use std::sync::{Arc, OnceLock};
@@ -451,7 +454,8 @@ macro_rules! __conformance_define_tests {
 /// Turns the list into [`checks`].
 macro_rules! define_checks {
     ([] [] $($module:ident { $($name:ident)* })*) => {
-        /// All checks, in the order in which they are best looked at: a later one may fail for an earlier one's reason.
+        /// All checks, in the order in which they are best looked at: a later one may fail for an earlier
+        /// one's reason.
         ///
         /// ```
         /// use backend_api::conformance::{checks, reference::ReferenceDevice};

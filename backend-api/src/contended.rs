@@ -16,9 +16,9 @@ const PAUSES_MAX: u32 = 16;
 
 /// Locks a mutex whose owners hold it for microseconds: looks for a while, then sleeps.
 ///
-/// To put a thread to sleep and to wake it takes the system tens of microseconds. A mutex that does so after a few
-/// looks is handed on at that pace once several threads want it at the same time, and a call into a driver that takes
-/// 3 µs costs 15 to 25. To look for 60 µs at most costs less than that.
+/// To put a thread to sleep and to wake it takes the system tens of microseconds. A mutex that does so after
+/// a few looks is handed on at that pace once several threads want it at the same time, and a call into a
+/// driver that takes 3 µs costs 15 to 25. To look for 60 µs at most costs less than that.
 ///
 /// ```
 /// use backend_api::contended;
@@ -43,8 +43,8 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     guard.unwrap_or_else(|| mutex.lock())
 }
 
-/// Looks, less and less often, while something holds: for `spin` without giving the time slice away, and for `patience`
-/// in all. Whether it has ended.
+/// Looks, less and less often, while something holds: for `spin` without giving the time slice away, and for
+/// `patience` in all. Whether it has ended.
 ///
 /// ```
 /// use std::time::Duration;

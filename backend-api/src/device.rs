@@ -72,33 +72,39 @@ pub enum HostMemory {
 pub enum Commit {
     /// As the driver likes it: many hand out memory that they look for at first use.
     Lazy,
-    /// Every part has been written to before the call returns, so that it is known to exist, and, where the backend
-    /// can tell, to be on the device and not spilled to host memory.
+    /// Every part has been written to before the call returns, so that it is known to exist, and, where the
+    /// backend can tell, to be on the device and not spilled to host memory.
     Proven,
 }
 
 /// A card, or a stand-in for one.
 ///
-/// The contract is stated in the [crate's documentation](crate); the conformance suite checks it. Every method can be
-/// called from any thread at any time. None panics on what a caller, a driver or a full card can cause. `dyn Device` is
-/// a type. Wrappers pass most methods on with [`forward!`](crate::forward).
+/// The contract is stated in the [crate's documentation](crate); the conformance suite checks it. Every
+/// method can be called from any thread at any time. None panics on what a caller, a driver or a full card
+/// can cause. `dyn Device` is a type. Wrappers pass most methods on with [`forward!`](crate::forward).
 ///
 /// # Safety
-/// Unsafe code relies on what a device promises: an owner reads host memory at the address that the device gave, and a
-/// page cache lends its frames out as slices while other frames are copied. Whoever implements the trait promises:
+/// Unsafe code relies on what a device promises: an owner reads host memory at the address that the device
+/// gave, and a page cache lends its frames out as slices while other frames are copied. Whoever implements
+/// the trait promises:
 ///
 /// - **Host memory.** What [`allocate_host`](Self::allocate_host) gives keeps the promises of
-///   [`HostAllocation::new`] until it is [released](Self::release_host) or the device is dropped, and is zeroed.
-/// - **Nothing else is touched.** Work reads and writes the ranges that its call names and no others. It writes only to
-///   those that the call names as targets, and after the call has begun. No other call starts work.
-/// - **Done is over.** A ticket is answered with anything but *pending*, be it done or an error, only when all of its
-///   work, reads as well as writes, is over for good. So it is for the work of a call that returned an error.
-/// - **Memory outlives work.** Submitted work keeps alive what it touches. Releasing host memory, device memory or a
-///   queue returns when all work that touches it is over, and so does dropping the device.
-/// - **Names are not mistaken.** A handle or a place of another device is refused, or ignored where it is released.
-/// - **Races are tolerated.** The processor copies to and from host memory by [`racy`](crate::racy) alone, since owners
-///   read and write there meanwhile; so it does in device memory, as far as two queues can reach one range at once.
-///   No index in host memory is used to reach memory unless that very reading of it was checked.
+///   [`HostAllocation::new`] until it is [released](Self::release_host) or the device is dropped, and is
+///   zeroed.
+/// - **Nothing else is touched.** Work reads and writes the ranges that its call names and no others. It
+///   writes only to those that the call names as targets, and after the call has begun. No other call starts
+///   work.
+/// - **Done is over.** A ticket is answered with anything but *pending*, be it done or an error, only when
+///   all of its work, reads as well as writes, is over for good. So it is for the work of a call that
+///   returned an error.
+/// - **Memory outlives work.** Submitted work keeps alive what it touches. Releasing host memory, device
+///   memory or a queue returns when all work that touches it is over, and so does dropping the device.
+/// - **Names are not mistaken.** A handle or a place of another device is refused, or ignored where it is
+///   released.
+/// - **Races are tolerated.** The processor copies to and from host memory by [`racy`](crate::racy) alone,
+///   since owners read and write there meanwhile; so it does in device memory, as far as two queues can reach
+///   one range at once. No index in host memory is used to reach memory unless that very reading of it was
+///   checked.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Commit, Device, Result};
@@ -160,8 +166,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Ends a queue.
     ///
     /// - Blocks until its work is over.
-    /// - Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported as done.
-    ///   Callers who care for an outcome ask before they end the queue.
+    /// - Tickets of an ended queue stay askable, but what failed is forgotten: all of them are then reported
+    ///   as done. Callers who care for an outcome ask before they end the queue.
     /// - A queue of another device is ignored.
     ///
     /// ```
@@ -237,7 +243,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`Lost`](crate::ErrorKind::Lost).
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation>;
 
-    /// Makes memory of the program known to the device, as pageable memory or, if `kind` asks for it, locked in place.
+    /// Makes memory of the program known to the device, as pageable memory or, if `kind` asks for it, locked
+    /// in place.
     ///
     /// - The device copies from and to the memory itself, whatever its alignment; its contents stay.
     /// - Releasing forgets it and leaves it to the program.
@@ -263,12 +270,13 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// [`Unsupported`](crate::ErrorKind::Unsupported), [`Lost`](crate::ErrorKind::Lost).
     ///
     /// # Safety
-    /// The caller promises, until [`release_host`](Self::release_host) has returned or the device was dropped:
+    /// The caller promises, until [`release_host`](Self::release_host) has returned or the device was
+    /// dropped:
     ///
-    /// - the `bytes` bytes from `address` on stay allocated and initialised, and may be read by any thread; they may be
-    ///   written to, if any work names them as a target,
-    /// - the program keeps to the rules on [races](crate#the-contract) with work that names them: no reference into
-    ///   what is written to, and none that changes what is read.
+    /// - the `bytes` bytes from `address` on stay allocated and initialised, and may be read by any thread;
+    ///   they may be written to, if any work names them as a target,
+    /// - the program keeps to the rules on [races](crate#the-contract) with work that names them: no
+    ///   reference into what is written to, and none that changes what is read.
     ///
     /// Whoever gets the handle, or places borrowed from it, can submit such work in safe code.
     unsafe fn import_host(
@@ -296,19 +304,20 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     fn release_host(&self, host: HostAllocation);
 
-    /// Has memory be overwritten with zeroes before it goes back to the driver or the system, from now on and for
-    /// as long as the device lives: device memory, host memory that the device allocated, and memory of its own
-    /// through which data of the program passes. For all who use the device, and memory that they have already.
+    /// Has memory be overwritten with zeroes before it goes back to the driver or the system, from now on and
+    /// for as long as the device lives: device memory, host memory that the device allocated, and memory of
+    /// its own through which data of the program passes. For all who use the device, and memory that they
+    /// have already.
     ///
-    /// It is done when the work that touches the memory is done, by the thread that releases it, which takes about as
-    /// long as to write all of it; also where memory is given back because something else failed. What cannot be
-    /// reached
-    /// any more is not wiped: memory of a lost device, the system's swap space, former places of a file's blocks on
-    /// drives and file systems that move them, registers and caches of a card. Nor is memory that is the program's:
-    /// [imported](Self::import_host) memory, and what its calls take and return.
+    /// It is done when the work that touches the memory is done, by the thread that releases it, which takes
+    /// about as long as to write all of it; also where memory is given back because something else failed.
+    /// What cannot be reached any more is not wiped: memory of a lost device, the system's swap space, former
+    /// places of a file's blocks on drives and file systems that move them, registers and caches of a card.
+    /// Nor is memory that is the program's: [imported](Self::import_host) memory, and what its calls take and
+    /// return.
     ///
-    /// Releasing returns no errors. What could not be wiped is given back all the same, and told to the program's
-    /// subscriber of `tracing`, or to standard error if it has none.
+    /// Releasing returns no errors. What could not be wiped is given back all the same, and told to the
+    /// program's subscriber of `tracing`, or to standard error if it has none.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
@@ -327,8 +336,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     ///
     /// # Errors
-    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not do that, which is the default; or what the
-    /// driver says if it refuses what wiping needs.
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) if the device does not do that, which is the default;
+    /// or what the driver says if it refuses what wiping needs.
     fn wipe_on_release(&self) -> Result<()> {
         Err(Error::new(ErrorKind::Unsupported, "wipe_on_release")
             .with_detail("this device does not wipe memory")
@@ -339,8 +348,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// Starts copies; returns before they are done.
     ///
     /// - All names and ranges are checked before anything starts.
-    /// - The copies of one call may run in any order and at once. If one writes what another reads or writes, the bytes
-    ///   there are unspecified.
+    /// - The copies of one call may run in any order and at once. If one writes what another reads or writes,
+    ///   the bytes there are unspecified.
     /// - An empty slice gives a ticket for the work before it.
     ///
     /// ```
@@ -412,8 +421,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Has the copies of [`submit`](Self::submit) take the routes of a table from now on, in the place of the
     /// device's own choice, which an empty table brings back. Does not block, and changes no effect of any
-    /// call. Devices with one route, and classes of the table that name a route that the device has not, ignore
-    /// it.
+    /// call. Devices with one route, and classes of the table that name a route that the device has not,
+    /// ignore it.
     ///
     /// ```
     /// use backend_api::{Device, Route, Routing};
@@ -494,8 +503,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Starts to collect elements by index; returns before it is done.
     ///
-    /// - Each index is checked by the work itself, as it was read for that purpose; nothing outside of the elements is
-    ///   read.
+    /// - Each index is checked by the work itself, as it was read for that purpose; nothing outside of the
+    ///   elements is read.
     ///
     /// ```
     /// use backend_api::{Commit, Device, DeviceBuffer, Elements, Fill, Gather, HostBuffer, HostMemory, Queue};
@@ -522,8 +531,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Starts to distribute elements by index; returns before it is done.
     ///
-    /// - Each index is checked by the work itself, as it was read for that purpose; nothing outside of the elements is
-    ///   written.
+    /// - Each index is checked by the work itself, as it was read for that purpose; nothing outside of the
+    ///   elements is written.
     ///
     /// ```
     /// # use backend_api::{Commit, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
@@ -623,8 +632,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
 
     /// Whether the work up to a ticket is done. Never blocks.
     ///
-    /// - *Done* means that all effects of the call, and of all before it in the queue, are visible to the host and to
-    ///   all queues.
+    /// - *Done* means that all effects of the call, and of all before it in the queue, are visible to the
+    ///   host and to all queues.
     /// - Any answer but *pending* means that nothing of the work will touch memory any more.
     /// - A dead device is never pending for ever.
     /// - Asking changes nothing: many threads may ask for one ticket, as often as they like.
@@ -641,8 +650,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     ///
     /// # Errors
     /// The error of the very call that gave the ticket, however often it is asked for and by however many, as
-    /// long as its queue is not [ended](Self::release_queue);
-    /// [`Lost`](crate::ErrorKind::Lost) for all work that was pending when the device was lost, unless it gets done;
+    /// long as its queue is not [ended](Self::release_queue); [`Lost`](crate::ErrorKind::Lost) for all work
+    /// that was pending when the device was lost, unless it gets done;
     /// [`UnknownHandle`](crate::ErrorKind::UnknownHandle) for a ticket that was never given.
     fn poll(&self, ticket: Ticket) -> Result<Progress>;
 
@@ -701,8 +710,8 @@ pub unsafe trait Device: Debug + Send + Sync + 'static {
     /// ```
     fn wake(&self, ticket: Ticket, waker: Waker);
 
-    /// Work submitted to `queue` from now on starts after `ticket`, of whichever queue of this device, is done or has
-    /// failed.
+    /// Work submitted to `queue` from now on starts after `ticket`, of whichever queue of this device, is
+    /// done or has failed.
     ///
     /// - Does not block the caller.
     /// - Takes no ticket.

@@ -216,8 +216,8 @@ impl Error {
         self.map(|c| c.detail = detail.into())
     }
 
-    /// Says what can be done about it, where that of the [kind](ErrorKind::advice) does not fit. In a few words, as
-    /// there; not in the detail as well.
+    /// Says what can be done about it, where that of the [kind](ErrorKind::advice) does not fit. In a few
+    /// words, as there; not in the detail as well.
     ///
     /// ```
     /// use backend_api::{Error, ErrorKind};

@@ -1,9 +1,9 @@
 //! Expressions over the fields of elements, and what a device can be asked to do with them.
 //!
-//! A [`Program`] is a list of [`Instruction`]s, each of which gives one value of one [`Type`] and refers to values
-//! before it. It is evaluated once for each element of one or several [sources](crate::Elements) of the same length; a
-//! [`Compute`] request says what becomes of the values: indices of matches, sums, extremes, a histogram, or fields
-//! written back.
+//! A [`Program`] is a list of [`Instruction`]s, each of which gives one value of one [`Type`] and refers to
+//! values before it. It is evaluated once for each element of one or several [sources](crate::Elements) of
+//! the same length; a [`Compute`] request says what becomes of the values: indices of matches, sums,
+//! extremes, a histogram, or fields written back.
 //!
 //! # Arithmetic
 //!
@@ -21,8 +21,8 @@
 //! | comparisons | as expected | IEEE 754: with a NaN only `Ne` holds |
 //! | casts | as Rust's `as`: integers wrap, floats saturate to integers and NaN becomes 0 | rounded to nearest even |
 //!
-//! Subnormal numbers are kept. The one exception are OpenCL devices whose driver says that it takes subnormal `f32` for
-//! zeroes, or always rounds towards zero; see `vmarray-backend-opencl`.
+//! Subnormal numbers are kept. The one exception are OpenCL devices whose driver says that it takes subnormal
+//! `f32` for zeroes, or always rounds towards zero; see `vmarray-backend-opencl`.
 
 mod check;
 mod compute;

@@ -7,9 +7,9 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 
 /// A queue of a device, owned. Ended by [`release_queue`](crate::Device::release_queue).
 ///
-/// Nobody but the owner, and whom it lends the handle to, can submit work to the queue: a [`QueueId`] is only a name.
-/// A handle that is dropped ends nothing: the queue stays as long as its device. [`Queue`](crate::Queue) ends it on
-/// drop.
+/// Nobody but the owner, and whom it lends the handle to, can submit work to the queue: a [`QueueId`] is only
+/// a name. A handle that is dropped ends nothing: the queue stays as long as its device.
+/// [`Queue`](crate::Queue) ends it on drop.
 ///
 /// ```
 /// use backend_api::Device;
@@ -36,8 +36,8 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 pub struct QueueHandle(QueueId);
 
 impl QueueHandle {
-    /// A handle with a name that nothing else in this process has. For backends: no device knows it before it was put
-    /// into its tables.
+    /// A handle with a name that nothing else in this process has. For backends: no device knows it before it
+    /// was put into its tables.
     ///
     /// ```
     /// use backend_api::QueueHandle;
@@ -64,8 +64,8 @@ impl QueueHandle {
 
 /// Device memory, owned. Given back by [`release`](crate::Device::release).
 ///
-/// Places in it are borrowed from the handle, so that nobody can name them in a submission when it is gone. A handle
-/// that is dropped gives nothing back. [`DeviceBuffer`](crate::DeviceBuffer) gives it back on drop.
+/// Places in it are borrowed from the handle, so that nobody can name them in a submission when it is gone. A
+/// handle that is dropped gives nothing back. [`DeviceBuffer`](crate::DeviceBuffer) gives it back on drop.
 ///
 /// ```
 /// use backend_api::{Commit, Device, Fill};
@@ -95,8 +95,8 @@ impl QueueHandle {
 pub struct BufferHandle(BufferId);
 
 impl BufferHandle {
-    /// A handle with a name that nothing else in this process has. For backends: no device knows it before it was put
-    /// into its tables.
+    /// A handle with a name that nothing else in this process has. For backends: no device knows it before it
+    /// was put into its tables.
     ///
     /// ```
     /// use backend_api::BufferHandle;
@@ -137,11 +137,13 @@ impl BufferHandle {
     }
 }
 
-/// Host memory that a device can copy from and to, owned. Given back by [`release_host`](crate::Device::release_host).
+/// Host memory that a device can copy from and to, owned. Given back by
+/// [`release_host`](crate::Device::release_host).
 ///
-/// Memory of [`allocate_host`](crate::Device::allocate_host) is aligned to at least 4096 bytes and zeroed, and stays
-/// where it is until it is released or its device is dropped. Places in it are borrowed from the handle. A handle that
-/// is dropped gives nothing back. [`HostBuffer`](crate::HostBuffer) gives it back on drop and keeps its device alive.
+/// Memory of [`allocate_host`](crate::Device::allocate_host) is aligned to at least 4096 bytes and zeroed,
+/// and stays where it is until it is released or its device is dropped. Places in it are borrowed from the
+/// handle. A handle that is dropped gives nothing back. [`HostBuffer`](crate::HostBuffer) gives it back on
+/// drop and keeps its device alive.
 ///
 /// ```
 /// use backend_api::{Device, HostMemory};
@@ -207,15 +209,15 @@ pub struct HostAllocation {
     kind: HostMemory,
 }
 
-// SAFETY: an allocation is a name and an address; nothing is reached through it without further unsafe code, or through
-// the atomics of `HostBuffer`.
+// SAFETY: an allocation is a name and an address; nothing is reached through it without further unsafe code,
+// or through the atomics of `HostBuffer`.
 unsafe impl Send for HostAllocation {}
 // SAFETY: as above.
 unsafe impl Sync for HostAllocation {}
 
 impl HostAllocation {
-    /// A handle of memory, with a name that nothing else in this process has. For backends: no device knows the name
-    /// before it was put into its tables.
+    /// A handle of memory, with a name that nothing else in this process has. For backends: no device knows
+    /// the name before it was put into its tables.
     ///
     /// ```
     /// use std::ptr::NonNull;
@@ -227,14 +229,16 @@ impl HostAllocation {
     /// ```
     ///
     /// # Safety
-    /// Until the handle is given to [`release_host`](crate::Device::release_host) of the device that hands it out, or
-    /// that device is dropped:
+    /// Until the handle is given to [`release_host`](crate::Device::release_host) of the device that hands it
+    /// out, or that device is dropped:
     ///
     /// - the `bytes` bytes from `address` on are initialised, and valid for reads and writes by any thread,
-    /// - nobody reaches them but through this handle and places borrowed from it, which includes work on those places.
+    /// - nobody reaches them but through this handle and places borrowed from it, which includes work on
+    ///   those places.
     ///
-    /// Where a device hands it out for memory of the program ([`import_host`](crate::Device::import_host)), these are
-    /// promises of the importer, which may keep the handle to itself instead of keeping all of them.
+    /// Where a device hands it out for memory of the program ([`import_host`](crate::Device::import_host)),
+    /// these are promises of the importer, which may keep the handle to itself instead of keeping all of
+    /// them.
     pub unsafe fn new(address: NonNull<u8>, bytes: usize, kind: HostMemory) -> Self {
         Self { id: HostId::unique(), address, bytes, kind }
     }
@@ -253,7 +257,8 @@ impl HostAllocation {
         self.id
     }
 
-    /// Its first byte. Reaching through it needs care: see the section on races in the [crate's documentation](crate).
+    /// Its first byte. Reaching through it needs care: see the section on races in the [crate's
+    /// documentation](crate).
     ///
     /// ```
     /// use backend_api::{Device, HostMemory};

@@ -1,9 +1,8 @@
 //! Names of things that live on a device.
 //!
-//! Every name is unique in the process, whatever device gave it, so that a thing of another device is refused as
-//! unknown
-//! and never taken for another. Names are for tables, tickets and messages. Nothing is reached through them: that takes
-//! the handle ([`handle`](crate::handle)), which has one owner.
+//! Every name is unique in the process, whatever device gave it, so that a thing of another device is refused
+//! as unknown and never taken for another. Names are for tables, tickets and messages. Nothing is reached
+//! through them: that takes the handle ([`handle`](crate::handle)), which has one owner.
 
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -71,8 +70,8 @@ id! {
 
 /// A point in a queue's history: everything submitted to the queue up to and including one call.
 ///
-/// Values rise by one with each submission to the queue. A ticket is *done* when the queue's progress has reached or
-/// passed its value, so tickets need no release and can be copied, compared and forgotten freely.
+/// Values rise by one with each submission to the queue. A ticket is *done* when the queue's progress has
+/// reached or passed its value, so tickets need no release and can be copied, compared and forgotten freely.
 ///
 /// ```
 /// use backend_api::{QueueHandle, Ticket};

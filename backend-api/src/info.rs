@@ -69,7 +69,8 @@ pub struct DeviceInfo {
     pub aliases: Vec<String>,
     /// All memory of the device, in bytes.
     pub total_bytes: u64,
-    /// The most bytes that the driver gives in one piece. [`allocate`](crate::Device::allocate) is not bound by it.
+    /// The most bytes that the driver gives in one piece. [`allocate`](crate::Device::allocate) is not bound
+    /// by it.
     pub largest_allocation_bytes: u64,
     /// How many copies the device can carry out at once, in different queues. At least 1.
     pub copy_engines: u32,
@@ -145,8 +146,8 @@ pub struct MemoryStatus {
     pub total_bytes: u64,
     /// What no program has taken, in bytes, as far as the driver tells.
     pub free_bytes: u64,
-    /// What can be asked of [`allocate`](crate::Device::allocate) now with good hope: free, less head-room for the
-    /// display and for the driver's own needs.
+    /// What can be asked of [`allocate`](crate::Device::allocate) now with good hope: free, less head-room
+    /// for the display and for the driver's own needs.
     pub usable_bytes: u64,
 }
 

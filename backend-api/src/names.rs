@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// A map from names ([`BufferId`](crate::BufferId), [`HostId`](crate::HostId), [`QueueId`](crate::QueueId)) to what
-/// they stand for. For backends, which look several names up in each call.
+/// A map from names ([`BufferId`](crate::BufferId), [`HostId`](crate::HostId), [`QueueId`](crate::QueueId))
+/// to what they stand for. For backends, which look several names up in each call.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Names};
@@ -15,8 +15,8 @@ use std::hash::{BuildHasherDefault, Hasher};
 /// ```
 pub type Names<K, V> = HashMap<K, V, BuildHasherDefault<NameHasher>>;
 
-/// The hasher of [`Names`]. Names are numbers that this process gives one after the other, so there is nothing to
-/// defend against, and one multiplication spreads them well enough.
+/// The hasher of [`Names`]. Names are numbers that this process gives one after the other, so there is
+/// nothing to defend against, and one multiplication spreads them well enough.
 ///
 /// ```
 /// use std::hash::{BuildHasher, BuildHasherDefault};

@@ -1,8 +1,8 @@
 //! Folders and files that nobody but their user can have written.
 //!
-//! What is kept from one run to the next, such as built kernels, is taken for the program's own when it is read again.
-//! So it lies in a folder that nobody else can put anything into, and a file is taken only if it is what this user
-//! wrote there.
+//! What is kept from one run to the next, such as built kernels, is taken for the program's own when it is
+//! read again. So it lies in a folder that nobody else can put anything into, and a file is taken only if it
+//! is what this user wrote there.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{DirBuilder, File};
@@ -25,10 +25,11 @@ pub fn random_name() -> String {
 
 /// A folder that only its user can write to, held open.
 ///
-/// On Unix the folder must be owned by the process's effective user and writable by nobody else, and must not itself be
-/// a link; files must be regular, and owned and writable likewise. Files are reached through the open folder, so
-/// nobody who can rename a folder above it can put another one in its place. Elsewhere it must be a folder and no
-/// link, and files regular ones; who may write to them is left to the permissions of the folder above.
+/// On Unix the folder must be owned by the process's effective user and writable by nobody else, and must not
+/// itself be a link; files must be regular, and owned and writable likewise. Files are reached through the
+/// open folder, so nobody who can rename a folder above it can put another one in its place. Elsewhere it
+/// must be a folder and no link, and files regular ones; who may write to them is left to the permissions of
+/// the folder above.
 ///
 /// Any number of threads and processes can use one folder: a file appears whole, by renaming.
 ///
@@ -48,8 +49,8 @@ pub struct OwnFolder {
 }
 
 impl OwnFolder {
-    /// Opens a folder. If it does not exist it is made, for its user alone (mode 0700 on Unix), as are those above it
-    /// that do not exist.
+    /// Opens a folder. If it does not exist it is made, for its user alone (mode 0700 on Unix), as are those
+    /// above it that do not exist.
     ///
     /// ```
     /// use backend_api::own_files::{OwnFolder, random_name};
@@ -81,8 +82,8 @@ impl OwnFolder {
     /// ```
     ///
     /// # Errors
-    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a text that says why and what to do, if others can
-    /// write to it; otherwise what the system says.
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a text that says why and what to do, if
+    /// others can write to it; otherwise what the system says.
     pub fn open(path: &Path) -> io::Result<Self> {
         // A slash at the end would have a link followed.
         let path: PathBuf = path.components().collect();
@@ -116,9 +117,9 @@ impl OwnFolder {
     /// ```
     ///
     /// # Errors
-    /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is a link, no
-    /// regular file, or one that others can write to; [`FileTooLarge`](io::ErrorKind::FileTooLarge); otherwise what the
-    /// system says.
+    /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is
+    /// a link, no regular file, or one that others can write to;
+    /// [`FileTooLarge`](io::ErrorKind::FileTooLarge); otherwise what the system says.
     pub fn read(&self, name: &str, bytes_max: u64) -> io::Result<Vec<u8>> {
         let file = self.place.open_file(name)?;
         let metadata = file.metadata()?;
@@ -133,8 +134,8 @@ impl OwnFolder {
         Ok(bytes)
     }
 
-    /// Writes a file for its user alone (mode 0600 on Unix), made of `parts`, in place of the one that has this name: a
-    /// reader sees either of them whole. What a link of this name points to is left alone.
+    /// Writes a file for its user alone (mode 0600 on Unix), made of `parts`, in place of the one that has
+    /// this name: a reader sees either of them whole. What a link of this name points to is left alone.
     ///
     /// ```
     /// # use backend_api::own_files::{OwnFolder, random_name};
@@ -256,7 +257,8 @@ mod os {
             let name = CString::new(name)?;
             let flags = flags | libc::O_NOFOLLOW | libc::O_CLOEXEC;
             const MODE: libc::c_uint = 0o600;
-            // SAFETY: the descriptor is open, and the name ends with a zero. Nobody else has the new descriptor.
+            // SAFETY: the descriptor is open, and the name ends with a zero. Nobody else has the new
+            // descriptor.
             unsafe {
                 let file = answer(libc::openat(self.0.as_raw_fd(), name.as_ptr(), flags, MODE))?;
                 Ok(File::from_raw_fd(file))

@@ -377,7 +377,8 @@ impl<D: Device> Drop for DeviceBuffer<D> {
     }
 }
 
-/// Host memory that a device copies from and to; given back on drop, which blocks until work in flight has left it.
+/// Host memory that a device copies from and to; given back on drop, which blocks until work in flight has
+/// left it.
 ///
 /// ```
 /// use backend_api::{HostBuffer, HostMemory};
@@ -484,7 +485,8 @@ impl<D: Device> HostBuffer<D> {
         self.allocation.at(offset)
     }
 
-    /// Its first byte. Reaching through it needs care: see the section on races in the [crate's documentation](crate).
+    /// Its first byte. Reaching through it needs care: see the section on races in the [crate's
+    /// documentation](crate).
     ///
     /// ```
     /// use backend_api::{HostBuffer, HostMemory};
@@ -519,8 +521,8 @@ impl<D: Device> HostBuffer<D> {
     /// If the range leaves the memory.
     pub fn read(&self, offset: usize, into: &mut [u8]) {
         let from = self.checked(offset, into.len());
-        // SAFETY: `checked` proved that the range is inside; a `&mut` elsewhere cannot overlap memory that is only
-        // reached through this address.
+        // SAFETY: `checked` proved that the range is inside; a `&mut` elsewhere cannot overlap memory that is
+        // only reached through this address.
         unsafe { racy::read(from, into) }
     }
 

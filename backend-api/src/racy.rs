@@ -1,18 +1,20 @@
 //! Copies between memory that other threads or devices may touch at the same time.
 //!
-//! An ordinary load or store that races with another thread's store is undefined behaviour, whatever is done with the
-//! bytes afterwards. These copies behave as one relaxed atomic access per byte: a race gives bytes of unspecified value
-//! and nothing worse. They order nothing; fences do that.
+//! An ordinary load or store that races with another thread's store is undefined behaviour, whatever is done
+//! with the bytes afterwards. These copies behave as one relaxed atomic access per byte: a race gives bytes
+//! of unspecified value and nothing worse. They order nothing; fences do that.
 //!
-//! [`read`] and [`write()`] are for the usual case that one side is private to the caller; only the other side may
-//! race. [`copy`] is for two sides that may both. The difference matters for pointers, not for speed: a reference to an
-//! atomic is one to mutable memory, and under Stacked Borrows must not be made from a pointer that came from a `&[u8]`,
-//! not even to load (Tree Borrows allows it). The private side is therefore accessed plainly.
+//! [`read`] and [`write()`] are for the usual case that one side is private to the caller; only the other
+//! side may race. [`copy`] is for two sides that may both. The difference matters for pointers, not for
+//! speed: a reference to an atomic is one to mutable memory, and under Stacked Borrows must not be made from
+//! a pointer that came from a `&[u8]`, not even to load (Tree Borrows allows it). The private side is
+//! therefore accessed plainly.
 //!
-//! On x86-64 and AArch64 copies are moves of any alignment in inline assembly; on x86-64 long ones are the processor's
-//! own string move, which runs at the speed of `memcpy`. Elsewhere, and under `--cfg portable_copy` (sanitizers do not
-//! see into assembly) and Miri, they are loops over atomic bytes. Longer pieces, where both sides happen to be aligned
-//! for them, would be faster, but atomic accesses of different sizes must not race with each other.
+//! On x86-64 and AArch64 copies are moves of any alignment in inline assembly; on x86-64 long ones are the
+//! processor's own string move, which runs at the speed of `memcpy`. Elsewhere, and under `--cfg
+//! portable_copy` (sanitizers do not see into assembly) and Miri, they are loops over atomic bytes. Longer
+//! pieces, where both sides happen to be aligned for them, would be faster, but atomic accesses of different
+//! sizes must not race with each other.
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -39,11 +41,10 @@ macro_rules! in_assembly {
 /// ```
 ///
 /// # Safety
-/// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other threads may
-/// read and write both ranges meanwhile, if they do so by the functions of this module or atomically byte by byte, or
-/// are devices; no reference to a range that is being written may be in use. `from` must not come from a shared
-/// reference
-/// to plain data: that is what [`write()`] is for.
+/// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other
+/// threads may read and write both ranges meanwhile, if they do so by the functions of this module or
+/// atomically byte by byte, or are devices; no reference to a range that is being written may be in use.
+/// `from` must not come from a shared reference to plain data: that is what [`write()`] is for.
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
     // SAFETY: passed on.
@@ -325,8 +326,8 @@ pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
     }}
 }
 
-/// Overwrites memory with zeroes before it is given back, in a way that the compiler does not leave out. What is zero
-/// already is only read, so that memory which was never touched does not come into being here.
+/// Overwrites memory with zeroes before it is given back, in a way that the compiler does not leave out. What
+/// is zero already is only read, so that memory which was never touched does not come into being here.
 ///
 /// ```
 /// use backend_api::racy;
@@ -337,7 +338,8 @@ pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
 /// ```
 ///
 /// # Safety
-/// The `bytes` bytes from `address` on are initialised, writable, and nobody else's: no work in flight touches them.
+/// The `bytes` bytes from `address` on are initialised, writable, and nobody else's: no work in flight
+/// touches them.
 pub unsafe fn wipe(address: *mut u8, bytes: usize) {
     const PART: usize = 4096;
     for start in (0..bytes).step_by(PART) {
@@ -444,7 +446,8 @@ mod tests {
                     let (at, mut own) = (racing.0.get().cast::<u8>(), Aligned([skew as u8; 64]));
                     let own = &mut own.0;
                     for from in 0..4 {
-                        // SAFETY: `from + skew + 40` is inside of both sides, and the two shared ones are distinct.
+                        // SAFETY: `from + skew + 40` is inside of both sides, and the two shared ones are
+                        // distinct.
                         unsafe {
                             write(at.add(from), &own[skew..skew + 40]);
                             read(at.add(from + skew), &mut own[skew..skew + 40]);

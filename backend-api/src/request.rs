@@ -1,14 +1,14 @@
 //! What a queue is asked to do: copies and kernels, as plain descriptions.
 //!
-//! All offsets, lengths, strides and sizes are in bytes unless a name says otherwise. Indices and counts are in
-//! elements. None of them needs any alignment.
+//! All offsets, lengths, strides and sizes are in bytes unless a name says otherwise. Indices and counts are
+//! in elements. None of them needs any alignment.
 
 use std::marker::PhantomData;
 
 use crate::{BufferHandle, BufferId, HostAllocation, HostId};
 
-/// A place in device memory, borrowed from the memory's owner: [`DeviceBuffer::at`](crate::DeviceBuffer::at) or
-/// [`BufferHandle::at`].
+/// A place in device memory, borrowed from the memory's owner: [`DeviceBuffer::at`](crate::DeviceBuffer::at)
+/// or [`BufferHandle::at`].
 ///
 /// ```
 /// use backend_api::{Commit, DeviceBuffer};
@@ -100,8 +100,8 @@ macro_rules! span {
                 self.offset
             }
 
-            /// The place `bytes` bytes further on. One that no memory has, if there are not so many numbers: it is
-            /// refused when it is used, as any place outside of its memory is.
+            /// The place `bytes` bytes further on. One that no memory has, if there are not so many numbers:
+            /// it is refused when it is used, as any place outside of its memory is.
             ///
             /// ```
             #[doc = $make]
@@ -125,8 +125,8 @@ macro_rules! span {
                 Self { offset, ..self }
             }
 
-            /// The same place, tied to its owner no longer: for those who own the memory and keep places in it beside
-            /// it, or whose release of it waits until the last use is over.
+            /// The same place, tied to its owner no longer: for those who own the memory and keep places in
+            /// it beside it, or whose release of it waits until the last use is over.
             ///
             /// ```
             #[doc = $make]
@@ -277,7 +277,8 @@ pub struct Elements<'a> {
 pub struct Fill<'a> {
     /// Where the first copy of the pattern goes.
     pub to: DeviceSpan<'a>,
-    /// How many bytes are written in all; need not be a multiple of the pattern, whose last copy is then cut off.
+    /// How many bytes are written in all; need not be a multiple of the pattern, whose last copy is then cut
+    /// off.
     pub bytes: u64,
     /// What is written: 1 to [`Fill::PATTERN_MAX_BYTES`] bytes. It is copied before the call returns.
     pub pattern: &'a [u8],
@@ -327,8 +328,8 @@ pub struct Search<'a> {
     pub limit: u64,
     /// Whether the total must be exact. If not, the search may stop once the first `limit` matches are known.
     pub count_all: bool,
-    /// Where the answer goes, at a multiple of 8: [`Search::answer_bytes`] bytes for the smaller of `limit` and the
-    /// number of elements. What follows the listed indices there is unspecified.
+    /// Where the answer goes, at a multiple of 8: [`Search::answer_bytes`] bytes for the smaller of `limit`
+    /// and the number of elements. What follows the listed indices there is unspecified.
     pub answer: HostSpan<'a>,
 }
 
@@ -372,8 +373,8 @@ impl Search<'_> {
 pub struct Gather<'a> {
     /// What is collected from; an element's `stride` bytes are moved whole.
     pub elements: Elements<'a>,
-    /// The indices: `count` unsigned 64-bit numbers in the host's byte order, at a multiple of 8. They must stay as
-    /// they are until the ticket is done.
+    /// The indices: `count` unsigned 64-bit numbers in the host's byte order, at a multiple of 8. They must
+    /// stay as they are until the ticket is done.
     pub indices: HostSpan<'a>,
     /// How many indices.
     pub count: u64,
@@ -403,8 +404,8 @@ pub struct Gather<'a> {
 pub struct Scatter<'a> {
     /// What is written to; an element's `stride` bytes are moved whole.
     pub elements: Elements<'a>,
-    /// The indices, as for [`Gather`]. No index may occur twice: which value wins, or whether the element is then a
-    /// mixture, is not said.
+    /// The indices, as for [`Gather`]. No index may occur twice: which value wins, or whether the element is
+    /// then a mixture, is not said.
     pub indices: HostSpan<'a>,
     /// How many indices.
     pub count: u64,

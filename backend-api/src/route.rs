@@ -2,8 +2,8 @@
 
 /// A way in which a device carries out the copies of one call to [`submit`](crate::Device::submit).
 ///
-/// Which is fastest depends on the card, its bus and its driver, and on how many copies there are and how long they
-/// are.
+/// Which is fastest depends on the card, its bus and its driver, and on how many copies there are and how
+/// long they are.
 ///
 /// ```
 /// use backend_api::{Device, Route};
@@ -27,12 +27,12 @@ pub enum Route {
     Kernel,
 }
 
-/// Which [`Route`] the copies of a call take, by direction, number of pieces and mean length: what a measurement found
-/// for a card, in the place of what its backend assumes of all cards.
+/// Which [`Route`] the copies of a call take, by direction, number of pieces and mean length: what a
+/// measurement found for a card, in the place of what its backend assumes of all cards.
 ///
-/// A table of classes: numbers of pieces by powers of two, lengths by powers of four. A class that says nothing leaves
-/// the choice to the device, so an empty table changes nothing. Calls that go both ways, or stay within the device, are
-/// always the device's own choice.
+/// A table of classes: numbers of pieces by powers of two, lengths by powers of four. A class that says
+/// nothing leaves the choice to the device, so an empty table changes nothing. Calls that go both ways, or
+/// stay within the device, are always the device's own choice.
 ///
 /// ```
 /// use backend_api::{Route, Routing};
@@ -133,8 +133,8 @@ impl Routing {
         look_up(&self.downloads, pieces, bytes)
     }
 
-    /// Says how copies to the device go that are of the same class as `pieces` of `piece_bytes` each. Nothing happens
-    /// for less than two pieces.
+    /// Says how copies to the device go that are of the same class as `pieces` of `piece_bytes` each. Nothing
+    /// happens for less than two pieces.
     ///
     /// ```
     /// use backend_api::{Route, Routing};
@@ -147,8 +147,8 @@ impl Routing {
         set(&mut self.uploads, pieces, piece_bytes, route);
     }
 
-    /// Says how copies from the device go that are of the same class as `pieces` of `piece_bytes` each. Nothing happens
-    /// for less than two pieces.
+    /// Says how copies from the device go that are of the same class as `pieces` of `piece_bytes` each.
+    /// Nothing happens for less than two pieces.
     ///
     /// ```
     /// use backend_api::{Route, Routing};

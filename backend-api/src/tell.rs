@@ -1,5 +1,5 @@
-//! What an operator must not miss, and no call can return: told to the program's subscriber of `tracing`, or, where it
-//! has none, to standard error.
+//! What an operator must not miss, and no call can return: told to the program's subscriber of `tracing`, or,
+//! where it has none, to standard error.
 
 use std::fmt;
 use std::io::Write;

@@ -17,13 +17,13 @@ const FAILURES_MAX: usize = 1 << 14;
 
 /// Counts what was submitted to a queue and what is done of it; remembers failures; wakes those who wait.
 ///
-/// For backends whose queues are worked off by threads or callbacks: one is kept for each queue, shared between the
-/// submitting and the completing side. Completion goes in order of submission.
+/// For backends whose queues are worked off by threads or callbacks: one is kept for each queue, shared
+/// between the submitting and the completing side. Completion goes in order of submission.
 ///
-/// A failure is remembered as long as the timeline lives. Failures that follow each other with the same error share one
-/// entry, so that a device which fails everything does not fill the memory. Nor does one that fails now and then for
-/// ever: of more than 16384 entries the two oldest are joined, with all tickets between them. Whoever asks as late as
-/// that may hear of a failure that was not his ticket's, but never misses one.
+/// A failure is remembered as long as the timeline lives. Failures that follow each other with the same error
+/// share one entry, so that a device which fails everything does not fill the memory. Nor does one that fails
+/// now and then for ever: of more than 16384 entries the two oldest are joined, with all tickets between
+/// them. Whoever asks as late as that may hear of a failure that was not his ticket's, but never misses one.
 ///
 /// ```
 /// use backend_api::{Progress, QueueHandle, Timeline};
@@ -100,8 +100,8 @@ impl Timeline {
         Ticket { queue: self.queue, value: self.submitted.load(Ordering::Acquire) }
     }
 
-    /// Gives the next ticket. The caller submits the work in the order of the tickets, so it calls this under the
-    /// lock that orders its submissions.
+    /// Gives the next ticket. The caller submits the work in the order of the tickets, so it calls this under
+    /// the lock that orders its submissions.
     ///
     /// ```
     /// use backend_api::{QueueHandle, Timeline};
@@ -124,8 +124,8 @@ impl Timeline {
 
     /// Marks everything up to `value` as done, and `value` itself as failed if the outcome says so.
     ///
-    /// A value that is not newer than what is done already is ignored: after [`lose`](Self::lose) a worker may still
-    /// come with one.
+    /// A value that is not newer than what is done already is ignored: after [`lose`](Self::lose) a worker
+    /// may still come with one.
     ///
     /// ```
     /// use backend_api::{Error, ErrorKind, Progress, QueueHandle, Timeline};
@@ -181,8 +181,8 @@ impl Timeline {
             self.advanced.notify_all();
         }
         drop(state);
-        // Wakers are foreign code: they are moved, and run outside of the lock, and one that panics does not keep
-        // the others waiting.
+        // Wakers are foreign code: they are moved, and run outside of the lock, and one that panics does not
+        // keep the others waiting.
         let mut panicked = None;
         for (_, waker) in due {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
@@ -425,7 +425,8 @@ mod tests {
         assert_eq!(count.0.load(Ordering::SeqCst), 3);
     }
 
-    /// The functions of a waker which looks at each of them whether the lock of the timeline, its data, is free.
+    /// The functions of a waker which looks at each of them whether the lock of the timeline, its data, is
+    /// free.
     static NOSY: RawWakerVTable = RawWakerVTable::new(
         |timeline| {
             look(timeline);

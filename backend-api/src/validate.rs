@@ -7,8 +7,8 @@ use crate::{
 
 /// Knows how long each piece of memory is, and checks requests against that.
 ///
-/// Backends implement the two look-ups and call the `check_…` method that belongs to a call before they start it. All
-/// arithmetic is checked: ranges that overflow are refused as invalid.
+/// Backends implement the two look-ups and call the `check_…` method that belongs to a call before they start
+/// it. All arithmetic is checked: ranges that overflow are refused as invalid.
 ///
 /// ```
 /// use backend_api::{BufferHandle, BufferId, ErrorKind, Extents, HostAllocation, HostId, Transfer};
@@ -253,8 +253,8 @@ pub trait Extents {
     /// ```
     ///
     /// # Errors
-    /// A value of no or too many bytes, a field outside of its element, an answer that is not aligned or has no room,
-    /// unknown memory, a range outside of it.
+    /// A value of no or too many bytes, a field outside of its element, an answer that is not aligned or has
+    /// no room, unknown memory, a range outside of it.
     fn check_search(&self, search: &Search<'_>) -> Result<()> {
         const OPERATION: &str = "search";
         check_value(OPERATION, "value", search.value, Search::VALUE_MAX_BYTES)?;
@@ -350,9 +350,9 @@ pub trait Extents {
     /// ```
     ///
     /// # Errors
-    /// No or too many sources or stores, sources of different lengths, a field outside of its element, a value of
-    /// another type than the action needs, sources that overlap though one is written to, an answer that is not aligned
-    /// or has no room, unknown memory, a range outside of it.
+    /// No or too many sources or stores, sources of different lengths, a field outside of its element, a
+    /// value of another type than the action needs, sources that overlap though one is written to, an answer
+    /// that is not aligned or has no room, unknown memory, a range outside of it.
     fn check_compute(&self, compute: &Compute<'_>) -> Result<()> {
         crate::expr::check(self, compute)
     }

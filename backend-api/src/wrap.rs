@@ -1,7 +1,7 @@
 //! Wrappers around any device: they count what it does, make it fail, or put it on a clock of its own.
 //!
-//! Each is a [`Device`](crate::Device) itself and passes the conformance suite, so they can be put around each other: a
-//! `Faulty<Delayed<D>>` fails, and its failures come when its clock says so.
+//! Each is a [`Device`](crate::Device) itself and passes the conformance suite, so they can be put around
+//! each other: a `Faulty<Delayed<D>>` fails, and its failures come when its clock says so.
 //!
 //! | wrapper | what it is for |
 //! |---|---|

@@ -56,8 +56,8 @@ impl CounterPool {
 
 /// One counter, in use by one queue.
 ///
-/// Its number only ever rises, also from one queue to the next that uses it: another queue may still have to *execute*
-/// its wait for a number that was reached long ago.
+/// Its number only ever rises, also from one queue to the next that uses it: another queue may still have to
+/// *execute* its wait for a number that was reached long ago.
 #[derive(Debug)]
 pub(crate) struct Counter {
     pool: Arc<CounterPool>,
@@ -75,7 +75,8 @@ unsafe impl Sync for Counter {}
 
 impl Counter {
     fn read(&self) -> u64 {
-        // SAFETY: the pool keeps the page alive. The card writes to it as an atomic store of eight aligned bytes does.
+        // SAFETY: the pool keeps the page alive. The card writes to it as an atomic store of eight aligned
+        // bytes does.
         unsafe { self.cell.as_ref() }.load(Ordering::Acquire).wrapping_sub(self.base)
     }
 }
@@ -107,7 +108,8 @@ struct EventState {
     idle: Vec<Event>,
 }
 
-/// An event costs the driver some memory, so not all are kept for ever. Making one costs about as much as a submission.
+/// An event costs the driver some memory, so not all are kept for ever. Making one costs about as much as a
+/// submission.
 const IDLE_EVENTS_MAX: usize = 1024;
 
 impl Marker {
@@ -130,15 +132,16 @@ impl Marker {
             Self::Counter(counter) => {
                 let write = table.stream_write_value_64.ok_or(Code::NOT_SUPPORTED)?;
                 let flags = sys::CUstreamWriteValue_flags_enum::CU_STREAM_WRITE_VALUE_DEFAULT as u32;
-                // SAFETY: the address is that of a counter of eight aligned bytes, which outlives the stream's work.
+                // SAFETY: the address is that of a counter of eight aligned bytes, which outlives the
+                // stream's work.
                 check(unsafe { write(stream, counter.mapped, counter.base.wrapping_add(value), flags) })
             }
             Self::Events(events) => events.record(stream, value),
         }
     }
 
-    /// The newest value that was announced; of those up to `wanted` at least, if all of them were. The context need not
-    /// be current.
+    /// The newest value that was announced; of those up to `wanted` at least, if all of them were. The
+    /// context need not be current.
     pub(crate) fn reached(&self, wanted: u64) -> Outcome<u64> {
         match self {
             Self::Counter(counter) => Ok(counter.read()),
@@ -146,8 +149,8 @@ impl Marker {
         }
     }
 
-    /// As [`reached`](Self::reached), but does not wait for another thread that is asking or submitting at the moment:
-    /// the answer may then be somewhat old.
+    /// As [`reached`](Self::reached), but does not wait for another thread that is asking or submitting at
+    /// the moment: the answer may then be somewhat old.
     pub(crate) fn glimpse(&self, wanted: u64) -> Outcome<u64> {
         match self {
             Self::Counter(counter) => Ok(counter.read()),
@@ -169,7 +172,8 @@ impl Marker {
                 let state = events.state.lock();
                 let first = state.pending.partition_point(|(pending, _)| *pending < value);
                 let Some((_, event)) = state.pending.get(first) else { return Ok(()) };
-                // SAFETY: both handles are alive; the driver keeps what it needs of an event that is destroyed later.
+                // SAFETY: both handles are alive; the driver keeps what it needs of an event that is
+                // destroyed later.
                 check(unsafe { (table.stream_wait_event)(stream, *event, 0) })
             }
         }
@@ -218,8 +222,8 @@ impl Events {
 
     /// Finds out whether `wanted` was reached; for `u64::MAX`, what was. The context is current.
     ///
-    /// Events of one stream are reached in their order, so one question answers for all before it, and the newest one
-    /// that was reached is found by halving.
+    /// Events of one stream are reached in their order, so one question answers for all before it, and the
+    /// newest one that was reached is found by halving.
     fn advance(&self, state: &mut EventState, wanted: u64) -> Outcome<u64> {
         let query = self.context.driver.table.event_query;
         // SAFETY: pending events are alive.

@@ -17,8 +17,8 @@ pub(crate) struct Context {
     is_primary: bool,
     /// Tells apart contexts that one after the other have the same handle.
     generation: u64,
-    /// In which memory is wiped before it is given back, if it is. Made when that is asked for: a card that is full may
-    /// refuse one later.
+    /// In which memory is wiped before it is given back, if it is. Made when that is asked for: a card that
+    /// is full may refuse one later.
     wiper: OnceLock<Stream>,
 }
 
@@ -107,9 +107,10 @@ impl Context {
 
     /// Makes the context current on this thread until the guard is dropped.
     ///
-    /// What is current is asked for each time, since other libraries may have changed it; the driver answers from a
-    /// thread-local in a few nanoseconds. A context of somebody else is put back by the guard. A thread that had
-    /// none keeps this one, so that threads that do nothing but page change nothing after their first call.
+    /// What is current is asked for each time, since other libraries may have changed it; the driver answers
+    /// from a thread-local in a few nanoseconds. A context of somebody else is put back by the guard. A
+    /// thread that had none keeps this one, so that threads that do nothing but page change nothing after
+    /// their first call.
     pub(crate) fn enter(&self) -> Outcome<Entered<'_>> {
         let mut found = ContextHandle::NULL;
         // SAFETY: writes one handle.

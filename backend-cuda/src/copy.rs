@@ -81,7 +81,8 @@ fn lengthen(transfer: &mut Transfer<'_>, more: u64) {
     }
 }
 
-/// The transfers without empty ones, and with those joined that follow each other on both sides. They were checked.
+/// The transfers without empty ones, and with those joined that follow each other on both sides. They were
+/// checked.
 #[derive(Clone, Debug)]
 struct Joined<'a> {
     rest: std::slice::Iter<'a, Transfer<'a>>,
@@ -261,7 +262,8 @@ fn by_batch(work: &Work<'_>, count: usize, pieces: impl Iterator<Item = Piece>) 
     let mut attributes = BatchAttributes::STREAM_ORDER;
     let mut first_with_attributes = 0_usize;
     if let Some(copy) = table.memcpy_batch_async_v2 {
-        // SAFETY: three lists of `count` entries, one set of attributes from piece 0 on; the ranges were checked.
+        // SAFETY: three lists of `count` entries, one set of attributes from piece 0 on; the ranges were
+        // checked.
         return check(unsafe {
             copy(
                 to.as_mut_ptr(),
@@ -305,15 +307,16 @@ struct Entry {
     bytes: u64,
 }
 
-/// How many parts fit into a launch's parameters, in `kernels/copy.cu`. The first launch of each call has them there:
-/// the card begins at once, and while it copies the processor writes the next list.
+/// How many parts fit into a launch's parameters, in `kernels/copy.cu`. The first launch of each call has
+/// them there: the card begins at once, and while it copies the processor writes the next list.
 const FEW: usize = 128;
 /// How many parts the first list has: not more than are written while the first launch copies its own.
 const FIRST_LIST: usize = 768;
-/// By how much each further list is longer: writing a part takes the processor less than a third of the time that the
-/// bus takes for 4 KiB.
+/// By how much each further list is longer: writing a part takes the processor less than a third of the time
+/// that the bus takes for 4 KiB.
 const GROWTH: usize = 3;
-/// How many parts a list has at most. Between two launches the bus idles for some microseconds, so they should be long.
+/// How many parts a list has at most. Between two launches the bus idles for some microseconds, so they
+/// should be long.
 const LIST: usize = 4096;
 /// How many lists are under way at most.
 const LISTS: usize = 4;
@@ -357,7 +360,8 @@ impl<I: Iterator<Item = Piece>> Iterator for Parts<I> {
     }
 }
 
-/// Copies in launches of growing length, so that the card copies the parts of one while the next is being written.
+/// Copies in launches of growing length, so that the card copies the parts of one while the next is being
+/// written.
 fn by_kernel(
     work: &mut Work<'_>,
     kernels: &Copying,
@@ -397,8 +401,8 @@ fn by_kernel(
         }
         let address = loan.mapped;
         let mut arguments = [argument(&address), argument(&count)];
-        // SAFETY: the parameters are (u64, u32); the list is lent until the submission is done, and not written again
-        // before its launch is; the rest as above.
+        // SAFETY: the parameters are (u64, u32); the list is lent until the submission is done, and not
+        // written again before its launch is; the rest as above.
         unsafe { work.launch(kernels.list, blocks.min(count.into()), &mut arguments) }?;
         lists.launched(work)?;
         room = (room * GROWTH).min(LIST);

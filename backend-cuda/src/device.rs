@@ -27,9 +27,9 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 
 /// An open NVIDIA card.
 ///
-/// It works in the card's primary context, which is shared with the rest of the process (the CUDA runtime, `cudarc`),
-/// or in one that the program [made itself](Self::adopt). Every call can be made from any thread, whatever context is
-/// current there.
+/// It works in the card's primary context, which is shared with the rest of the process (the CUDA runtime,
+/// `cudarc`), or in one that the program [made itself](Self::adopt). Every call can be made from any thread,
+/// whatever context is current there.
 ///
 /// Dropping it waits for its work and gives everything back, also what was allocated and not released.
 ///
@@ -94,12 +94,12 @@ impl CudaDevice {
         Ok(Self::new(card, context, options))
     }
 
-    /// Opens the card whose primary context is current on the calling thread: the one that `cudarc`, `cust` or the
-    /// CUDA runtime works with there.
+    /// Opens the card whose primary context is current on the calling thread: the one that `cudarc`, `cust`
+    /// or the CUDA runtime works with there.
     ///
     /// # Errors
-    /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) where no context is current, or
-    /// one that the program made itself; that can be [adopted](Self::adopt).
+    /// As [`open`](Self::open), and [`InvalidArgument`](ErrorKind::InvalidArgument) where no context is
+    /// current, or one that the program made itself; that can be [adopted](Self::adopt).
     ///
     /// ```
     /// use backend_api::ErrorKind;
@@ -126,8 +126,9 @@ impl CudaDevice {
     /// As [`open`](Self::open).
     ///
     /// # Safety
-    /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the device is
-    /// dropped, the device is lost with it, and what used to be its pinned memory must not be touched any more.
+    /// `context` must be a `CUcontext` of this process's driver. If the program destroys it before the device
+    /// is dropped, the device is lost with it, and what used to be its pinned memory must not be touched any
+    /// more.
     ///
     /// ```
     /// use backend_cuda::{CudaDevice, Options, devices};
@@ -174,7 +175,8 @@ impl CudaDevice {
         &self.shared.card
     }
 
-    /// The `CUcontext` that the device works in, for use with other libraries. It lives as long as the device.
+    /// The `CUcontext` that the device works in, for use with other libraries. It lives as long as the
+    /// device.
     ///
     /// ```
     /// for card in backend_cuda::devices() {
@@ -238,10 +240,11 @@ impl Drop for CudaDevice {
     }
 }
 
-// SAFETY: names and ranges are checked before the driver is called, and `Lookup` keeps the memory while that is done.
-// Releasing takes the name away and then waits until every queue has done what it was given (`block_all`). A ticket is
-// done when the card has passed a mark behind all of its work; the driver fails all work that is left when a context is
-// lost, which is never recovered, so nothing of it runs any more. The processor copies by `racy`.
+// SAFETY: names and ranges are checked before the driver is called, and `Lookup` keeps the memory while that
+// is done. Releasing takes the name away and then waits until every queue has done what it was given
+// (`block_all`). A ticket is done when the card has passed a mark behind all of its work; the driver fails
+// all work that is left when a context is lost, which is never recovered, so nothing of it runs any more. The
+// processor copies by `racy`.
 unsafe impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
         &self.shared.card.info
@@ -366,7 +369,8 @@ unsafe impl Device for CudaDevice {
                 )
             })?,
         };
-        // SAFETY: new memory, zeroed, that nobody else knows; it lives until it is released, which waits for work.
+        // SAFETY: new memory, zeroed, that nobody else knows; it lives until it is released, which waits for
+        // work.
         Ok(unsafe { self.shared.memory.add_host(range, kind) })
     }
 

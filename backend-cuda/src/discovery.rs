@@ -21,8 +21,8 @@ use crate::driver::{Driver, Outcome, check, driver};
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Card {
-    /// The driver's number for it, which [`CudaDevice::open`](crate::CudaDevice::open) takes. It may change from run
-    /// to run; [`DeviceInfo::identity`] does not.
+    /// The driver's number for it, which [`CudaDevice::open`](crate::CudaDevice::open) takes. It may change
+    /// from run to run; [`DeviceInfo::identity`] does not.
     pub index: u32,
     /// What is known of it.
     pub info: DeviceInfo,
@@ -38,8 +38,8 @@ pub struct Card {
 
 /// All cards, in the driver's order; none where there is no driver or no card. Never panics.
 ///
-/// The first call loads the driver, which takes up to some tenths of a second. A card of which the driver tells
-/// nothing is left out: [`survey`] says why.
+/// The first call loads the driver, which takes up to some tenths of a second. A card of which the driver
+/// tells nothing is left out: [`survey`] says why.
 ///
 /// ```
 /// for card in backend_cuda::devices() {
@@ -96,8 +96,8 @@ fn survey_of(driver: &Driver) -> (Vec<Card>, Vec<Absence>) {
 impl Card {
     /// How much memory the card has now, with the default head-room taken off.
     ///
-    /// The driver only tells within a context. If the process has none on this card yet, the primary one is made for
-    /// the moment, which takes some tenths of a second and some hundred megabytes of the card.
+    /// The driver only tells within a context. If the process has none on this card yet, the primary one is
+    /// made for the moment, which takes some tenths of a second and some hundred megabytes of the card.
     ///
     /// # Errors
     /// What the driver says.
@@ -131,7 +131,8 @@ impl Card {
         check(unsafe { (driver.table.device_get)(&raw mut device, ordinal) })?;
         let attribute = |which: Attribute| -> u32 {
             let mut value: c_int = 0;
-            // SAFETY: writes one integer; an attribute that the driver does not know is answered with an error.
+            // SAFETY: writes one integer; an attribute that the driver does not know is answered with an
+            // error.
             let result =
                 unsafe { (driver.table.device_get_attribute)(&raw mut value, which as c_int, device) };
             if result == 0 { value.max(0).unsigned_abs() } else { 0 }

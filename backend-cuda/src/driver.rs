@@ -1,11 +1,11 @@
 //! The CUDA driver: the functions that are called here, found in the library at run time, once.
 //!
-//! The constants are those of `cudarc`. The functions are looked up by name and declared again with a plain integer as
-//! result, because `cudarc` declares an enum there: a code that its bindings do not list (newer drivers have such)
-//! would be undefined behaviour before anybody could look at it. One that is missing makes the driver count as too old,
-//! here and now, instead of a panic at its first use. Nor does `cudarc` search for the library, not even for the reason
-//! why there is none: it asks for many names, and on Windows takes a file of such a name that lies beside the program
-//! or in its current folder.
+//! The constants are those of `cudarc`. The functions are looked up by name and declared again with a plain
+//! integer as result, because `cudarc` declares an enum there: a code that its bindings do not list (newer
+//! drivers have such) would be undefined behaviour before anybody could look at it. One that is missing makes
+//! the driver count as too old, here and now, instead of a panic at its first use. Nor does `cudarc` search
+//! for the library, not even for the reason why there is none: it asks for many names, and on Windows takes a
+//! file of such a name that lies beside the program or in its current folder.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
@@ -186,8 +186,9 @@ macro_rules! table {
             fn find(library: &'static Library) -> Result<Self, &'static str> {
                 Ok(Self {
                     $($(#[$attribute])* $name: {
-                        // SAFETY: the type is that of the function in the driver's header, with the result as the
-                        // integer that the C enum is. The library is never unloaded, so the pointer stays good.
+                        // SAFETY: the type is that of the function in the driver's header, with the result as
+                        // the integer that the C enum is. The library is never unloaded, so the pointer stays
+                        // good.
                         *unsafe { library.get::<unsafe extern "C" fn($($argument),*) -> u32>($symbol.as_bytes()) }
                             .map_err(|_| $symbol)?
                     },)*
@@ -293,9 +294,9 @@ impl Table {
     }
 }
 
-/// The driver's library as it is installed, loaded at the first call and never unloaded. On Windows it is the one in
-/// the system's folder, wherever else there is a file of that name. No other names are tried, then or later: whatever a
-/// search finds runs in this process.
+/// The driver's library as it is installed, loaded at the first call and never unloaded. On Windows it is the
+/// one in the system's folder, wherever else there is a file of that name. No other names are tried, then or
+/// later: whatever a search finds runs in this process.
 pub(crate) fn library() -> Result<&'static Library, &'static Missing> {
     static LIBRARY: OnceLock<Result<Library, Missing>> = OnceLock::new();
     LIBRARY.get_or_init(|| first_of(NAMES, open)).as_ref()
@@ -310,7 +311,8 @@ fn open(name: &str) -> Result<Library, libloading::Error> {
     #[cfg(windows)]
     {
         use libloading::os::windows;
-        // SAFETY: loading a library runs its initialisers; the system's maintainer vouches for what is installed.
+        // SAFETY: loading a library runs its initialisers; the system's maintainer vouches for what is
+        // installed.
         unsafe { windows::Library::load_with_flags(name, windows::LOAD_LIBRARY_SEARCH_SYSTEM32) }
             .map(Library::from)
     }
@@ -321,7 +323,8 @@ fn open(name: &str) -> Result<Library, libloading::Error> {
     }
 }
 
-/// The first library of these names that loads, each tried once; else what the system says of the first that is there.
+/// The first library of these names that loads, each tried once; else what the system says of the first that
+/// is there.
 fn first_of<L>(
     names: &[&str],
     mut open: impl FnMut(&str) -> Result<L, libloading::Error>,
@@ -357,8 +360,8 @@ pub(crate) enum Missing {
     Broken(String),
     /// The library lacks this function: it is too old.
     Symbol(&'static str),
-    /// It is there and refuses to start, for instance because there is no card. With its name and sentence for the
-    /// code, since there is no driver that could be asked later.
+    /// It is there and refuses to start, for instance because there is no card. With its name and sentence
+    /// for the code, since there is no driver that could be asked later.
     Refused { code: Code, name: String, sentence: String },
 }
 

@@ -32,8 +32,8 @@ const FATAL: [Code; 21] = [
 impl Code {
     /// Whether the device is lost with this code.
     ///
-    /// Handles are only given to the driver while they are valid, so a handle that it no longer knows means that the
-    /// context went away underneath: an application destroyed it, or the card was reset.
+    /// Handles are only given to the driver while they are valid, so a handle that it no longer knows means
+    /// that the context went away underneath: an application destroyed it, or the card was reset.
     pub(crate) fn is_fatal(self) -> bool {
         FATAL.contains(&self) || self == Self::INVALID_HANDLE
     }

@@ -1,7 +1,7 @@
 //! A driver without a card, for tests of what surrounds it: tickets, waiting, wakers, loss.
 //!
-//! Device memory is host memory, copies happen when they are submitted, and kernels do nothing. Events are reached when
-//! the test says so.
+//! Device memory is host memory, copies happen when they are submitted, and kernels do nothing. Events are
+//! reached when the test says so.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::cell::Cell;
@@ -235,7 +235,8 @@ const HEADER: usize = 256;
 
 unsafe extern "C" fn mem_alloc(address: *mut u64, bytes: usize) -> u32 {
     let Ok(layout) = Layout::from_size_align(bytes + HEADER, HEADER) else { return 2 };
-    // SAFETY: the layout is not empty; the header has room for a number; the caller gives room for an address.
+    // SAFETY: the layout is not empty; the header has room for a number; the caller gives room for an
+    // address.
     unsafe {
         let start = alloc_zeroed(layout);
         if start.is_null() {
@@ -252,7 +253,8 @@ thread_local! {
     static FREED: Cell<(usize, usize)> = const { Cell::new((0, 0)) };
 }
 
-/// How many bytes of device memory this thread has freed since it asked last: all in all, and of that what was zero.
+/// How many bytes of device memory this thread has freed since it asked last: all in all, and of that what
+/// was zero.
 pub(crate) fn freed_bytes() -> (usize, usize) {
     FREED.take()
 }

@@ -16,8 +16,8 @@ use crate::driver::{ContextHandle, check, driver};
 use crate::memory::DeviceMemory;
 use crate::options::Options;
 
-/// Interoperation with `cust` (feature `cust`). Whoever changed memory in a stream of `cust` synchronises that stream
-/// first: queues of a device know nothing of other streams.
+/// Interoperation with `cust` (feature `cust`). Whoever changed memory in a stream of `cust` synchronises
+/// that stream first: queues of a device know nothing of other streams.
 impl CudaDevice {
     /// Opens the card of a context of `cust`, and works in that same context.
     ///
@@ -47,8 +47,8 @@ impl CudaDevice {
     /// Takes over memory of `cust`, without a copy: it is used, and given back, like memory of [`allocate`].
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the memory belongs to another card or context; or what the
-    /// driver says. The memory is freed then.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if the memory belongs to another card or context; or
+    /// what the driver says. The memory is freed then.
     ///
     /// [`allocate`]: backend_api::Device::allocate
     ///
@@ -75,14 +75,13 @@ impl CudaDevice {
         Ok(self.shared.memory.add_device(DeviceMemory::given(&self.shared.context, address, bytes)))
     }
 
-    /// Hands memory over to `cust`, without a copy. Blocks until submitted work that touches it is done. The context
-    /// must be current where it is dropped, as always with `cust`.
+    /// Hands memory over to `cust`, without a copy. Blocks until submitted work that touches it is done. The
+    /// context must be current where it is dropped, as always with `cust`.
     ///
     /// # Errors
-    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the length is
-    /// no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device then, and its handle
-    /// comes
-    /// back.
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), [`InvalidArgument`](ErrorKind::InvalidArgument) if the
+    /// length is no multiple of an element's, [`Lost`](ErrorKind::Lost). The memory stays with the device
+    /// then, and its handle comes back.
     ///
     /// ```
     /// use backend_api::{Commit, Device};
@@ -123,16 +122,16 @@ impl CudaDevice {
         let memory = self.shared.memory.remove_device(buffer.id()).ok_or_else(unknown)?;
         self.shared.block_all();
         let pointer = DevicePointer::from_raw(memory.give());
-        // SAFETY: the memory came from the driver, which aligns it to 256 bytes, is as long, and is nobody else's now;
-        // any bytes are a value of the type.
+        // SAFETY: the memory came from the driver, which aligns it to 256 bytes, is as long, and is nobody
+        // else's now; any bytes are a value of the type.
         Ok(unsafe { DeviceBuffer::from_raw_parts(pointer, (bytes / each) as usize) })
     }
 
     /// Copies memory of `cust` to `to`, in the order of a queue.
     ///
     /// # Errors
-    /// As [`submit`](backend_api::Device::submit), and [`InvalidArgument`](ErrorKind::InvalidArgument) for memory of
-    /// another card or context.
+    /// As [`submit`](backend_api::Device::submit), and [`InvalidArgument`](ErrorKind::InvalidArgument) for
+    /// memory of another card or context.
     ///
     /// # Safety
     /// Until the ticket is done, `from` must stay allocated, and nobody may write to it.
@@ -174,8 +173,8 @@ impl CudaDevice {
     /// As [`copy_from_cust`](Self::copy_from_cust).
     ///
     /// # Safety
-    /// Until the ticket is done, `to` must stay allocated, and nobody else may read or write it. The bytes must be
-    /// values of `T`.
+    /// Until the ticket is done, `to` must stay allocated, and nobody else may read or write it. The bytes
+    /// must be values of `T`.
     ///
     /// ```
     /// # use std::sync::Arc;
@@ -226,8 +225,8 @@ impl CudaDevice {
                 return Ok(());
             }
             let copy = work.context().driver.table.memcpy_dtod_async;
-            // SAFETY: our range was checked, and `names` keeps it until the work is submitted; the caller vouches for
-            // the other.
+            // SAFETY: our range was checked, and `names` keeps it until the work is submitted; the caller
+            // vouches for the other.
             check(unsafe { copy(to, from, bytes as usize, work.queue.stream) })
         })
     }

@@ -121,7 +121,8 @@ impl Drop for Code {
     }
 }
 
-/// What `cell` holds; if nothing, what `load` gives. Two threads at once both load, and one throws its own away.
+/// What `cell` holds; if nothing, what `load` gives. Two threads at once both load, and one throws its own
+/// away.
 fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Outcome<T>) -> Outcome<&T> {
     if let Some(found) = cell.get() {
         return Ok(found);
@@ -224,8 +225,8 @@ impl Work<'_> {
     /// Starts a kernel.
     ///
     /// # Safety
-    /// The arguments must be those that the kernel declares, and all addresses among them good for what it does until
-    /// the submission is done.
+    /// The arguments must be those that the kernel declares, and all addresses among them good for what it
+    /// does until the submission is done.
     pub(crate) unsafe fn launch(
         &self,
         function: Function,
@@ -252,7 +253,8 @@ impl Work<'_> {
         })
     }
 
-    /// The address of this queue's scratch memory on the card; what is there is from former work of this queue.
+    /// The address of this queue's scratch memory on the card; what is there is from former work of this
+    /// queue.
     pub(crate) fn scratch(&mut self) -> Outcome<u64> {
         if let Some(scratch) = &self.order.scratch {
             return Ok(scratch.address);

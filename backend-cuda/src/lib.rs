@@ -1,33 +1,33 @@
 //! NVIDIA cards as devices of `vmarray`.
 //!
-//! [`devices`] lists the cards, [`CudaDevice`] is one of them behind the [contract](backend_api). Only the driver is
-//! needed, and only at run time: its library (`libcuda.so.1`; on Windows `nvcuda.dll`, from the system's folder
-//! only) is
-//! loaded at the first call, and where there is none the list is empty.
+//! [`devices`] lists the cards, [`CudaDevice`] is one of them behind the [contract](backend_api). Only the
+//! driver is needed, and only at run time: its library (`libcuda.so.1`; on Windows `nvcuda.dll`, from the
+//! system's folder only) is loaded at the first call, and where there is none the list is empty.
 //!
 //! # How it works
 //!
-//! - A queue is a non-blocking stream, with an event of the driver after each submission. Who waits looks often at
-//!   first, and then sleeps for a small part of the time waited so far. One thread of each device runs wakers;
-//!   nothing else needs it.
-//! - The copies of one call go singly, as one batch of the driver, or through a kernel that moves many pieces between
-//!   device memory and pinned memory in one launch; their number and size decide ([`Route`]).
-//! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver translates them for
-//!   the card at first use.
-//! - Nothing here depends on which context is current on the calling thread, and a context of somebody else is
-//!   put back.
+//! - A queue is a non-blocking stream, with an event of the driver after each submission. Who waits looks
+//!   often at first, and then sleeps for a small part of the time waited so far. One thread of each device
+//!   runs wakers; nothing else needs it.
+//! - The copies of one call go singly, as one batch of the driver, or through a kernel that moves many pieces
+//!   between device memory and pinned memory in one launch; their number and size decide ([`Route`]).
+//! - The kernels are CUDA C, checked in as PTX text next to their source (`kernels/`); the driver translates
+//!   them for the card at first use.
+//! - Nothing here depends on which context is current on the calling thread, and a context of somebody else
+//!   is put back.
 //!
 //! # Other users of the card
 //!
-//! A device works in the card's primary context, as the CUDA runtime, `cudarc` and `cust` do, or in a context that it
-//! is [given](CudaDevice::adopt). With the feature `cust`, memory changes hands between this crate and `cust` without a
-//! copy (`CudaDevice::import_cust`, `CudaDevice::export_cust`), or is copied in the order of a queue.
+//! A device works in the card's primary context, as the CUDA runtime, `cudarc` and `cust` do, or in a context
+//! that it is [given](CudaDevice::adopt). With the feature `cust`, memory changes hands between this crate
+//! and `cust` without a copy (`CudaDevice::import_cust`, `CudaDevice::export_cust`), or is copied in the
+//! order of a queue.
 //!
 //! # Limits
 //!
-//! Pageable host memory works everywhere, but the driver then copies through its own buffers: slower, and the call
-//! may block until the copy is done. Host memory that somebody page-locked already cannot be imported as pinned a
-//! second time.
+//! Pageable host memory works everywhere, but the driver then copies through its own buffers: slower, and the
+//! call may block until the copy is done. Host memory that somebody page-locked already cannot be imported as
+//! pinned a second time.
 
 mod completion;
 mod context;

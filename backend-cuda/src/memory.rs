@@ -61,7 +61,8 @@ impl DeviceMemory {
         })
     }
 
-    /// Writes zeroes to all of it and waits for that, in the stream that is there for it: others may be held up.
+    /// Writes zeroes to all of it and waits for that, in the stream that is there for it: others may be held
+    /// up.
     fn wipe(&self, wiper: Stream) -> Outcome {
         self.clear(wiper)?;
         // SAFETY: the stream lives as long as the context.
@@ -117,8 +118,8 @@ enum Owner {
     Program,
 }
 
-// SAFETY: the range is reached through its address by whoever upholds the contract's rules on races; this type itself
-// only gives it back.
+// SAFETY: the range is reached through its address by whoever upholds the contract's rules on races; this
+// type itself only gives it back.
 unsafe impl Send for HostRange {}
 // SAFETY: as above.
 unsafe impl Sync for HostRange {}
@@ -146,8 +147,9 @@ impl HostRange {
 
     /// Memory of ours, page-locked: zeroed by the system, and in huge pages where it is long enough for that.
     ///
-    /// Against the driver's own allocation, measured with 2 GiB: zeroed and locked in 0.26 s instead of 0.72 s, and a
-    /// random read by the processor takes 5.4 ns instead of 12, because it meets fewer entries of the page table.
+    /// Against the driver's own allocation, measured with 2 GiB: zeroed and locked in 0.26 s instead of 0.72
+    /// s, and a random read by the processor takes 5.4 ns instead of 12, because it meets fewer entries of
+    /// the page table.
     #[cfg(target_os = "linux")]
     fn locked(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
         use memmap2::Advice;
@@ -158,8 +160,8 @@ impl HostRange {
         let length = room.checked_add(spare).ok_or(Code::OUT_OF_MEMORY)?;
         let mut mapping = MmapMut::map_anon(length).map_err(|_| Code::OUT_OF_MEMORY)?;
         let skipped = if spare == 0 { 0 } else { mapping.as_ptr().addr().wrapping_neg() % HUGE };
-        // Advice only: without it, all works the same on smaller pages. A child process gets no share of memory that
-        // the card writes to.
+        // Advice only: without it, all works the same on smaller pages. A child process gets no share of
+        // memory that the card writes to.
         let _ = mapping.advise_range(Advice::DontFork, skipped, room);
         if spare > 0 {
             let _ = mapping.advise_range(Advice::HugePage, skipped, room);
@@ -208,8 +210,8 @@ impl HostRange {
         let owner = Owner::Driver { start };
         let mut range = Self { context: Arc::clone(context), address, bytes, mapped: None, owner };
         range.mapped = Some(range.find_mapped()?);
-        // SAFETY: the driver gave this much and what was skipped, and nobody else has the address yet. It is not said
-        // to be zero.
+        // SAFETY: the driver gave this much and what was skipped, and nobody else has the address yet. It is
+        // not said to be zero.
         unsafe { address.as_ptr().write_bytes(0, bytes) };
         Ok(range)
     }
@@ -274,7 +276,8 @@ impl Drop for HostRange {
                 // SAFETY: the address came from `mem_host_alloc`, and nothing is in flight.
                 check(unsafe { (table.mem_free_host)(start) })
             }),
-            // The mapping ends after this; where unlocking fails, the system keeps the locked pages from other uses.
+            // The mapping ends after this; where unlocking fails, the system keeps the locked pages from
+            // other uses.
             Owner::Locked { .. } | Owner::Registered => self.context.enter().and_then(|_current| {
                 // SAFETY: the address was registered, and nothing is in flight.
                 check(unsafe { (table.mem_host_unregister)(start) })
@@ -340,8 +343,8 @@ impl Memory {
 
 /// Waits until calls that are about to use the memory have submitted their work and let go of it.
 ///
-/// Such a call began before the name was removed; it holds the memory for some microseconds, or, with pageable
-/// memory, for as long as its copy takes.
+/// Such a call began before the name was removed; it holds the memory for some microseconds, or, with
+/// pageable memory, for as long as its copy takes.
 fn sole<T>(mut shared: Arc<T>) -> T {
     let mut turns = 0_u32;
     loop {
@@ -360,8 +363,8 @@ fn sole<T>(mut shared: Arc<T>) -> T {
 
 /// Looks names up, and keeps what it found alive until the call has submitted its work.
 ///
-/// One call names few pieces of memory many times, so what was found is remembered: the last one at hand, those before
-/// in short lists.
+/// One call names few pieces of memory many times, so what was found is remembered: the last one at hand,
+/// those before in short lists.
 #[derive(Debug)]
 pub(crate) struct Lookup<'a> {
     memory: &'a Memory,
@@ -459,8 +462,8 @@ impl Lookup<'_> {
         Some(found)
     }
 
-    /// Checks all transfers of a call. Those that name the same memory as the one before cost two comparisons of
-    /// numbers each.
+    /// Checks all transfers of a call. Those that name the same memory as the one before cost two comparisons
+    /// of numbers each.
     pub(crate) fn check_transfers(&self, transfers: &[Transfer<'_>]) -> Result<()> {
         let mut known: Option<(HostId, u64, BufferId, u64)> = None;
         for transfer in transfers {
@@ -493,7 +496,8 @@ impl Lookup<'_> {
         self.device(at.buffer()).map_or(0, |found| found.start).wrapping_add(at.offset())
     }
 
-    /// The address of a place that was checked before, for the processor and, if it is page-locked, for kernels.
+    /// The address of a place that was checked before, for the processor and, if it is page-locked, for
+    /// kernels.
     pub(crate) fn host_address(&self, at: backend_api::HostSpan<'_>) -> HostAddress {
         let start = self.host(at.host()).map_or(HostAddress { host: 0, mapped: None }, |found| found.start);
         HostAddress {

@@ -4,9 +4,9 @@ pub use backend_api::Route;
 
 /// How it is known that work is done.
 ///
-/// Measured on one H200, downloads waited for one at a time: of 4 KiB, 6.3 µs with events and 5.9 µs with counters by
-/// one thread, 533 and 339 thousand a second by eight. Counters hold up copies that are queued behind each other: of
-/// 64 KiB, 20.9 GB/s with events and 13.6 with counters. Events are the default.
+/// Measured on one H200, downloads waited for one at a time: of 4 KiB, 6.3 µs with events and 5.9 µs with
+/// counters by one thread, 533 and 339 thousand a second by eight. Counters hold up copies that are queued
+/// behind each other: of 64 KiB, 20.9 GB/s with events and 13.6 with counters. Events are the default.
 ///
 /// ```
 /// use backend_cuda::{Completion, CudaDevice, Options, devices};
@@ -21,7 +21,8 @@ pub use backend_api::Route;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Completion {
-    /// The card writes the number of the ticket to pinned memory: asking is one load from memory. Not every card can.
+    /// The card writes the number of the ticket to pinned memory: asking is one load from memory. Not every
+    /// card can.
     Counter,
     /// The driver is asked for an event that was recorded after the work.
     Event,
@@ -85,8 +86,8 @@ impl Options {
 
     /// Takes one route for all copies, whatever their number and size; for tests and measurements.
     ///
-    /// Drivers before 12.8 have no [batch copy](Route::Batch), then copies go singly. The [kernel](Route::Kernel) moves
-    /// pieces between device memory and pinned memory, other pieces go singly.
+    /// Drivers before 12.8 have no [batch copy](Route::Batch), then copies go singly. The
+    /// [kernel](Route::Kernel) moves pieces between device memory and pinned memory, other pieces go singly.
     ///
     /// ```
     /// use backend_api::Device;
@@ -103,7 +104,8 @@ impl Options {
         self
     }
 
-    /// Takes one way of knowing that work is done, if the card has it, instead of [events](Completion::Event).
+    /// Takes one way of knowing that work is done, if the card has it, instead of
+    /// [events](Completion::Event).
     ///
     /// ```
     /// use backend_cuda::{Completion, CudaDevice, Options, devices};
@@ -119,9 +121,10 @@ impl Options {
         self
     }
 
-    /// How many bytes are left alone by default, on a card with `total_bytes` of memory: a fiftieth, at least 128 MiB
-    /// and at most 1 GiB; on a card that drives a display at least 512 MiB. The driver itself needs some for each
-    /// program that uses the card, and more as kernels are loaded; a display needs some when a window opens.
+    /// How many bytes are left alone by default, on a card with `total_bytes` of memory: a fiftieth, at least
+    /// 128 MiB and at most 1 GiB; on a card that drives a display at least 512 MiB. The driver itself needs
+    /// some for each program that uses the card, and more as kernels are loaded; a display needs some when a
+    /// window opens.
     ///
     /// ```
     /// assert_eq!(backend_cuda::Options::default_headroom_bytes(80 << 30, false), 1 << 30);

@@ -144,7 +144,8 @@ impl Queue {
         check(unsafe { (self.context.driver.table.stream_synchronize)(self.stream) })
     }
 
-    /// The same where nothing may be in flight afterwards: a driver that is short of memory is asked again, for long.
+    /// The same where nothing may be in flight afterwards: a driver that is short of memory is asked again,
+    /// for long.
     pub(crate) fn drain_for_sure(&self) -> Outcome {
         const PATIENCE: Duration = Duration::from_secs(10);
         let start = Instant::now();
@@ -165,7 +166,8 @@ impl Queue {
         let _ = self.frozen.compare_exchange(u64::MAX, reached, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Remembers a waker, unless `is_settled` says, under the lock that delivery takes, that it is too late for that.
+    /// Remembers a waker, unless `is_settled` says, under the lock that delivery takes, that it is too late
+    /// for that.
     pub(crate) fn add_waiter(&self, value: u64, waker: Waker, is_settled: impl FnOnce() -> bool) {
         let mut waiters = self.waiters.lock();
         if is_settled() {
@@ -176,8 +178,8 @@ impl Queue {
         }
     }
 
-    /// Wakes those whose value is reached. No lock may be held. Returns how many were woken, and whether there are
-    /// others.
+    /// Wakes those whose value is reached. No lock may be held. Returns how many were woken, and whether
+    /// there are others.
     pub(crate) fn deliver(&self, reached: u64) -> (usize, bool) {
         let mut waiters = self.waiters.lock();
         let due: Vec<Waker> =
@@ -185,7 +187,8 @@ impl Queue {
         let others = !waiters.is_empty();
         drop(waiters);
         let woken = due.len();
-        // Wakers are foreign code: they run outside of all locks, and one that panics does not keep the others waiting.
+        // Wakers are foreign code: they run outside of all locks, and one that panics does not keep the
+        // others waiting.
         for waker in due {
             if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
                 tracing::error!("a waker panicked");

@@ -1,10 +1,11 @@
 //! How much RAM can be page-locked without harm.
 
-/// Bytes of RAM that can be taken now, as far as the system tells: what the kernel estimates to be available, and
-/// what the control group of the process has left, if it has a limit.
+/// Bytes of RAM that can be taken now, as far as the system tells: what the kernel estimates to be available,
+/// and what the control group of the process has left, if it has a limit.
 ///
 /// Page-locked memory cannot be swapped out. A system asked for more than it has may end a process instead of
-/// refusing, so the question is asked here first. `None` where the system does not tell; then the driver decides.
+/// refusing, so the question is asked here first. `None` where the system does not tell; then the driver
+/// decides.
 pub(crate) fn available_bytes() -> Option<u64> {
     let system = std::fs::read_to_string("/proc/meminfo").ok().and_then(|text| available_in(&text));
     let number = |path: &str| std::fs::read_to_string(path).ok()?.trim().parse::<u64>().ok();

@@ -1,12 +1,13 @@
 //! Which way the copies of one call take, by their number, size and direction.
 //!
-//! What a copy costs differs by where the work is done: a single copy costs the driver about 1.5 µs of the processor
-//! and the copy engine about as long, whatever its size; a batch costs a fraction of that per piece, until it is longer
-//! than what the driver keeps at hand; a kernel costs one launch, some 3 µs more until it is done, and then moves
-//! pieces of any size at the speed of the bus, in both directions at once.
+//! What a copy costs differs by where the work is done: a single copy costs the driver about 1.5 µs of the
+//! processor and the copy engine about as long, whatever its size; a batch costs a fraction of that per
+//! piece, until it is longer than what the driver keeps at hand; a kernel costs one launch, some 3 µs more
+//! until it is done, and then moves pieces of any size at the speed of the bus, in both directions at once.
 //!
-//! A table that somebody [measured](backend_api::Device::set_routing) on the card itself goes first. The bounds for
-//! what it does not say were measured on one H200 (PCIe Gen5, driver 580), one call and the wait for it, GB/s:
+//! A table that somebody [measured](backend_api::Device::set_routing) on the card itself goes first. The
+//! bounds for what it does not say were measured on one H200 (PCIe Gen5, driver 580), one call and the wait
+//! for it, GB/s:
 //!
 //! | pieces × bytes | download: single, batch, kernel | upload: single, batch, kernel | half and half: single, batch, kernel |
 //! |---|---|---|---|
@@ -22,17 +23,17 @@
 //! | 2 × 1 MiB | 45.2, **47.3**, 42.5 | 44.1, **46.3**, 41.0 | 41.0, 41.0, **45.5** |
 //! | 256 × 1 MiB | 47.3, **51.7**, 50.3 | 46.6, **51.7**, 48.5 | 39.4, 39.4, **75.7** |
 //!
-//! Batches of few short uploads have two speeds. In another run on a card of the same kind (2026-11-21) 4 × 4 KiB went
-//! at
-//! 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB at 1.8 and 2.8, 4 × 16 KiB at 3.7 and 5.3, 8 × 16 KiB at 4.4 and 9.3,
-//! but 8 × 64 KiB at 26.0 and 22.9. So they go by kernel, which loses little at worst.
+//! Batches of few short uploads have two speeds. In another run on a card of the same kind (2026-11-21) 4 × 4
+//! KiB went at 1.3 GB/s by batch and 1.6 by kernel, 8 × 4 KiB at 1.8 and 2.8, 4 × 16 KiB at 3.7 and 5.3, 8 ×
+//! 16 KiB at 4.4 and 9.3, but 8 × 64 KiB at 26.0 and 22.9. So they go by kernel, which loses little at worst.
 
 use backend_api::{Route, Routing};
 
 #[cfg(test)]
 mod calls;
 
-/// Up to this many pieces the driver's batch is faster than a kernel, if they are not short ones that are uploaded.
+/// Up to this many pieces the driver's batch is faster than a kernel, if they are not short ones that are
+/// uploaded.
 const BATCH_PIECES: usize = 8;
 /// Pieces shorter than this on average are uploaded by kernel, if they are more than two.
 const SHORT_BYTES: u64 = 32 << 10;

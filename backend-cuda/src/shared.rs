@@ -1,4 +1,5 @@
-//! What all parts of a device share: its context, memory and queues, and what becomes of them when it is lost.
+//! What all parts of a device share: its context, memory and queues, and what becomes of them when it is
+//! lost.
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
@@ -19,11 +20,14 @@ use crate::queue::{Order, Queue};
 use crate::staging::{Lent, Loan};
 use crate::watcher::Watch;
 
-/// How long a waiter looks again and again before it gives its time slices away: small copies take 7 to 30 µs.
+/// How long a waiter looks again and again before it gives its time slices away: small copies take 7 to 30
+/// µs.
 const SPIN: Duration = Duration::from_micros(30);
-/// How long it does so before it sleeps between its looks. Who waits longer than that waits for many megabytes.
+/// How long it does so before it sleeps between its looks. Who waits longer than that waits for many
+/// megabytes.
 const YIELD: Duration = Duration::from_millis(2);
-/// The part of the time waited so far that a waiter sleeps until its next look, so that it is never late by much more.
+/// The part of the time waited so far that a waiter sleeps until its next look, so that it is never late by
+/// much more.
 const PAUSE_PART: u32 = 128;
 const PAUSE_MIN: Duration = Duration::from_micros(10);
 const PAUSE_MAX: Duration = Duration::from_millis(1);
@@ -115,8 +119,8 @@ impl Shared {
         self.lost().map_or(Ok(()), |code| Err(lost(code, &self.card.info, operation)))
     }
 
-    /// Declares the device lost: nothing is pending any more, and whoever waits notices at the next look. Wakers are
-    /// left to the watcher, since the caller may hold locks.
+    /// Declares the device lost: nothing is pending any more, and whoever waits notices at the next look.
+    /// Wakers are left to the watcher, since the caller may hold locks.
     pub(crate) fn lose(&self, code: Code) {
         if self.lost.set(code).is_err() {
             return;
@@ -213,8 +217,8 @@ impl Shared {
 
     /// Blocks until a value is done or the device is lost: spins, yields, sleeps.
     ///
-    /// The caller looks for itself, without the watcher or another waiter, so it may hold locks, and may be a waker
-    /// that the watcher runs.
+    /// The caller looks for itself, without the watcher or another waiter, so it may hold locks, and may be a
+    /// waker that the watcher runs.
     pub(crate) fn block(&self, queue: &Queue, value: u64) {
         let start = Instant::now();
         loop {

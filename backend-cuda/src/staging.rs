@@ -1,4 +1,5 @@
-//! Small pieces of pinned memory that a call lends to the card until its work is done, and what indexed kernels report.
+//! Small pieces of pinned memory that a call lends to the card until its work is done, and what indexed
+//! kernels report.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::memory::HostRange;
 pub(crate) const STAGING_BYTES: usize = 512 << 10;
 const ALIGNMENT: u64 = 16;
 
-/// The staging memory of one queue: a ring, given out in order of submission and taken back in the same order.
+/// The staging memory of one queue: a ring, given out in order of submission and taken back in the same
+/// order.
 ///
 /// Positions only rise; a position's place in the memory is its remainder by the length.
 #[derive(Debug, Default)]
@@ -34,7 +36,8 @@ struct Lease {
     report: Option<Report>,
 }
 
-/// Two numbers that an indexed kernel writes: whether an index was outside, and where in the list of its launch.
+/// Two numbers that an indexed kernel writes: whether an index was outside, and where in the list of its
+/// launch.
 #[derive(Debug)]
 struct Report {
     operation: &'static str,
@@ -58,7 +61,8 @@ pub(crate) enum Lent {
 }
 
 impl Staging {
-    /// Lends `bytes` bytes, at most [`STAGING_BYTES`], until ticket `value` is done. `reached` is what is done now.
+    /// Lends `bytes` bytes, at most [`STAGING_BYTES`], until ticket `value` is done. `reached` is what is
+    /// done now.
     pub(crate) fn lend(
         &mut self,
         context: &Arc<Context>,

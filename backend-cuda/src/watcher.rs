@@ -1,13 +1,13 @@
 //! The thread that runs wakers, and notices for them that a device died while nobody looked.
 //!
 //! It is started with the first waker of a device, looks at the queues that somebody waits for, and sleeps
-//! while there are none. Looking costs a question to the driver, so it does so often at first and ever less often
-//! while nothing gets done. The driver's host callbacks would be the other way; but they hold up the stream until they
-//! have run.
+//! while there are none. Looking costs a question to the driver, so it does so often at first and ever less
+//! often while nothing gets done. The driver's host callbacks would be the other way; but they hold up the
+//! stream until they have run.
 //!
-//! A waker is foreign code: it may submit, wait, and release, down to the device itself. No lock is held while it
-//! runs, and who blocks does not depend on this thread. A waker that takes long delays other wakers of the device,
-//! nothing else.
+//! A waker is foreign code: it may submit, wait, and release, down to the device itself. No lock is held
+//! while it runs, and who blocks does not depend on this thread. A waker that takes long delays other wakers
+//! of the device, nothing else.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -117,7 +117,8 @@ fn run(watch: &Watch, shared: &Weak<Shared>) {
             if others {
                 return true;
             }
-            // Whoever registers from here on adds the queue again; whoever did so just before is still to be seen.
+            // Whoever registers from here on adds the queue again; whoever did so just before is still to be
+            // seen.
             queue.is_watched.store(false, Ordering::Release);
             queue.awaited().is_some() && !queue.is_watched.swap(true, Ordering::AcqRel)
         });

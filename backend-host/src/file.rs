@@ -18,32 +18,33 @@ use space::Space;
 
 /// A file that stands in for a card: slow and large.
 ///
-/// The file is always a new one, of this device alone: what exists is never opened, and so never overwritten. It is as
-/// long as the device is large, and its blocks are reserved when it is created, so a full disk shows then.
+/// The file is always a new one, of this device alone: what exists is never opened, and so never overwritten.
+/// It is as long as the device is large, and its blocks are reserved when it is created, so a full disk shows
+/// then.
 ///
 /// # Contents do not stay
 ///
-/// As on every device, the contents of an array live as long as the array. A file that was given a name is still there
-/// when its device is dropped, until somebody removes it; but nothing in it says which array it was, which of its pages
-/// were ever written to and which were only cached, so there is no way to open it again as a device, and
-/// [`create`](Self::create) refuses its path with [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). What is to
-/// outlive the program is written by the program to a file of its own. Contents of a file that exists are worked on
-/// where they are by a source over its memory map (`Source` of `vmarray`, feature `memmap2`).
+/// As on every device, the contents of an array live as long as the array. A file that was given a name is
+/// still there when its device is dropped, until somebody removes it; but nothing in it says which array it
+/// was, which of its pages were ever written to and which were only cached, so there is no way to open it
+/// again as a device, and [`create`](Self::create) refuses its path with
+/// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists). What is to outlive the program is written by the
+/// program to a file of its own. Contents of a file that exists are worked on where they are by a source over
+/// its memory map (`Source` of `vmarray`, feature `memmap2`).
 ///
 /// # Who can read it
 ///
-/// On Unix the file is made for its user alone (mode 0600). Elsewhere it has the permissions that the folder gives.
-/// What
-/// elements were in it stays in the file, or on the disk until the system uses its blocks for something else, unless
-/// [`wipe_on_release`](Device::wipe_on_release) was asked for.
+/// On Unix the file is made for its user alone (mode 0600). Elsewhere it has the permissions that the folder
+/// gives. What elements were in it stays in the file, or on the disk until the system uses its blocks for
+/// something else, unless [`wipe_on_release`](Device::wipe_on_release) was asked for.
 ///
 /// # Why not a memory map
 ///
-/// The file is read and written with positioned system calls, straight from and to host memory, and not mapped. With
-/// a map, a disk that is full or fails, or another process that cuts the file short, ends this process with a signal
-/// in the middle of a copy; reserving blocks ahead prevents only the first of these. A system call reports all of
-/// them, and they become errors of the tickets concerned. The kernel's page cache is the same in both cases, and
-/// page-sized copies cost about a microsecond more.
+/// The file is read and written with positioned system calls, straight from and to host memory, and not
+/// mapped. With a map, a disk that is full or fails, or another process that cuts the file short, ends this
+/// process with a signal in the middle of a copy; reserving blocks ahead prevents only the first of these. A
+/// system call reports all of them, and they become errors of the tickets concerned. The kernel's page cache
+/// is the same in both cases, and page-sized copies cost about a microsecond more.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -100,8 +101,8 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// How many worker threads there are at most, and so how many requests the drive sees at once; at least 1. The
-    /// default is the number of processors that this program may use. Drives like more.
+    /// How many worker threads there are at most, and so how many requests the drive sees at once; at least 1.
+    /// The default is the number of processors that this program may use. Drives like more.
     ///
     /// ```
     /// use backend_host::FileDevice;
@@ -144,18 +145,17 @@ impl FileDeviceBuilder {
     /// ```
     ///
     /// # Errors
-    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if there is anything at that path, a link or the
-    /// file of
-    /// another device or process among it; it is left as it is. [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if
-    /// the disk or a quota has no room; then no file is left behind. [`System`](backend_api::ErrorKind::System) for
-    /// everything else.
+    /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if there is anything at that path, a link or
+    /// the file of another device or process among it; it is left as it is.
+    /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) if the disk or a quota has no room; then no file
+    /// is left behind. [`System`](backend_api::ErrorKind::System) for everything else.
     pub fn create(self, bytes: u64) -> Result<FileDevice> {
         let file = OpenFile::create(&self.path, bytes)?;
         Ok(self.with(file))
     }
 
-    /// Makes a file of `bytes` bytes in the folder that was given as the path. It is gone when the device is dropped
-    /// and, on Unix, when the program ends in whatever way.
+    /// Makes a file of `bytes` bytes in the folder that was given as the path. It is gone when the device is
+    /// dropped and, on Unix, when the program ends in whatever way.
     ///
     /// ```
     /// use backend_host::FileDevice;
@@ -293,15 +293,15 @@ impl FileDevice {
     /// ```
     ///
     /// # Errors
-    /// [`System`](backend_api::ErrorKind::System), or [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) where the
-    /// file system finds out only now that it is full.
+    /// [`System`](backend_api::ErrorKind::System), or [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory)
+    /// where the file system finds out only now that it is full.
     pub fn sync(&self) -> Result<()> {
         self.engine.named(self.file.sync())
     }
 }
 
-// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is queued; work
-// keeps what it touches alive, and releasing waits for it.
+// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
+// queued; work keeps what it touches alive, and releasing waits for it.
 unsafe impl Device for FileDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let free = self.space.free_bytes();

@@ -14,10 +14,10 @@ use crate::ram::{Capacity, Ram};
 
 /// Host RAM that stands in for a card.
 ///
-/// It has what a card has: memory of a fixed size that is really accounted for, queues that work asynchronously,
-/// page-locked host memory, kernels. Its threads sleep when there is nothing to do. A thread that waits for a ticket
-/// carries the work out itself if nobody else has begun, so a copy that is waited for at once costs little more than
-/// the copy.
+/// It has what a card has: memory of a fixed size that is really accounted for, queues that work
+/// asynchronously, page-locked host memory, kernels. Its threads sleep when there is nothing to do. A thread
+/// that waits for a ticket carries the work out itself if nobody else has begun, so a copy that is waited for
+/// at once costs little more than the copy.
 ///
 /// Short work (below 128 KiB) that nobody waits for starts within about 0.2 ms; long work starts at once.
 ///
@@ -82,8 +82,8 @@ impl HostDeviceBuilder {
         self
     }
 
-    /// How many worker threads there are at most; at least 1. They are started when there is work for them. The
-    /// default is the number of processors that this program may use.
+    /// How many worker threads there are at most; at least 1. They are started when there is work for them.
+    /// The default is the number of processors that this program may use.
     ///
     /// ```
     /// use backend_api::Device;
@@ -112,8 +112,8 @@ impl HostDeviceBuilder {
         self
     }
 
-    /// How much host memory the device page-locks at most; beyond that it is refused, as the system itself does at its
-    /// own limit. No limit is the default.
+    /// How much host memory the device page-locks at most; beyond that it is refused, as the system itself
+    /// does at its own limit. No limit is the default.
     ///
     /// ```
     /// use backend_api::{Device, ErrorKind, HostMemory};
@@ -156,7 +156,8 @@ impl HostDeviceBuilder {
     }
 }
 
-/// The devices that this backend finds: the RAM of the machine, or nothing where the system does not tell its size.
+/// The devices that this backend finds: the RAM of the machine, or nothing where the system does not tell its
+/// size.
 ///
 /// ```
 /// for info in backend_host::devices() {
@@ -259,8 +260,8 @@ impl HostDevice {
     }
 }
 
-// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is queued; work
-// keeps what it touches alive, and releasing waits for it.
+// SAFETY: `Engine` has what the contract asks for: names are checked and memory is found before work is
+// queued; work keeps what it touches alive, and releasing waits for it.
 unsafe impl Device for HostDevice {
     fn memory(&self) -> Result<MemoryStatus> {
         let (total, free) = (self.capacity.total_bytes(), self.capacity.free_bytes());

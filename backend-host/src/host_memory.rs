@@ -32,8 +32,8 @@ impl Drop for Piece {
     }
 }
 
-// SAFETY: an address and its owners, all of which can be used and dropped anywhere. What is done through the address is
-// the business of those who do it.
+// SAFETY: an address and its owners, all of which can be used and dropped anywhere. What is done through the
+// address is the business of those who do it.
 unsafe impl Send for Piece {}
 // SAFETY: as above.
 unsafe impl Sync for Piece {}
@@ -104,8 +104,8 @@ impl Pinning {
             };
             Error::new(refusal, OPERATION).with_bytes(bytes as u64).with_available_bytes(available)
         };
-        // The system gives addresses without end, and then kills the program when it uses them. Small pieces are not
-        // worth the question.
+        // The system gives addresses without end, and then kills the program when it uses them. Small pieces
+        // are not worth the question.
         const ASK_FROM_BYTES: usize = 16 << 20;
         if bytes >= ASK_FROM_BYTES
             && let Ok(system) = SystemMemory::now()
@@ -145,7 +145,8 @@ impl Pinning {
                 .with_detail("the range leaves the address space"));
         }
         let pin = match kind {
-            // SAFETY: the caller keeps the memory as long as the piece lives, and the pin is part of the piece.
+            // SAFETY: the caller keeps the memory as long as the piece lives, and the pin is part of the
+            // piece.
             HostMemory::Pinned => Some(unsafe { self.pin(OPERATION, address, bytes) }?),
             HostMemory::Pageable => None,
         };

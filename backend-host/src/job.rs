@@ -1,4 +1,5 @@
-//! Requests in the form in which they wait for their turn: checked, with names resolved and memory kept alive.
+//! Requests in the form in which they wait for their turn: checked, with names resolved and memory kept
+//! alive.
 
 use backend_api::{Compute, Elements, Extents, Fill, Gather, HostSpan, Result, Scatter, Search, Transfer};
 

@@ -13,11 +13,12 @@ use parking_lot::Mutex;
 
 use crate::worker::Crew;
 
-/// What one thread does before it looks for more: long against the cost of handing it out, short enough to share
-/// out evenly.
+/// What one thread does before it looks for more: long against the cost of handing it out, short enough to
+/// share out evenly.
 const PART_BYTES: usize = 512 << 10;
 
-/// Runs parts that may fail; tells the failure of the lowest part, and starts no further parts once one has failed.
+/// Runs parts that may fail; tells the failure of the lowest part, and starts no further parts once one has
+/// failed.
 fn each_part(crew: Crew<'_>, parts: usize, body: &(dyn Fn(usize) -> Result<()> + Sync)) -> Result<()> {
     if parts <= 1 || crew.width() == 1 {
         return (0..parts).try_for_each(body);

@@ -10,24 +10,27 @@
 //!
 //! # How it works
 //!
-//! **Who does the work.** Queues of the first two are worked off by a pool of threads, and by any thread that waits
-//! for a ticket: it takes the queue over if nobody else is at it. A copy that is waited for at once therefore never
-//! passes to another thread, and costs some 0.2 microseconds more than the copy itself. Handing over short work wakes
-//! nobody either, as that costs more than the work: one idle thread looks by itself every 0.1 ms, for some
-//! milliseconds after the last work it found. After that all threads sleep until they are woken.
+//! **Who does the work.** Queues of the first two are worked off by a pool of threads, and by any thread that
+//! waits for a ticket: it takes the queue over if nobody else is at it. A copy that is waited for at once
+//! therefore never passes to another thread, and costs some 0.2 microseconds more than the copy itself.
+//! Handing over short work wakes nobody either, as that costs more than the work: one idle thread looks by
+//! itself every 0.1 ms, for some milliseconds after the last work it found. After that all threads sleep
+//! until they are woken.
 //!
-//! **Memory that others touch.** Submitting is safe code, so two queues that race on device memory must not be
-//! undefined behaviour, whatever a program submits. Memory of a [`HostDevice`] is therefore touched by [racing
-//! copies](backend_api::racy) alone. A search copies blocks of a few KiB into memory of its own and compares there,
-//! with vector instructions; it reaches nine tenths of the speed of the same loop over a `Vec`.
+//! **Memory that others touch.** Submitting is safe code, so two queues that race on device memory must not
+//! be undefined behaviour, whatever a program submits. Memory of a [`HostDevice`] is therefore touched by
+//! [racing copies](backend_api::racy) alone. A search copies blocks of a few KiB into memory of its own and
+//! compares there, with vector instructions; it reaches nine tenths of the speed of the same loop over a
+//! `Vec`.
 //!
-//! **Lifetime.** A job owns its memory and is dropped before its ticket is done. Releasing memory waits for exactly
-//! the jobs that touch it. Dropping a device waits for all of its work, except that a simulation simply forgets it.
+//! **Lifetime.** A job owns its memory and is dropped before its ticket is done. Releasing memory waits for
+//! exactly the jobs that touch it. Dropping a device waits for all of its work, except that a simulation
+//! simply forgets it.
 //!
-//! **Page-locking.** Pinned host memory is locked with `mlock` range by range rather than map by map: programs can
-//! import memory that shares its first and last page with a neighbour, and the system unlocks a page for all who
-//! locked it. A refusal is an [error](backend_api::ErrorKind::PinRefused) with figures; what to do about it is the
-//! caller's decision.
+//! **Page-locking.** Pinned host memory is locked with `mlock` range by range rather than map by map:
+//! programs can import memory that shares its first and last page with a neighbour, and the system unlocks a
+//! page for all who locked it. A refusal is an [error](backend_api::ErrorKind::PinRefused) with figures; what
+//! to do about it is the caller's decision.
 //!
 //! ```
 //! use backend_api::Device;

@@ -6,11 +6,13 @@ use backend_api::{Error, ErrorKind, Result};
 
 /// One allocation of device memory.
 ///
-/// All ranges were checked before a job was made of them; the methods rely on it. The operation is what errors name.
+/// All ranges were checked before a job was made of them; the methods rely on it. The operation is what
+/// errors name.
 pub(crate) trait Medium: Debug + Send + Sync + 'static {
     /// How much a kernel reads at a time into memory of its own.
     const BLOCK_BYTES: usize;
-    /// From this stride on it is cheaper to read only the wanted field of each element than all that lies between.
+    /// From this stride on it is cheaper to read only the wanted field of each element than all that lies
+    /// between.
     const SPARSE_STRIDE_BYTES: usize;
 
     /// Its length.
@@ -22,15 +24,15 @@ pub(crate) trait Medium: Debug + Send + Sync + 'static {
     /// Copies out of it.
     ///
     /// # Safety
-    /// `offset + bytes` is at most [`bytes`](Self::bytes); `to` is writable for `bytes` bytes and outside of this
-    /// memory. Others may race.
+    /// `offset + bytes` is at most [`bytes`](Self::bytes); `to` is writable for `bytes` bytes and outside of
+    /// this memory. Others may race.
     unsafe fn read(&self, operation: &'static str, offset: u64, to: *mut u8, bytes: usize) -> Result<()>;
 
     /// Copies into it.
     ///
     /// # Safety
-    /// `offset + bytes` is at most [`bytes`](Self::bytes); `from` is readable for `bytes` bytes and outside of this
-    /// memory. Others may race.
+    /// `offset + bytes` is at most [`bytes`](Self::bytes); `from` is readable for `bytes` bytes and outside
+    /// of this memory. Others may race.
     unsafe fn write(&self, operation: &'static str, offset: u64, from: *const u8, bytes: usize)
     -> Result<()>;
 

@@ -7,13 +7,14 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use backend_api::racy;
 use memmap2::{MmapMut, MmapRaw};
 
-/// The huge page of x86-64, and of AArch64 with 4 KiB pages. Elsewhere it is a fine alignment and nothing more.
+/// The huge page of x86-64, and of AArch64 with 4 KiB pages. Elsewhere it is a fine alignment and nothing
+/// more.
 pub(crate) const HUGE_PAGE_BYTES: usize = 2 << 20;
 /// What the contract promises for host memory.
 pub(crate) const ALIGNMENT_BYTES: usize = 4096;
 
-/// Zeroed memory straight from the system: at a multiple of 4 KiB, of 2 MiB if it is as long as that. Pages appear
-/// when they are touched first.
+/// Zeroed memory straight from the system: at a multiple of 4 KiB, of 2 MiB if it is as long as that. Pages
+/// appear when they are touched first.
 ///
 /// Only addresses come out of it, never references: other threads and the program reach the same bytes.
 #[derive(Debug)]
@@ -31,7 +32,8 @@ impl Map {
         if bytes == 0 {
             return Ok(Self { map: None, shift: 0, bytes });
         }
-        // A map begins at some small page. Room for moving on to the next huge one costs addresses, not memory.
+        // A map begins at some small page. Room for moving on to the next huge one costs addresses, not
+        // memory.
         let slack = if bytes >= HUGE_PAGE_BYTES { HUGE_PAGE_BYTES } else { 0 };
         let length = bytes.checked_add(slack).ok_or_else(|| io::Error::from(io::ErrorKind::OutOfMemory))?;
         let map = MmapRaw::from(MmapMut::map_anon(length)?);
@@ -151,8 +153,8 @@ mod lock {
 
     /// What is locked by this crate, as ranges of page numbers.
     ///
-    /// The system does not count: one `munlock` undoes all `mlock`s of a page, and pieces that a program imports may
-    /// share their first and last pages.
+    /// The system does not count: one `munlock` undoes all `mlock`s of a page, and pieces that a program
+    /// imports may share their first and last pages.
     static LOCKED: Mutex<Vec<Range<usize>>> = Mutex::new(Vec::new());
 
     /// Memory that the system keeps in RAM; let go of on drop.
@@ -203,8 +205,8 @@ mod lock {
             }
             let size = page_bytes();
             for free in uncovered(self.0.clone(), &locked) {
-                // SAFETY: the pages are mapped (the maker of the lock vouched for it), and nobody else has them
-                // locked through this crate.
+                // SAFETY: the pages are mapped (the maker of the lock vouched for it), and nobody else has
+                // them locked through this crate.
                 unsafe {
                     libc::munlock(std::ptr::without_provenance((free.start) * size), free.len() * size)
                 };
@@ -316,7 +318,8 @@ mod linux {
         line.trim().trim_end_matches("kB").trim_end().parse().ok()
     }
 
-    /// The tightest limit on the way from this process' control group (version 2) to the root, if there is one.
+    /// The tightest limit on the way from this process' control group (version 2) to the root, if there is
+    /// one.
     pub(super) fn group() -> Option<SystemMemory> {
         let groups = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let path = groups.lines().find_map(|line| line.strip_prefix("0::"))?;

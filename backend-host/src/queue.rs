@@ -41,8 +41,8 @@ pub(crate) trait Job: Send + Sync + 'static {
 /// | blocked | nobody | the ticket waited for is done: ready, or claimed by a waiting thread: running |
 ///
 /// A ready queue is always announced to the pool. Locks are never held two at a time, except for that of the
-/// timelines and that of the pool, which are leaves. Wakers, which are foreign code, run when neither a lock is held
-/// nor a queue claimed: they may submit, wait, and drop the device.
+/// timelines and that of the pool, which are leaves. Wakers, which are foreign code, run when neither a lock
+/// is held nor a queue claimed: they may submit, wait, and drop the device.
 pub(crate) struct Lane<J> {
     timeline: Timeline,
     pool: Arc<Pool>,
@@ -57,7 +57,8 @@ pub(crate) struct Lane<J> {
 struct State<J> {
     items: VecDeque<Item<J>>,
     phase: Phase,
-    /// The pool holds a reference to this lane that no worker has taken up yet, with this urgency. At most one is held.
+    /// The pool holds a reference to this lane that no worker has taken up yet, with this urgency. At most
+    /// one is held.
     announced: Option<Urgency>,
     running: Option<(u64, Arc<J>)>,
     wakers: Vec<(u64, Waker)>,
@@ -219,8 +220,8 @@ impl<J: Job> Lane<J> {
         Helped::Ran
     }
 
-    /// Waits until everything up to `value` is done, or the thread that is at it has given up the claim: spins
-    /// briefly, then yields, then sleeps.
+    /// Waits until everything up to `value` is done, or the thread that is at it has given up the claim:
+    /// spins briefly, then yields, then sleeps.
     fn watch(&self, value: u64) {
         for turn in 0..SPINS + YIELDS {
             if self.reached(value) || !self.running.load(Ordering::Relaxed) {
@@ -271,8 +272,8 @@ impl<J: Job> Lane<J> {
         }
     }
 
-    /// Works the queue off: up to `until` if given, else until it is empty, blocked, or others should have a turn.
-    /// The caller has claimed it.
+    /// Works the queue off: up to `until` if given, else until it is empty, blocked, or others should have a
+    /// turn. The caller has claimed it.
     fn drive<'a>(self: &'a Arc<Self>, mut state: MutexGuard<'a, State<J>>, until: Option<u64>) {
         let mut turn = 0;
         loop {
@@ -309,8 +310,8 @@ impl<J: Job> Lane<J> {
             let outcome = catch_unwind(AssertUnwindSafe(|| job.run(Crew::Pool(&self.pool))))
                 .unwrap_or_else(|_| Err(panicked()))
                 .map_err(|error| error.on(&self.info));
-            // The job goes before it is called done: whoever waits for it and then gives its memory back finds
-            // himself the last owner.
+            // The job goes before it is called done: whoever waits for it and then gives its memory back
+            // finds himself the last owner.
             drop(job);
             state = self.state.lock();
             state.running = None;
@@ -469,7 +470,8 @@ mod tests {
         let (job, has_begun, end_busy) = gate();
         busy.push("test", job).unwrap();
         has_begun.recv().unwrap();
-        // No worker is free. One thread works the first job off and leaves; the other has to go on with the second.
+        // No worker is free. One thread works the first job off and leaves; the other has to go on with the
+        // second.
         let (job, has_begun, end) = gate();
         let first = lane.push("test", job).unwrap();
         let second = lane.push("test", act(|| Ok(()))).unwrap();

@@ -67,10 +67,10 @@ impl Drop for Share {
 
 /// Device memory in RAM.
 ///
-/// Nothing but the copies of [`racy`] and the moves of [`short`](crate::short) ever touches it, so that queues which
-/// race on it by a mistake of the program, through safe calls, get mixed-up bytes and no undefined behaviour. Kernels
-/// either load single words in this way or copy block after block into memory of their own, which stays in the
-/// first-level cache, and compute there with ordinary, vectorised code.
+/// Nothing but the copies of [`racy`] and the moves of [`short`](crate::short) ever touches it, so that
+/// queues which race on it by a mistake of the program, through safe calls, get mixed-up bytes and no
+/// undefined behaviour. Kernels either load single words in this way or copy block after block into memory of
+/// their own, which stays in the first-level cache, and compute there with ordinary, vectorised code.
 #[derive(Debug)]
 pub(crate) struct Ram {
     // Dropped in this order: there is no moment at which memory is free by the books and still taken.
@@ -81,7 +81,8 @@ pub(crate) struct Ram {
 
 impl Drop for Ram {
     fn drop(&mut self) {
-        // SAFETY: the map is so long and holds zeroes or what was written. Work in flight would own this memory, too.
+        // SAFETY: the map is so long and holds zeroes or what was written. Work in flight would own this
+        // memory, too.
         unsafe { self.share.capacity.wiping.wipe(self.at(0), self.bytes as usize) };
     }
 }
@@ -112,7 +113,8 @@ impl Ram {
 impl Medium for Ram {
     /// A quarter of a common first-level cache; larger and smaller blocks were slower.
     const BLOCK_BYTES: usize = 8 << 10;
-    /// From here on a copy of everything reads several cache lines for each field. Measured: 256 is better read whole.
+    /// From here on a copy of everything reads several cache lines for each field. Measured: 256 is better
+    /// read whole.
     const SPARSE_STRIDE_BYTES: usize = 512;
 
     fn bytes(&self) -> u64 {

@@ -37,8 +37,8 @@ pub(crate) struct Entries<M, Q> {
     buffers: Names<BufferId, Arc<M>>,
     hosts: Names<HostId, Arc<Piece>>,
     queues: Names<QueueId, Arc<Q>>,
-    /// The newest ticket of each queue that has ended. Sixteen bytes a queue, kept for ever, because its tickets stay
-    /// askable for ever.
+    /// The newest ticket of each queue that has ended. Sixteen bytes a queue, kept for ever, because its
+    /// tickets stay askable for ever.
     ended: Names<QueueId, u64>,
 }
 
@@ -61,8 +61,8 @@ impl<M: Medium, Q> Registry<M, Q> {
         }))
     }
 
-    /// Looks names up. Who submits keeps this until the work is in its queue: a release comes before or after, and
-    /// never in between.
+    /// Looks names up. Who submits keeps this until the work is in its queue: a release comes before or
+    /// after, and never in between.
     pub fn read(&self) -> RwLockReadGuard<'_, Entries<M, Q>> {
         self.0.read()
     }

@@ -23,8 +23,8 @@ pub(crate) trait Word: Copy + PartialEq {
     /// Reads it.
     ///
     /// # Safety
-    /// The bytes must be readable. They need not be aligned, and others may write to them as [`backend_api::racy`]
-    /// says.
+    /// The bytes must be readable. They need not be aligned, and others may write to them as
+    /// [`backend_api::racy`] says.
     unsafe fn load(from: *const u8) -> Self;
 }
 
@@ -40,8 +40,8 @@ macro_rules! word {
             unsafe fn load(from: *const u8) -> Self {
                 x86_64_moves! {{
                     let word: u64;
-                    // SAFETY: the caller vouches for the bytes; assembly may do what relaxed atomic accesses to each
-                    // byte could do.
+                    // SAFETY: the caller vouches for the bytes; assembly may do what relaxed atomic accesses
+                    // to each byte could do.
                     unsafe {
                         std::arch::asm!(
                             $x86_64_move,
@@ -104,8 +104,8 @@ mod vector {
         #[inline(always)]
         unsafe fn load(from: *const u8) -> Self {
             let word: __m128i;
-            // SAFETY: the caller vouches for the bytes; assembly may do what relaxed atomic accesses to each byte could
-            // do.
+            // SAFETY: the caller vouches for the bytes; assembly may do what relaxed atomic accesses to each
+            // byte could do.
             unsafe {
                 std::arch::asm!(
                     "movdqu {word}, xmmword ptr [{from}]",

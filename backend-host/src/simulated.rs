@@ -32,23 +32,24 @@ type Names = Registry<Ram, Timeline>;
 
 /// A device that exists only in a test: an adversary with a seed.
 ///
-/// It keeps to the [contract](backend_api) and to nothing beyond it. Same seed, same calls: same behaviour, to the
-/// byte and to the nanosecond.
+/// It keeps to the [contract](backend_api) and to nothing beyond it. Same seed, same calls: same behaviour,
+/// to the byte and to the nanosecond.
 ///
 /// **Time** is virtual. It passes when somebody [waits](Device::wait) (up to the end of the work waited for),
-/// [polls](Device::poll) (a little each time, so that a loop of polls ends) or calls [`advance`](Self::advance) or
-/// [`run`](Self::run), and stands still otherwise. There are no threads and no sleeping. Each submission takes a
-/// latency, drawn anew each time, which those of different queues spend at the same time; then its bytes pass the
-/// link of their direction, which all queues share. So queues overtake each other, batches are cheaper than single
-/// copies, and uploads overlap with downloads: all of it can be asserted with [`now`](Self::now) and the
-/// [`trace`](Self::trace).
+/// [polls](Device::poll) (a little each time, so that a loop of polls ends) or calls
+/// [`advance`](Self::advance) or [`run`](Self::run), and stands still otherwise. There are no threads and no
+/// sleeping. Each submission takes a latency, drawn anew each time, which those of different queues spend at
+/// the same time; then its bytes pass the link of their direction, which all queues share. So queues overtake
+/// each other, batches are cheaper than single copies, and uploads overlap with downloads: all of it can be
+/// asserted with [`now`](Self::now) and the [`trace`](Self::trace).
 ///
-/// **Effects** come when the work is done in virtual time, all at once, and not a moment earlier: a program that
-/// reads a frame too soon, or changes it too soon, gets wrong bytes every time. New device memory holds garbage.
+/// **Effects** come when the work is done in virtual time, all at once, and not a moment earlier: a program
+/// that reads a frame too soon, or changes it too soon, gets wrong bytes every time. New device memory holds
+/// garbage.
 ///
-/// **Failures** come by number or by chance. A submission can be refused at once, it can fail when its time has come,
-/// or the device can be lost at that moment. Each leaves a part of the work done, and garbage in the rest of its
-/// target.
+/// **Failures** come by number or by chance. A submission can be refused at once, it can fail when its time
+/// has come, or the device can be lost at that moment. Each leaves a part of the work done, and garbage in
+/// the rest of its target.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -214,7 +215,8 @@ impl SimulatedDevice {
         self.schedule.lock().trace().to_vec()
     }
 
-    /// How many bytes of device memory and host memory were [wiped](Device::wipe_on_release) and given back so far.
+    /// How many bytes of device memory and host memory were [wiped](Device::wipe_on_release) and given back
+    /// so far.
     ///
     /// ```
     /// use backend_api::{Commit, Device};
@@ -277,7 +279,8 @@ impl SimulatedDevice {
         let entries = self.names.read();
         let started = entries.queue(operation, queue.id()).and_then(|timeline| {
             let work = work(&entries)?;
-            // The registry stays locked until the work is in its queue, as for every device; wakers run afterwards.
+            // The registry stays locked until the work is in its queue, as for every device; wakers run
+            // afterwards.
             Ok(self.schedule.lock().submit(operation, timeline, work, cost_ns))
         });
         drop(entries);
@@ -301,10 +304,10 @@ fn lost(operation: &'static str) -> Error {
     Error::new(ErrorKind::Lost, operation).with_detail("the simulation has lost it")
 }
 
-// SAFETY: work is carried out under the schedule's lock, by whoever lets time pass, on ranges that were checked and on
-// memory that the work keeps alive. A ticket is done, or has failed, only after that; releasing carries out what is
-// left
-// of the work that touches the memory, and work of a lost or dropped device is never carried out.
+// SAFETY: work is carried out under the schedule's lock, by whoever lets time pass, on ranges that were
+// checked and on memory that the work keeps alive. A ticket is done, or has failed, only after that;
+// releasing carries out what is left of the work that touches the memory, and work of a lost or dropped
+// device is never carried out.
 unsafe impl Device for SimulatedDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -359,8 +362,8 @@ unsafe impl Device for SimulatedDevice {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         self.check_alive("import_host")?;
-        // SAFETY: passed on; `release_host` ends all work that touches the piece, and work that is still there when
-        // the device is dropped is never carried out.
+        // SAFETY: passed on; `release_host` ends all work that touches the piece, and work that is still
+        // there when the device is dropped is never carried out.
         let piece = self.named(unsafe { self.pinning.import(address, bytes, kind) })?;
         // SAFETY: as the caller promises.
         Ok(unsafe { self.names.add_host(piece) })

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// How long the watcher sleeps between two looks. Work that is not urgent and that nobody waits for starts at most
-/// about so much later.
+/// How long the watcher sleeps between two looks. Work that is not urgent and that nobody waits for starts at
+/// most about so much later.
 const LOOK: Duration = Duration::from_micros(100);
 /// After so many looks that found nothing, some milliseconds, the watcher sleeps until it is woken.
 const LOOKS_MAX: u32 = 20;
@@ -38,9 +38,10 @@ enum Work {
 
 /// Threads that are started when there is work for them and sleep when there is none.
 ///
-/// Of the threads without work one is the *watcher*: for some milliseconds after it last found something it looks for
-/// work every now and then by itself, so that those who hand over short work need not wake anybody. All others sleep
-/// until they are woken, and so does the watcher when nothing comes any more: an idle pool uses no processor time.
+/// Of the threads without work one is the *watcher*: for some milliseconds after it last found something it
+/// looks for work every now and then by itself, so that those who hand over short work need not wake anybody.
+/// All others sleep until they are woken, and so does the watcher when nothing comes any more: an idle pool
+/// uses no processor time.
 pub(crate) struct Pool {
     name: String,
     threads_max: usize,
@@ -180,8 +181,8 @@ impl Pool {
 
     /// Ends the threads once nothing is left to do, and waits for that.
     ///
-    /// A worker may be the one who calls this (foreign code that it woke dropped the device): it does not wait for
-    /// itself, and ends when it gets back.
+    /// A worker may be the one who calls this (foreign code that it woke dropped the device): it does not
+    /// wait for itself, and ends when it gets back.
     pub fn stop(&self) {
         let mut state = self.state.lock();
         state.stopping = true;
@@ -217,8 +218,8 @@ impl Crew<'_> {
         }
     }
 
-    /// Calls `body` with every number below `parts`, once each, in any order and by several threads; numbers are
-    /// handed out in ascending order. Returns when all calls have returned.
+    /// Calls `body` with every number below `parts`, once each, in any order and by several threads; numbers
+    /// are handed out in ascending order. Returns when all calls have returned.
     pub fn each(&self, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         match self {
             Self::Pool(pool) if parts > 1 && pool.threads_max() > 1 => Team::each(pool, parts, body),
@@ -248,7 +249,8 @@ unsafe impl Sync for Body {}
 impl Team {
     fn each(pool: &Arc<Pool>, parts: usize, body: &(dyn Fn(usize) + Sync)) {
         let body: *const (dyn Fn(usize) + Sync + '_) = body;
-        // SAFETY: this only forgets the lifetime of what is pointed to. `Team::work` says why it is not outlived.
+        // SAFETY: this only forgets the lifetime of what is pointed to. `Team::work` says why it is not
+        // outlived.
         let body: *const (dyn Fn(usize) + Sync + 'static) = unsafe { std::mem::transmute(body) };
         let team = Arc::new(Self {
             body: Body(body),
@@ -275,8 +277,8 @@ impl Team {
             if part >= self.parts {
                 break;
             }
-            // SAFETY: `each` does not return before `finished` has reached `parts`. This part is not counted yet, so
-            // the body is still there. Those who come later get no part and do not get here.
+            // SAFETY: `each` does not return before `finished` has reached `parts`. This part is not counted
+            // yet, so the body is still there. Those who come later get no part and do not get here.
             let body = unsafe { &*self.body.0 };
             if catch_unwind(AssertUnwindSafe(|| body(part))).is_err() {
                 self.panicked.store(true, Ordering::Relaxed);

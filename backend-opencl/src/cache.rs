@@ -1,10 +1,10 @@
 //! Built kernels on disk.
 //!
-//! A driver runs what it is given as a built kernel, so a folder is used only if nobody but the user can write to it
-//! (see [`OwnFolder`]). A file holds everything that decides whether it fits (device, driver, source, build options)
-//! word for word, and a checksum. Whatever does not match in full is ignored and replaced, and what the driver refuses
-//! is built anew. Nothing that goes wrong here keeps a device from being opened: kernels are then built as if there
-//! were no cache.
+//! A driver runs what it is given as a built kernel, so a folder is used only if nobody but the user can
+//! write to it (see [`OwnFolder`]). A file holds everything that decides whether it fits (device, driver,
+//! source, build options) word for word, and a checksum. Whatever does not match in full is ignored and
+//! replaced, and what the driver refuses is built anew. Nothing that goes wrong here keeps a device from
+//! being opened: kernels are then built as if there were no cache.
 
 use std::io;
 use std::path::PathBuf;

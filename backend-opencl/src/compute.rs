@@ -26,8 +26,8 @@ const CHUNK_EARLY: u64 = 16 << 10;
 const CHUNK: u64 = 64 << 10;
 /// Groups that count for a histogram: each has all bins for itself.
 const HISTOGRAM_GROUPS: usize = 256;
-/// Log2 of how many elements a group looks at in one launch at most: its counts of bins have 32 bits, and sums of so
-/// many halves of numbers leave the sign of 64 bits alone.
+/// Log2 of how many elements a group looks at in one launch at most: its counts of bins have 32 bits, and
+/// sums of so many halves of numbers leave the sign of 64 bits alone.
 const GROUP_ELEMENTS_LOG2: u32 = 31;
 /// So many programs are kept built.
 const PROGRAMS_MAX: usize = 256;
@@ -76,12 +76,13 @@ struct Segment {
     /// The number of the first one, and how many.
     before: u64,
     count: u64,
-    /// Of each source the piece, or none for an element that was put together, and where the first element begins.
+    /// Of each source the piece, or none for an element that was put together, and where the first element
+    /// begins.
     places: Vec<(Option<usize>, u64)>,
 }
 
-/// Cuts elements into segments of at most so many. Of each source: where element 0 begins, its stride, and log2 of its
-/// pieces' length.
+/// Cuts elements into segments of at most so many. Of each source: where element 0 begins, its stride, and
+/// log2 of its pieces' length.
 fn segments(sources: &[(u64, u64, u32)], count: u64, most: u64) -> Vec<Segment> {
     let mut segments = Vec::new();
     let mut before = 0;
@@ -172,7 +173,8 @@ impl Work<'_> {
         let mut arguments = self.arguments(segment);
         arguments.extend_from_slice(more);
         self.straddle(submission, segment, false)?;
-        // SAFETY: the segment lies in its buffers, and fields in their elements, as was checked; the rest is passed on.
+        // SAFETY: the segment lies in its buffers, and fields in their elements, as was checked; the rest is
+        // passed on.
         unsafe { submission.launch_of(&self.program, name, groups, &arguments)? };
         if matches!(self.compute.action, Action::Store { .. }) {
             self.straddle(submission, segment, true)?;
@@ -215,8 +217,8 @@ pub(crate) fn compute(
         .collect();
     let most = (core.kernels.groups.min(HISTOGRAM_GROUPS) as u64) << GROUP_ELEMENTS_LOG2;
     let mut segments = segments(&places, request.count(), most);
-    // Elements that are named twice are put together once, so that what is written under one name is not undone under
-    // the other.
+    // Elements that are named twice are put together once, so that what is written under one name is not
+    // undone under the other.
     for later in 1..request.sources.len() {
         let same = |&first: &usize| request.sources[first] == request.sources[later];
         if let Some(first) = (0..later).find(same) {
@@ -399,8 +401,8 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiec
                 Argument::U64(2),
             ];
             let groups = core.kernels.groups_up_to(chunks_of(segment).into());
-            // SAFETY: counts and offsets have a place for each chunk; at most `highest - lowest` indices are written,
-            // for which there is room.
+            // SAFETY: counts and offsets have a place for each chunk; at most `highest - lowest` indices are
+            // written, for which there is room.
             unsafe { work.launch(submission, "compute_list", groups, segment, &more)? };
             before += chunks_of(segment);
         }
@@ -413,8 +415,8 @@ fn find(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiec
         // SAFETY: the answer was checked to have room for `limit` indices, as has the list.
         unsafe { submission.read(&list.memory, 0, host.at(at), 16 + limit * 8, true)? };
     } else {
-        // Fetching all that could be listed might move far more than there is: look first. The caller waits meanwhile.
-        // SAFETY: an answer has a header.
+        // Fetching all that could be listed might move far more than there is: look first. The caller waits
+        // meanwhile. SAFETY: an answer has a header.
         unsafe { submission.read(&list.memory, 0, host.at(at), 16, false)? };
         submission.drain()?;
         let mut header = [0_u8; 16];

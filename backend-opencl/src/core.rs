@@ -132,9 +132,9 @@ impl Core {
         }
     }
 
-    /// Declares the device lost: every call fails from now on. If the driver says that it is gone, everything pending
-    /// fails, too; else that is waited for, since it may be going on. Can be called under any lock: those who wait are
-    /// woken by other threads.
+    /// Declares the device lost: every call fails from now on. If the driver says that it is gone, everything
+    /// pending fails, too; else that is waited for, since it may be going on. Can be called under any lock:
+    /// those who wait are woken by other threads.
     pub fn lose(&self, error: Error, gone: bool) {
         let is_first = self.lost.set(error).is_ok();
         let Some(error) = self.lost.get() else { return };
@@ -157,8 +157,8 @@ impl Core {
         }
     }
 
-    /// Turns a driver's answer into an error, and finds out whether it means that the device is lost. Blocks for a
-    /// moment if the code leaves that open.
+    /// Turns a driver's answer into an error, and finds out whether it means that the device is lost. Blocks
+    /// for a moment if the code leaves that open.
     pub fn fail(&self, operation: &'static str, otherwise: ErrorKind, status: cl_int) -> Error {
         let error = error::driver(operation, otherwise, status).on(&self.info);
         let gone = match error::severity(status) {
@@ -208,9 +208,9 @@ impl Core {
         keep_for_good(memory);
     }
 
-    /// Blocks until the driver has made every callback that it owes and the courier holds nothing of the device, so
-    /// that the context goes in this thread and not later. Not in the courier's own thread, where a waker drops the
-    /// device: there the context goes with the last errand.
+    /// Blocks until the driver has made every callback that it owes and the courier holds nothing of the
+    /// device, so that the context goes in this thread and not later. Not in the courier's own thread, where
+    /// a waker drops the device: there the context goes with the last errand.
     pub fn await_callbacks(&self) {
         if self.courier.is_this_thread() {
             return;

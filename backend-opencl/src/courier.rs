@@ -1,7 +1,8 @@
 //! The thread that runs wakers when a driver has called back.
 //!
-//! In a driver's callback OpenCL forbids whatever takes time, and some drivers hold locks meanwhile. A waker may do
-//! anything: wait for other work, give memory back, drop the device. So callbacks only send word to this thread.
+//! In a driver's callback OpenCL forbids whatever takes time, and some drivers hold locks meanwhile. A waker
+//! may do anything: wait for other work, give memory back, drop the device. So callbacks only send word to
+//! this thread.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::track::{Mark, Track};
 
 /// A queue in which a submission is done, or which is lost.
 ///
-/// Counted in the device's `callbacks`, from before it is sent until nothing of the device is held for it any more.
+/// Counted in the device's `callbacks`, from before it is sent until nothing of the device is held for it any
+/// more.
 pub(crate) struct Errand {
     pub track: Arc<Track>,
     pub done: Option<Arc<Mark>>,
@@ -35,7 +37,8 @@ impl Courier {
         let work = move || {
             for Errand { track, done } in received {
                 if let Some(mark) = done {
-                    // Its commands are done: this blocks, if at all, until the driver has marked the earlier ones.
+                    // Its commands are done: this blocks, if at all, until the driver has marked the earlier
+                    // ones.
                     drop(track.wait_for_outcome(mark.value));
                 }
                 let due = track.due();

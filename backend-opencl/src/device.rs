@@ -100,11 +100,12 @@ impl Lookup for Pieces {
 }
 
 impl OpenClDevice {
-    /// Opens a device: makes a context and builds the kernels, which takes up to some seconds unless they were kept
-    /// from an earlier run.
+    /// Opens a device: makes a context and builds the kernels, which takes up to some seconds unless they
+    /// were kept from an earlier run.
     ///
     /// # Errors
-    /// `Driver` with the driver's code; `KernelFailed` with the compiler's log; `System` without a thread for wakers.
+    /// `Driver` with the driver's code; `KernelFailed` with the compiler's log; `System` without a thread for
+    /// wakers.
     ///
     /// ```
     /// use backend_api::Device;
@@ -141,8 +142,8 @@ impl OpenClDevice {
         })
     }
 
-    /// Whether kernels work on pinned memory in place, as [`Options::zero_copy`] asks: it is shared memory, or a trial
-    /// of NVIDIA's host buffers has succeeded when the device was opened.
+    /// Whether kernels work on pinned memory in place, as [`Options::zero_copy`] asks: it is shared memory,
+    /// or a trial of NVIDIA's host buffers has succeeded when the device was opened.
     ///
     /// ```
     /// use backend_opencl::{OpenClDevice, Options, devices};
@@ -157,8 +158,8 @@ impl OpenClDevice {
         self.core.traits.shares_fine_grained || self.core.host_buffers_nv
     }
 
-    /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); with `f64` it always does. Copies,
-    /// searches, and loads and stores of values keep them in any case.
+    /// Whether arithmetic on `f32` keeps subnormal numbers (`CL_FP_DENORM`); with `f64` it always does.
+    /// Copies, searches, and loads and stores of values keep them in any case.
     ///
     /// ```
     /// use backend_opencl::{OpenClDevice, Options, devices};
@@ -188,9 +189,9 @@ impl OpenClDevice {
         self.core.kernels.cached
     }
 
-    /// Why built kernels were not taken from the folder that [`KernelCache`](crate::KernelCache) names, or are not kept
-    /// there: for instance because others can write to it. They were built as if there were none, which takes some
-    /// seconds at each start. `None` if all is well, or no folder is wanted.
+    /// Why built kernels were not taken from the folder that [`KernelCache`](crate::KernelCache) names, or
+    /// are not kept there: for instance because others can write to it. They were built as if there were
+    /// none, which takes some seconds at each start. `None` if all is well, or no folder is wanted.
     ///
     /// ```
     /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
@@ -342,11 +343,12 @@ impl Drop for OpenClDevice {
     }
 }
 
-// SAFETY: names and ranges are checked, and each use of memory is noted, under one lock before a command is enqueued;
-// `Uses` and the queue's record keep what a command touches. Releasing takes the name away and waits for the uses that
-// were noted. A ticket is answered when the driver says that the last command is done or has failed, or that the device
-// is gone, which carries nothing out any more. One that says nothing for long counts as gone as far as tickets go; here
-// as there, memory goes back only if the driver has said of its work that it is over. The processor copies by `racy`.
+// SAFETY: names and ranges are checked, and each use of memory is noted, under one lock before a command is
+// enqueued; `Uses` and the queue's record keep what a command touches. Releasing takes the name away and
+// waits for the uses that were noted. A ticket is answered when the driver says that the last command is done
+// or has failed, or that the device is gone, which carries nothing out any more. One that says nothing for
+// long counts as gone as far as tickets go; here as there, memory goes back only if the driver has said of
+// its work that it is over. The processor copies by `racy`.
 unsafe impl Device for OpenClDevice {
     fn info(&self) -> &DeviceInfo {
         &self.core.info
@@ -410,7 +412,8 @@ unsafe impl Device for OpenClDevice {
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         self.core.alive("allocate_host")?;
         let piece = HostPiece::allocate(&self.core, bytes, kind)?;
-        // SAFETY: new memory, zeroed, that nobody else knows; it lives as long as its entry and any work that uses it.
+        // SAFETY: new memory, zeroed, that nobody else knows; it lives as long as its entry and any work that
+        // uses it.
         let allocation = unsafe { HostAllocation::new(piece.address, bytes, kind) };
         self.memory.write().hosts.insert(allocation.id(), Arc::new(piece));
         Ok(allocation)
@@ -566,7 +569,8 @@ unsafe impl Device for OpenClDevice {
         let queue = self.queue(queue.id(), OPERATION)?;
         self.core.alive(OPERATION)?;
         let Some(other) = self.history(ticket, OPERATION)? else { return Ok(()) };
-        // A ticket that was never given is an error; one that failed is not. No waker runs: callers may hold locks.
+        // A ticket that was never given is an error; one that failed is not. No waker runs: callers may hold
+        // locks.
         if let Err(error) = other.track.timeline.poll(ticket.value)
             && error.kind() == ErrorKind::UnknownHandle
         {
@@ -622,7 +626,8 @@ mod tests {
             let [one, two] = [(); 2].map(|()| device.create_queue().unwrap());
             let memory = device.allocate(1 << 24, Commit::Lazy).unwrap();
             let to = memory.at(0);
-            // Has something done whose waker tells, and then waits if the end is kept. Not woken in this thread.
+            // Has something done whose waker tells, and then waits if the end is kept. Not woken in this
+            // thread.
             let awaited = || loop {
                 let ticket = device.fill(&one, &Fill { to, bytes: 1 << 24, pattern: &[1] }).unwrap();
                 if device.poll(ticket).unwrap() == Progress::Pending {
@@ -718,7 +723,8 @@ mod tests {
                 for _ in 0..100 {
                     device.fill(&queue, &Fill { to, bytes: 64, pattern: &[round] }).unwrap();
                 }
-                // Whatever a slow device has not done yet may wait; what it has done must go at the next look.
+                // Whatever a slow device has not done yet may wait; what it has done must go at the next
+                // look.
                 let last = device.submit(&queue, &[]).unwrap();
                 device.wait(last).unwrap();
                 assert_eq!(track.backlog(), 0);

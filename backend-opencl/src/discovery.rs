@@ -106,10 +106,9 @@ impl Discovered {
 
 /// All devices of all platforms, in the order in which the drivers report them.
 ///
-/// Empty where there is no OpenCL loader, no driver or no device; one that answers with errors is left out ([`survey`]
-/// says why). One
-/// card may show up several times, through several platforms or also in another backend: compare
-/// [`identity`](DeviceInfo::identity) and [`aliases`](DeviceInfo::aliases).
+/// Empty where there is no OpenCL loader, no driver or no device; one that answers with errors is left out
+/// ([`survey`] says why). One card may show up several times, through several platforms or also in another
+/// backend: compare [`identity`](DeviceInfo::identity) and [`aliases`](DeviceInfo::aliases).
 ///
 /// The first call loads the drivers, which may take a second.
 ///
@@ -135,8 +134,8 @@ pub fn devices() -> Vec<Discovered> {
 /// ```
 #[must_use]
 pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
-    // Seen with PoCL 3.1: a thread that asks while another one's first question is being answered is told that there
-    // are no devices.
+    // Seen with PoCL 3.1: a thread that asks while another one's first question is being answered is told
+    // that there are no devices.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock();
     let (mut found, mut absences) = (Vec::new(), sys::absences().to_vec());
@@ -241,8 +240,8 @@ fn platform_name(sys: &Sys, platform: cl_platform_id) -> String {
     .unwrap_or_default()
 }
 
-/// The devices that `filter` names: by index in [`devices`], or by a part of their name, identity or platform, in any
-/// case. An empty filter names all.
+/// The devices that `filter` names: by index in [`devices`], or by a part of their name, identity or
+/// platform, in any case. An empty filter names all.
 ///
 /// ```
 /// assert!(backend_opencl::devices_matching("no such device").is_empty());
@@ -277,7 +276,8 @@ impl Asked {
     fn ask<T: Copy + Default>(self, name: u32) -> Status<T> {
         let (mut value, mut written) = (T::default(), 0);
         let place = (&raw mut value).cast::<c_void>();
-        // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all our `T` are plain integers.
+        // SAFETY: the driver writes at most `size_of::<T>()` bytes to `value`; all our `T` are plain
+        // integers.
         check(unsafe { (self.sys.clGetDeviceInfo)(self.device, name, size_of::<T>(), place, &mut written) })?;
         // Another length would be something else.
         if written == size_of::<T>() { Ok(value) } else { Err(CL_INVALID_VALUE) }

@@ -4,7 +4,8 @@ use backend_api::{Error, ErrorKind};
 use opencl3::error_codes as code;
 use opencl3::types::cl_int;
 
-/// NVIDIA's code, of its own invention, for an illegal access by a kernel: the context is unusable from then on.
+/// NVIDIA's code, of its own invention, for an illegal access by a kernel: the context is unusable from then
+/// on.
 pub(crate) const NVIDIA_ILLEGAL_ACCESS: cl_int = -9999;
 
 /// The driver's name for a code.
@@ -33,8 +34,8 @@ pub(crate) enum Severity {
     Single,
 }
 
-/// Queues, contexts and events named in our calls are valid by construction. A driver that calls them invalid says
-/// that the device under them has gone.
+/// Queues, contexts and events named in our calls are valid by construction. A driver that calls them invalid
+/// says that the device under them has gone.
 pub(crate) fn severity(status: cl_int) -> Severity {
     match status {
         code::CL_DEVICE_NOT_AVAILABLE

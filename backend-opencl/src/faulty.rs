@@ -193,7 +193,8 @@ impl Rig {
         Some(rig)
     }
 
-    /// Has the device lost by a shortage: a call is refused, and then the question whether the device is there.
+    /// Has the device lost by a shortage: a call is refused, and then the question whether the device is
+    /// there.
     fn lose_by_shortage(&self) {
         FAULTS.write.store(ALWAYS, Ordering::SeqCst);
         let error = self.device.core().fail("submit", ErrorKind::CopyFailed, CL_OUT_OF_HOST_MEMORY);

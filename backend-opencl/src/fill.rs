@@ -86,7 +86,8 @@ pub(crate) fn fill(
                 Argument::U64(length),
                 Argument::U64(part.before % length),
             ];
-            // SAFETY: writes `start..head` and `tail..end`, both in the part; reads `length` bytes of the pattern.
+            // SAFETY: writes `start..head` and `tail..end`, both in the part; reads `length` bytes of the
+            // pattern.
             unsafe { submission.launch("fill_edges", 1, &arguments)? };
             submission.put_scratch(scratch);
         }

@@ -39,14 +39,15 @@ pub(crate) struct HostPiece {
 impl Drop for HostPiece {
     fn drop(&mut self) {
         if self.wipes.as_ref().is_some_and(|wipes| wipes.load(Ordering::Acquire)) {
-            // SAFETY: the memory is ours and was zeroed in the beginning, and all work that touches it is done.
+            // SAFETY: the memory is ours and was zeroed in the beginning, and all work that touches it is
+            // done.
             unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
         }
     }
 }
 
-// SAFETY: the address is only used in copies, whose validity the device checks and the contract's rules on races
-// cover.
+// SAFETY: the address is only used in copies, whose validity the device checks and the contract's rules on
+// races cover.
 unsafe impl Send for HostPiece {}
 // SAFETY: as above.
 unsafe impl Sync for HostPiece {}
@@ -69,9 +70,10 @@ enum Backing {
 
 /// Which work in flight writes to which parts of pageable memory.
 ///
-/// A driver may read pageable memory when a copy from it is *enqueued*, into page-locked memory of its own (NVIDIA's
-/// does): before earlier work of the same in-order queue has written there. So copies from such memory are only
-/// enqueued once that work is done. Page-locked memory is read by the device itself, in order.
+/// A driver may read pageable memory when a copy from it is *enqueued*, into page-locked memory of its own
+/// (NVIDIA's does): before earlier work of the same in-order queue has written there. So copies from such
+/// memory are only enqueued once that work is done. Page-locked memory is read by the device itself, in
+/// order.
 #[derive(Debug, Default)]
 struct Writes(Mutex<WriteList>);
 
@@ -117,8 +119,8 @@ impl Writes {
 
 /// A buffer in page-locked memory, mapped for good.
 ///
-/// It is the way to get such memory, whose address copies then name: while a buffer is mapped, that is the use of it
-/// that all drivers allow. Kernels use the buffer only where that was tried out.
+/// It is the way to get such memory, whose address copies then name: while a buffer is mapped, that is the
+/// use of it that all drivers allow. Kernels use the buffer only where that was tried out.
 #[derive(Debug)]
 struct Mapping {
     core: Arc<Core>,
@@ -130,7 +132,8 @@ struct Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: the owner waited for all work that touches the memory, and the program's right to it has ended.
+        // SAFETY: the owner waited for all work that touches the memory, and the program's right to it has
+        // ended.
         let unmapped = unsafe { self.core.service.unmap(&self.memory, self.address) };
         if let Err(status) = unmapped.and_then(|()| self.core.service.finish()) {
             tracing::debug!(status, "a driver refused to unmap");
@@ -271,7 +274,8 @@ impl HostPiece {
     /// The aligned and zeroed part of memory that begins at `start` and is long enough for it.
     fn aligned(core: &Core, start: *mut u8, bytes: usize, backing: Backing) -> Self {
         let shift = start.align_offset(ALIGNMENT_BYTES);
-        // SAFETY: the memory is a page longer than `bytes`, so aligning stays inside; it is ours alone so far.
+        // SAFETY: the memory is a page longer than `bytes`, so aligning stays inside; it is ours alone so
+        // far.
         let address = unsafe {
             let address = start.add(shift);
             racy::fill(address, 0, bytes);
@@ -307,8 +311,8 @@ impl HostPiece {
         }
     }
 
-    /// To be called before a copy from here is enqueued. Blocks while earlier work that writes here is in flight, if
-    /// the memory is pageable; runs no waker.
+    /// To be called before a copy from here is enqueued. Blocks while earlier work that writes here is in
+    /// flight, if the memory is pageable; runs no waker.
     pub fn await_writes(&self, at: u64, bytes: u64) {
         if self.is_pageable() && bytes > 0 {
             self.writes.await_those_in(at..at + bytes);

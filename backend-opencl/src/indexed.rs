@@ -1,5 +1,5 @@
-//! Gather and scatter: indices and values go through scratch memory of the device, a round at a time; or are worked
-//! on in place where the device can.
+//! Gather and scatter: indices and values go through scratch memory of the device, a round at a time; or are
+//! worked on in place where the device can.
 
 use std::sync::Arc;
 
@@ -40,8 +40,8 @@ impl Direction {
     }
 }
 
-/// The eight piece arguments and the shift for pieces from `first` on. Places without a piece get the first one
-/// again: no address leads there.
+/// The eight piece arguments and the shift for pieces from `first` on. Places without a piece get the first
+/// one again: no address leads there.
 pub(crate) fn piece_arguments(buffer: &Buffer, first: usize) -> [Argument<'_>; PIECES + 1] {
     std::array::from_fn(|i| match i {
         PIECES => Argument::U32(buffer.shift),
@@ -84,8 +84,8 @@ pub(crate) fn indexed(
         }
     }
     let in_place = indices.0.shared && values.0.shared;
-    // Words as wide as place and size of all elements allow, and the values if they are worked on in place; pieces,
-    // host memory and scratch memory begin at multiples of all widths.
+    // Words as wide as place and size of all elements allow, and the values if they are worked on in place;
+    // pieces, host memory and scratch memory begin at multiples of all widths.
     let packed_at = if in_place { values.1 } else { 0 };
     let width = 1_u64 << (start.offset() | stride | packed_at | 16).trailing_zeros();
     let each = stride / width;
@@ -106,7 +106,8 @@ pub(crate) fn indexed(
 
     let mut word = 0;
     while word < total {
-        // With no elements at all every index is outside: nothing has an address, but the indices want looking at.
+        // With no elements at all every index is outside: nothing has an address, but the indices want
+        // looking at.
         let first = word / each;
         let skew = word % each;
         let most = (ROUND_BYTES / width).min(ROUND_INDICES.saturating_mul(each) - skew);
@@ -196,8 +197,8 @@ impl Round<'_> {
                     self.failure,
                     Argument::U32(self.tag),
                 ]);
-                // SAFETY: the kernel skips indices that are outside, and words outside of the window, whose pieces it
-                // has; list and values are as long as `skew + words` says.
+                // SAFETY: the kernel skips indices that are outside, and words outside of the window, whose
+                // pieces it has; list and values are as long as `skew + words` says.
                 unsafe { submission.launch(direction.kernel(self.width), groups, &arguments) }
             };
         if count == 0 {

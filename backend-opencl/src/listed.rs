@@ -54,8 +54,8 @@ fn listed_by(vendors: Option<OsString>, folder: Option<OsString>) -> Vec<Listed>
     }
 }
 
-/// Why drivers are not there that are listed, one sentence for each of which that is so. To be asked after the loader
-/// has done its work.
+/// Why drivers are not there that are listed, one sentence for each of which that is so. To be asked after
+/// the loader has done its work.
 pub(crate) fn broken(listed: &[Listed]) -> Vec<String> {
     listed.iter().filter_map(|driver| driver.fault()).collect()
 }
@@ -82,7 +82,8 @@ fn refusal(library: &OsStr) -> Option<String> {
     if library.is_empty() {
         return Some("no name of a library is in it".into());
     }
-    // SAFETY: loading a library runs its initialisers; the loader has loaded this one, or tried to, by the same name.
+    // SAFETY: loading a library runs its initialisers; the loader has loaded this one, or tried to, by the
+    // same name.
     match unsafe { libloading::Library::new(library) } {
         Ok(library) => {
             // In use by the loader, or by its threads.

@@ -31,8 +31,9 @@ impl Uses {
         uses.push((Arc::downgrade(queue), value));
     }
 
-    /// Blocks until all noted submissions are done or the device is gone. Nobody may note more meanwhile. False if the
-    /// device is lost and nobody knows whether they are done: then the memory must be [kept](Core::keep).
+    /// Blocks until all noted submissions are done or the device is gone. Nobody may note more meanwhile.
+    /// False if the device is lost and nobody knows whether they are done: then the memory must be
+    /// [kept](Core::keep).
     #[must_use]
     pub fn wait(&self) -> bool {
         let uses = std::mem::take(&mut *self.0.lock());

@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 /// Where built kernels are kept between runs.
 ///
-/// A driver runs whatever it finds there, so the folder and its files have to be the user's own: on Unix owned by the
-/// effective user of the process, writable by nobody else, and no links. What is made is for the user alone (0700,
-/// files 0600). Otherwise the folder is not used, and kernels are built at each start:
-/// [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) tells why. On other systems the permissions of the
-/// folder are not looked at.
+/// A driver runs whatever it finds there, so the folder and its files have to be the user's own: on Unix
+/// owned by the effective user of the process, writable by nobody else, and no links. What is made is for the
+/// user alone (0700, files 0600). Otherwise the folder is not used, and kernels are built at each start:
+/// [`kernel_cache_error`](crate::OpenClDevice::kernel_cache_error) tells why. On other systems the
+/// permissions of the folder are not looked at.
 ///
 /// ```
 /// use backend_opencl::{KernelCache, OpenClDevice, Options, devices};
@@ -24,8 +24,8 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum KernelCache {
-    /// In the user's cache folder: `$XDG_CACHE_HOME/vmarray/opencl`, or `~/.cache/vmarray/opencl`. Nowhere if neither
-    /// variable is set.
+    /// In the user's cache folder: `$XDG_CACHE_HOME/vmarray/opencl`, or `~/.cache/vmarray/opencl`. Nowhere if
+    /// neither variable is set.
     #[default]
     User,
     /// In this folder, which is made if it does not exist.
@@ -45,22 +45,24 @@ pub enum KernelCache {
 #[non_exhaustive]
 pub struct Options {
     /// The most device memory that is given out at any time, in bytes. `None`: all, less head-room. Drivers
-    /// rarely refuse: many spill to host memory instead, PoCL always gives; so the backend keeps the account itself.
+    /// rarely refuse: many spill to host memory instead, PoCL always gives; so the backend keeps the account
+    /// itself.
     pub budget_bytes: Option<u64>,
-    /// Lowers the largest single allocation below what the driver states, in bytes; at least 4096. For tests of
-    /// memory that consists of several pieces, and for drivers that state too much.
+    /// Lowers the largest single allocation below what the driver states, in bytes; at least 4096. For tests
+    /// of memory that consists of several pieces, and for drivers that state too much.
     pub largest_allocation_bytes: Option<u64>,
     /// Where built kernels are kept between runs.
     pub kernel_cache: KernelCache,
-    /// Whether kernels work on pinned host memory in place where they can: where the device shares fine-grained memory
-    /// with the host (processors and integrated GPUs), and on NVIDIA's cards, where small pages then move more
-    /// than ten times as fast. On by default; off, everything goes through copies.
-    /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory) tells whether
-    /// they can.
+    /// Whether kernels work on pinned host memory in place where they can: where the device shares
+    /// fine-grained memory with the host (processors and integrated GPUs), and on NVIDIA's cards, where small
+    /// pages then move more than ten times as fast. On by default; off, everything goes through copies.
+    /// [`OpenClDevice::kernels_reach_pinned_memory`](crate::OpenClDevice::kernels_reach_pinned_memory) tells
+    /// whether they can.
     pub zero_copy: bool,
-    /// Whether kernels divide `f32` in integers, also where the driver says that it rounds quotients correctly if asked
-    /// to (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`); where it does not say so they always do. Off by default. For
-    /// tests, and for drivers that promise more than they keep; a division then takes some tens of instructions.
+    /// Whether kernels divide `f32` in integers, also where the driver says that it rounds quotients
+    /// correctly if asked to (`CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT`); where it does not say so they always
+    /// do. Off by default. For tests, and for drivers that promise more than they keep; a division then takes
+    /// some tens of instructions.
     pub integer_division: bool,
 }
 

@@ -1,7 +1,8 @@
 //! What to do with a driver that does not answer.
 //!
-//! A question about work in flight may be refused for a shortage that has nothing to do with that work. It is asked
-//! again then. A driver that refuses for long tells nothing any more, and what it may still use is never given back.
+//! A question about work in flight may be refused for a shortage that has nothing to do with that work. It is
+//! asked again then. A driver that refuses for long tells nothing any more, and what it may still use is
+//! never given back.
 
 use std::any::Any;
 use std::thread::sleep;
@@ -35,8 +36,8 @@ pub(crate) fn insist<T>(time: Duration, mut ask: impl FnMut() -> Status<T>) -> S
     }
 }
 
-/// Things of which nobody knows whether a driver still uses them. In a place where they are found, so that they are no
-/// leak.
+/// Things of which nobody knows whether a driver still uses them. In a place where they are found, so that
+/// they are no leak.
 static KEPT: Mutex<Vec<Box<dyn Any + Send>>> = Mutex::new(Vec::new());
 
 /// How many things are kept.

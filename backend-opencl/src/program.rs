@@ -50,8 +50,8 @@ impl Kernels {
     /// `KernelFailed` with the compiler's words.
     pub fn new(context: &Context, found: &Discovered, with: &Options) -> Result<Self> {
         let cpu = found.info().kind == backend_api::DeviceKind::Cpu;
-        // A processor runs the items of a group one after the other: fewer of them, same work. 8 groups of 256 fill a
-        // multiprocessor of 2048 threads; on a processor two for each core even out their load.
+        // A processor runs the items of a group one after the other: fewer of them, same work. 8 groups of
+        // 256 fill a multiprocessor of 2048 threads; on a processor two for each core even out their load.
         let (most, each) = if cpu { (64, 2) } else { (256, 8) };
         let limit = found.traits.max_group.min(most);
         let group = 1_usize << limit.ilog2();
@@ -134,12 +134,13 @@ impl Kernels {
         self.groups_up_to(items.div_ceil(self.group as u64))
     }
 
-    /// How many groups to launch where `enough` could be given something to do. Kernels of more than one group work
-    /// with any number.
+    /// How many groups to launch where `enough` could be given something to do. Kernels of more than one
+    /// group work with any number.
     ///
-    /// On a processor always the same: PoCL up to 5.0 loads a kernel's code for a width of the whole launch, but
-    /// gives it back by name and size of the groups alone. Launches of different widths in flight at once make it lose
-    /// count, and it ends the process (`pocl_release_dlhandle_cache`) or unloads code that still runs.
+    /// On a processor always the same: PoCL up to 5.0 loads a kernel's code for a width of the whole launch,
+    /// but gives it back by name and size of the groups alone. Launches of different widths in flight at once
+    /// make it lose count, and it ends the process (`pocl_release_dlhandle_cache`) or unloads code that still
+    /// runs.
     pub fn groups_up_to(&self, enough: u64) -> usize {
         if self.steady { self.groups } else { enough.clamp(1, self.groups as u64) as usize }
     }
@@ -159,8 +160,8 @@ impl Division {
         if traits.rounds_quotients { Self::Exact } else { Self::Integers }
     }
 
-    /// What is said to the compiler. Programs with divisions are not kept on disk; if they were, this would belong to
-    /// the key.
+    /// What is said to the compiler. Programs with divisions are not kept on disk; if they were, this would
+    /// belong to the key.
     fn option(self) -> &'static str {
         match self {
             Self::Exact => " -cl-fp32-correctly-rounded-divide-sqrt",
@@ -189,10 +190,10 @@ fn options(group: usize) -> String {
 
 /// Options that no other program of this process was built with, to the same effect.
 ///
-/// To give a built program away, PoCL up to 5.0 loads all of its kernels, and from then on takes them for those that
-/// run, of whatever program with the same text and options: see [`Kernels::groups_up_to`]. So one that is to be
-/// kept on disk is given away before any of its kernels runs, and is like no other, nor like one that is kept
-/// elsewhere.
+/// To give a built program away, PoCL up to 5.0 loads all of its kernels, and from then on takes them for
+/// those that run, of whatever program with the same text and options: see [`Kernels::groups_up_to`]. So one
+/// that is to be kept on disk is given away before any of its kernels runs, and is like no other, nor like
+/// one that is kept elsewhere.
 fn options_of_its_own(options: &str, entry: &Entry) -> String {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);

@@ -15,8 +15,8 @@ use crate::raw::{Argument, CommandQueue, Event, Memory, Order, Program, Status};
 use crate::track::{Keep, Mark, Track, Verdict};
 use crate::transfer::Batch;
 
-/// Look for finished submissions when this many are not known to be done, and again after as many more: programs
-/// that never ask about a ticket must not fill the memory.
+/// Look for finished submissions when this many are not known to be done, and again after as many more:
+/// programs that never ask about a ticket must not fill the memory.
 const BACKLOG: usize = 64;
 
 /// What a device's queues have been asked to do, from opening the device on.
@@ -98,8 +98,8 @@ impl Scratch {
     const COUNT: usize = Self::Copies as usize + 1;
 }
 
-/// Page-locked host memory for the few bytes that tell whether a kernel found fault: a ring with a place for each of
-/// the newest tickets.
+/// Page-locked host memory for the few bytes that tell whether a kernel found fault: a ring with a place for
+/// each of the newest tickets.
 #[derive(Debug)]
 struct Mailbox(HostPiece);
 
@@ -149,8 +149,8 @@ impl Queue {
         result.map_err(|status| submission.core.fail("order_after", ErrorKind::Driver, status))
     }
 
-    /// Blocks until a noted submission, which may have failed to come about, is done. False if the device is lost
-    /// and nobody knows whether it is.
+    /// Blocks until a noted submission, which may have failed to come about, is done. False if the device is
+    /// lost and nobody knows whether it is.
     pub fn wait_for_noted(&self, value: u64) -> bool {
         // Whoever noted the value holds the lock until it has become a ticket, or not.
         let newest = self.submit.lock().newest;
@@ -191,8 +191,9 @@ pub(crate) fn unknown_queue(operation: &'static str) -> Error {
     Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue")
 }
 
-/// Commands on their way into a queue. Ended by [`finish`](Self::finish); if dropped before, because something went
-/// wrong, it blocks until those that got in are done, so that nothing of a failed call is in flight.
+/// Commands on their way into a queue. Ended by [`finish`](Self::finish); if dropped before, because
+/// something went wrong, it blocks until those that got in are done, so that nothing of a failed call is in
+/// flight.
 pub(crate) struct Submission<'q> {
     queue: &'q Arc<Queue>,
     pub core: &'q Core,
@@ -298,8 +299,8 @@ impl<'q> Submission<'q> {
         let bytes: Box<[u8]> = bytes.into();
         let (from, length) = (bytes.as_ptr(), bytes.len() as u64);
         self.keep(bytes);
-        // SAFETY: the box stays where it is, and lives until the submission is done: `keep` moves into the mark, or a
-        // failed submission is waited for before it is dropped.
+        // SAFETY: the box stays where it is, and lives until the submission is done: `keep` moves into the
+        // mark, or a failed submission is waited for before it is dropped.
         unsafe { self.write(from, to, 0, length, false) }
     }
 
@@ -382,8 +383,8 @@ impl<'q> Submission<'q> {
         Ok(memory)
     }
 
-    /// A submission that fails on the way drops its scratch memory, which the driver keeps as long as it is used. To be
-    /// wiped after that it has to be ours as long.
+    /// A submission that fails on the way drops its scratch memory, which the driver keeps as long as it is
+    /// used. To be wiped after that it has to be ours as long.
     fn keep_to_wipe(&mut self, memory: &Arc<OwnMemory>) {
         if self.core.wipes.load(Ordering::Acquire) {
             self.keep(Arc::clone(memory));
@@ -395,8 +396,8 @@ impl<'q> Submission<'q> {
         self.state.scratch[scratch.which as usize] = Some((scratch.memory, scratch.bytes));
     }
 
-    /// The address of 16 bytes that stay untouched until the submission is done, for a kernel's verdict: `judge` gets
-    /// what the device has written there.
+    /// The address of 16 bytes that stay untouched until the submission is done, for a kernel's verdict:
+    /// `judge` gets what the device has written there.
     ///
     /// # Errors
     /// As for pinned memory.
@@ -425,8 +426,8 @@ impl<'q> Submission<'q> {
         let place = value % Mailbox::PLACES;
         self.verdict = Some(Box::new(move || {
             let mut words = [0_u8; Mailbox::BYTES];
-            // SAFETY: the place lies in the mailbox; the device is done with it, and its next user waits for this
-            // ticket.
+            // SAFETY: the place lies in the mailbox; the device is done with it, and its next user waits for
+            // this ticket.
             unsafe {
                 let from = mailbox.0.at(place * Mailbox::BYTES as u64);
                 backend_api::racy::copy(from, words.as_mut_ptr(), Mailbox::BYTES);

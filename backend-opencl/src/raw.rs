@@ -43,8 +43,8 @@ macro_rules! owner {
             handle: $handle,
         }
 
-        // SAFETY: OpenCL objects can be used from any thread (kernels: while nobody else sets arguments, which
-        // `Kernel` ensures by needing `&mut self`).
+        // SAFETY: OpenCL objects can be used from any thread (kernels: while nobody else sets arguments,
+        // which `Kernel` ensures by needing `&mut self`).
         unsafe impl Send for $name {}
         // SAFETY: as above.
         unsafe impl Sync for $name {}
@@ -129,7 +129,8 @@ impl Context {
         Ok(Memory { sys: self.sys, handle: object(handle, status)? })
     }
 
-    /// A buffer of `bytes` > 0 bytes in page-locked memory of the host; only NVIDIA's driver has the function.
+    /// A buffer of `bytes` > 0 bytes in page-locked memory of the host; only NVIDIA's driver has the
+    /// function.
     pub fn host_buffer_nv(
         &self,
         platform: cl_platform_id,
@@ -143,7 +144,8 @@ impl Context {
         if function.is_null() {
             return Err(ABSENT);
         }
-        // SAFETY: the driver gave this address for a function of this name, whose signature the extension states.
+        // SAFETY: the driver gave this address for a function of this name, whose signature the extension
+        // states.
         let create = unsafe { std::mem::transmute::<*mut c_void, CreateBufferNv>(function) };
         let mut status = CL_SUCCESS;
         let place = CL_MEM_LOCATION_HOST_NV | CL_MEM_PINNED_NV;
@@ -548,8 +550,8 @@ impl Kernel {
     /// Sets all arguments. Their number and types are checked by the driver only in part.
     pub fn set(&mut self, arguments: &[Argument<'_>]) -> Status<()> {
         let set = |index: usize, value: *const c_void, bytes: usize| {
-            // SAFETY: `value` points to `bytes` bytes, which the driver copies before it returns. `&mut self` keeps
-            // others away.
+            // SAFETY: `value` points to `bytes` bytes, which the driver copies before it returns. `&mut self`
+            // keeps others away.
             check(unsafe { (self.sys.clSetKernelArg)(self.handle, index as u32, bytes, value) })
         };
         for (index, argument) in arguments.iter().enumerate() {

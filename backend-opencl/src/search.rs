@@ -39,8 +39,8 @@ struct Segment {
     chunks_before: u32,
 }
 
-/// The segments of a search, in ascending order of elements. Only a field that itself lies across two pieces needs
-/// care; where the rest of its element lies does not matter.
+/// The segments of a search, in ascending order of elements. Only a field that itself lies across two pieces
+/// needs care; where the rest of its element lies does not matter.
 fn segments(first_field: u64, count: u64, stride: u64, length: u64, shift: u32) -> Vec<Segment> {
     let mut segments = Vec::new();
     let (mut index, mut straddlers) = (0, 0);
@@ -208,8 +208,8 @@ impl Plan<'_> {
                 Argument::U64(list_start),
             ]);
             let groups = submission.core.kernels.groups_up_to(segment.chunks.into());
-            // SAFETY: the segment lies in its buffer; counts and offsets have a place for each of its chunks; at most
-            // `highest - lowest` indices are written, for which the caller made room.
+            // SAFETY: the segment lies in its buffer; counts and offsets have a place for each of its chunks;
+            // at most `highest - lowest` indices are written, for which the caller made room.
             unsafe { submission.launch(kernel, groups, &arguments)? };
         }
         Ok(())
@@ -346,9 +346,8 @@ pub(crate) fn search(
         // SAFETY: the answer was checked to have room for `limit` indices, as has the list.
         unsafe { submission.read(&list.memory, 0, host.at(at), 16 + limit * 8, true)? };
     } else {
-        // Fetching all that could be listed might move far more than there is: look first. The caller waits for the
-        // counting meanwhile.
-        // SAFETY: an answer has a header.
+        // Fetching all that could be listed might move far more than there is: look first. The caller waits
+        // for the counting meanwhile. SAFETY: an answer has a header.
         unsafe { submission.read(&list.memory, 0, host.at(at), 16, false)? };
         submission.drain()?;
         let mut header = [0_u8; 16];

@@ -1,9 +1,9 @@
 //! The entry points of libOpenCL that this crate calls, loaded at run time.
 //!
-//! `opencl3` is used for types, constants and names. Its wrappers are not used for four reasons: every enqueue makes an
-//! event, which costs as much as the command; owners panic in `Drop` when a driver refuses; the function pointers
-//! behind them are declared with Rust's calling convention instead of C's; and it looks for a library of its own,
-//! on Windows also beside the program, which may be another one than this.
+//! `opencl3` is used for types, constants and names. Its wrappers are not used for four reasons: every
+//! enqueue makes an event, which costs as much as the command; owners panic in `Drop` when a driver refuses;
+//! the function pointers behind them are declared with Rust's calling convention instead of C's; and it looks
+//! for a library of its own, on Windows also beside the program, which may be another one than this.
 
 use std::ffi::{OsStr, OsString, c_char, c_void};
 use std::sync::OnceLock;
@@ -21,7 +21,8 @@ use opencl3::types::{
 /// What an event calls back.
 pub(crate) type EventCallback = extern "C" fn(cl_event, cl_int, *mut c_void);
 
-/// `clCreateBufferNV` of the extension `cl_nv_create_buffer`: the third argument says where the buffer is to lie.
+/// `clCreateBufferNV` of the extension `cl_nv_create_buffer`: the third argument says where the buffer is to
+/// lie.
 pub(crate) type CreateBufferNv =
     unsafe extern "C" fn(cl_context, cl_mem_flags, u64, usize, *mut c_void, *mut cl_int) -> cl_mem;
 
@@ -41,8 +42,8 @@ macro_rules! entry_points {
         impl Sys {
             /// Finds all functions, or names the first one that is missing.
             fn from_library(library: Library) -> Result<Self, &'static str> {
-                // SAFETY: the signatures below are those of the OpenCL 1.2 (optional: 2.0) headers. The pointers live
-                // as long as the library, which is never unloaded once all of them are found.
+                // SAFETY: the signatures below are those of the OpenCL 1.2 (optional: 2.0) headers. The
+                // pointers live as long as the library, which is never unloaded once all of them are found.
                 let table = unsafe {
                     Self {
                         $($name: *library
@@ -122,9 +123,9 @@ entry_points! {
 
 /// The table, loaded at the first call.
 ///
-/// The library is looked for in the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then under its usual name. On
-/// Windows that is the one in the system's folder: a file of that name beside the program, in its current folder, or in
-/// `PATH` is not taken.
+/// The library is looked for in the paths of `OPENCL_DYLIB_PATH`, separated by `;`, then under its usual
+/// name. On Windows that is the one in the system's folder: a file of that name beside the program, in its
+/// current folder, or in `PATH` is not taken.
 ///
 /// # Errors
 /// The code for "no library" or "a function is missing".
@@ -158,8 +159,8 @@ fn loaded() -> &'static Loaded {
         let mut absent = |kind, reason: String| absences.push(Absence::new("opencl", kind, reason));
         for (path, is_installed) in named.chain([(OsStr::new(NAME), true)]) {
             let shown = path.to_string_lossy();
-            // SAFETY: loading a library runs its initialisers; the user vouches for what the variable names, the
-            // system's maintainer for what is installed as the OpenCL library.
+            // SAFETY: loading a library runs its initialisers; the user vouches for what the variable names,
+            // the system's maintainer for what is installed as the OpenCL library.
             let library = unsafe { if is_installed { installed(path) } else { Library::new(path) } };
             match library.map_err(|error| refused_library(&shown, &error)) {
                 Ok(library) => {

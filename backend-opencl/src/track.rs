@@ -1,18 +1,18 @@
 //! What is done of a queue's work.
 //!
-//! Each submission leaves a [`Mark`]: its number and the event of its last command. Nobody watches the events by
-//! default: whoever polls or waits asks the driver about the one event that matters, and then moves everything that
-//! is done from the list of marks to the [`Timeline`]. Only a ticket that a waker waits for costs a driver's
-//! callback.
+//! Each submission leaves a [`Mark`]: its number and the event of its last command. Nobody watches the events
+//! by default: whoever polls or waits asks the driver about the one event that matters, and then moves
+//! everything that is done from the list of marks to the [`Timeline`]. Only a ticket that a waker waits for
+//! costs a driver's callback.
 //!
-//! Wakers are foreign code that may call the device. They are kept here and not in the timeline, and run where no
-//! lock is held and no driver waits for them to return: in whichever thread polls or waits, or in the device's
-//! [courier](crate::courier). What a submission waits for while it holds its queue, it waits for by
-//! [`Track::settle`], which runs none.
+//! Wakers are foreign code that may call the device. They are kept here and not in the timeline, and run
+//! where no lock is held and no driver waits for them to return: in whichever thread polls or waits, or in
+//! the device's [courier](crate::courier). What a submission waits for while it holds its queue, it waits for
+//! by [`Track::settle`], which runs none.
 //!
-//! Order of moving: a mark is taken off the list only after the timeline knows its outcome, and marks are looked at
-//! from the oldest on. So several threads that do this at once repeat each other's work at worst, and no failure
-//! is overtaken by a later success.
+//! Order of moving: a mark is taken off the list only after the timeline knows its outcome, and marks are
+//! looked at from the oldest on. So several threads that do this at once repeat each other's work at worst,
+//! and no failure is overtaken by a later success.
 
 use std::collections::VecDeque;
 use std::ffi::c_void;
@@ -48,7 +48,8 @@ pub(crate) struct Mark {
     event: Event,
     /// The final status once anybody knows it.
     status: AtomicI32,
-    /// Whether the driver has said so. Else it has only refused to say anything, and the commands may be running.
+    /// Whether the driver has said so. Else it has only refused to say anything, and the commands may be
+    /// running.
     over: AtomicBool,
     /// Since when it refuses, in milliseconds from the mark's making, plus 1; 0 while it answers.
     refused_since: AtomicU64,
@@ -118,8 +119,8 @@ impl Mark {
                 }
                 status
             }
-            // An event that cannot be asked may be a shortage: its commands go on. But it must not look pending for
-            // ever.
+            // An event that cannot be asked may be a shortage: its commands go on. But it must not look
+            // pending for ever.
             Err(refusal) if severity(refusal) != Severity::Lost && !self.is_out_of_patience() => PENDING,
             Err(refusal) => {
                 self.settle(refusal.min(-1), false);
@@ -148,14 +149,14 @@ impl Mark {
         self.over.load(Ordering::Acquire) || matches!(self.event.status(), Ok(..=0))
     }
 
-    /// What a kernel found wrong, of commands that are done. Looked at once, so that its place can then be used
-    /// again.
+    /// What a kernel found wrong, of commands that are done. Looked at once, so that its place can then be
+    /// used again.
     fn judge(&self) -> Option<Error> {
         self.judged.get_or_init(|| self.verdict.as_ref().and_then(|verdict| verdict())).clone()
     }
 
-    /// Blocks until the commands are done or have failed. How it waits is the driver's choice: asking it again and
-    /// again was not faster, and takes turns with those who submit.
+    /// Blocks until the commands are done or have failed. How it waits is the driver's choice: asking it
+    /// again and again was not faster, and takes turns with those who submit.
     pub fn wait(&self) {
         if self.known() <= 0 {
             return;
@@ -207,8 +208,8 @@ impl Track {
         track
     }
 
-    /// Adds a submission. Its ticket is to be given by the timeline right after this, under the same lock of the
-    /// queue, so that whoever knows the ticket finds the mark.
+    /// Adds a submission. Its ticket is to be given by the timeline right after this, under the same lock of
+    /// the queue, so that whoever knows the ticket finds the mark.
     pub fn push(&self, mark: Mark) {
         self.pending.lock().push_back(Arc::new(mark));
     }
@@ -227,7 +228,8 @@ impl Track {
         pending.get(at).cloned()
     }
 
-    /// Moves what is done, up to `value`, to the timeline. Blocks for a moment if something failed. Runs no waker.
+    /// Moves what is done, up to `value`, to the timeline. Blocks for a moment if something failed. Runs no
+    /// waker.
     pub fn collect(&self, value: u64) {
         loop {
             let front = self.pending.lock().front().cloned();
@@ -271,7 +273,8 @@ impl Track {
         asked.all(|mark| mark.is_over()) && !self.unknown.load(Ordering::Acquire)
     }
 
-    /// Has a thread wait for all work so far, and wake those who do: of a lost device whose work may be going on.
+    /// Has a thread wait for all work so far, and wake those who do: of a lost device whose work may be going
+    /// on.
     pub fn see_off(self: Arc<Self>) {
         if self.backlog() == 0 {
             return;
@@ -291,8 +294,8 @@ impl Track {
         wakers.extract_if(.., |(value, _)| !pending(*value)).map(|(_, waker)| waker).collect()
     }
 
-    /// Moves whatever is done, up to `value`, to the timeline and wakes those who wait for it. Not to be called
-    /// under a lock.
+    /// Moves whatever is done, up to `value`, to the timeline and wakes those who wait for it. Not to be
+    /// called under a lock.
     fn advance(&self, value: u64) {
         self.collect(value);
         wake_all(self.due());
@@ -346,8 +349,8 @@ impl Track {
         }
     }
 
-    /// Blocks until the commands of one submission are done and its verdict is known. Unknown values are done. Runs
-    /// no waker and judges no failure, so that it can be called under any lock.
+    /// Blocks until the commands of one submission are done and its verdict is known. Unknown values are
+    /// done. Runs no waker and judges no failure, so that it can be called under any lock.
     pub fn settle(&self, value: u64) {
         let Some(mark) = self.find(value) else { return };
         mark.wait();
@@ -392,8 +395,8 @@ struct Call {
     mark: Arc<Mark>,
 }
 
-/// Called by a thread of the driver, in which the device must not be asked anything that takes time: the courier gets
-/// the news.
+/// Called by a thread of the driver, in which the device must not be asked anything that takes time: the
+/// courier gets the news.
 extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     // SAFETY: `wake` passed this box, and the driver calls once.
     let call = unsafe { Box::from_raw(data.cast::<Call>()) };
@@ -410,8 +413,8 @@ extern "C" fn on_event(_event: cl_event, status: cl_int, data: *mut c_void) {
     }
 }
 
-/// Waits in a thread of its own and wakes; for drivers that refuse callbacks, and after a loss. Counts down once
-/// nothing of the device is held.
+/// Waits in a thread of its own and wakes; for drivers that refuse callbacks, and after a loss. Counts down
+/// once nothing of the device is held.
 fn elsewhere(counter: Arc<AtomicUsize>, wait: impl FnOnce() -> Vec<Waker> + Send + 'static) {
     let done = Arc::clone(&counter);
     let work = move || {

@@ -1,8 +1,8 @@
 //! Batches of copies.
 //!
-//! Copies that follow each other on both sides become one. A driver takes some microseconds for each of the rest, so
-//! many small ones go through a kernel: straight between device memory and host memory where kernels see
-//! that, else, if the host side is one range, through scratch memory and one long copy.
+//! Copies that follow each other on both sides become one. A driver takes some microseconds for each of the
+//! rest, so many small ones go through a kernel: straight between device memory and host memory where kernels
+//! see that, else, if the host side is one range, through scratch memory and one long copy.
 
 use std::sync::Arc;
 
@@ -16,10 +16,11 @@ use crate::raw::Argument;
 
 /// From so many copies on a kernel is worth its preparation: a small upload and a launch.
 const KERNEL_COPIES: usize = 8;
-/// Up to so many bytes a copy, on average: longer ones are bound by the bus, not by the driver (a card on PCIe 5 x16
-/// moves single copies of 256 KiB at two thirds of its bandwidth).
+/// Up to so many bytes a copy, on average: longer ones are bound by the bus, not by the driver (a card on
+/// PCIe 5 x16 moves single copies of 256 KiB at two thirds of its bandwidth).
 const KERNEL_COPY_BYTES: u64 = 256 << 10;
-/// The same for a processor, whose kernels copy slower than its `memcpy` (PoCL 3.1: 4 KiB gain a fifth, 64 KiB lose).
+/// The same for a processor, whose kernels copy slower than its `memcpy` (PoCL 3.1: 4 KiB gain a fifth, 64
+/// KiB lose).
 const KERNEL_COPY_BYTES_CPU: u64 = 8 << 10;
 /// The most bytes that go through scratch memory at once.
 const PACKED_BYTES: u64 = 32 << 20;
@@ -142,8 +143,8 @@ impl Batch {
         Ok(())
     }
 
-    /// Puts all copies into the queue, by a certain route if one is given; if the last one is a single copy, it carries
-    /// the submission's event.
+    /// Puts all copies into the queue, by a certain route if one is given; if the last one is a single copy,
+    /// it carries the submission's event.
     pub fn enqueue(&self, submission: &mut Submission<'_>, forced: Option<Route>) -> Result<()> {
         for copy in &self.copies {
             match copy.ends() {
@@ -223,8 +224,8 @@ impl<'a> Run<'a> {
         Some(Self { copies: &copies[..length], buffer, host, to_device, bytes, packed })
     }
 
-    /// Whether one kernel carries the run: where it can, and that is asked for, or was measured, or is assumed to be
-    /// better.
+    /// Whether one kernel carries the run: where it can, and that is asked for, or was measured, or is
+    /// assumed to be better.
     fn goes_by_kernel(&self, kind: DeviceKind, forced: Option<Route>, routing: &Routing) -> bool {
         let count = self.copies.len();
         if count < 2 || self.buffer.pieces.len() > KERNEL_PIECES || u32::try_from(count).is_err() {
@@ -247,7 +248,8 @@ impl<'a> Run<'a> {
     fn enqueue(&self, submission: &mut Submission<'_>) -> Result<()> {
         let ends = || self.copies.iter().filter_map(|copy| copy.ends().map(|(.., ends)| ends));
         let start = ends().next().map_or(0, |(_, at, _)| at);
-        // In place, offsets count from the start of what the kernel sees; in scratch memory from that of the run.
+        // In place, offsets count from the start of what the kernel sees; in scratch memory from that of the
+        // run.
         let in_place = self.host.for_kernels();
         let place = |at: u64| match in_place {
             Some((_, from)) => from + at,
@@ -293,11 +295,12 @@ impl<'a> Run<'a> {
         ]);
         let address = self.host.at(start);
         if let (Some(scratch), true) = (&scratch, self.to_device) {
-            // SAFETY: the ranges were checked and follow each other; the host memory noted this submission and
-            // lives until it is done.
+            // SAFETY: the ranges were checked and follow each other; the host memory noted this submission
+            // and lives until it is done.
             unsafe { submission.write(address, &scratch.memory, 0, self.bytes, false)? };
         }
-        // SAFETY: the ranges were checked, the kernel has all pieces, and scratch memory has room for all copies.
+        // SAFETY: the ranges were checked, the kernel has all pieces, and scratch memory has room for all
+        // copies.
         unsafe { submission.launch(kernel, groups, &arguments)? };
         if let (Some(scratch), false) = (&scratch, self.to_device) {
             debug_assert!(self.packed, "only a packed run goes through scratch memory");
@@ -318,8 +321,8 @@ fn enqueue_one(copy: &Resolved, submission: &mut Submission<'_>, last: bool) -> 
             for part in buffer.parts(*offset, *bytes) {
                 let last = last && part.before + part.bytes == *bytes;
                 let memory = &buffer.pieces[part.piece];
-                // SAFETY: the ranges were checked; both pieces of memory noted this submission and live until it
-                // is done.
+                // SAFETY: the ranges were checked; both pieces of memory noted this submission and live until
+                // it is done.
                 unsafe {
                     submission.write(host.at(at + part.before), memory, part.offset, part.bytes, last)?
                 };

@@ -1,8 +1,9 @@
 //! Whether kernels find pinned memory of a card where the program sees it.
 //!
-//! The standard leaves open what a kernel sees in a buffer that is mapped, and drivers differ: NVIDIA's keeps a copy of
-//! its own on the card for `CL_MEM_ALLOC_HOST_PTR`, but not for buffers of its extension `cl_nv_create_buffer` that
-//! are to lie in host memory. So nothing is believed that was not seen when the device was opened.
+//! The standard leaves open what a kernel sees in a buffer that is mapped, and drivers differ: NVIDIA's keeps
+//! a copy of its own on the card for `CL_MEM_ALLOC_HOST_PTR`, but not for buffers of its extension
+//! `cl_nv_create_buffer` that are to lie in host memory. So nothing is believed that was not seen when the
+//! device was opened.
 
 use opencl3::memory::CL_MEM_READ_WRITE;
 
@@ -37,8 +38,8 @@ pub(crate) fn works(context: &Context, handles: Handles, queue: &CommandQueue, k
     })
 }
 
-/// Sends pages from `address` to the device and back by kernels that use `memory`, with other bytes each time; whether
-/// all arrive. Whatever it enqueues is done when it returns.
+/// Sends pages from `address` to the device and back by kernels that use `memory`, with other bytes each
+/// time; whether all arrive. Whatever it enqueues is done when it returns.
 ///
 /// # Safety
 /// `memory` has `BYTES` bytes, `address` is valid for as many, and nobody else uses either meanwhile.

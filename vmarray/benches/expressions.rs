@@ -1,5 +1,5 @@
-//! What operations by expressions cost beside the work of the devices: arrays and sources of as many pages as 8 GiB
-//! have, so short that there is next to nothing to compute.
+//! What operations by expressions cost beside the work of the devices: arrays and sources of as many pages as
+//! 8 GiB have, so short that there is next to nothing to compute.
 //!
 //! "device" is the same computation asked of the device itself.
 

@@ -1,4 +1,5 @@
-//! What an access to a resident page costs, next to the same loop over a `Vec` and over a cache built the obvious way.
+//! What an access to a resident page costs, next to the same loop over a `Vec` and over a cache built the
+//! obvious way.
 //!
 //! `cargo xtask bench --host` runs this and prints the ratios.
 
@@ -126,7 +127,8 @@ fn random(c: &mut Criterion) {
     });
     set.finish();
 
-    // Nothing to do but the accesses, so that they overlap as far as the processor can: the hardest comparison.
+    // Nothing to do but the accesses, so that they overlap as far as the processor can: the hardest
+    // comparison.
     let places = places(len, 1);
     let mut get = group(c, "get u32 by a list of places", STEPS);
     get.bench_function("vec", |b| {
@@ -189,7 +191,8 @@ fn sequential(c: &mut Criterion) {
     copy.finish();
 }
 
-/// Adds up a slice. One function for all, since the speed of such a loop depends on where the linker happens to put it.
+/// Adds up a slice. One function for all, since the speed of such a loop depends on where the linker happens
+/// to put it.
 #[inline(never)]
 fn total(sum: u32, slice: &[u32]) -> u32 {
     slice.iter().fold(sum, |sum, x| sum.wrapping_add(*x))

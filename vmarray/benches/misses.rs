@@ -1,5 +1,5 @@
-//! What a miss costs by way of `AnyDevice`, which finds out at each call of what kind the device is, next to the same
-//! misses of an array that knows. On host RAM, so that the device itself costs as little as it can.
+//! What a miss costs by way of `AnyDevice`, which finds out at each call of what kind the device is, next to
+//! the same misses of an array that knows. On host RAM, so that the device itself costs as little as it can.
 //!
 //! `cargo xtask bench --host` runs this and prints the ratios.
 

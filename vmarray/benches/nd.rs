@@ -1,7 +1,8 @@
 //! What boxes and windows of N-dimensional arrays cost, next to the same over a `Vec`.
 //!
-//! "window" asks what a window that is inside costs beside a box, and one at a corner; "blur" blurs an image that is
-//! ten times as large as the cache, tile by tile with a halo, next to the same blur of an image in RAM.
+//! "window" asks what a window that is inside costs beside a box, and one at a corner; "blur" blurs an image
+//! that is ten times as large as the cache, tile by tile with a halo, next to the same blur of an image in
+//! RAM.
 
 use std::hint::black_box;
 use std::sync::Arc;

@@ -1,7 +1,8 @@
-//! Draws what each boundary mode shows around a small picture: `cargo run -p vmarray --example boundary_modes`.
+//! Draws what each boundary mode shows around a small picture: `cargo run -p vmarray --example
+//! boundary_modes`.
 //!
-//! Writes the pictures as SVG, and `pictures.md` with all of them, which the documentation of `vmarray::boundary`
-//! includes, into the folder named by the first argument, or into the crate's own.
+//! Writes the pictures as SVG, and `pictures.md` with all of them, which the documentation of
+//! `vmarray::boundary` includes, into the folder named by the first argument, or into the crate's own.
 
 use std::fmt::Write;
 use std::path::PathBuf;

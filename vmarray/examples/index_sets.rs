@@ -1,12 +1,12 @@
-//! Two index sets of 2^22 tuples combined: in memory, into an array of pages with little RAM, and with the inputs in
-//! arrays, too.
+//! Two index sets of 2^22 tuples combined: in memory, into an array of pages with little RAM, and with the
+//! inputs in arrays, too.
 //!
-//! Both have four columns of values from 0 to 1000, two of them with dimensions in common; about 17.5 million tuples
-//! come out.
+//! Both have four columns of values from 0 to 1000, two of them with dimensions in common; about 17.5 million
+//! tuples come out.
 //!
-//! `cargo run --release --example index_sets [TUPLES_LOG2 [THREADS...]]` prints the least and the median time of
-//! interleaved repetitions for each number of threads, and a digest of the results. The array lies on the devices of
-//! the machine, or on those that the environment variable `VMARRAY_DEVICES` names.
+//! `cargo run --release --example index_sets [TUPLES_LOG2 [THREADS...]]` prints the least and the median time
+//! of interleaved repetitions for each number of threads, and a digest of the results. The array lies on the
+//! devices of the machine, or on those that the environment variable `VMARRAY_DEVICES` names.
 
 use std::error::Error;
 use std::time::{Duration, Instant};

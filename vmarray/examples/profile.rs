@@ -1,10 +1,10 @@
-//! What a measurement finds of each device, how long it takes, and every route of copies beside what the backend
-//! chooses by itself and beside what the profile says.
+//! What a measurement finds of each device, how long it takes, and every route of copies beside what the
+//! backend chooses by itself and beside what the profile says.
 //!
 //!     cargo run --release --example profile [-- DEVICES [SECONDS]]
 //!
-//! `DEVICES` is a list as for `VMARRAY_DEVICES`: `cuda`, `opencl:0`, `all` … What is known of them is measured anew.
-//! `SECONDS` is how long the table may take for each device.
+//! `DEVICES` is a list as for `VMARRAY_DEVICES`: `cuda`, `opencl:0`, `all` … What is known of them is
+//! measured anew. `SECONDS` is how long the table may take for each device.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -33,13 +33,14 @@ use crate::engine::page::{
 use crate::engine::pager::{Fetch, Held, Pager};
 use crate::setup::any::AnyDevice;
 
-/// Elements of more bytes are built where the caller wants them, since to move one takes as long as to read it.
+/// Elements of more bytes are built where the caller wants them, since to move one takes as long as to read
+/// it.
 const LONG_BYTES: usize = 256;
 
 /// An array of plain data, far larger than RAM if need be, used by index from any number of threads.
 ///
-/// Its pages live in the memory of one or several devices and are interleaved over them. The pages used lately are kept
-/// in frames, pieces of page-locked RAM. A new array reads as zeroes.
+/// Its pages live in the memory of one or several devices and are interleaved over them. The pages used
+/// lately are kept in frames, pieces of page-locked RAM. A new array reads as zeroes.
 ///
 /// # Access
 ///
@@ -55,34 +56,36 @@ const LONG_BYTES: usize = 256;
 ///
 /// # Consistency
 ///
-/// An element is never torn. A write that has returned is seen by every later read, from any thread, cached or not,
-/// through a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory as acquire loads and
-/// release stores do, so an element can hand over other data. Operations on ranges are atomic by page, not as a whole.
+/// An element is never torn. A write that has returned is seen by every later read, from any thread, cached
+/// or not, through a range, a slice or by a device. [`get`](Self::get) and [`set`](Self::set) order memory as
+/// acquire loads and release stores do, so an element can hand over other data. Operations on ranges are
+/// atomic by page, not as a whole.
 ///
 /// # Lifetime
 ///
-/// The contents live as long as the array, on every device: an array begins as zeroes, whatever was on its devices
-/// before. Dropping it waits for copies in flight, writes nothing back and gives all memory back. What is to outlive
-/// the
-/// array, or the program, is [read](crate::View::read) from it and written to a file by the program.
+/// The contents live as long as the array, on every device: an array begins as zeroes, whatever was on its
+/// devices before. Dropping it waits for copies in flight, writes nothing back and gives all memory back.
+/// What is to outlive the array, or the program, is [read](crate::View::read) from it and written to a file
+/// by the program.
 ///
 /// # Cost
 ///
-/// A hit takes no lock and, for elements of 1, 2, 4 or 8 bytes, writes nothing that another thread reads; except under
-/// [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru), which notes every access under a lock. A miss copies one page,
-/// and a second one if it has to evict a page that was written to. Threads that miss different pages do not wait for
-/// each other. Single accesses and slices taking turns on one page cost a barrier on all cores, some microseconds, each
-/// time.
+/// A hit takes no lock and, for elements of 1, 2, 4 or 8 bytes, writes nothing that another thread reads;
+/// except under [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru), which notes every access under a lock. A
+/// miss copies one page, and a second one if it has to evict a page that was written to. Threads that miss
+/// different pages do not wait for each other. Single accesses and slices taking turns on one page cost a
+/// barrier on all cores, some microseconds, each time.
 ///
 /// # Locks
 ///
-/// [Page guards](crate::PageRef), cursors and iterators hold pages; while they do, other threads that want to write to
-/// such a page (or, of a [`PageMut`](crate::PageMut), to read it) wait. A thread that holds guards itself never waits
-/// for something that might wait for it: it gets [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
-/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) instead. Guarded pages are ordered by the age of their arrays,
-/// then by number: a thread that takes guards in ascending order may wait for other guards. A leaked guard counts as
-/// held by its thread as long as its array lives. No other operation holds anything while a closure of the caller runs;
-/// of wakers see "For tasks" at [`get_async`](crate::PagedView::get_async).
+/// [Page guards](crate::PageRef), cursors and iterators hold pages; while they do, other threads that want to
+/// write to such a page (or, of a [`PageMut`](crate::PageMut), to read it) wait. A thread that holds guards
+/// itself never waits for something that might wait for it: it gets
+/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
+/// instead. Guarded pages are ordered by the age of their arrays, then by number: a thread that takes guards
+/// in ascending order may wait for other guards. A leaked guard counts as held by its thread as long as its
+/// array lives. No other operation holds anything while a closure of the caller runs; of wakers see "For
+/// tasks" at [`get_async`](crate::PagedView::get_async).
 ///
 /// # Example
 ///
@@ -107,8 +110,8 @@ const LONG_BYTES: usize = 256;
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     // What a hit looks at comes first, and directly behind the reference that the caller has.
     entries: NonNull<Entry>,
-    /// The length if the page length is a power of two, else zero: one comparison tells whether an index is inside and
-    /// can be split by a shift.
+    /// The length if the page length is a power of two, else zero: one comparison tells whether an index is
+    /// inside and can be split by a shift.
     quick_len: usize,
     /// By how much an index is shifted to get its page; meaningless if the page length is no power of two.
     shift: u32,
@@ -122,14 +125,15 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     marker: PhantomData<fn(T) -> T>,
 }
 
-// SAFETY: the pointer leads into the page table that the pager owns; all access through it is by the page protocol,
-// which is made for many threads. Elements are `Send + Sync` plain data.
+// SAFETY: the pointer leads into the page table that the pager owns; all access through it is by the page
+// protocol, which is made for many threads. Elements are `Send + Sync` plain data.
 unsafe impl<T: Element, D: Device> Send for VirtualArray<T, D> {}
 // SAFETY: as above.
 unsafe impl<T: Element, D: Device> Sync for VirtualArray<T, D> {}
 
 impl<T: Element> VirtualArray<T> {
-    /// An array of `len` elements over the [devices of the machine](crate::devices), with defaults that suit them.
+    /// An array of `len` elements over the [devices of the machine](crate::devices), with defaults that suit
+    /// them.
     ///
     /// # Errors
     /// Not enough memory on the devices, or no page-table memory. See [`Builder::build`].
@@ -252,12 +256,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Entry and place within its page of an element, if a shift gets them: not of one that is outside, nor with page
-    /// lengths that are no power of two.
+    /// Entry and place within its page of an element, if a shift gets them: not of one that is outside, nor
+    /// with page lengths that are no power of two.
     #[inline(always)]
     fn locate_quickly(&self, index: usize) -> Option<(&Entry, usize)> {
         (index < self.quick_len).then(|| {
-            // SAFETY: the index is inside, so the table has an entry for its page; it lives as long as the pager.
+            // SAFETY: the index is inside, so the table has an entry for its page; it lives as long as the
+            // pager.
             let entry = unsafe { self.entries.add(index >> self.shift).as_ref() };
             (entry, index & self.mask)
         })
@@ -265,12 +270,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Reads an element.
     ///
-    /// A hit takes no lock (but see [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru)); a miss copies one page from
-    /// its device and blocks until it is there.
+    /// A hit takes no lock (but see [`EvictionPolicy::Lru`](crate::EvictionPolicy::Lru)); a miss copies one
+    /// page from its device and blocks until it is there.
     ///
     /// # Errors
-    /// [`IndexOutside`](crate::ErrorKind::IndexOutside); on a miss also [`Device`](crate::ErrorKind::Device) and, for
-    /// threads that hold guards, [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) and
+    /// [`IndexOutside`](crate::ErrorKind::IndexOutside); on a miss also [`Device`](crate::ErrorKind::Device)
+    /// and, for threads that hold guards, [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) and
     /// [`TooManyGuards`](crate::ErrorKind::TooManyGuards).
     ///
     /// ```
@@ -296,7 +301,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         if size_of::<T>() > LONG_BYTES {
             return self.get_long(index);
         }
-        // Not returned as it is: a result that is built in memory there would have to be built in memory here, too.
+        // Not returned as it is: a result that is built in memory there would have to be built in memory
+        // here, too.
         let mut value = T::zeroed();
         match self.get_slowly(index, &mut value) {
             Ok(()) => Ok(value),
@@ -308,8 +314,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     #[inline(always)]
     fn read_at(&self, entry: &Entry, at: usize) -> Option<T> {
         if Layout::<T>::SINGLE_WORD {
-            // SAFETY: the frame is one of pages of `T`, aligned to more than a word, and `at` is within its page. While
-            // the gate is open all access is atomic.
+            // SAFETY: the frame is one of pages of `T`, aligned to more than a word, and `at` is within its
+            // page. While the gate is open all access is atomic.
             read_lock_free(entry, self.counter, at, |frame| unsafe {
                 Some(element::load(frame.cast::<T>().add(at)))
             })
@@ -359,15 +365,16 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let held = self.pager.share(page as u64, Holder::Pin)?;
         // The share ends when the value is where it is wanted.
         let _share = Share { array: self, page: page as u64, opens: self.recency && held.is_used_again() };
-        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only, and those
-        // are read atomically.
+        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only,
+        // and those are read atomically.
         Ok(unsafe { element::read_shared(held.address.cast::<T>().add(at)) })
     }
 
     /// Writes an element.
     ///
-    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes, else the page's latch for the time of the copy. A
-    /// miss copies one page from its device, unless it was never written, and blocks until it is there.
+    /// A hit takes no lock if the element has 1, 2, 4 or 8 bytes, else the page's latch for the time of the
+    /// copy. A miss copies one page from its device, unless it was never written, and blocks until it is
+    /// there.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -388,8 +395,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     fn set_by_value(&self, index: usize, value: T) -> Result<()> {
         if let Some((entry, at)) = self.locate_quickly(index) {
             if Layout::<T>::SINGLE_WORD {
-                // The stores that announce the write stand in line before it, and some processors ask for the lines of
-                // only a few stores ahead. A wrong guess of the address does no harm.
+                // The stores that announce the write stand in line before it, and some processors ask for the
+                // lines of only a few stores ahead. A wrong guess of the address does no harm.
                 prefetch_write(entry.write_gate().cast::<T>().wrapping_add(at));
                 // SAFETY: as in `read_at`; the write gate is open to atomic writes.
                 let done = write_lock_free(entry, self.counter, at, |frame| unsafe {
@@ -432,7 +439,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Runs an atomic write on a single-word element; `wrote` tells from its result whether it changed anything.
+    /// Runs an atomic write on a single-word element; `wrote` tells from its result whether it changed
+    /// anything.
     #[inline]
     fn write_word<R>(
         &self,
@@ -476,7 +484,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(result.expect("set by the closure, which was run"))
     }
 
-    /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to its state.
+    /// Runs code while the calling thread holds the page exclusively, then adds the returned bits to its
+    /// state.
     pub(crate) fn latched(&self, page: usize, run: impl FnOnce(Held) -> u64) -> Result<()> {
         let page = page as u64;
         let held = self.pager.latch(page, Holder::Pin, Fetch::Contents)?;
@@ -519,8 +528,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(old)
     }
 
-    /// Notes in `old` what an element of several words is, and writes another value to it if its bytes equal those of
-    /// `current`, or whatever they are. Whether it was written.
+    /// Notes in `old` what an element of several words is, and writes another value to it if its bytes equal
+    /// those of `current`, or whatever they are. Whether it was written.
     pub(crate) fn exchange(
         &self,
         (page, at): (usize, usize),
@@ -544,8 +553,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(is_written)
     }
 
-    /// Writes `new` if the element's bytes equal those of `current`, as one atomic step. Returns what the element was:
-    /// in `Ok` if it was replaced, else in `Err`.
+    /// Writes `new` if the element's bytes equal those of `current`, as one atomic step. Returns what the
+    /// element was: in `Ok` if it was replaced, else in `Err`.
     ///
     /// Bytes are compared, so a floating-point NaN can equal itself, and `0.0` differs from `-0.0`.
     ///
@@ -581,8 +590,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Replaces an element by what `change` makes of it, as one atomic step; returns what it was before.
     ///
-    /// `change` runs while nothing is held: it may use this and other arrays, and may panic. It is run again whenever
-    /// another thread changed the element meanwhile.
+    /// `change` runs while nothing is held: it may use this and other arrays, and may panic. It is run again
+    /// whenever another thread changed the element meanwhile.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -613,11 +622,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// Exchanges two elements. Each of the two is written atomically; the pair is not: another thread may see one of
-    /// the writes without the other, and its own writes to the two may be undone.
+    /// Exchanges two elements. Each of the two is written atomically; the pair is not: another thread may see
+    /// one of the writes without the other, and its own writes to the two may be undone.
     ///
     /// # Errors
-    /// As [`get`](Self::get). After a device's error on the second element, the first may hold a copy of the second.
+    /// As [`get`](Self::get). After a device's error on the second element, the first may hold a copy of the
+    /// second.
     ///
     /// ```
     /// # use vmarray::prelude::*;

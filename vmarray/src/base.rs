@@ -1,4 +1,5 @@
-//! What everything here rests on, and what knows nothing of arrays: elements, errors, statistics, memory, threads.
+//! What everything here rests on, and what knows nothing of arrays: elements, errors, statistics, memory,
+//! threads.
 
 pub(crate) mod crew;
 #[cfg(not(loom))]

@@ -41,13 +41,14 @@ pub type Dimension = u32;
 
 /// A multiset of tuples of `u64`, all of one width, each column labelled with a dimension.
 ///
-/// Tuples keep their order, and duplicates are kept. Labels are any numbers in any order, none of them twice. The
-/// values lie in one vector, tuple after tuple. A set of no dimensions holds empty tuples: nothing but their number.
+/// Tuples keep their order, and duplicates are kept. Labels are any numbers in any order, none of them twice.
+/// The values lie in one vector, tuple after tuple. A set of no dimensions holds empty tuples: nothing but
+/// their number.
 ///
 /// Two sets are equal (`==`) if they have the same columns and the same tuples in the same order.
 ///
-/// [`combine`](Self::combine) merges two sets on the dimensions that they have in common, and [`Combine`] does so
-/// within bounded memory, in chunks, or into an array larger than RAM.
+/// [`combine`](Self::combine) merges two sets on the dimensions that they have in common, and [`Combine`]
+/// does so within bounded memory, in chunks, or into an array larger than RAM.
 ///
 /// ```
 /// use vmarray::IndexSet;
@@ -87,8 +88,8 @@ impl IndexSet {
     /// A set of the given tuples, in their order.
     ///
     /// # Errors
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if a tuple has
-    /// not one value for each dimension; [`NoMemory`](ErrorKind::NoMemory).
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if a
+    /// tuple has not one value for each dimension; [`NoMemory`](ErrorKind::NoMemory).
     ///
     /// ```
     /// use vmarray::{ErrorKind, IndexSet};
@@ -107,12 +108,12 @@ impl IndexSet {
         Ok(set)
     }
 
-    /// A set of the tuples that the given columns make up: the first values of all columns are the first tuple. Copies
-    /// them.
+    /// A set of the tuples that the given columns make up: the first values of all columns are the first
+    /// tuple. Copies them.
     ///
     /// # Errors
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a column is
-    /// not as long as the first one; [`NoMemory`](ErrorKind::NoMemory).
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedColumn`](ErrorKind::RaggedColumn) if a
+    /// column is not as long as the first one; [`NoMemory`](ErrorKind::NoMemory).
     ///
     /// ```
     /// use vmarray::IndexSet;
@@ -140,8 +141,8 @@ impl IndexSet {
     /// A set of the tuples that lie in a vector one after the other. Copies nothing.
     ///
     /// # Errors
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if the last tuple
-    /// is not complete, or there are values but no dimensions.
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`RaggedTuple`](ErrorKind::RaggedTuple) if the
+    /// last tuple is not complete, or there are values but no dimensions.
     ///
     /// ```
     /// use vmarray::IndexSet;

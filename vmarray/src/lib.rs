@@ -1,8 +1,8 @@
 //! An array larger than RAM whose pages live in the memory of all GPUs of the machine.
 //!
-//! [`VirtualArray`] is used by index from any number of threads, as if it were a `Vec` of plain data. Its pages live in
-//! the combined video memory of the machine's cards, or in host RAM or a file where there is none, and those used
-//! lately are cached in page-locked RAM.
+//! [`VirtualArray`] is used by index from any number of threads, as if it were a `Vec` of plain data. Its
+//! pages live in the combined video memory of the machine's cards, or in host RAM or a file where there is
+//! none, and those used lately are cached in page-locked RAM.
 //!
 //! ```
 //! # use vmarray::prelude::*;
@@ -36,24 +36,23 @@
 //!
 //! # Child processes
 //!
-//! A child of `fork` may call `exec` or `_exit`, and nothing else: it has a copy of the parent's memory, but none of
-//! the
-//! threads that work on it. Locks may be held there by threads that do not exist; drivers do not carry their contexts
-//! over, nor the memory that they have locked, which may be missing in the child; and the system's barrier is
-//! granted to
-//! a process, not to its children. So a child must not use arrays, sources and devices of the parent, nor drop them,
-//! nor
-//! end by `exit`, which has drivers clean up. It must not make new ones either. The parent goes on unharmed.
+//! A child of `fork` may call `exec` or `_exit`, and nothing else: it has a copy of the parent's memory, but
+//! none of the threads that work on it. Locks may be held there by threads that do not exist; drivers do not
+//! carry their contexts over, nor the memory that they have locked, which may be missing in the child; and
+//! the system's barrier is granted to a process, not to its children. So a child must not use arrays, sources
+//! and devices of the parent, nor drop them, nor end by `exit`, which has drivers clean up. It must not make
+//! new ones either. The parent goes on unharmed.
 //!
-//! [`std::process::Command`] keeps to that, unless what it is given as `pre_exec` does not. To share work with other
-//! processes start them anew, each with devices of its own.
+//! [`std::process::Command`] keeps to that, unless what it is given as `pre_exec` does not. To share work
+//! with other processes start them anew, each with devices of its own.
 //!
 //! # System calls
 //!
-//! Filters of system calls (seccomp) are best installed before the first array is made. On Linux access to single
-//! elements relies on `membarrier`; a process that is refused it from the beginning does without, at the cost of a
-//! fence in each access. One that is refused it later goes on as long as it has `sched_setaffinity`, slower whenever a
-//! page leaves the cache or is lent as a slice; without both it ends with a message.
+//! Filters of system calls (seccomp) are best installed before the first array is made. On Linux access to
+//! single elements relies on `membarrier`; a process that is refused it from the beginning does without, at
+//! the cost of a fence in each access. One that is refused it later goes on as long as it has
+//! `sched_setaffinity`, slower whenever a page leaves the cache or is lent as a slice; without both it ends
+//! with a message.
 
 #![doc = include_str!("../docs/troubles.md")]
 #![cfg_attr(loom, allow(dead_code, unused_imports))]

@@ -1,4 +1,5 @@
-//! Operations on elements where they lie: questions and assignments by expressions, searches, lists of indices.
+//! Operations on elements where they lie: questions and assignments by expressions, searches, lists of
+//! indices.
 
 pub(crate) mod compute;
 pub mod expr;

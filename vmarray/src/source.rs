@@ -33,17 +33,19 @@ pub use builder::SourceBuilder;
 pub use future::SourceFlushAsync;
 pub use home::{Home, HomeMut};
 
-/// Elements in memory that the program owns (a slice, a vector, a mapped file), which devices work on as well.
+/// Elements in memory that the program owns (a slice, a vector, a mapped file), which devices work on as
+/// well.
 ///
-/// Where an array's pages live on devices and are cached in RAM, a source's live in RAM and are cached on devices:
-/// copied there when an operation needs them, and back when the program looks at them, if they are newer on the device.
-/// Device memory is bounded, so that data larger than a card can be searched and changed on it.
+/// Where an array's pages live on devices and are cached in RAM, a source's live in RAM and are cached on
+/// devices: copied there when an operation needs them, and back when the program looks at them, if they are
+/// newer on the device. Device memory is bounded, so that data larger than a card can be searched and changed
+/// on it.
 ///
 /// # Coherence
 ///
-/// A directory knows of each *block*, a 64th of a page, whether the device of its page has a copy, and whether that is
-/// newer than the home. At most one of the two is newer, and there is one device for each page. An access transfers
-/// nothing that is valid where it is needed:
+/// A directory knows of each *block*, a 64th of a page, whether the device of its page has a copy, and
+/// whether that is newer than the home. At most one of the two is newer, and there is one device for each
+/// page. An access transfers nothing that is valid where it is needed:
 ///
 /// | operation | what is copied |
 /// |---|---|
@@ -61,17 +63,17 @@ pub use home::{Home, HomeMut};
 ///
 /// # Consistency
 ///
-/// All operations can be called from any number of threads. A write that has returned is seen by every later access of
-/// the program and of devices. Element operations are atomic; those on ranges are atomic by page. Each access of the
-/// program takes a lock of the page; it waits while a device writes to the page, and, to write, while a device reads
-/// it. Device-side operations on one source take turns on each channel.
+/// All operations can be called from any number of threads. A write that has returned is seen by every later
+/// access of the program and of devices. Element operations are atomic; those on ranges are atomic by page.
+/// Each access of the program takes a lock of the page; it waits while a device writes to the page, and, to
+/// write, while a device reads it. Device-side operations on one source take turns on each channel.
 ///
 /// # Lifetime
 ///
-/// The memory is borrowed, or owned, by the source; [`into_home`](Self::into_home) gives it back. Dropping the source
-/// brings home what is newer on the devices; what cannot be, because a device fails, is reported to `tracing` or
-/// standard error. [`flush`](crate::View::flush) first where that matters. A source that is leaked brings nothing
-/// home.
+/// The memory is borrowed, or owned, by the source; [`into_home`](Self::into_home) gives it back. Dropping
+/// the source brings home what is newer on the devices; what cannot be, because a device fails, is reported
+/// to `tracing` or standard error. [`flush`](crate::View::flush) first where that matters. A source that is
+/// leaked brings nothing home.
 ///
 /// # Example
 ///
@@ -159,8 +161,8 @@ impl<T: Element, H: Home<T>, D: Device> std::error::Error for Unfinished<T, H, D
 }
 
 impl<T: Element, H: Home<T>> Source<T, H> {
-    /// Memory of the program over the [devices of the machine](crate::devices), with defaults that suit them. Takes
-    /// device memory; copies nothing.
+    /// Memory of the program over the [devices of the machine](crate::devices), with defaults that suit them.
+    /// Takes device memory; copies nothing.
     ///
     /// # Errors
     /// As [`SourceBuilder::build`].
@@ -316,18 +318,18 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Result<&[T]> {
         let range = checked_range(range, self.len())?;
         self.core.synchronize(&range)?;
-        // SAFETY: the source is borrowed exclusively, so that no operation runs; none leaves work behind that touches
-        // the home.
+        // SAFETY: the source is borrowed exclusively, so that no operation runs; none leaves work behind that
+        // touches the home.
         Ok(unsafe { self.core.range_at_home(&range) })
     }
 
-    /// Takes the home's elements of a range for right, whatever devices have: for memory that was changed behind the
-    /// source's back, such as a mapped file. What was newer on a device is lost.
+    /// Takes the home's elements of a range for right, whatever devices have: for memory that was changed
+    /// behind the source's back, such as a mapped file. What was newer on a device is lost.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed);
-    /// [`Device`](ErrorKind::Device) if elements beside the range, in blocks that it covers in part, are newer on a
-    /// device that fails.
+    /// [`Device`](ErrorKind::Device) if elements beside the range, in blocks that it covers in part, are
+    /// newer on a device that fails.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -341,9 +343,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         self.core.refresh(&checked_range(range, self.len())?)
     }
 
-    /// Compares what devices have of a range, and is not newer there, with the home. The index of the first element
-    /// that differs, if any: the memory was changed behind the source's back, and needs [`invalidate`](Self::invalidate). May
-    /// look as far as the blocks of the range do.
+    /// Compares what devices have of a range, and is not newer there, with the home. The index of the first
+    /// element that differs, if any: the memory was changed behind the source's back, and needs
+    /// [`invalidate`](Self::invalidate). May look as far as the blocks of the range do.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
@@ -381,8 +383,8 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         Ok(*home)
     }
 
-    /// What the source has done since it was built or [`reset_stats`](Self::reset_stats) was called. A hit is a page of
-    /// a device-side operation that had all that was needed on its device; a miss one that had not.
+    /// What the source has done since it was built or [`reset_stats`](Self::reset_stats) was called. A hit is
+    /// a page of a device-side operation that had all that was needed on its device; a miss one that had not.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -414,8 +416,9 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
 }
 
 impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
-    /// A range in place, in the program's memory, to be changed: no copy, and no lock, since nobody else has the
-    /// source. What devices have of it is void. [`discard`](crate::ViewMut::discard) first what will be overwritten anyway.
+    /// A range in place, in the program's memory, to be changed: no copy, and no lock, since nobody else has
+    /// the source. What devices have of it is void. [`discard`](crate::ViewMut::discard) first what will be
+    /// overwritten anyway.
     ///
     /// # Errors
     /// As [`slice`](Self::slice).

@@ -1,6 +1,7 @@
 //! `cargo xtask demo` and `cargo xtask devices`: commands that open devices, as `bench` does.
 //!
-//! They are part of xtask only with its feature `array`. Without it they start xtask again, optimised and with it.
+//! They are part of xtask only with its feature `array`. Without it they start xtask again, optimised and
+//! with it.
 
 use anyhow::Result;
 use std::path::PathBuf;
@@ -8,11 +9,12 @@ use std::path::PathBuf;
 /// The genome store, then the Mandelbrot picture.
 #[derive(clap::Args, Debug)]
 pub struct DemoArgs {
-    /// A FASTA file, plain or compressed with gzip. Default: the genome of Escherichia coli 536 in xtask/data.
+    /// A FASTA file, plain or compressed with gzip. Default: the genome of Escherichia coli 536 in
+    /// xtask/data.
     #[arg(long, value_name = "FILE")]
     pub fasta: Option<PathBuf>,
-    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default: every card,
-    /// else host RAM.
+    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
+    /// every card, else host RAM.
     #[arg(long, value_name = "LIST")]
     pub devices: Option<String>,
     /// The folder that the picture is written to. Default: target/demo in the workspace.
@@ -21,14 +23,15 @@ pub struct DemoArgs {
     /// Threads that use the array. Default: one a core.
     #[arg(long, value_name = "N")]
     pub threads: Option<usize>,
-    /// Size of the genome store: the file is stored again and again, each time as another strain, until it is full.
+    /// Size of the genome store: the file is stored again and again, each time as another strain, until it is
+    /// full.
     #[arg(long, value_name = "MIB", default_value_t = 128)]
     pub store_mib: u64,
     /// Random subsequences that are looked up.
     #[arg(long, value_name = "N", default_value_t = 400_000)]
     pub lookups: u64,
-    /// What is searched, on both strands: 15 to 32 bases. Default: the primer 27F, in the 16S ribosomal RNA of
-    /// bacteria.
+    /// What is searched, on both strands: 15 to 32 bases. Default: the primer 27F, in the 16S ribosomal RNA
+    /// of bacteria.
     #[arg(long, value_name = "BASES", default_value = "AGAGTTTGATCATGGCTCAG")]
     pub motif: String,
     /// Pixels a side of the picture.

@@ -1,8 +1,8 @@
-//! `cargo xtask bench`: microbenchmarks by criterion, then workloads, each next to what the hardware allows and to
-//! other ways to do the same.
+//! `cargo xtask bench`: microbenchmarks by criterion, then workloads, each next to what the hardware allows
+//! and to other ways to do the same.
 //!
-//! Workloads are part of xtask only with its feature `array`; without it xtask starts itself again, optimised and with
-//! it. That binary needs neither cargo nor the source tree, so it can be carried to another machine.
+//! Workloads are part of xtask only with its feature `array`; without it xtask starts itself again, optimised
+//! and with it. That binary needs neither cargo nor the source tree, so it can be carried to another machine.
 
 mod micro;
 
@@ -39,14 +39,15 @@ use std::path::PathBuf;
 /// Microbenchmarks (where cargo and the sources are), then workloads.
 #[derive(clap::Args, Debug)]
 pub struct Args {
-    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default: every card,
-    /// else host RAM.
+    /// Devices to use, as a list: cuda, opencl, host, gpu, cpu, all, cuda:0, or part of a name. Default:
+    /// every card, else host RAM.
     #[arg(long, value_name = "LIST")]
     devices: Option<String>,
     /// Uses host RAM, and runs only the microbenchmarks that need no GPU.
     #[arg(long, conflicts_with = "devices")]
     host: bool,
-    /// Small arrays and few repetitions: within 90 seconds on two cores and host RAM, once everything is built.
+    /// Small arrays and few repetitions: within 90 seconds on two cores and host RAM, once everything is
+    /// built.
     #[arg(long)]
     quick: bool,
     /// Writes all numbers and ratios as one flat JSON object.
@@ -55,13 +56,13 @@ pub struct Args {
     /// Writes a page with tables and plots.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Runs only workloads whose names begin so, and no microbenchmarks. Can be given several times. `list` lists
-    /// the families.
+    /// Runs only workloads whose names begin so, and no microbenchmarks. Can be given several times. `list`
+    /// lists the families.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Another program that is measured on the workloads of the family `peer`, as a command for the shell. It prints
-    /// lines of `name value unit`, one a repetition. `{threads}`, `{bytes}` (size of arrays) and `{seconds}` (of a
-    /// repetition) are replaced.
+    /// Another program that is measured on the workloads of the family `peer`, as a command for the shell. It
+    /// prints lines of `name value unit`, one a repetition. `{threads}`, `{bytes}` (size of arrays) and
+    /// `{seconds}` (of a repetition) are replaced.
     #[arg(long, value_name = "COMMAND")]
     peer: Option<String>,
     /// Threads that use the array. Default: one a core.
@@ -73,8 +74,8 @@ pub struct Args {
     /// Runs only the workloads.
     #[arg(long, conflicts_with = "micro")]
     workloads: bool,
-    /// Runs only a comparison of the defaults with other page lengths, numbers of channels and read-ahead, set by hand,
-    /// and with what the devices' profiles advise; no microbenchmarks.
+    /// Runs only a comparison of the defaults with other page lengths, numbers of channels and read-ahead,
+    /// set by hand, and with what the devices' profiles advise; no microbenchmarks.
     #[arg(long, conflicts_with_all = ["only", "micro", "peer"])]
     tuning: bool,
     /// Fails where a ratio of the microbenchmarks is not within its bound. For a quiet machine.

@@ -1,7 +1,8 @@
 //! `cargo xtask examples`: every public item of the published crates has an example in its documentation.
 //!
-//! What is public is asked of rustdoc, whose JSON only the nightly toolchain writes. That examples compile and hold is
-//! for `cargo test --doc` to find out; here they only have to be there, and those of functions to mention the function.
+//! What is public is asked of rustdoc, whose JSON only the nightly toolchain writes. That examples compile
+//! and hold is for `cargo test --doc` to find out; here they only have to be there, and those of functions to
+//! mention the function.
 
 use crate::project::{self, Metadata, Package};
 use crate::steps::Outcome;
@@ -52,7 +53,8 @@ fn library(package: &Package) -> Option<String> {
     Some(target.name.replace('-', "_"))
 }
 
-/// The part of rustdoc's JSON that is used here. Its form changes now and then; these fields have been stable.
+/// The part of rustdoc's JSON that is used here. Its form changes now and then; these fields have been
+/// stable.
 #[derive(Deserialize)]
 struct Documentation {
     root: Value,
@@ -101,8 +103,8 @@ impl Walk {
         }
     }
 
-    /// Looks at an item and at what is in it. `path` is where it is found, and `alias` the name that it has there, if
-    /// that may be another one than its own.
+    /// Looks at an item and at what is in it. `path` is where it is found, and `alias` the name that it has
+    /// there, if that may be another one than its own.
     fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>) {
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
         // Items of other crates have their documentation there. Some are found twice.

@@ -27,8 +27,8 @@ pub fn run(args: Args) -> Result<()> {
     steps.finish()
 }
 
-/// Checks the library of every published crate with [combinations] of its features, warnings denied; several at a
-/// time, each in a build folder of its own, since cargo locks the folder that it builds in.
+/// Checks the library of every published crate with [combinations] of its features, warnings denied; several
+/// at a time, each in a build folder of its own, since cargo locks the folder that it builds in.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let most = if sample { 1 } else { 2 };
     let metadata = Metadata::members(sh)?;
@@ -67,7 +67,8 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
 }
 
 fn builds(sh: &Shell, name: &str, features: &str) -> bool {
-    // `cargo rustc` hands `-D warnings` to this crate alone, so that all combinations share the checked dependencies.
+    // `cargo rustc` hands `-D warnings` to this crate alone, so that all combinations share the checked
+    // dependencies.
     let args = ["--lib", "--profile", "check", "--no-default-features", "--features", features];
     let checked = cmd!(sh, "cargo rustc --quiet -p {name} {args...} -- -D warnings").quiet().run().is_ok();
     if !checked {
@@ -78,8 +79,8 @@ fn builds(sh: &Shell, name: &str, features: &str) -> bool {
 
 /// Sets of features, as lists separated by commas: at most so many that are on, or that are off.
 ///
-/// Each is closed under "turns on", so that those which differ only in what another feature turns on anyway are checked
-/// once; smallest first.
+/// Each is closed under "turns on", so that those which differ only in what another feature turns on anyway
+/// are checked once; smallest first.
 fn combinations(features: &BTreeMap<String, Vec<String>>, most: usize) -> Vec<String> {
     let names: Vec<&str> = features.keys().map(String::as_str).filter(|name| *name != "default").collect();
     let mut sets: BTreeSet<(usize, Vec<&str>)> = BTreeSet::new();

@@ -1,4 +1,5 @@
-//! The commands of a contributor: `cargo xtask …`. One file a command; continuous integration runs the same ones.
+//! The commands of a contributor: `cargo xtask …`. One file a command; continuous integration runs the same
+//! ones.
 
 mod arrays;
 mod bench;
@@ -38,7 +39,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Runs the main job on real input: a genome store and a picture, each larger than its cache, each verified.
+    /// Runs the main job on real input: a genome store and a picture, each larger than its cache, each
+    /// verified.
     Demo(arrays::DemoArgs),
     /// Lists the devices that an array could use on this machine.
     Devices(arrays::DevicesArgs),
@@ -46,13 +48,16 @@ enum Command {
     TestHost(test_host::Args),
     /// Runs every test, the stress tests included, on a machine with cards. Fails where there is none.
     TestGpu(test_gpu::Args),
-    /// Runs element operations that check themselves, by threads and tasks at once, with faults, on every device.
+    /// Runs element operations that check themselves, by threads and tasks at once, with faults, on every
+    /// device.
     Soak(arrays::SoakArgs),
     /// Runs the benchmarks.
     Bench(bench::Args),
-    /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long it took.
+    /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long
+    /// it took.
     Ci(ci::Args),
-    /// Runs tests in Miri, an interpreter that finds undefined behaviour. Needs nightly, which is installed if need be.
+    /// Runs tests in Miri, an interpreter that finds undefined behaviour. Needs nightly, which is installed
+    /// if need be.
     Miri(miri::Args),
     /// Runs the tests under AddressSanitizer.
     Sanitize(sanitizer::Args),

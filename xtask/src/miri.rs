@@ -1,7 +1,7 @@
 //! `cargo xtask miri`: tests in an interpreter that finds undefined behaviour.
 //!
-//! Miri makes no foreign calls, so what drivers do, and what the system does beyond memory and threads, is left out;
-//! barriers are full fences there, and copies loops over atomic bytes.
+//! Miri makes no foreign calls, so what drivers do, and what the system does beyond memory and threads, is
+//! left out; barriers are full fences there, and copies loops over atomic bytes.
 
 use crate::project;
 use crate::steps::{Outcome, Steps};
@@ -25,8 +25,9 @@ struct Part {
     tests: &'static [&'static str],
     /// As `tests`, for a sample.
     sample: &'static [&'static str],
-    /// Whether loads may give what memory held before, as the memory model allows. Miri ends itself with that where
-    /// atomic accesses of several sizes meet, even in an order, as those of elements and of bytes do in a frame.
+    /// Whether loads may give what memory held before, as the memory model allows. Miri ends itself with that
+    /// where atomic accesses of several sizes meet, even in an order, as those of elements and of bytes do in
+    /// a frame.
     has_weak_memory: bool,
 }
 

@@ -1,7 +1,8 @@
 //! `cargo xtask misuse`: what the compiler says of programs that must not compile.
 //!
-//! The programs are vmarray/tests/misuse/*.rs. A comment `//~ text` says what the errors of its line have to contain;
-//! lines without one have no error. That something does not compile at all is for `compile_fail` examples to check.
+//! The programs are vmarray/tests/misuse/*.rs. A comment `//~ text` says what the errors of its line have to
+//! contain; lines without one have no error. That something does not compile at all is for `compile_fail`
+//! examples to check.
 
 use crate::project;
 use crate::steps::Outcome;

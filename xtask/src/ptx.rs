@@ -1,4 +1,5 @@
-//! `cargo xtask ptx`: the CUDA kernels, compiled to text that every driver takes, by plain clang and no toolkit.
+//! `cargo xtask ptx`: the CUDA kernels, compiled to text that every driver takes, by plain clang and no
+//! toolkit.
 
 use crate::project;
 use crate::steps::Outcome;

@@ -38,8 +38,8 @@ pub fn run(args: Args) -> Result<()> {
     steps.finish()
 }
 
-/// Builds the tests of all crates but xtask with the sanitizer, in a folder of their own, and runs them, or a sample of
-/// them, which is not optimised: to do so takes longer than to run it.
+/// Builds the tests of all crates but xtask with the sanitizer, in a folder of their own, and runs them, or a
+/// sample of them, which is not optimised: to do so takes longer than to run it.
 ///
 /// `portable_copy` is set, since the sanitizer does not see into copies that are written as inline assembly.
 /// Answers with the counts of the tests run.
@@ -60,8 +60,8 @@ pub fn check(sh: &Shell, sample: bool, counts: &mut Counts) -> Result<Outcome> {
     // Enough for the sanitizer's reports.
     let _debug = ["DEV", "TEST"]
         .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
-    // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap in their stead; and memory that
-    // is refused is an error to our callers, not the end.
+    // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap in their stead; and
+    // memory that is refused is an error to our callers, not the end.
     let _options =
         sh.push_env("ASAN_OPTIONS", merged("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1"));
     let not_ours = folder.join("not-ours.supp");

@@ -1,12 +1,14 @@
-//! `cargo xtask soak`: element operations that check themselves, by threads and tasks at once, on every device at hand.
+//! `cargo xtask soak`: element operations that check themselves, by threads and tasks at once, on every
+//! device at hand.
 //!
-//! Each element belongs to one thread or task, which alone writes it and knows its version; everybody reads it. An
-//! element's value names its index, so that nothing can be torn, lost, stale or misplaced unseen: who owns it expects
-//! the very version that it wrote last (or, after a failed write, that one or the one before), everybody else one that
-//! is no older than what they saw before. Devices fail copies now and then where that is asked for.
+//! Each element belongs to one thread or task, which alone writes it and knows its version; everybody reads
+//! it. An element's value names its index, so that nothing can be torn, lost, stale or misplaced unseen: who
+//! owns it expects the very version that it wrote last (or, after a failed write, that one or the one
+//! before), everybody else one that is no older than what they saw before. Devices fail copies now and then
+//! where that is asked for.
 //!
-//! A round is an array of random shape; its seed is printed and repeats it. If nothing moves for a minute the process
-//! ends with a message.
+//! A round is an array of random shape; its seed is printed and repeats it. If nothing moves for a minute the
+//! process ends with a message.
 
 use crate::arrays::SoakArgs;
 use crate::random::{Random, mix};
@@ -204,7 +206,8 @@ struct Worker {
     number: usize,
     workers: usize,
     random: Random,
-    /// By place among its own elements: the version that it wrote last, and the oldest that may still be there.
+    /// By place among its own elements: the version that it wrote last, and the oldest that may still be
+    /// there.
     own: Vec<(u32, u32)>,
     /// The newest version that it saw, by index modulo the length.
     seen: Vec<(usize, u32)>,

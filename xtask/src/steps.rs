@@ -11,7 +11,8 @@ const NOTE_MAX: usize = 80;
 pub enum Outcome {
     /// It ran and found nothing wrong; the text says what was covered, and may be empty.
     Passed(String),
-    /// It could not run on this machine, for the reason given. Never silent: the table and the last line name it.
+    /// It could not run on this machine, for the reason given. Never silent: the table and the last line name
+    /// it.
     Skipped(String),
 }
 

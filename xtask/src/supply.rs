@@ -1,7 +1,7 @@
 //! Licences, sources and bans of all dependencies, against `deny.toml`.
 //!
-//! cargo-deny reads the same file and checks more (duplicates, wildcards), but takes minutes to build. This runs
-//! everywhere, in a second, on what `cargo metadata` says.
+//! cargo-deny reads the same file and checks more (duplicates, wildcards), but takes minutes to build. This
+//! runs everywhere, in a second, on what `cargo metadata` says.
 
 use crate::project::{self, Metadata, Package};
 use crate::steps::Outcome;
@@ -124,8 +124,8 @@ fn fault(rules: &Rules, package: &Package) -> Option<String> {
     }
 }
 
-/// Whether a licence expression (SPDX, and the older `A/B` for "or") can be met by allowed licences; `None` if
-/// unreadable.
+/// Whether a licence expression (SPDX, and the older `A/B` for "or") can be met by allowed licences; `None`
+/// if unreadable.
 fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
     let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
     let words: Vec<&str> = spaced.split_whitespace().collect();

@@ -6,7 +6,8 @@ use crate::tools;
 use anyhow::{Result, bail};
 use xshell::{Shell, cmd};
 
-/// Runs conformance on the cards and the ignored stress tests. A machine without a card fails, it does not pass.
+/// Runs conformance on the cards and the ignored stress tests. A machine without a card fails, it does not
+/// pass.
 #[derive(clap::Args)]
 pub struct Args {
     /// Names of tests, or any arguments of `cargo nextest run`.

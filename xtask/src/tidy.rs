@@ -11,8 +11,11 @@ use xshell::{Shell, cmd};
 
 /// The folders of the library: each knows those before it.
 const LAYERS: [&str; 8] = ["base", "engine", "setup", "array", "ops", "source", "index_set", "shapes"];
-/// The longest line of a comment, in characters, but for rows of tables, which cannot be broken. Code is rustfmt's.
-const WIDTH_MAX: usize = 120;
+/// The longest line of a comment, in characters, but for rows of tables, which cannot be broken. Code is
+/// rustfmt's.
+const WIDTH_MAX: usize = 110;
+/// The longest line of prose in Markdown.
+const PROSE_MAX: usize = 120;
 /// What must not be left in a source file.
 const LEFTOVERS: [&str; 3] = [concat!("to", "do!("), concat!("dbg", "!("), concat!("unimplemented", "!(")];
 /// How paths of somebody's machine begin.
@@ -99,6 +102,7 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
     if !ours {
         return faults;
     }
+    let mut is_code = false;
     for (number, line) in (1..).zip(text.split_terminator('\n')) {
         let mut fault = |what: &str| faults.push(format!(":{number}: {what}"));
         if line.ends_with([' ', '\t', '\r']) {
@@ -115,6 +119,14 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
             }
             if let Some(word) = LEFTOVERS.iter().find(|word| line.contains(**word)) {
                 fault(&format!("{word}…) is left"));
+            }
+        } else if name.ends_with(".md") {
+            let text = line.trim_start();
+            is_code ^= text.starts_with("```");
+            // Rows of tables, pictures and links cannot be broken.
+            let is_prose = !is_code && !text.starts_with(['|', '<', '[']) && text.contains(' ');
+            if is_prose && line.chars().count() > PROSE_MAX {
+                fault(&format!("longer than {PROSE_MAX} characters"));
             }
         }
     }
@@ -146,7 +158,8 @@ fn layer_faults(path: &str, text: &str) -> Vec<String> {
     faults
 }
 
-/// The first word of a line that is an absolute path below one of the folders that differ from machine to machine.
+/// The first word of a line that is an absolute path below one of the folders that differ from machine to
+/// machine.
 fn machine_path(line: &str) -> Option<&str> {
     let word_end = |c: char| c.is_whitespace() || "\"'`(),;=<>|".contains(c);
     line.split(word_end).find(|word| {
@@ -172,8 +185,9 @@ fn command_faults(text: &str) -> Vec<String> {
 
 /// Files and folders named in backticks that do not exist, each as `:line: what`.
 ///
-/// A name is taken for a path when it has a slash, no blank and no placeholder, and begins with something that exists
-/// (seen from the root or from the document) or ends like a source file. The end of a file's path is name enough.
+/// A name is taken for a path when it has a slash, no blank and no placeholder, and begins with something
+/// that exists (seen from the root or from the document) or ends like a source file. The end of a file's path
+/// is name enough.
 fn name_faults(root: &Path, files: &[PathBuf], folder: &Path, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut fenced = false;
@@ -249,7 +263,10 @@ mod tests {
         assert_eq!(text_faults("a.rs", &format!("//{}\n", "é".repeat(WIDTH_MAX - 1))).len(), 1);
         assert_eq!(text_faults("a.rs", &format!("{}\n", "é".repeat(WIDTH_MAX + 1))).len(), 0);
         assert_eq!(text_faults("a.rs", &format!("    /// | {} |\n", "é".repeat(WIDTH_MAX))).len(), 0);
-        assert_eq!(text_faults("a.md", &format!("{}\n", "é".repeat(WIDTH_MAX + 1))).len(), 0);
+        assert_eq!(text_faults("a.md", &format!("{}\n", "é ".repeat(PROSE_MAX / 2) + "é")).len(), 1);
+        assert_eq!(text_faults("a.md", &format!("| {}\n", "é ".repeat(PROSE_MAX) + "é")).len(), 0);
+        let fenced = format!("```text\n{}é\n```\n", "é ".repeat(PROSE_MAX));
+        assert_eq!(text_faults("a.md", &fenced).len(), 0);
         for leftover in LEFTOVERS {
             assert_eq!(text_faults("a.rs", &format!("    {leftover})\n")).len(), 1, "{leftover}");
         }

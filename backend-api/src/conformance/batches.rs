@@ -24,7 +24,8 @@ pub(super) fn batches_of_mixed_directions<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 4 * PART, 2 * PART);
     let mut random = SplitMix64::new(7);
     for round in 0..20 {
-        // Uploads go to the first quarter, internal copies from the second to the third; downloads come from the last.
+        // Uploads go to the first quarter, internal copies from the second to the third; downloads come from
+        // the last.
         let mut batch = Vec::new();
         for place in (0..PART - 400).step_by(400) {
             let mut near = |part: usize| part * PART + place + random.below(200) as usize;
@@ -53,7 +54,8 @@ pub(super) fn batches_of_thousands_of_pieces<D: Device>(cx: &Context<'_, D>) {
     const PIECES: usize = 3000;
     let mut scene = Scene::new(cx, PIECES * 100, PIECES * 100);
     for bytes in [1, 8, 50] {
-        // In reverse, so that no two neighbours can be joined, and in a second batch in order, so that all can.
+        // In reverse, so that no two neighbours can be joined, and in a second batch in order, so that all
+        // can.
         let reverse: Vec<_> =
             (0..PIECES).map(|k| scene.upload(k * 100, (PIECES - 1 - k) * 100, bytes)).collect();
         scene.submit(&reverse);

@@ -37,7 +37,8 @@ impl Sketch {
         Program::new(self.0.clone()).expect("a sound program")
     }
 
-    /// The value as it can be stored and compared: bools as bytes, and 0 in place of a NaN, whose bits are not said.
+    /// The value as it can be stored and compared: bools as bytes, and 0 in place of a NaN, whose bits are
+    /// not said.
     fn storable(&mut self, value: Value) -> Value {
         let of = self.of(value);
         if of == Type::Bool {
@@ -485,7 +486,8 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
         let wide = sketch.push(Instruction::Cast { of: c, to: Type::U32 });
         let less = sketch.binary(Binary::Lt, a, b);
         let program = sketch.program();
-        // Fields change places, under the same element twice, which works as all are read before any is written.
+        // Fields change places, under the same element twice, which works as all are read before any is
+        // written.
         let records = scene.elements(0, COUNT, 12);
         let others = scene.elements(COUNT * 12, COUNT, 6);
         let sources = [records, others, records];

@@ -110,7 +110,8 @@ pub(super) fn gathers_and_scatters_of_large_elements<D: Device>(cx: &Context<'_,
     scene.assert_as_expected("a gather of large elements");
 }
 
-/// Indices outside of `count` elements: near misses, and such as become small when they are multiplied or cut.
+/// Indices outside of `count` elements: near misses, and such as become small when they are multiplied or
+/// cut.
 fn outside(count: u64) -> [u64; 9] {
     [count, count + 1, u64::MAX, u64::MAX - 1, 1 << 32, (1 << 32) + 1, 1 << 61, 1 << 63, (1 << 61) + 2]
 }

@@ -185,8 +185,8 @@ pub(super) fn a_full_device_says_so_and_goes_on<D: Device>(cx: &Context<'_, D>) 
     }
 }
 
-/// Where pieces of memory of `bytes` bytes are likely to meet, ascending: at multiples of the largest allocation, or
-/// of what a backend makes of it by rounding down or by sharing evenly.
+/// Where pieces of memory of `bytes` bytes are likely to meet, ascending: at multiples of the largest
+/// allocation, or of what a backend makes of it by rounding down or by sharing evenly.
 fn likely_seams(largest: usize, bytes: usize) -> Vec<usize> {
     let rounded = [512, 4096, 1 << 16, 1 << 21].map(|to| largest / to * to);
     let even = [2, 3].map(|pieces| bytes.div_ceil(pieces));
@@ -286,8 +286,8 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             // One that is aligned to nothing in particular, as memory of a program is.
             let mut memory = cx.noise(3, BYTES + skew);
             let address = NonNull::from(&mut memory[skew..]).cast::<u8>();
-            // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but by
-            // copies.
+            // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but
+            // by copies.
             let imported = match unsafe { cx.device().import_host(address, BYTES, kind) } {
                 Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
                     cx.skip(format!("importing {kind:?} memory: {error}"));
@@ -334,7 +334,8 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
     }
     let mut memory = cx.noise(3, BYTES);
     let address = NonNull::from(&mut memory[..]).cast::<u8>();
-    // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but by copies.
+    // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but by
+    // copies.
     if let Ok(host) = unsafe { cx.device().import_host(address, BYTES, HostMemory::Pageable) } {
         let imported = Imported { device: &**cx.device(), host: Some(host) };
         let copy = Transfer::Upload { from: imported.at(0), to: scene.memory.at(0), bytes: 1000 };
@@ -350,7 +351,8 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
     scene.assert_as_expected("memory that is kept while other memory is wiped");
 }
 
-/// Gives imported memory back when it goes, also in a panic: the device must not keep an address that is freed.
+/// Gives imported memory back when it goes, also in a panic: the device must not keep an address that is
+/// freed.
 struct Imported<'a, D: Device> {
     device: &'a D,
     /// There until the drop.

@@ -1,7 +1,7 @@
 //! What kernels should do, written as simply as can be; and a device that does just that.
 //!
-//! The functions work on ordinary slices and favour clarity over speed. Tests of a backend's own kernels can compare
-//! with them.
+//! The functions work on ordinary slices and favour clarity over speed. Tests of a backend's own kernels can
+//! compare with them.
 
 mod compute;
 mod device;
@@ -40,7 +40,8 @@ pub fn fill(memory: &mut [u8], pattern: &[u8]) {
     }
 }
 
-/// Looks for elements of `stride` bytes whose bytes from `field_offset` on equal `value`; lists at most `limit`.
+/// Looks for elements of `stride` bytes whose bytes from `field_offset` on equal `value`; lists at most
+/// `limit`.
 ///
 /// ```
 /// let found = backend_api::conformance::reference::search(&[1, 2, 9, 2, 1, 2], 2, 1, &[2], 2);
@@ -80,8 +81,8 @@ pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>
     Some(values)
 }
 
-/// Distributes elements of `stride` bytes by index, in the order of the indices, up to the first that is outside. None
-/// if one is.
+/// Distributes elements of `stride` bytes by index, in the order of the indices, up to the first that is
+/// outside. None if one is.
 ///
 /// ```
 /// # use backend_api::conformance::reference::scatter;

@@ -1,4 +1,5 @@
-//! A device and a naive model side by side: whatever is asked of one is done to the other, and every byte is compared.
+//! A device and a naive model side by side: whatever is asked of one is done to the other, and every byte is
+//! compared.
 
 use crate::expr::{Action, Partial};
 use crate::{
@@ -133,7 +134,8 @@ impl<'a, D: Device> Scene<'a, D> {
         start..start + (elements.count * elements.stride) as usize
     }
 
-    /// Searches the scene's memory and compares the answer, which goes to the scene's host memory at `answer`.
+    /// Searches the scene's memory and compares the answer, which goes to the scene's host memory at
+    /// `answer`.
     #[track_caller]
     pub fn search(
         &mut self,
@@ -190,8 +192,8 @@ impl<'a, D: Device> Scene<'a, D> {
         self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
     }
 
-    /// Carries a computation out, there and in the model, and compares the answer. Waits. A device that does not know a
-    /// type of the program is not asked further.
+    /// Carries a computation out, there and in the model, and compares the answer. Waits. A device that does
+    /// not know a type of the program is not asked further.
     #[track_caller]
     pub fn compute(&mut self, compute: &Compute<'_>, what: &str) {
         let ticket = match self.queue.compute(compute) {

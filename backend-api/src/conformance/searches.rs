@@ -6,13 +6,14 @@ use crate::{Device, Elements, Search};
 use super::scene::Scene;
 use super::{Context, reference};
 
-/// Strides that any element type or record is likely to have, and some beyond what a kernel keeps in registers.
+/// Strides that any element type or record is likely to have, and some beyond what a kernel keeps in
+/// registers.
 pub(super) fn strides() -> impl Iterator<Item = usize> {
     (1..=64).chain([65, 96, 100, 127, 128, 255, 256, 257, 1000, 4096])
 }
 
-/// Elements of which exactly those that `matches` picks hold `value` at `field_offset`; the others miss it by a byte.
-/// `value` is repeated behind the last element, for a search that goes too far.
+/// Elements of which exactly those that `matches` picks hold `value` at `field_offset`; the others miss it by
+/// a byte. `value` is repeated behind the last element, for a search that goes too far.
 fn haystack(
     count: usize,
     stride: usize,

@@ -3,8 +3,8 @@
 use super::{Program, Value};
 use crate::{Elements, HostSpan, Search};
 
-/// How the number of an element within a request becomes its index: elements are counted on from `first` through
-/// pages that are dealt out to `channels` in turn, of which this is number `channel`.
+/// How the number of an element within a request becomes its index: elements are counted on from `first`
+/// through pages that are dealt out to `channels` in turn, of which this is number `channel`.
 ///
 /// ```
 /// use backend_api::expr::Geometry;
@@ -73,7 +73,8 @@ pub struct Store {
 /// What becomes of the values.
 ///
 /// Answers go to host memory, at a multiple of 8, as unsigned 64-bit numbers in the host's byte order;
-/// [`Compute::answer_bytes`] says how long they are. A `filter` is a bool: only elements for which it is true count.
+/// [`Compute::answer_bytes`] says how long they are. A `filter` is a bool: only elements for which it is true
+/// count.
 ///
 /// ```
 /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
@@ -115,7 +116,8 @@ pub enum Action<'a> {
         /// Where the answer goes.
         answer: HostSpan<'a>,
     },
-    /// The least and the greatest of a number, and which elements have them first, as [`Partial`]s. NaNs do not count.
+    /// The least and the greatest of a number, and which elements have them first, as [`Partial`]s. NaNs do
+    /// not count.
     Extremes {
         /// The number.
         value: Value,
@@ -139,8 +141,8 @@ pub enum Action<'a> {
         /// Where the answer goes.
         answer: HostSpan<'a>,
     },
-    /// Fields are written. All fields of an element are read before the first is written. Whole elements may be read
-    /// and written for that, so nothing else may write to them meanwhile.
+    /// Fields are written. All fields of an element are read before the first is written. Whole elements may
+    /// be read and written for that, so nothing else may write to them meanwhile.
     Store {
         /// What goes where: 1 to [`Compute::STORES_MAX`]; no two to the same bytes.
         stores: &'a [Store],
@@ -172,9 +174,9 @@ pub enum Action<'a> {
 pub struct Compute<'a> {
     /// The program.
     pub program: &'a Program,
-    /// What its fields are read from, and written to: 1 to [`Compute::SOURCES_MAX`], all with the same number of
-    /// elements. A source that is written to either begins where another one does and has its stride, or does not
-    /// overlap with it.
+    /// What its fields are read from, and written to: 1 to [`Compute::SOURCES_MAX`], all with the same number
+    /// of elements. A source that is written to either begins where another one does and has its stride, or
+    /// does not overlap with it.
     pub sources: &'a [Elements<'a>],
     /// Which index the elements have.
     pub geometry: Geometry,
@@ -388,8 +390,8 @@ impl<'a> Compute<'a> {
     }
 }
 
-/// What a part of the elements came to. An answer is a list of them, after their number: each part's elements come from
-/// all over the request, but which ones depends on the device and the number of elements alone.
+/// What a part of the elements came to. An answer is a list of them, after their number: each part's elements
+/// come from all over the request, but which ones depends on the device and the number of elements alone.
 ///
 /// | action | words |
 /// |---|---|
@@ -458,7 +460,8 @@ impl Partial {
         list.iter().map(|part| f64::from_bits(part.words[0])).fold(0.0, |sum, part| sum + part)
     }
 
-    /// The [key](super::Type::key) of the least and the number of the first element that has it, if anything counted.
+    /// The [key](super::Type::key) of the least and the number of the first element that has it, if anything
+    /// counted.
     ///
     /// ```
     /// use backend_api::expr::{Partial, Type};
@@ -472,8 +475,8 @@ impl Partial {
         list.iter().filter(|part| part.count > 0).map(|part| (part.words[0], part.words[1])).min()
     }
 
-    /// The [key](super::Type::key) of the greatest and the number of the first element that has it, if anything
-    /// counted.
+    /// The [key](super::Type::key) of the greatest and the number of the first element that has it, if
+    /// anything counted.
     ///
     /// ```
     /// use backend_api::expr::{Partial, Type};

@@ -59,8 +59,8 @@ macro_rules! by_type {
     }};
 }
 
-/// Runs code for an operation on two values, made by one of three macros: of the method of `Number` or of `Integer`
-/// that it is, or of the operator of a comparison.
+/// Runs code for an operation on two values, made by one of three macros: of the method of `Number` or of
+/// `Integer` that it is, or of the operator of a comparison.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! by_binary {

@@ -138,7 +138,8 @@ impl Binary {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Instruction {
-    /// A field of the element: of source number `source`, `offset` bytes from its start, of any type but bool.
+    /// A field of the element: of source number `source`, `offset` bytes from its start, of any type but
+    /// bool.
     Field {
         /// Which source.
         source: u8,
@@ -223,8 +224,8 @@ impl Program {
     /// ```
     ///
     /// # Errors
-    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are too many, if a type does not fit, or if a value is
-    /// referred to that is not there yet.
+    /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are too many, if a type does not fit, or if a
+    /// value is referred to that is not there yet.
     pub fn new(instructions: Vec<Instruction>) -> Result<Self> {
         if instructions.len() > Self::INSTRUCTIONS_MAX {
             let detail = format!(

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The type of a value.
 ///
-/// A value is passed around as 64 bits: integers by their own bits, the higher ones zero; `f32` and `f64` by their
-/// bits; bools as 0 and 1.
+/// A value is passed around as 64 bits: integers by their own bits, the higher ones zero; `f32` and `f64` by
+/// their bits; bools as 0 and 1.
 ///
 /// ```
 /// use backend_api::expr::Type;
@@ -116,8 +116,8 @@ impl Type {
         }
     }
 
-    /// A number that orders values of this type as an unsigned integer, from its bits. Zeros are equal. What a NaN
-    /// gives is not said.
+    /// A number that orders values of this type as an unsigned integer, from its bits. Zeros are equal. What
+    /// a NaN gives is not said.
     ///
     /// ```
     /// use backend_api::expr::Type;

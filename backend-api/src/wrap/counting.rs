@@ -15,7 +15,8 @@ use crate::forward;
 
 /// What was asked of one queue, or of all of them together.
 ///
-/// Only what the device accepted counts as work; what it refused counts as [`refused`](Self::refused) and nothing else.
+/// Only what the device accepted counts as work; what it refused counts as [`refused`](Self::refused) and
+/// nothing else.
 ///
 /// ```
 /// use backend_api::wrap::{Counting, Work};
@@ -126,8 +127,8 @@ pub struct Counts {
 
 /// Counts calls, copies, kernels and bytes of a device.
 ///
-/// Costs one short lock a call. A call is counted when it returns, so a [`wait`](Device::wait) that blocks is not
-/// counted yet.
+/// Costs one short lock a call. A call is counted when it returns, so a [`wait`](Device::wait) that blocks is
+/// not counted yet.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -202,8 +203,8 @@ impl<D: Device> Counting<D> {
         self.state.lock().counts
     }
 
-    /// What was counted of one queue since the last reset; nothing for a queue that is not known. An ended queue stays
-    /// known until the next reset.
+    /// What was counted of one queue since the last reset; nothing for a queue that is not known. An ended
+    /// queue stays known until the next reset.
     ///
     /// ```
     /// use backend_api::{Device, wrap::Counting};
@@ -310,8 +311,8 @@ impl State {
     }
 }
 
-// SAFETY: every call goes on to the inner device as it is, before or after it is counted; so what that device promises
-// holds for this one.
+// SAFETY: every call goes on to the inner device as it is, before or after it is counted; so what that device
+// promises holds for this one.
 unsafe impl<D: Device> Device for Counting<D> {
     forward! { self => self.inner; info memory release_queue routes routing set_routing wipe_on_release }
 

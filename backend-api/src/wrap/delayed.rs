@@ -38,17 +38,18 @@ use crate::forward;
 pub enum Engines {
     /// Every queue has all the bandwidth for itself.
     PerQueue,
-    /// All queues share one engine for uploads, one for downloads, and one for copies within the device and kernels,
-    /// as on most cards: work of one direction waits its turn, work of different directions overlaps. Work that needs
-    /// several engines begins when all of them are free, and gives each back when its own part is done.
+    /// All queues share one engine for uploads, one for downloads, and one for copies within the device and
+    /// kernels, as on most cards: work of one direction waits its turn, work of different directions
+    /// overlaps. Work that needs several engines begins when all of them are free, and gives each back when
+    /// its own part is done.
     PerDirection,
 }
 
 /// How long work takes.
 ///
-/// A call takes its [`latency`](Self::latency), the [`piece_latency`](Self::piece_latency) of each of its pieces, and
-/// its bytes divided by the bandwidth. A fill and a search move the bytes that they write and look at within the
-/// device; a gather moves its values from the device, a scatter to it.
+/// A call takes its [`latency`](Self::latency), the [`piece_latency`](Self::piece_latency) of each of its
+/// pieces, and its bytes divided by the bandwidth. A fill and a search move the bytes that they write and
+/// look at within the device; a gather moves its values from the device, a scatter to it.
 ///
 /// ```
 /// use std::time::Duration;
@@ -64,8 +65,8 @@ pub struct Speed {
     pub piece_latency: Duration,
     /// How long the calling thread is busy with each submission.
     pub call: Duration,
-    /// How long the calling thread is busy with each poll. More than nothing, or a program that polls in a loop
-    /// never sees the clock move.
+    /// How long the calling thread is busy with each poll. More than nothing, or a program that polls in a
+    /// loop never sees the clock move.
     pub poll: Duration,
     /// Bytes per second to the device; 0 for no limit.
     pub upload_bytes_per_second: u64,
@@ -170,24 +171,24 @@ impl Span {
 
 /// Gives the work of a device a virtual duration.
 ///
-/// The inner device really does the work, at whatever time. A ticket is done when the virtual clock has come to the end
-/// of its [`Span`]. Nobody ever sleeps for it: [`wait`](Device::wait) puts the clock forward to the ticket's end, if it
-/// is not there yet, and so do the calls that give memory or queues back, for the work that they wait for. Calls and
-/// polls put it forward by what [`Speed`] says. So a test can assert, to the nanosecond, how long a program would have
-/// taken and what of its work overlapped.
+/// The inner device really does the work, at whatever time. A ticket is done when the virtual clock has come
+/// to the end of its [`Span`]. Nobody ever sleeps for it: [`wait`](Device::wait) puts the clock forward to
+/// the ticket's end, if it is not there yet, and so do the calls that give memory or queues back, for the
+/// work that they wait for. Calls and polls put it forward by what [`Speed`] says. So a test can assert, to
+/// the nanosecond, how long a program would have taken and what of its work overlapped.
 ///
-/// There is one clock, that of the host. With several threads it is the clock of the one that has waited furthest:
-/// spans never become too short by that, but depend on how the threads happened to run.
+/// There is one clock, that of the host. With several threads it is the clock of the one that has waited
+/// furthest: spans never become too short by that, but depend on how the threads happened to run.
 ///
 /// # Wakers
-/// [`wake`](Device::wake) counts as waiting: it puts the clock forward, and the waker is woken when the inner device is
-/// done. A program that has many futures in flight would so see one after the other. With
-/// [`hold_wakers`](Self::hold_wakers), wakers stay until the clock comes to them, and the test's executor calls
-/// [`advance_to_next`](Self::advance_to_next) when it has nothing else to do.
+/// [`wake`](Device::wake) counts as waiting: it puts the clock forward, and the waker is woken when the inner
+/// device is done. A program that has many futures in flight would so see one after the other. With
+/// [`hold_wakers`](Self::hold_wakers), wakers stay until the clock comes to them, and the test's executor
+/// calls [`advance_to_next`](Self::advance_to_next) when it has nothing else to do.
 ///
 /// # Polls
-/// A poll at or after the end of a span waits for the inner device, so that the answer depends on the virtual clock
-/// alone. If the inner device is lost, that is told at once, whatever the clock says.
+/// A poll at or after the end of a span waits for the inner device, so that the answer depends on the virtual
+/// clock alone. If the inner device is lost, that is told at once, whatever the clock says.
 ///
 /// ```
 /// # use std::{sync::Arc, time::Duration};
@@ -330,7 +331,8 @@ impl<D: Device> Delayed<D> {
         self.state.lock().now
     }
 
-    /// Puts the clock forward, as if the program had computed for so long; wakes the wakers whose time has come.
+    /// Puts the clock forward, as if the program had computed for so long; wakes the wakers whose time has
+    /// come.
     ///
     /// ```
     /// use std::time::Duration;
@@ -350,8 +352,8 @@ impl<D: Device> Delayed<D> {
         self.put_forward(state, to);
     }
 
-    /// Puts the clock forward to the first end for which a waker is held, and wakes the wakers whose time has come.
-    /// Gives the new time, or none if no waker is held.
+    /// Puts the clock forward to the first end for which a waker is held, and wakes the wakers whose time has
+    /// come. Gives the new time, or none if no waker is held.
     ///
     /// ```
     /// use std::task::Waker;
@@ -393,8 +395,8 @@ impl<D: Device> Delayed<D> {
         self.state.lock().hold_wakers = hold;
     }
 
-    /// When the work of a ticket begins and ends; none for a ticket that was never given. Tickets of ended queues are
-    /// remembered.
+    /// When the work of a ticket begins and ends; none for a ticket that was never given. Tickets of ended
+    /// queues are remembered.
     ///
     /// ```
     /// use std::time::Duration;
@@ -497,8 +499,8 @@ impl<D: Device> Delayed<D> {
     }
 }
 
-// SAFETY: every call goes on to the inner device as it is; work is reported done only when that device says so and its
-// time has come.
+// SAFETY: every call goes on to the inner device as it is; work is reported done only when that device says
+// so and its time has come.
 unsafe impl<D: Device> Device for Delayed<D> {
     forward! {
         self => self.inner;

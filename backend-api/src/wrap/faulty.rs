@@ -250,9 +250,9 @@ impl Fault {
         self
     }
 
-    /// The call gives a ticket, and the ticket fails. Of a batch of copies the first half is then carried out, of other
-    /// work nothing. Calls that give no ticket are refused as before. What is not carried out is not checked either: a
-    /// request that the inner device would have refused gives a ticket, too.
+    /// The call gives a ticket, and the ticket fails. Of a batch of copies the first half is then carried
+    /// out, of other work nothing. Calls that give no ticket are refused as before. What is not carried out
+    /// is not checked either: a request that the inner device would have refused gives a ticket, too.
     ///
     /// ```
     /// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
@@ -288,14 +288,14 @@ impl Fault {
 
 /// Makes calls of a device fail by [rules](Fault), or takes the whole device away.
 ///
-/// A failure looks as the contract says: one that is refused leaves no trace; one that is reported later belongs to its
-/// own ticket alone; a lost device fails every call at once and its pending tickets with [`ErrorKind::Lost`], while
-/// memory can still be given back. What was in flight at the loss goes on in the inner device, so that giving memory
-/// back still waits for it. A thread that is blocked in [`wait`](Device::wait) at the loss returns when the inner
-/// device has finished.
+/// A failure looks as the contract says: one that is refused leaves no trace; one that is reported later
+/// belongs to its own ticket alone; a lost device fails every call at once and its pending tickets with
+/// [`ErrorKind::Lost`], while memory can still be given back. What was in flight at the loss goes on in the
+/// inner device, so that giving memory back still waits for it. A thread that is blocked in
+/// [`wait`](Device::wait) at the loss returns when the inner device has finished.
 ///
-/// Rules are asked in the order in which they were injected, each counts every call that it is about, and the first
-/// that strikes decides. Can be called from any thread; costs one lock a call.
+/// Rules are asked in the order in which they were injected, each counts every call that it is about, and the
+/// first that strikes decides. Can be called from any thread; costs one lock a call.
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -586,8 +586,8 @@ impl<D: Device> Faulty<D> {
     }
 }
 
-// SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some go. A
-// ticket is answered with an error only when the inner device has done what it was given for it.
+// SAFETY: what is passed on goes to the inner device as it is, but for copies that are to fail, of which some
+// go. A ticket is answered with an error only when the inner device has done what it was given for it.
 unsafe impl<D: Device> Device for Faulty<D> {
     forward! { self => self.inner; info release release_host routes routing set_routing wipe_on_release }
 

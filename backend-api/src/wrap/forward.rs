@@ -1,6 +1,7 @@
 //! Methods that a device passes on to another one.
 
-/// Writes the named methods of [`Device`](crate::Device) so that another device carries them out. For wrappers.
+/// Writes the named methods of [`Device`](crate::Device) so that another device carries them out. For
+/// wrappers.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicU64, Ordering};

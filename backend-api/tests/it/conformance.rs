@@ -1,5 +1,5 @@
-//! Two sound devices pass the suite: one that does everything at once, and one that does everything later. Unsound ones
-//! do not.
+//! Two sound devices pass the suite: one that does everything at once, and one that does everything later.
+//! Unsound ones do not.
 
 mod flawed;
 mod mutations;

@@ -1,10 +1,10 @@
 //! Does the card work, and how fast is it? Checks every operation against a naive answer, then measures.
 //!
-//!     cargo run --release -p vmarray-backend-cuda --example cuda_check -- [smoke] [latency] [queued] [copies]
-//!                                                                         [threads] [search] [indexed] [pinned]
-//!                                                                         [compute]
+//!     cargo run --release -p vmarray-backend-cuda --example cuda_check -- [smoke] [latency] [queued]
+//!     [copies] [threads] [search] [indexed] [pinned] [compute]
 //!
-//! Without words everything is done. Ends with an error if an answer was wrong, and says so where there is no card.
+//! Without words everything is done. Ends with an error if an answer was wrong, and says so where there is no
+//! card.
 
 mod compute;
 mod measure;

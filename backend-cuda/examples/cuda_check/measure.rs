@@ -398,8 +398,8 @@ pub fn search(index: u32) -> Outcome {
     Ok(())
 }
 
-/// How long it takes to read so much of the card's memory and do nothing with it, in microseconds; and how the search's
-/// own kernel does with other chunks than it gets.
+/// How long it takes to read so much of the card's memory and do nothing with it, in microseconds; and how
+/// the search's own kernel does with other chunks than it gets.
 pub fn plain_read(device: &CudaDevice, bytes: u64) -> Result<f64, Box<dyn Error>> {
     let kernels = Kernels::new(device.context(), usize::try_from(bytes)?);
     let multiprocessors = device.card().multiprocessors;
@@ -412,7 +412,8 @@ pub fn plain_read(device: &CudaDevice, bytes: u64) -> Result<f64, Box<dyn Error>
             let (vectors, value) = (bytes / 16, 9_u32);
             let mut arguments = [argument(&memory), argument(&vectors), argument(&value), argument(&scratch)];
             let taken = median(15, || {
-                // SAFETY: the arguments are (u64, u64, u32, u64), and the addresses those of the two memories.
+                // SAFETY: the arguments are (u64, u64, u32, u64), and the addresses those of the two
+                // memories.
                 unsafe { kernels.run(function, multiprocessors * each, &mut arguments) };
                 Ok(())
             })?;

@@ -1,10 +1,10 @@
 //! The functions of the driver that `cust` links to, for binaries that are linked without it.
 //!
-//! `cust` declares them as functions of a library `cuda`, which would have to be there when a program is linked and
-//! when it starts. These stand in for it: each finds the driver's function at its first call. Where there is no
-//! driver, all answer
-//! `CUDA_ERROR_NOT_INITIALIZED`; a function that the driver does not have answers `CUDA_ERROR_NOT_FOUND`. The list is
-//! what the sources of `cust` 0.3.2 name, with the types that `cust_raw` 0.11.3 declares.
+//! `cust` declares them as functions of a library `cuda`, which would have to be there when a program is
+//! linked and when it starts. These stand in for it: each finds the driver's function at its first call.
+//! Where there is no driver, all answer `CUDA_ERROR_NOT_INITIALIZED`; a function that the driver does not
+//! have answers `CUDA_ERROR_NOT_FOUND`. The list is what the sources of `cust` 0.3.2 name, with the types
+//! that `cust_raw` 0.11.3 declares.
 //!
 //! An error code that `cust_raw` does not know becomes `CUDA_ERROR_UNKNOWN`, since an enum there holds it.
 
@@ -45,8 +45,8 @@ macro_rules! forward {
             static FOUND: OnceLock<Result<Found, u32>> = OnceLock::new();
             let found = FOUND.get_or_init(|| {
                 let library = crate::driver::library().map_err(|_| NOT_INITIALIZED)?;
-                // SAFETY: the library is never unloaded; the type is that of the function in the driver's header, with
-                // the result as the integer that the C enum is.
+                // SAFETY: the library is never unloaded; the type is that of the function in the driver's
+                // header, with the result as the integer that the C enum is.
                 unsafe { library.get::<Found>(stringify!($name).as_bytes()) }
                     .map(|symbol| *symbol)
                     .map_err(|_| NOT_FOUND)

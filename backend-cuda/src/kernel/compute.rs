@@ -90,8 +90,8 @@ impl Programs {
         Ok(made)
     }
 
-    /// Sees to it that the kernels for a request whose sources begin at these addresses are translated. The context is
-    /// current.
+    /// Sees to it that the kernels for a request whose sources begin at these addresses are translated. The
+    /// context is current.
     pub(crate) fn prepare(&self, context: &Arc<Context>, compute: &Compute<'_>, starts: &[u64]) -> Outcome {
         self.get(context, Shape::new(compute, starts).0).map(drop)
     }
@@ -117,8 +117,8 @@ impl Known {
         (kept, self.forget_one())
     }
 
-    /// Takes out the program that nobody has asked for for longest, if there are too many. Those that are being
-    /// launched stay.
+    /// Takes out the program that nobody has asked for for longest, if there are too many. Those that are
+    /// being launched stay.
     fn forget_one(&mut self) -> Option<Arc<Computing>> {
         if self.programs.len() <= PROGRAMS_MAX {
             return None;
@@ -177,8 +177,8 @@ pub(crate) fn run(
     let blocks = u64::from(shared.card.multiprocessors.saturating_mul(computing.blocks));
     let Some(answer) = answer else {
         if tiles > 0 {
-            // SAFETY: the kernel takes the space alone. All fields were checked to be inside of their sources, which
-            // have `count` elements; nothing else is written to.
+            // SAFETY: the kernel takes the space alone. All fields were checked to be inside of their
+            // sources, which have `count` elements; nothing else is written to.
             unsafe { work.launch(computing.functions[0], tiles.min(blocks), &mut [argument(&space)]) }?;
         }
         return Ok(());
@@ -199,8 +199,8 @@ pub(crate) fn run(
             // SAFETY: the totals of all bins lie in this queue's scratch memory.
             check(unsafe { (table.memset_d8_async)(totals, 0, bins as usize * 8, work.queue.stream) })?;
             let mut arguments = [argument(&space), argument(&bins), argument(&totals)];
-            // SAFETY: these are the parameters in `kernels/compute_histogram.cu`; bins are not more than there is room
-            // for in scratch memory and in the answer, which were checked.
+            // SAFETY: these are the parameters in `kernels/compute_histogram.cu`; bins are not more than
+            // there is room for in scratch memory and in the answer, which were checked.
             unsafe {
                 work.launch(computing.functions[0], tiles.min(blocks), &mut arguments)?;
                 let mut arguments = [argument(&bins), argument(&totals), argument(&answer_address)];
@@ -213,8 +213,8 @@ pub(crate) fn run(
         }
         Action::Sum { .. } | Action::Extremes { .. } | Action::Store { .. } => {
             let blocks = tiles.min(blocks).min(Compute::PARTIALS_MAX);
-            // SAFETY: these are the parameters in `kernels/compute_sum.cu` and `kernels/compute_extremes.cu`; the
-            // answer has room for so many partial results.
+            // SAFETY: these are the parameters in `kernels/compute_sum.cu` and `kernels/compute_extremes.cu`;
+            // the answer has room for so many partial results.
             unsafe {
                 work.launch(
                     computing.functions[0],
@@ -270,9 +270,10 @@ fn find(
     let most = u64::from(shared.card.multiprocessors.saturating_mul(computing.blocks));
     let chunks = chunks(space.count, bytes_each, most, Aim::new(limit, count_all));
     let blocks = chunks.chunks.min(most);
-    // SAFETY (all three): these are the parameters in `kernels/compute_find.cu` and of `search_scan`. Fields were
-    // checked to be inside of their sources; state, counts and hits are in scratch memory of this queue, with room for
-    // `CHUNKS_MAX` chunks, which there are not more of; the answer has room for the header and `limit` indices.
+    // SAFETY (all three): these are the parameters in `kernels/compute_find.cu` and of `search_scan`. Fields
+    // were checked to be inside of their sources; state, counts and hits are in scratch memory of this queue,
+    // with room for `CHUNKS_MAX` chunks, which there are not more of; the answer has room for the header and
+    // `limit` indices.
     if chunks.chunks > 0 {
         let mut arguments =
             [argument(space), argument(&chunks), argument(&stop_at), argument(&state), argument(&counts)];

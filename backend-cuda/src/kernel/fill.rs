@@ -37,8 +37,8 @@ pub(crate) fn run(work: &mut Work<'_>, to: u64, bytes: u64, pattern: &[u8]) -> O
     let blocks =
         (bytes / 4096 + 1).min(u64::from(work.shared.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR);
     let mut arguments = [argument(&to), argument(&bytes), argument(&address), argument(&period)];
-    // SAFETY: the kernel's parameters are (u64, u64, u64, u32); the target was checked, and the pattern is in scratch
-    // memory, where only later work of this queue changes it.
+    // SAFETY: the kernel's parameters are (u64, u64, u64, u32); the target was checked, and the pattern is in
+    // scratch memory, where only later work of this queue changes it.
     unsafe { work.launch(function, blocks, &mut arguments) }
 }
 
@@ -67,8 +67,8 @@ fn unit(pattern: &[u8], to: u64, bytes: u64) -> Option<Unit> {
     None
 }
 
-/// The pattern repeated to a multiple of 16 bytes, beginning with what belongs at the first multiple of 16 at or after
-/// `to`, or at the end of the range if that comes first.
+/// The pattern repeated to a multiple of 16 bytes, beginning with what belongs at the first multiple of 16 at
+/// or after `to`, or at the end of the range if that comes first.
 fn stretch(pattern: &[u8], to: u64, bytes: u64) -> Vec<u8> {
     let head = (to.wrapping_neg() & 15).min(bytes) as usize;
     let mut length = pattern.len();

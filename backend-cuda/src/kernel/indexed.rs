@@ -99,7 +99,8 @@ pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
                 let from: *const c_void =
                     std::ptr::with_exposed_provenance((request.indices.host + first * 8) as usize);
                 let to = bounce + values_room;
-                // SAFETY: the indices were checked against their memory, and the bounce memory has room for a part.
+                // SAFETY: the indices were checked against their memory, and the bounce memory has room for a
+                // part.
                 check(unsafe { (table.memcpy_htod_async)(to, from, (count * 8) as usize, stream) })?;
                 to
             }
@@ -155,9 +156,9 @@ fn launch(
         tiles,
         failure: work.report(request.direction.operation(), first)?,
     };
-    // SAFETY: the parameter is the structure that the kernels declare. Indices and values were checked against their
-    // memory and are mapped or on the card; the kernel checks each index against the elements; the report is lent
-    // until the submission is done.
+    // SAFETY: the parameter is the structure that the kernels declare. Indices and values were checked
+    // against their memory and are mapped or on the card; the kernel checks each index against the elements;
+    // the report is lent until the submission is done.
     unsafe { work.launch(function, tiles.min(blocks), &mut [argument(&arguments)]) }
 }
 

@@ -29,8 +29,8 @@ struct Plan {
     is_packed: bool,
 }
 
-/// What chunks should be good for. Longer ones mean fewer counts to go through at the end, shorter ones less work
-/// beyond what is wanted.
+/// What chunks should be good for. Longer ones mean fewer counts to go through at the end, shorter ones less
+/// work beyond what is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Aim {
     /// Nothing but the total is wanted.
@@ -50,8 +50,8 @@ impl Aim {
         }
     }
 
-    /// A block takes at most about this much of the card's memory at once, unless that makes too many chunks. On an
-    /// H200, the counting kernel is as fast with 64 KiB as with 512, within 1 %.
+    /// A block takes at most about this much of the card's memory at once, unless that makes too many chunks.
+    /// On an H200, the counting kernel is as fast with 64 KiB as with 512, within 1 %.
     pub fn chunk_bytes_max(self) -> u64 {
         match self {
             Self::Count => 512 << 10,
@@ -110,7 +110,8 @@ fn number(value: &[u8], start: usize, bytes: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| part[i % part.len()]))
 }
 
-/// Counts, scans and lists, in three launches without the host in between; one pass over the elements if none matches.
+/// Counts, scans and lists, in three launches without the host in between; one pass over the elements if none
+/// matches.
 pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: HostAddress) -> Outcome {
     let shared = work.shared;
     let kernels = shared.kernels.searching(work.context(), shared.card.multiprocessors)?;
@@ -153,9 +154,9 @@ pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: 
     let second = number(search.value, 8, 8);
     let chunks = plan.chunks;
     let blocks = chunks.chunks.min(kernels.blocks.into());
-    // SAFETY (all three): the parameters are those of the kernels in `kernels/search.cu`. The elements and the answer
-    // were checked against their memory; state, counts, hits and value are in scratch memory of this queue, with
-    // room for `CHUNKS_MAX` chunks, which the plan does not exceed.
+    // SAFETY (all three): the parameters are those of the kernels in `kernels/search.cu`. The elements and
+    // the answer were checked against their memory; state, counts, hits and value are in scratch memory of
+    // this queue, with room for `CHUNKS_MAX` chunks, which the plan does not exceed.
     if chunks.chunks > 0 {
         let counting = if plan.is_packed { kernels.packed[plan.word] } else { kernels.spread[plan.word] };
         if plan.is_packed {

@@ -1,6 +1,5 @@
-//! Memory that changes hands between a device and `cust`. Needs a card; without one the tests say so and pass, or
-//! fail with
-//! `VMARRAY_REQUIRE=cuda` in the environment.
+//! Memory that changes hands between a device and `cust`. Needs a card; without one the tests say so and
+//! pass, or fail with `VMARRAY_REQUIRE=cuda` in the environment.
 #![cfg(feature = "cust")]
 
 use std::sync::Arc;

@@ -38,8 +38,8 @@ impl Extent {
         Self { file: Arc::clone(file), place, bytes, wiping: Arc::clone(wiping) }
     }
 
-    /// Writes zeroes where there are others, and has the drive store them: what is still to be stored of a file without
-    /// a name is dropped when it is closed. What fails is noted and the rest is wiped.
+    /// Writes zeroes where there are others, and has the drive store them: what is still to be stored of a
+    /// file without a name is dropped when it is closed. What fails is noted and the rest is wiped.
     ///
     /// # Errors
     /// The first reason why not all of it is zero now.
@@ -90,7 +90,8 @@ impl Extent {
         self.place.ranges().to_vec()
     }
 
-    /// Calls `body` with file offset, number of bytes before, and length, for each piece of `offset..offset + bytes`.
+    /// Calls `body` with file offset, number of bytes before, and length, for each piece of `offset..offset +
+    /// bytes`.
     fn pieces(
         &self,
         offset: u64,

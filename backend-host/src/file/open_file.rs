@@ -20,8 +20,8 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// A new file of zeroes, all of it reserved on the disk, for this user alone. Nothing that exists is opened, and no
-    /// link followed, so no two devices ever have one file.
+    /// A new file of zeroes, all of it reserved on the disk, for this user alone. Nothing that exists is
+    /// opened, and no link followed, so no two devices ever have one file.
     pub fn create(path: &Path, bytes: u64) -> Result<Self> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create_new(true);
@@ -39,8 +39,8 @@ impl OpenFile {
         Ok(Self { file: Positioned::new(file), path, bytes, remove: false })
     }
 
-    /// A new file in `folder` that disappears: from the folder at once where the system allows it, else when it is
-    /// closed. Its name cannot be foreseen, so nobody can be there before it.
+    /// A new file in `folder` that disappears: from the folder at once where the system allows it, else when
+    /// it is closed. Its name cannot be foreseen, so nobody can be there before it.
     pub fn create_temporary(folder: &Path, bytes: u64) -> Result<Self> {
         let mut file = Self::create(&folder.join(own_files::random_name()), bytes)?;
         file.remove = !cfg!(unix) || std::fs::remove_file(&file.path).is_err();
@@ -89,8 +89,8 @@ impl OpenFile {
         from: *const u8,
         bytes: usize,
     ) -> Result<()> {
-        // A write beyond the end would make the file long again, with zeroes for what was cut off, and nobody would
-        // notice that it is lost.
+        // A write beyond the end would make the file long again, with zeroes for what was cut off, and nobody
+        // would notice that it is lost.
         let length = self.file.with(|file| Ok(file.metadata()?.len()));
         if length.map_err(|cause| failed(operation, offset, &cause))? < offset + bytes as u64 {
             return Err(self.truncated(operation, offset));
@@ -166,7 +166,8 @@ fn reserve(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
         match unsafe { libc::posix_fallocate(file.as_raw_fd(), 0, length) } {
             0 => return Ok(()),
             libc::EINTR => {}
-            // A file system that cannot: the disk may turn out to be full later, which is then an error of the copy.
+            // A file system that cannot: the disk may turn out to be full later, which is then an error of
+            // the copy.
             libc::EOPNOTSUPP | libc::EINVAL => {
                 tracing::warn!(bytes, "the file system does not reserve blocks");
                 return Ok(());
@@ -239,7 +240,8 @@ fn failed(operation: &'static str, offset: u64, cause: &io::Error) -> Error {
     )
 }
 
-/// A file that is read and written at offsets, from several threads, from and to memory that others may touch.
+/// A file that is read and written at offsets, from several threads, from and to memory that others may
+/// touch.
 #[cfg(unix)]
 #[derive(Debug)]
 struct Positioned(File);
@@ -259,8 +261,8 @@ impl Positioned {
     unsafe fn read(&self, offset: u64, to: *mut u8, bytes: usize) -> io::Result<usize> {
         use std::os::fd::AsRawFd;
         let offset = libc::off_t::try_from(offset).map_err(|_| io::Error::from_raw_os_error(libc::EINVAL))?;
-        // SAFETY: the descriptor is open, the caller vouches for the memory. The kernel is not bound by the rules of
-        // the language: to the program, its accesses are those of a device.
+        // SAFETY: the descriptor is open, the caller vouches for the memory. The kernel is not bound by the
+        // rules of the language: to the program, its accesses are those of a device.
         let count = unsafe { libc::pread(self.0.as_raw_fd(), to.cast(), bytes, offset) };
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }

@@ -32,7 +32,8 @@ pub(crate) struct ComputeJob<M> {
 impl<M: Medium> ComputeJob<M> {
     /// A computation whose names were looked up.
     pub fn new(compute: &Compute<'_>, sources: Vec<Place<M>>, answer: Option<Place<Piece>>) -> Self {
-        // SAFETY: memory is reached through `sources` and `answer`, which keep it, and never by the request's places.
+        // SAFETY: memory is reached through `sources` and `answer`, which keep it, and never by the request's
+        // places.
         let request = unsafe { OwnedCompute::new(compute) };
         Self { sources, answer, request }
     }

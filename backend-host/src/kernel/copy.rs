@@ -10,7 +10,8 @@ use crate::worker::Crew;
 
 const OPERATION: &str = "submit";
 
-/// From here on several threads share the copies: half of it takes longer than to wake a thread and to wait for it.
+/// From here on several threads share the copies: half of it takes longer than to wake a thread and to wait
+/// for it.
 const SHARED_FROM_BYTES: u64 = 4 << 20;
 
 /// One copy, checked.
@@ -36,8 +37,8 @@ impl<M: Medium> Move<M> {
     pub fn run(&self, skip: u64, bytes: usize) -> Result<()> {
         debug_assert!(skip + bytes as u64 <= self.bytes(), "a part of the copy");
         match self {
-            // SAFETY: the range was checked to be inside of both pieces of memory, which the places keep alive; host
-            // memory and device memory are never the same.
+            // SAFETY: the range was checked to be inside of both pieces of memory, which the places keep
+            // alive; host memory and device memory are never the same.
             Self::Upload { from, to, .. } => unsafe {
                 to.memory.write(OPERATION, to.offset + skip, from.memory.at(from.offset + skip), bytes)
             },

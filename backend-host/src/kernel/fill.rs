@@ -24,8 +24,8 @@ pub(crate) struct FillJob<M> {
 impl<M: Medium> FillJob<M> {
     /// Carries it out.
     pub fn run(&self, crew: Crew<'_>) -> Result<()> {
-        // At least one pattern: patterns have at most 4096 bytes. Whole patterns only, so that blocks follow each other
-        // without a seam.
+        // At least one pattern: patterns have at most 4096 bytes. Whole patterns only, so that blocks follow
+        // each other without a seam.
         let repeats =
             (BLOCK_BYTES / self.pattern.len()).min(self.bytes.div_ceil(self.pattern.len() as u64) as usize);
         let block = self.pattern.repeat(repeats);
@@ -38,8 +38,8 @@ impl<M: Medium> FillJob<M> {
             let end = (at + part_bytes).min(self.bytes);
             while at < end {
                 let bytes = (block.len() as u64).min(end - at) as usize;
-                // SAFETY: `at + bytes` is at most the length of the fill, which was checked to be inside of the
-                // memory.
+                // SAFETY: `at + bytes` is at most the length of the fill, which was checked to be inside of
+                // the memory.
                 unsafe { self.to.memory.store("fill", self.to.offset + at, &block[..bytes]) }?;
                 at += bytes as u64;
             }

@@ -12,7 +12,8 @@ use crate::worker::Crew;
 /// So many indices are fetched at a time.
 const BATCH: usize = 512;
 
-/// So many elements ahead the processor is told what will be needed: about what it can fetch from RAM at once.
+/// So many elements ahead the processor is told what will be needed: about what it can fetch from RAM at
+/// once.
 const AHEAD: usize = 12;
 
 /// Which way the elements go.
@@ -70,7 +71,8 @@ impl<M: Medium> Indexed<M> {
         while k < end {
             let fetched = (end - k).min(BATCH as u64) as usize;
             let from = self.indices.memory.at(self.indices.offset + k * 8);
-            // SAFETY: `count` indices were checked to be inside of their memory; the batch has room for `fetched`.
+            // SAFETY: `count` indices were checked to be inside of their memory; the batch has room for
+            // `fetched`.
             unsafe { racy::copy(from, batch.as_mut_ptr().cast(), fetched * 8) };
             for (i, &index) in batch[..fetched].iter().enumerate() {
                 if let (Some(address), Some(later)) = (self.elements.memory.address(), batch.get(i + AHEAD)) {
@@ -92,8 +94,8 @@ impl<M: Medium> Indexed<M> {
         }
         let at = self.elements.offset + index * self.stride;
         let value = self.values.memory.at(self.values.offset + k * self.stride);
-        // SAFETY: the index is below the number of elements, all of which were checked to be inside of the memory, as
-        // were `count` values; host memory and device memory are never the same.
+        // SAFETY: the index is below the number of elements, all of which were checked to be inside of the
+        // memory, as were `count` values; host memory and device memory are never the same.
         unsafe {
             match self.direction {
                 Direction::Gather => self.elements.memory.read("gather", at, value, self.stride as usize),

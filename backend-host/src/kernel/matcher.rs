@@ -1,8 +1,8 @@
 //! Comparing the fields of elements in a block of ordinary memory.
 //!
-//! Safe code throughout, written so that the compiler vectorises it: fields of 1, 2, 4 and 8 bytes that lie without
-//! gaps are counted in as many lanes as a vector has, and blocks are only looked through one by one if something was
-//! counted.
+//! Safe code throughout, written so that the compiler vectorises it: fields of 1, 2, 4 and 8 bytes that lie
+//! without gaps are counted in as many lanes as a vector has, and blocks are only looked through one by one
+//! if something was counted.
 
 /// What is compared with what.
 #[derive(Debug)]
@@ -74,8 +74,8 @@ impl Matcher {
                 }
             };
         }
-        /// Counts in numbers of the field's own width, of which a vector has the most, and adds them up before they can
-        /// overflow.
+        /// Counts in numbers of the field's own width, of which a vector has the most, and adds them up
+        /// before they can overflow.
         macro_rules! count_dense {
             (u8, $fields:ident, $value:ident) => {{
                 // A sum of bytes does not last long enough for the compiler; one for each lane does.
@@ -132,7 +132,8 @@ impl Matcher {
         block.chunks_exact(self.stride).map(move |element| &element[range.clone()])
     }
 
-    /// Appends the numbers of the first `wanted` matches in `block`, whose first element has the number `first`.
+    /// Appends the numbers of the first `wanted` matches in `block`, whose first element has the number
+    /// `first`.
     pub fn list(&self, block: &[u8], first: u64, wanted: usize, into: &mut Vec<u64>) {
         let numbers = (first..).zip(self.fields(block)).filter(|(_, field)| **field == *self.value);
         into.extend(numbers.map(|(number, _)| number).take(wanted));

@@ -37,7 +37,8 @@ impl<M: Medium> SearchJob<M> {
             count: search.elements.count,
             limit: search.limit.min(search.elements.count),
             count_all: search.count_all,
-            // Checked: field and value are inside of the stride, and `count` strides are inside of existing memory.
+            // Checked: field and value are inside of the stride, and `count` strides are inside of existing
+            // memory.
             matcher: Matcher::new(
                 search.elements.stride as usize,
                 search.field_offset as usize,
@@ -108,8 +109,8 @@ impl<M: Medium> SearchJob<M> {
             block.resize(per_block * stride, 0);
             let block = &mut block[..elements * stride];
             let at = self.from.offset + next * stride as u64;
-            // SAFETY: the elements were checked to be inside of the memory, and `next + elements` is at most their
-            // number.
+            // SAFETY: the elements were checked to be inside of the memory, and `next + elements` is at most
+            // their number.
             unsafe { self.from.memory.read(OPERATION, at, block.as_mut_ptr(), block.len()) }?;
             let matches = self.matcher.count(block);
             found.matches += matches;
@@ -123,11 +124,11 @@ impl<M: Medium> SearchJob<M> {
         Ok(())
     }
 
-    /// The same for fields that fit a register and have gaps between them, in memory that can be read in place. Says
-    /// whether this is such a case.
+    /// The same for fields that fit a register and have gaps between them, in memory that can be read in
+    /// place. Says whether this is such a case.
     ///
-    /// Fields without gaps are better off with a copy that is then compared by vector instructions. Those of 16
-    /// bytes, of which a vector has few, are not.
+    /// Fields without gaps are better off with a copy that is then compared by vector instructions. Those of
+    /// 16 bytes, of which a vector has few, are not.
     fn range_in_place(
         &self,
         address: *const u8,
@@ -163,8 +164,8 @@ impl<M: Medium> SearchJob<M> {
         let offset = self.from.offset + first * stride as u64 + self.matcher.field_offset() as u64;
         let mut field = address.wrapping_add(offset as usize);
         for index in first..end {
-            // SAFETY: the elements `first..end` were checked to be inside of the memory, and the fields to be inside
-            // of them.
+            // SAFETY: the elements `first..end` were checked to be inside of the memory, and the fields to be
+            // inside of them.
             if unsafe { W::load(field) } == value {
                 found.matches += 1;
                 if (found.listed.len() as u64) < room {

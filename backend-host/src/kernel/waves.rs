@@ -1,4 +1,5 @@
-//! The shape of everything that finds elements: in waves as long as matches are listed, and all at once after that.
+//! The shape of everything that finds elements: in waves as long as matches are listed, and all at once after
+//! that.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -70,8 +71,8 @@ impl Waves {
 
     /// Finds with all hands. `look` searches a part with the calling thread alone.
     ///
-    /// What is found, and which failure is told, depends on the elements and the width of the crew alone, not on which
-    /// part was done first.
+    /// What is found, and which failure is told, depends on the elements and the width of the crew alone, not
+    /// on which part was done first.
     pub fn run(&self, crew: Crew<'_>, look: &(dyn Fn(&Part<'_>) -> Result<Found> + Sync)) -> Result<Found> {
         let mut found = Found::default();
         let mut next = 0;
@@ -102,8 +103,9 @@ impl Waves {
 
     /// Searches `first..end` with all hands and appends what it finds.
     ///
-    /// Once the parts that are done have found enough, those after the last of them that matters are not needed: they
-    /// are not begun, and who is in the middle of one stops. The same goes for those after one that failed.
+    /// Once the parts that are done have found enough, those after the last of them that matters are not
+    /// needed: they are not begun, and who is in the middle of one stops. The same goes for those after one
+    /// that failed.
     fn wave(
         &self,
         crew: Crew<'_>,
@@ -146,8 +148,8 @@ impl Waves {
         Ok(())
     }
 
-    /// The first part that ends a wave, as far as is known: it failed, or the matches up to it fill the room and nobody
-    /// wants to know how many more there are.
+    /// The first part that ends a wave, as far as is known: it failed, or the matches up to it fill the room
+    /// and nobody wants to know how many more there are.
     fn last_needed(&self, answers: &[Result<Found>], room: u64) -> Option<usize> {
         let mut listed = 0;
         answers.iter().position(|answer| match answer {
@@ -162,7 +164,8 @@ impl Waves {
     /// Writes the answer, header and list.
     ///
     /// # Safety
-    /// The answer with all indices up to the limit was checked to be inside of its memory; no more are listed.
+    /// The answer with all indices up to the limit was checked to be inside of its memory; no more are
+    /// listed.
     pub unsafe fn write_answer(answer: &Place<Piece>, found: &Found) {
         let header = [found.matches, found.listed.len() as u64];
         let to = answer.memory.at(answer.offset);

@@ -93,7 +93,8 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// By what part of itself a latency can be longer, by chance; 4 by default: between one and five latencies.
+    /// By what part of itself a latency can be longer, by chance; 4 by default: between one and five
+    /// latencies.
     ///
     /// ```
     /// use std::time::Duration;
@@ -188,9 +189,9 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Gives the device a route for copies, with what a submission by it costs beside its latency and its bytes, and
-    /// what each of its copies costs. Can be called several times. By itself the device takes the first one it was
-    /// given; without any, copies cost nothing else.
+    /// Gives the device a route for copies, with what a submission by it costs beside its latency and its
+    /// bytes, and what each of its copies costs. Can be called several times. By itself the device takes the
+    /// first one it was given; without any, copies cost nothing else.
     ///
     /// ```
     /// use std::{sync::Arc, time::Duration};
@@ -215,7 +216,8 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// How much time passes with each poll of a ticket that is pending; 1 microsecond by default, and never nothing.
+    /// How much time passes with each poll of a ticket that is pending; 1 microsecond by default, and never
+    /// nothing.
     ///
     /// ```
     /// use std::time::Duration;
@@ -232,9 +234,10 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// With `true`, time stands still while a waker is registered, and it is woken when time has passed by other
-    /// calls: right for tests that call [`advance`](SimulatedDevice::advance). With `false`, the default, registering
-    /// a waker lets time pass until it is woken: right for programs that would otherwise sleep for ever.
+    /// With `true`, time stands still while a waker is registered, and it is woken when time has passed by
+    /// other calls: right for tests that call [`advance`](SimulatedDevice::advance). With `false`, the
+    /// default, registering a waker lets time pass until it is woken: right for programs that would otherwise
+    /// sleep for ever.
     ///
     /// ```
     /// use std::{task::Waker, time::Duration};
@@ -270,8 +273,8 @@ impl SimulatedDeviceBuilder {
         self
     }
 
-    /// Has a submission fail when its time has come; the first is number 0. Can be called several times, as can its
-    /// sisters.
+    /// Has a submission fail when its time has come; the first is number 0. Can be called several times, as
+    /// can its sisters.
     ///
     /// ```
     /// use backend_api::Device;

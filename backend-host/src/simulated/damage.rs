@@ -54,7 +54,8 @@ impl Chance {
     }
 
     fn litter_host(&mut self, at: &Place<Piece>, bytes: u64) {
-        // SAFETY: only called for ranges that were checked when the work was submitted, in memory that it keeps alive.
+        // SAFETY: only called for ranges that were checked when the work was submitted, in memory that it
+        // keeps alive.
         unsafe { self.litter(at.memory.at(at.offset), bytes as usize) }
     }
 

@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub(super) struct Link {
     bytes_per_second: u64,
-    /// Start -> end in nanoseconds, without overlaps; none that ended before the last reservation was asked for.
+    /// Start -> end in nanoseconds, without overlaps; none that ended before the last reservation was asked
+    /// for.
     busy: BTreeMap<u64, u64>,
 }
 
@@ -15,8 +16,8 @@ impl Link {
         Self { bytes_per_second: bytes_per_second.max(1), busy: BTreeMap::new() }
     }
 
-    /// Finds the first time from `ready_ns` on in which `bytes` can pass undisturbed; returns when they have. What is
-    /// ready sooner goes first, even if it is submitted later.
+    /// Finds the first time from `ready_ns` on in which `bytes` can pass undisturbed; returns when they have.
+    /// What is ready sooner goes first, even if it is submitted later.
     pub fn reserve(&mut self, now_ns: u64, ready_ns: u64, bytes: u64) -> u64 {
         if bytes == 0 {
             return ready_ns;

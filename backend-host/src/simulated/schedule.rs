@@ -214,7 +214,8 @@ impl Schedule {
         let queue = timeline.queue();
         let fault = self.draw_fault();
         if fault == Some(Fault::Refuse) {
-            // A driver that has put half of a call into its queue waits for that half before it reports the trouble.
+            // A driver that has put half of a call into its queue waits for that half before it reports the
+            // trouble.
             self.drain(queue);
             if !self.lost {
                 self.chance.spoil(&work);
@@ -314,7 +315,8 @@ impl Schedule {
         }
         // Whoever waits for it and then gives memory back finds himself its last owner.
         drop(work);
-        // Under the lock, so that the tickets of a queue are completed in their order. No waker is registered there.
+        // Under the lock, so that the tickets of a queue are completed in their order. No waker is registered
+        // there.
         timeline.complete(ticket.value, outcome);
         if fault == Some(Fault::Lose) {
             self.lose();
@@ -348,7 +350,8 @@ impl Schedule {
         self.wakers.push((ticket, waker));
     }
 
-    /// The wakers of tickets that are not pending any more. They are foreign code: to be called without a lock.
+    /// The wakers of tickets that are not pending any more. They are foreign code: to be called without a
+    /// lock.
     pub fn take_due_wakers(&mut self) -> Vec<Waker> {
         let wakers = std::mem::take(&mut self.wakers);
         let (later, due): (Vec<_>, Vec<_>) =

@@ -1,5 +1,5 @@
-//! What the driver does when it is called directly: where kernels find pinned memory, and what calls from several
-//! threads cost.
+//! What the driver does when it is called directly: where kernels find pinned memory, and what calls from
+//! several threads cost.
 
 use std::ffi::{c_char, c_void};
 use std::ptr;
@@ -185,8 +185,9 @@ fn kernels_on_pinned(device: &Device) -> Outcome<()> {
 /// The function of NVIDIA's extension `cl_nv_create_buffer`, if the driver has it.
 fn create_nv(device: &Device) -> Outcome<Option<CreateNv>> {
     type Find = unsafe extern "C" fn(cl_platform_id, *const c_char) -> *mut c_void;
-    // SAFETY: loaded already; loading it again changes nothing. The signature is that of the OpenCL 1.2 headers, the
-    // name ends with a zero byte, and what the driver gives under this name has the signature of the extension.
+    // SAFETY: loaded already; loading it again changes nothing. The signature is that of the OpenCL 1.2
+    // headers, the name ends with a zero byte, and what the driver gives under this name has the signature of
+    // the extension.
     unsafe {
         let library = libloading::Library::new("libOpenCL.so.1")?;
         let find = library.get::<Find>(b"clGetExtensionFunctionAddressForPlatform\0")?;

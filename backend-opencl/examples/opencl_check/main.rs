@@ -1,8 +1,8 @@
 //! Lists the OpenCL devices and measures what copies and kernels cost, next to bare OpenCL calls.
 //!
-//! `cargo run --release --example opencl_check -- [DEVICE] [quick] [copies] [bare]`, where DEVICE is an index or a part
-//! of a name, identity or platform. `quick` takes little memory; `copies` keeps kernels from pinned memory; `bare`
-//! measures the driver alone instead.
+//! `cargo run --release --example opencl_check -- [DEVICE] [quick] [copies] [bare]`, where DEVICE is an index
+//! or a part of a name, identity or platform. `quick` takes little memory; `copies` keeps kernels from pinned
+//! memory; `bare` measures the driver alone instead.
 
 mod bare;
 
@@ -186,7 +186,8 @@ fn small_reads(found: &Discovered, rig: &Rig, quick: bool) -> Outcome<()> {
     Ok(())
 }
 
-/// How many reads of 4 KiB, each waited for, threads with queues of their own make together, in thousands a second.
+/// How many reads of 4 KiB, each waited for, threads with queues of their own make together, in thousands a
+/// second.
 fn reads_of_threads(rig: &Rig, threads: usize, rounds: u64) -> Outcome<f64> {
     const WARM_UP: u64 = 100;
     let queues = (0..threads).map(|_| Queue::new(&rig.device)).collect::<Result<Vec<_>, _>>()?;

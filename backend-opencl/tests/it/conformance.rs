@@ -1,8 +1,8 @@
 //! The contract's suite, on every OpenCL device of the machine.
 //!
-//! `VMARRAY_OPENCL_DEVICE` picks devices by index or by a part of the name, identity or platform; without it, all
-//! are tested. `VMARRAY_TEST_BYTES` is how much memory a check may use (default 32 MiB). Where there is no device
-//! the tests say so and pass; with `VMARRAY_REQUIRE_DEVICE` set they fail.
+//! `VMARRAY_OPENCL_DEVICE` picks devices by index or by a part of the name, identity or platform; without it,
+//! all are tested. `VMARRAY_TEST_BYTES` is how much memory a check may use (default 32 MiB). Where there is
+//! no device the tests say so and pass; with `VMARRAY_REQUIRE_DEVICE` set they fail.
 
 use std::sync::{Arc, OnceLock};
 
@@ -49,8 +49,8 @@ fn every_other_device_passes() {
     }
 }
 
-/// Memory of many small pieces: nearly everything lies across a boundary. Pinned memory that kernels reach, and that
-/// they do not reach.
+/// Memory of many small pieces: nearly everything lies across a boundary. Pinned memory that kernels reach,
+/// and that they do not reach.
 #[test]
 fn every_device_passes_with_other_options() {
     let variants = [(4096, false), (16_384, true), (50_000, true), (100_000, false), (1 << 30, false)];

@@ -1,4 +1,5 @@
-//! What the contract's suite cannot know: how many commands something costs, and what is special about OpenCL.
+//! What the contract's suite cannot know: how many commands something costs, and what is special about
+//! OpenCL.
 //!
 //! On the devices that `VMARRAY_OPENCL_DEVICE` picks; on none where there is none.
 
@@ -48,8 +49,8 @@ fn neighbours_become_one_copy() {
     }
 }
 
-/// Pages that are scattered on the device and lie next to each other in host memory, both ways: what that cost, and
-/// whether kernels reach pinned memory.
+/// Pages that are scattered on the device and lie next to each other in host memory, both ways: what that
+/// cost, and whether kernels reach pinned memory.
 fn scattered_pages(
     options: &Options,
     kind: HostMemory,
@@ -118,7 +119,8 @@ fn routes_are_taken_where_they_are_named_or_in_a_table() {
             };
             (0..count).map(page).collect()
         };
-        // Whether a call has launched a kernel. The first one of a kind takes scratch memory, which a kernel clears.
+        // Whether a call has launched a kernel. The first one of a kind takes scratch memory, which a kernel
+        // clears.
         device.wait(device.submit_by(Route::Kernel, queue.handle(), &pages(64)).unwrap()).unwrap();
         let has_launched = |submit: &dyn Fn() -> backend_api::Result<backend_api::Ticket>| {
             let before = device.statistics().launches;
@@ -142,7 +144,8 @@ fn routes_are_taken_where_they_are_named_or_in_a_table() {
     }
 }
 
-/// Some drivers read pageable memory when a copy is enqueued: earlier work that writes there must be done by then.
+/// Some drivers read pageable memory when a copy is enqueued: earlier work that writes there must be done by
+/// then.
 #[test]
 fn copies_from_pageable_memory_wait_for_work_that_writes_there() {
     const BYTES: u64 = 8 << 20;

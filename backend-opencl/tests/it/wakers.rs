@@ -1,4 +1,5 @@
-//! Wakers that use the device: they run where no lock is held and no driver waits, so nothing can block for ever.
+//! Wakers that use the device: they run where no lock is held and no driver waits, so nothing can block for
+//! ever.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};

@@ -1,7 +1,7 @@
 //! The array for tasks: futures that never block the thread that polls them.
 //!
-//! They need no particular executor: all they use is [`std::future`], and the wakers of devices. Each is a type of its
-//! own and can be named.
+//! They need no particular executor: all they use is [`std::future`], and the wakers of devices. Each is a
+//! type of its own and can be named.
 
 mod acquire;
 mod element;
@@ -14,7 +14,8 @@ use backend_api::{Device, Ticket};
 
 use crate::engine::page::OutsideLocks;
 
-/// What a future is to be woken for by a device, so that it does not ask for that again whenever it is polled in vain.
+/// What a future is to be woken for by a device, so that it does not ask for that again whenever it is polled
+/// in vain.
 #[derive(Debug, Default)]
 pub(crate) struct Asked(Option<(Ticket, Waker)>);
 

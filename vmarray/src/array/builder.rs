@@ -161,8 +161,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         }
     }
 
-    /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not yet
-    /// [known](crate::Profile), which takes a fraction of a second each.
+    /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not
+    /// yet [known](crate::Profile), which takes a fraction of a second each.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -185,12 +185,12 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// How many elements a page has. A power of two is best: others cost a division in each access.
     ///
-    /// Long pages make good use of the bus when neighbours are used together; short ones waste less of it when they are
-    /// not.
+    /// Long pages make good use of the bus when neighbours are used together; short ones waste less of it
+    /// when they are not.
     ///
     /// By default the power of two that makes a page 64 KiB long, or just below. For devices whose
-    /// [profile](crate::Profile) is known in this process, the page of their profiles takes the place of 64 KiB: the
-    /// longest, and no longer than a 64th of the cache. A short array has shorter pages.
+    /// [profile](crate::Profile) is known in this process, the page of their profiles takes the place of 64
+    /// KiB: the longest, and no longer than a 64th of the cache. A short array has shorter pages.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -205,8 +205,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     /// How much RAM the cache may take, in bytes. At least one page a channel is needed, and more than the
-    /// array is never taken. Takes the place of [`frames_per_channel`](Self::frames_per_channel), which is the same in
-    /// pages: the last of the two counts.
+    /// array is never taken. Takes the place of [`frames_per_channel`](Self::frames_per_channel), which is
+    /// the same in pages: the last of the two counts.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -223,7 +223,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// How much RAM the cache may take, in pages for each channel; at least one, and never more than the channel has.
+    /// How much RAM the cache may take, in pages for each channel; at least one, and never more than the
+    /// channel has.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -252,9 +253,10 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is refused, the
-    /// cache goes on in pageable memory and warns of it once, unless [`require_pinned`](Self::require_pinned) was
-    /// called, before or after. [`HostMemory::Pageable`] takes that back if it comes after it.
+    /// What the cache is made of. Page-locked memory is copied from and to at full speed; where it is
+    /// refused, the cache goes on in pageable memory and warns of it once, unless
+    /// [`require_pinned`](Self::require_pinned) was called, before or after. [`HostMemory::Pageable`] takes
+    /// that back if it comes after it.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -271,9 +273,9 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Makes a refusal of page-locked memory an error instead. The whole cache is page-locked while the array is built,
-    /// not as it is used, so that what is built stays as fast as it is. That takes a quarter of a second for 2 GiB at
-    /// best.
+    /// Makes a refusal of page-locked memory an error instead. The whole cache is page-locked while the array
+    /// is built, not as it is used, so that what is built stays as fast as it is. That takes a quarter of a
+    /// second for 2 GiB at best.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -294,8 +296,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Whether device memory is written to once while the array is built, so that it is known to exist. Many drivers
-    /// hand out memory that they look for at first use. Costs the time to write it.
+    /// Whether device memory is written to once while the array is built, so that it is known to exist. Many
+    /// drivers hand out memory that they look for at first use. Costs the time to write it.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -329,23 +331,20 @@ impl<T: Element, D: Device> Builder<T, D> {
         self
     }
 
-    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the system:
-    /// of the
-    /// devices (slots, and what kernels work in), page-locked and pageable host memory (frames, stages, lists,
-    /// answers), and
-    /// the contents of files. For data that nobody is to find there later. Off by default.
+    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the
+    /// system: of the devices (slots, and what kernels work in), page-locked and pageable host memory
+    /// (frames, stages, lists, answers), and the contents of files. For data that nobody is to find there
+    /// later. Off by default.
     ///
-    /// It is the devices that wipe, from when this array is built and as long as they live: for all who share them, in
-    /// whatever way memory is given back, also if building fails half-way or another device is lost. Dropping then
-    /// takes
-    /// about as long as to write all of that memory once, and blocks meanwhile.
+    /// It is the devices that wipe, from when this array is built and as long as they live: for all who share
+    /// them, in whatever way memory is given back, also if building fails half-way or another device is lost.
+    /// Dropping then takes about as long as to write all of that memory once, and blocks meanwhile.
     ///
-    /// Not wiped: what the program was given (vectors, values, what closures work on) and small results on the heap on
-    /// their way to it; pieces of up to a page of other arrays that are copied from or that expressions read; values
-    /// that calls were given to look for or to fill with; memory of a lost device; the
-    /// system's swap
-    /// space; blocks that a drive or a file system has moved; registers and caches of a card.
-    /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
+    /// Not wiped: what the program was given (vectors, values, what closures work on) and small results on
+    /// the heap on their way to it; pieces of up to a page of other arrays that are copied from or that
+    /// expressions read; values that calls were given to look for or to fill with; memory of a lost device;
+    /// the system's swap space; blocks that a drive or a file system has moved; registers and caches of a
+    /// card. A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -449,14 +448,15 @@ impl<T: Element, D: Device> Builder<T, D> {
 impl<T: Element, D: Device> Builder<T, D> {
     /// Builds the array.
     ///
-    /// Takes the device memory at once, and of the cache one piece of up to 16 MiB a channel. Nothing is copied.
+    /// Takes the device memory at once, and of the cache one piece of up to 16 MiB a channel. Nothing is
+    /// copied.
     ///
     /// # Errors
     /// [`ZeroPageLength`](ErrorKind::ZeroPageLength), [`PageTooLong`](ErrorKind::PageTooLong),
-    /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices), [`NoChannels`](ErrorKind::NoChannels),
-    /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
-    /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
-    /// [`Device`](ErrorKind::Device) for refused memory.
+    /// [`TooLong`](ErrorKind::TooLong), [`NoDevices`](ErrorKind::NoDevices),
+    /// [`NoChannels`](ErrorKind::NoChannels), [`TooManyChannels`](ErrorKind::TooManyChannels),
+    /// [`SharesMismatch`](ErrorKind::SharesMismatch), [`DoesNotFit`](ErrorKind::DoesNotFit),
+    /// [`NoTableMemory`](ErrorKind::NoTableMemory), [`Device`](ErrorKind::Device) for refused memory.
     ///
     /// ```
     /// # use vmarray::prelude::*;

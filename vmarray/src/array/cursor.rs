@@ -10,8 +10,8 @@ use crate::base::element::Element;
 use crate::base::error::{Result, index_outside};
 use crate::setup::any::AnyDevice;
 
-/// Reads elements by index and keeps the page used last, so that the next element of that page costs a comparison and a
-/// load. While it lives, that page cannot be written to by others.
+/// Reads elements by index and keeps the page used last, so that the next element of that page costs a
+/// comparison and a load. While it lives, that page cannot be written to by others.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -37,8 +37,8 @@ pub struct Cursor<'a, T: Element, D: Device = AnyDevice> {
     page: Option<PageRef<'a, T, D>>,
 }
 
-/// Reads and writes elements by index and keeps the page used last, exclusively. While it lives, that page can be used
-/// by nobody else. Pages that are only read are not written back.
+/// Reads and writes elements by index and keeps the page used last, exclusively. While it lives, that page
+/// can be used by nobody else. Pages that are only read are not written back.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -142,7 +142,8 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     /// Reads an element.
     ///
     /// # Errors
-    /// As [`PagedViewMut::page_mut`](crate::PagedViewMut::page_mut); the page held before is let go in any case.
+    /// As [`PagedViewMut::page_mut`](crate::PagedViewMut::page_mut); the page held before is let go in any
+    /// case.
     ///
     /// ```
     /// # use vmarray::prelude::*;

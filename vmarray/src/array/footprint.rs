@@ -23,12 +23,13 @@ pub struct Footprint {
     pub device_bytes: u64,
     /// RAM that the cache has taken so far, in bytes.
     pub cache_bytes: usize,
-    /// RAM that the cache may take, in bytes: no more than [`Builder::cache_bytes`](crate::Builder::cache_bytes) asks
-    /// for, unless that is less than a page for each channel.
+    /// RAM that the cache may take, in bytes: no more than
+    /// [`Builder::cache_bytes`](crate::Builder::cache_bytes) asks for, unless that is less than a page for
+    /// each channel.
     pub cache_max_bytes: usize,
-    /// RAM beside the cache, in bytes, that was taken so far for what goes past it: stages of long ranges, lists of
-    /// indices, answers of devices. It comes with the first such operation and is kept for the next: up to 64 MiB of
-    /// stages and some 130 MiB of lists and answers a channel.
+    /// RAM beside the cache, in bytes, that was taken so far for what goes past it: stages of long ranges,
+    /// lists of indices, answers of devices. It comes with the first such operation and is kept for the next:
+    /// up to 64 MiB of stages and some 130 MiB of lists and answers a channel.
     pub staging_bytes: usize,
     /// Whether all of the cache taken so far is page-locked.
     pub is_pinned: bool,

@@ -1,8 +1,8 @@
 //! Single accesses to elements that are too long to be moved from function to function.
 //!
-//! A build without optimisation gives every value that moves a place of its own on the stack, in each function that it
-//! passes. Here elements are reached by reference, lie on the heap, and become values in functions that do
-//! nothing else, so that there are few of them on the stack at any one time.
+//! A build without optimisation gives every value that moves a place of its own on the stack, in each
+//! function that it passes. Here elements are reached by reference, lie on the heap, and become values in
+//! functions that do nothing else, so that there are few of them on the stack at any one time.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{Ordering, fence};
@@ -29,8 +29,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         let (page, at) = self.checked(index)?;
         let entry = self.pager().entry(page as u64);
         let read = |frame: *const u8| {
-            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. What a racing writer made of the
-            // value is found out by the version.
+            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. What a racing writer
+            // made of the value is found out by the version.
             unsafe { copy_validated(entry, frame.cast::<T>().add(at), to) }
         };
         if read_lock_free(entry, self.pager().counter(), at, read).is_some()

@@ -26,13 +26,13 @@ use crate::base::memory::zeroed_vec;
 pub enum MapMode {
     /// The slice holds the elements; what the closure changes is dropped.
     Read,
-    /// The slice holds zeroes or, in a buffer of the caller's, anything; all of it is written to the range. Nothing is
-    /// fetched for pages that are covered whole.
+    /// The slice holds zeroes or, in a buffer of the caller's, anything; all of it is written to the range.
+    /// Nothing is fetched for pages that are covered whole.
     Write,
     /// The slice holds the elements, and is written to the range.
     ReadWrite,
-    /// The slice holds zeroes or, in a buffer of the caller's, anything, and is dropped: room to work in that is as
-    /// long as the range. The array is neither read nor written.
+    /// The slice holds zeroes or, in a buffer of the caller's, anything, and is dropped: room to work in that
+    /// is as long as the range. The array is neither read nor written.
     Scratch,
 }
 
@@ -100,8 +100,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 };
                 let bytes = range.len() * size_of::<T>();
                 let memory = channel.host_memory(bytes)?;
-                // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, known to this function alone, and
-                // no device works on it; it lives until the closure has run.
+                // SAFETY: the memory is zeroed, aligned to 4096 bytes, long enough, known to this function
+                // alone, and no device works on it; it lives until the closure has run.
                 let slice = unsafe {
                     std::slice::from_raw_parts_mut(memory.address().as_ptr().cast::<T>(), range.len())
                 };
@@ -149,8 +149,8 @@ impl<T: Element> AlignedVec<T> {
 
     fn slice(&mut self) -> &mut [T] {
         let start = self.lines.as_mut_ptr().cast::<u8>();
-        // SAFETY: the memory is zeroed, which is a valid `T`; the address is aligned after the offset, for which
-        // `zeroed` left room; the borrow is exclusive.
+        // SAFETY: the memory is zeroed, which is a valid `T`; the address is aligned after the offset, for
+        // which `zeroed` left room; the borrow is exclusive.
         unsafe {
             let start = start.add(start.align_offset(align_of::<T>()));
             std::slice::from_raw_parts_mut(start.cast(), self.len)

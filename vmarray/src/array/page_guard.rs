@@ -15,8 +15,9 @@ use crate::setup::any::AnyDevice;
 
 /// A page's elements, shared: a slice in the page's frame; of a section, those that are in it.
 ///
-/// While it lives the page stays in RAM, others can read it, and threads that want to write to it wait. It belongs to
-/// the thread that took it. Leaking it keeps the page in RAM, unwritable, as long as the array lives.
+/// While it lives the page stays in RAM, others can read it, and threads that want to write to it wait. It
+/// belongs to the thread that took it. Leaking it keeps the page in RAM, unwritable, as long as the array
+/// lives.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -33,8 +34,8 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
 
 /// A page's elements, exclusively: a mutable slice in the page's frame.
 ///
-/// While it lives, all other threads that want the page wait. What was lent mutably is written back later. It belongs
-/// to the thread that took it. Leaking it locks the page as long as the array lives.
+/// While it lives, all other threads that want the page wait. What was lent mutably is written back later. It
+/// belongs to the thread that took it. Leaking it locks the page as long as the array lives.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -53,9 +54,9 @@ pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
 pub(crate) enum Visit {
     /// It is kept as one that was used.
     Stay,
-    /// If it is new, and others do not use it too, its frame is the next to go: so what a long scan writes stays in the
-    /// processor's caches until it is sent home. Pages that were fetched go in the order of frames: those of neighbours
-    /// lie side by side, and to fetch others into these takes fewer copies.
+    /// If it is new, and others do not use it too, its frame is the next to go: so what a long scan writes
+    /// stays in the processor's caches until it is sent home. Pages that were fetched go in the order of
+    /// frames: those of neighbours lie side by side, and to fetch others into these takes fewer copies.
     Pass,
 }
 
@@ -185,7 +186,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Place::take(self, cut, visit, hold).map(|place| PageMut { place, written: false })
     }
 
-    /// How a scan of so many pages visits them: if the cache has no room for all, new ones give way to the next.
+    /// How a scan of so many pages visits them: if the cache has no room for all, new ones give way to the
+    /// next.
     pub(crate) fn scan(&self, pages: usize) -> Visit {
         if pages as u64 > self.pager().frames() { Visit::Pass } else { Visit::Stay }
     }
@@ -231,9 +233,9 @@ macro_rules! common {
             type Target = [T];
 
             fn deref(&self) -> &[T] {
-                // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements. The guard
-                // keeps it resident, and nobody writes to it: shared guards have lock-free and latched writers shut
-                // out, exclusive ones everybody.
+                // SAFETY: the frame is aligned for `T` and holds a whole page of initialised, plain elements.
+                // The guard keeps it resident, and nobody writes to it: shared guards have lock-free and
+                // latched writers shut out, exclusive ones everybody.
                 unsafe { std::slice::from_raw_parts(self.place.address, self.place.cut.range.len()) }
             }
         }

@@ -72,7 +72,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             self.keep_ahead(&range, part.page);
             let held = self.pager().share_steady(part.page as u64, Holder::Pin, stream)?;
             let into = &mut into[part.of_range];
-            // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody writes.
+            // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody
+            // writes.
             unsafe {
                 let from = held.address.cast::<T>().add(part.within.start);
                 racy::read(from.cast(), bytemuck::cast_slice_mut(into));
@@ -109,8 +110,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(())
     }
 
-    /// Runs `write` on the first element of a part of a page that this thread has for itself. It must write all of
-    /// the part's elements.
+    /// Runs `write` on the first element of a part of a page that this thread has for itself. It must write
+    /// all of the part's elements.
     fn overwrite(&self, part: &Part, write: impl FnOnce(*mut T)) -> Result<()> {
         let whole = part.within.len() == self.page_range(part.page).len();
         let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
@@ -222,8 +223,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         }
     }
 
-    /// How many pages of a range operation are under way, with the one in use: a quarter of the frames at most. Below
-    /// two, none is fetched ahead.
+    /// How many pages of a range operation are under way, with the one in use: a quarter of the frames at
+    /// most. Below two, none is fetched ahead.
     fn window(&self) -> u64 {
         (LOOKAHEAD * self.pager().channels().len() as u64).min(self.pager().frames() / 4)
     }

@@ -17,8 +17,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     pub(crate) fn try_read(&self, page: u64, at: usize) -> Result<T, Refusal> {
         let entry = self.pager().entry(page);
         let found = read_lock_free(entry, self.pager().counter(), at, |frame| {
-            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. Single words are read atomically
-            // while the gate is open; what a racing writer made of others is found out by the version.
+            // SAFETY: the frame is one of pages of `T`, and `at` is within its page. Single words are read
+            // atomically while the gate is open; what a racing writer made of others is found out by the
+            // version.
             unsafe {
                 let element = frame.cast::<T>().add(at);
                 if Layout::<T>::SINGLE_WORD {
@@ -53,33 +54,33 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(value)
     }
 
-    /// As [`try_read`](Self::try_read), through a share of the page; opens it to lock-free reads if so wanted, and
-    /// counts nothing.
+    /// As [`try_read`](Self::try_read), through a share of the page; opens it to lock-free reads if so
+    /// wanted, and counts nothing.
     pub(crate) fn try_read_shared(&self, page: u64, at: usize, open: bool) -> Result<T, Refusal> {
         let pager = self.pager();
         let entry = pager.entry(page);
         let before = entry.try_share(Holder::Pin, guards::held())?;
         let share = self.shared(page, before, if open { Then::Open } else { Then::Nothing });
-        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only, which they
-        // store atomically.
+        // SAFETY: the page is shared, so it stays resident; lock-free writers exist for single words only,
+        // which they store atomically.
         Ok(unsafe { element::read_shared(share.address().cast::<T>().add(at)) })
     }
 
-    /// Sees to the end of a [share](crate::engine::page::Entry::try_share), as a pin, of a page whose state before is
-    /// given.
+    /// Sees to the end of a [share](crate::engine::page::Entry::try_share), as a pin, of a page whose state
+    /// before is given.
     pub(crate) fn shared(&self, page: u64, before: State, then: Then) -> Shared<'_, D> {
         Shared { pager: self.pager(), page, before, then }
     }
 
-    /// Writes an element of a page that is resident and that nobody holds; opens the page to lock-free writes if so
-    /// wanted.
+    /// Writes an element of a page that is resident and that nobody holds; opens the page to lock-free writes
+    /// if so wanted.
     #[inline]
     pub(crate) fn try_write(&self, page: u64, at: usize, value: &T, open: bool) -> Result<(), Refusal> {
         let pager = self.pager();
         let entry = pager.entry(page);
         if Layout::<T>::SINGLE_WORD {
-            // SAFETY: the frame is one of pages of `T`, `at` is within its page, and access is atomic while the gate is
-            // open.
+            // SAFETY: the frame is one of pages of `T`, `at` is within its page, and access is atomic while
+            // the gate is open.
             let access = |frame: *mut u8| unsafe { element::store(frame.cast::<T>().add(at), *value) };
             if write_lock_free(entry, pager.counter(), at, access).is_some()
                 || write_fenced(entry, pager.counter(), access).is_some()
@@ -88,8 +89,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             }
         }
         let before = entry.try_exclusive(Holder::Pin)?;
-        // SAFETY: the page is held exclusively. Lock-free readers of several words find out by the version; single
-        // words are written atomically.
+        // SAFETY: the page is held exclusively. Lock-free readers of several words find out by the version;
+        // single words are written atomically.
         unsafe {
             let element = entry.address().cast::<T>().add(at);
             if Layout::<T>::SINGLE_WORD {

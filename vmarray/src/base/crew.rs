@@ -1,11 +1,11 @@
 //! Threads for the length of one call: idle ones that earlier calls have left, or new ones.
 //!
-//! Starting and joining 16 threads takes 0.4 ms, as long as a bus takes for 20 MB. So a thread that has done its share
-//! waits for the next call, for some seconds.
+//! Starting and joining 16 threads takes 0.4 ms, as long as a bus takes for 20 MB. So a thread that has done
+//! its share waits for the next call, for some seconds.
 //!
-//! This is no pool: nothing is ever queued for a thread. Work goes to threads that are idle at that moment, and where
-//! there are too few, to new ones; so a call waits for the work of no other call, and a program may call from all
-//! threads of a pool of its own at once.
+//! This is no pool: nothing is ever queued for a thread. Work goes to threads that are idle at that moment,
+//! and where there are too few, to new ones; so a call waits for the work of no other call, and a program may
+//! call from all threads of a pool of its own at once.
 
 use std::any::Any;
 use std::num::NonZero;
@@ -69,8 +69,8 @@ impl std::fmt::Debug for Lent {
     }
 }
 
-/// Runs `work` on so many threads, of which the calling one is the first. Fewer do if the system gives no more. Returns
-/// when all have done.
+/// Runs `work` on so many threads, of which the calling one is the first. Fewer do if the system gives no
+/// more. Returns when all have done.
 ///
 /// # Panics
 /// If `work` does on any thread.
@@ -80,8 +80,9 @@ pub(crate) fn together(threads: usize, work: impl Fn() + Sync) {
     }
     let call = Arc::new(Call::default());
     let borrowed: &(dyn Fn() + Sync) = &work;
-    // SAFETY: only the lifetime is left out. Nobody uses the reference after the last of the call's users has signed
-    // off, and `until_done`, which is dropped before `work`, also when the stack unwinds, waits for that.
+    // SAFETY: only the lifetime is left out. Nobody uses the reference after the last of the call's users has
+    // signed off, and `until_done`, which is dropped before `work`, also when the stack unwinds, waits for
+    // that.
     let lent = Lent(unsafe {
         std::mem::transmute::<*const (dyn Fn() + Sync + '_), *const (dyn Fn() + Sync + 'static)>(borrowed)
     });

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering, fen
 use backend_api::{Search, racy};
 use bytemuck::{NoUninit, Pod};
 
-/// What can be an element: plain data without padding, any bit pattern of which is valid, and which any thread may use.
+/// What can be an element: plain data without padding, any bit pattern of which is valid, and which any
+/// thread may use.
 ///
 /// Derive [`bytemuck::Pod`] and [`bytemuck::Zeroable`]; the derive checks the rest:
 ///
@@ -26,16 +27,17 @@ use bytemuck::{NoUninit, Pod};
 ///
 /// # Size
 ///
-/// Operations on single elements hand them over by value, so that elements have to fit on the stack of the thread, and
-/// more than once: of the 2 MiB that the standard library gives a thread, an element may have an eighth (256 KiB) in
-/// [`get`](crate::VirtualArray::get), [`set`](crate::VirtualArray::set), [`replace`](crate::VirtualArray::replace),
-/// [`compare_exchange`](crate::VirtualArray::compare_exchange), [`update`](crate::VirtualArray::update),
-/// [`swap`](crate::VirtualArray::swap) and their uncached forms, also in a program that is built without optimisation.
-/// Longer ones, and long ones in all other operations that take or return single elements, need a thread with a larger
-/// stack; those on slices and pages ([`read`](crate::View::read), [`write`](crate::ViewMut::write),
-/// [`map`](crate::PagedView::map), [`page`](crate::PagedView::page)) move no element over the stack. Elements of
-/// more than 16 KiB are kept on the heap meanwhile where one value gives way to another; if there is no memory for
-/// that, the error is [`NoMemory`](crate::ErrorKind::NoMemory).
+/// Operations on single elements hand them over by value, so that elements have to fit on the stack of the
+/// thread, and more than once: of the 2 MiB that the standard library gives a thread, an element may have an
+/// eighth (256 KiB) in [`get`](crate::VirtualArray::get), [`set`](crate::VirtualArray::set),
+/// [`replace`](crate::VirtualArray::replace), [`compare_exchange`](crate::VirtualArray::compare_exchange),
+/// [`update`](crate::VirtualArray::update), [`swap`](crate::VirtualArray::swap) and their uncached forms,
+/// also in a program that is built without optimisation. Longer ones, and long ones in all other operations
+/// that take or return single elements, need a thread with a larger stack; those on slices and pages
+/// ([`read`](crate::View::read), [`write`](crate::ViewMut::write), [`map`](crate::PagedView::map),
+/// [`page`](crate::PagedView::page)) move no element over the stack. Elements of more than 16 KiB are kept on
+/// the heap meanwhile where one value gives way to another; if there is no memory for that, the error is
+/// [`NoMemory`](crate::ErrorKind::NoMemory).
 ///
 /// Types of no bytes do not compile:
 ///
@@ -115,8 +117,8 @@ pub(crate) unsafe fn store<T: Element>(at: *mut T, value: T) {
     by_word!(T, store);
 }
 
-/// Copies an element of any size out of a page that the caller shares. In one piece, so that it goes where its owner
-/// wants it at once.
+/// Copies an element of any size out of a page that the caller shares. In one piece, so that it goes where
+/// its owner wants it at once.
 ///
 /// # Safety
 /// `at` is readable and aligned; nobody writes to it meanwhile, but for atomic stores of single words.
@@ -171,7 +173,8 @@ pub(crate) unsafe fn compare_exchange<T: Element>(at: *mut T, current: T, new: T
     by_word!(T, compare_exchange)
 }
 
-/// The unsigned integer of a word that elements of this size and alignment can be copied by; bytes for all others.
+/// The unsigned integer of a word that elements of this size and alignment can be copied by; bytes for all
+/// others.
 macro_rules! by_aligned_words {
     ($T:ty, $words:ident, $bytes:expr) => {
         match align_of::<$T>() {
@@ -182,16 +185,16 @@ macro_rules! by_aligned_words {
     };
 }
 
-/// Copies an element of any size out, word by word if it can be aligned. What it holds may be a mixture if others
-/// write.
+/// Copies an element of any size out, word by word if it can be aligned. What it holds may be a mixture if
+/// others write.
 ///
 /// # Safety
 /// `at` is readable, aligned for `T`, and only touched atomically meanwhile.
 #[inline(always)]
 pub(crate) unsafe fn read_racy<T: Element>(at: *const T) -> T {
     let mut value = MaybeUninit::<T>::uninit();
-    // SAFETY: vouched for by the caller; written whole, and all bit patterns of `T` are valid, so every mixture is a
-    // value.
+    // SAFETY: vouched for by the caller; written whole, and all bit patterns of `T` are valid, so every
+    // mixture is a value.
     unsafe {
         copy_racy(at, value.as_mut_ptr());
         value.assume_init()
@@ -207,7 +210,8 @@ pub(crate) unsafe fn copy_racy<T: Element>(at: *const T, to: *mut T) {
     macro_rules! words {
         ($Atomic:ty, $word:ty) => {
             for i in 0..size_of::<T>() / size_of::<$word>() {
-                // SAFETY: both sides are vouched for by the caller; `i` words are inside of them, and aligned.
+                // SAFETY: both sides are vouched for by the caller; `i` words are inside of them, and
+                // aligned.
                 unsafe {
                     to.cast::<$word>().add(i).write((*at.cast::<$Atomic>().add(i)).load(Ordering::Relaxed));
                 }
@@ -229,8 +233,9 @@ pub(crate) unsafe fn write_racy<T: Element>(at: *mut T, value: &T) {
     macro_rules! words {
         ($Atomic:ty, $word:ty) => {
             for i in 0..size_of::<T>() / size_of::<$word>() {
-                // SAFETY: the target is vouched for by the caller; `i` words are inside of both sides, and aligned.
-                // The source is read plainly: atomic accesses through a shared reference to plain data are not allowed.
+                // SAFETY: the target is vouched for by the caller; `i` words are inside of both sides, and
+                // aligned. The source is read plainly: atomic accesses through a shared reference to plain
+                // data are not allowed.
                 unsafe {
                     (*at.cast::<$Atomic>().add(i)).store(*from.cast::<$word>().add(i), Ordering::Relaxed);
                 }
@@ -263,8 +268,8 @@ const fn assert_searchable(bytes: usize) {
 /// let too_long = vmarray::Field::<[u8; 8192], _>::whole();
 /// ```
 ///
-/// Fields are compared by [methods](Self::eq), which give conditions on elements. Operators would give a `bool` at
-/// once, so they do not compile:
+/// Fields are compared by [methods](Self::eq), which give conditions on elements. Operators would give a
+/// `bool` at once, so they do not compile:
 ///
 /// ```compile_fail,E0277
 /// use vmarray::prelude::*;
@@ -333,7 +338,8 @@ impl<T: Element, F: NoUninit> Field<T, F> {
 }
 
 /// Names a field of an element type, for [`find`](crate::View::find): `field!(Type, name)`, also
-/// `field!(Type, outer.inner)`. A name that does not exist does not compile. Fields of packed types can be named, too.
+/// `field!(Type, outer.inner)`. A name that does not exist does not compile. Fields of packed types can be
+/// named, too.
 ///
 /// ```
 /// # use vmarray::prelude::*;

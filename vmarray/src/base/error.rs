@@ -181,7 +181,8 @@ pub enum ErrorKind {
     NoDevices,
     /// No device was found that is asked for, or that is used by default.
     NoneFound {
-        /// What was asked for, each with the reason why nothing was found for it. Empty where nothing was asked.
+        /// What was asked for, each with the reason why nothing was found for it. Empty where nothing was
+        /// asked.
         asked: Vec<Unmet>,
         /// What there is instead: devices, and why backends have none.
         found: Vec<String>,
@@ -242,8 +243,8 @@ pub enum ErrorKind {
         /// How long it would be.
         bytes: usize,
     },
-    /// All frames that may be guarded are guarded, and the calling thread holds guards itself, so that waiting might
-    /// never end.
+    /// All frames that may be guarded are guarded, and the calling thread holds guards itself, so that
+    /// waiting might never end.
     TooManyGuards {
         /// The channel.
         channel: u32,
@@ -772,7 +773,8 @@ mod tests {
         ]
     }
 
-    /// The place of a kind in [`one_of_each`]. A new one does not compile without, and then the list is too short.
+    /// The place of a kind in [`one_of_each`]. A new one does not compile without, and then the list is too
+    /// short.
     fn number(kind: &ErrorKind) -> usize {
         macro_rules! numbered {
             ($($Kind:ident)*) => {{

@@ -1,5 +1,5 @@
-//! Memory of the program's own, refused by an error, since ranges of an array may be longer than RAM; and hints to the
-//! processor about memory.
+//! Memory of the program's own, refused by an error, since ranges of an array may be longer than RAM; and
+//! hints to the processor about memory.
 
 use bytemuck::Zeroable;
 
@@ -13,16 +13,16 @@ pub(crate) fn zeroed_vec<T: Zeroable>(len: usize) -> Result<Vec<T>> {
         .map_err(|()| ErrorKind::NoMemory { bytes: len.saturating_mul(size_of::<T>()) }.into())
 }
 
-/// As [`zeroed_vec`], for memory that will be written to all over: asks the system for large pages, where there are
-/// any, so that it is interrupted by the first touch of 2 MiB and not of 4 KiB.
+/// As [`zeroed_vec`], for memory that will be written to all over: asks the system for large pages, where
+/// there are any, so that it is interrupted by the first touch of 2 MiB and not of 4 KiB.
 pub(crate) fn zeroed_vec_large<T: Zeroable>(len: usize) -> Result<Vec<T>> {
     let values = zeroed_vec::<T>(len)?;
     ask_for_large_pages(values.as_ptr().cast(), size_of_val(values.as_slice()));
     Ok(values)
 }
 
-/// Asks the system for large pages under memory of the caller's own, which keeps its contents, unless it is too short
-/// to be worth that.
+/// Asks the system for large pages under memory of the caller's own, which keeps its contents, unless it is
+/// too short to be worth that.
 pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
     #[cfg(all(target_os = "linux", not(miri)))]
     {
@@ -30,8 +30,8 @@ pub(crate) fn ask_for_large_pages(at: *const u8, bytes: usize) {
         const PAGE: usize = 4096;
         if bytes >= BYTES_MIN {
             let skip = at.addr().next_multiple_of(PAGE) - at.addr();
-            // SAFETY: whole pages of memory that the caller has; the advice changes no contents. A refusal leaves
-            // everything as it was.
+            // SAFETY: whole pages of memory that the caller has; the advice changes no contents. A refusal
+            // leaves everything as it was.
             unsafe {
                 let start = at.add(skip).cast_mut().cast();
                 libc::madvise(start, (bytes - skip) / PAGE * PAGE, libc::MADV_HUGEPAGE);

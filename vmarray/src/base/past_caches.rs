@@ -3,8 +3,8 @@
 /// What is copied in all, in bytes, from which on the processor's caches have lost its beginning by its end.
 const WORTH_IT_FROM: usize = 64 << 20;
 
-/// Whether the parts of so many bytes are better copied past the caches. To memory that is not in the caches such
-/// copies are about twice as fast as others, to memory that is, about a third slower.
+/// Whether the parts of so many bytes are better copied past the caches. To memory that is not in the caches
+/// such copies are about twice as fast as others, to memory that is, about a third slower.
 pub(crate) fn is_worth_it(bytes: usize) -> bool {
     bytes >= WORTH_IT_FROM
 }
@@ -16,9 +16,9 @@ pub(crate) fn copy(from: &[u8], to: &mut [u8]) {
     unsafe { copy_raw(from.as_ptr(), to.as_mut_ptr(), to.len()) };
 }
 
-/// Copies bytes so that their new places do not come to the processor's caches, where it can: a plain copy reads each
-/// line that it is about to overwrite. Worth it for some hundred bytes and more, where what is copied in all is longer
-/// than the caches.
+/// Copies bytes so that their new places do not come to the processor's caches, where it can: a plain copy
+/// reads each line that it is about to overwrite. Worth it for some hundred bytes and more, where what is
+/// copied in all is longer than the caches.
 ///
 /// # Safety
 /// So many bytes can be read and written; they do not overlap.
@@ -31,8 +31,9 @@ pub(crate) unsafe fn copy_raw(from: *const u8, to: *mut u8, bytes: usize) {
         let head = to.align_offset(LINE).min(bytes);
         let lines = (bytes - head) / LINE;
         let tail = head + lines * LINE;
-        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one; every
-        // x86-64 has these instructions. The fence has all stores be seen before any that follow, as others are.
+        // SAFETY: vouched for by the caller. `head` is the first whole line of the target, if there is one;
+        // every x86-64 has these instructions. The fence has all stores be seen before any that follow, as
+        // others are.
         unsafe {
             from.copy_to_nonoverlapping(to, head);
             let (mut source, mut target) = (from.add(head).cast::<__m128i>(), to.add(head).cast::<__m128i>());

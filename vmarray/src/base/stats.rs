@@ -69,7 +69,8 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Accesses that found their page without a frame and had to get it one; whether or not anything was fetched.
+    /// Accesses that found their page without a frame and had to get it one; whether or not anything was
+    /// fetched.
     misses,
     /// Pages fetched ahead of need, by request or by read-ahead.
     prefetches,
@@ -89,8 +90,8 @@ counters! {
     bytes_from_device,
     /// Batches of copies and kernels submitted to the device.
     submissions,
-    /// Times that all cores had to pass a barrier, because pages that threads may be touching without a lock were to be
-    /// evicted, lent as slices or copied. One for all pages of a batch.
+    /// Times that all cores had to pass a barrier, because pages that threads may be touching without a lock
+    /// were to be evicted, lent as slices or copied. One for all pages of a batch.
     barriers,
     /// Times that a thread had to wait: for a copy, a page held by another, or a frame.
     waits,
@@ -98,8 +99,9 @@ counters! {
 
 /// What an array has done since it was built or its statistics were reset.
 ///
-/// Hits are counted by thread, not by channel, because a hit does not find out which channel its page belongs to; more
-/// than 63 arrays alive at once share the last counter of hits. All numbers are exact once no access is under way.
+/// Hits are counted by thread, not by channel, because a hit does not find out which channel its page belongs
+/// to; more than 63 arrays alive at once share the last counter of hits. All numbers are exact once no access
+/// is under way.
 ///
 /// ```
 /// # use vmarray::prelude::*;

@@ -1,4 +1,5 @@
-//! What is worth a line in a log. Without the feature `tracing`, what an operator must not miss goes to standard error.
+//! What is worth a line in a log. Without the feature `tracing`, what an operator must not miss goes to
+//! standard error.
 
 /// The cache can have no more memory and stays shorter than was asked for.
 pub(crate) fn cache_is_small(bytes: u64, error: &crate::Error) {
@@ -100,8 +101,8 @@ pub(crate) fn kernels_not_kept(device: &backend_api::DeviceInfo, error: &std::io
     not_kept("built kernels", device, error);
 }
 
-/// A refusal of the system (no home, a disk that is full) is nothing to worry about. One of ours is: somebody else can
-/// write to what the program would take for its own.
+/// A refusal of the system (no home, a disk that is full) is nothing to worry about. One of ours is: somebody
+/// else can write to what the program would take for its own.
 fn not_kept(what: &str, device: &backend_api::DeviceInfo, error: &std::io::Error) {
     let is_ours = error.raw_os_error().is_none();
     #[cfg(feature = "tracing")]

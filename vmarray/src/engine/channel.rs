@@ -1,8 +1,9 @@
 //! One channel: a slice of a device's memory, its queues, and one shard of the page cache.
 //!
-//! A channel owns frames and slots and moves bytes between them. It never holds its lock while it copies, waits, or
-//! runs code of others; whatever is under way is on record as a [`Fetch`] or a [`WriteBack`], which *any* thread can
-//! wait for and finish. So no threads of our own do any work: whoever needs a page or a frame drives the channel on.
+//! A channel owns frames and slots and moves bytes between them. It never holds its lock while it copies,
+//! waits, or runs code of others; whatever is under way is on record as a [`Fetch`] or a [`WriteBack`], which
+//! *any* thread can wait for and finish. So no threads of our own do any work: whoever needs a page or a
+//! frame drives the channel on.
 //!
 //! | file | subject |
 //! |---|---|
@@ -97,8 +98,8 @@ pub(crate) type HostPlace = HostSpan<'static>;
 /// In place of the page of a frame that has none.
 const NO_PAGE: u64 = u64::MAX;
 
-/// How many of the pages that long scans have left behind are known, in bytes: of a size that stays in a processor's
-/// cache.
+/// How many of the pages that long scans have left behind are known, in bytes: of a size that stays in a
+/// processor's cache.
 const PASSED_BYTES: usize = 32 << 20;
 
 /// The pages of a range that are homed in the channel of this number, of so many, in ascending order.
@@ -130,10 +131,11 @@ pub(crate) struct Channel<D: Device> {
     writes: Queues<D>,
     slots: DeviceBuffer<D>,
     shard: Mutex<Shard<D>>,
-    /// Frames that no page has, in ascending order as far as possible: pages that come in order get neighbours, which
-    /// processors prefetch across, and which go home in one copy.
+    /// Frames that no page has, in ascending order as far as possible: pages that come in order get
+    /// neighbours, which processors prefetch across, and which go home in one copy.
     free: ArrayQueue<Frame>,
-    /// Pages that were put in frames, and the policy was not told of. Whoever [locks](Self::lock) the shard tells it.
+    /// Pages that were put in frames, and the policy was not told of. Whoever [locks](Self::lock) the shard
+    /// tells it.
     newcomers: ArrayQueue<(u64, u32)>,
     /// Pages that long scans have left behind, the latest of them.
     passed: ArrayQueue<u64>,
@@ -162,15 +164,15 @@ pub(crate) struct Channel<D: Device> {
     guards_max: AtomicU32,
     /// Held while a write to home slots, or a kernel on them, is submitted.
     home_order: OrderLock<HomeOrder>,
-    /// What tasks ask for, who is to be woken when something of it is done, and whether there is no frame for it; also
-    /// not if nobody but the program lets go of frames.
+    /// What tasks ask for, who is to be woken when something of it is done, and whether there is no frame for
+    /// it; also not if nobody but the program lets go of frames.
     requests: Combiner<Arc<Request>, Serving>,
     driver: OnceLock<Waker>,
     kept_for_reads: Arc<reserve::KeptForReads>,
     is_short_of_frames: AtomicBool,
     are_all_kept: AtomicBool,
-    /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the submission. Taken
-    /// after `home_order`.
+    /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the
+    /// submission. Taken after `home_order`.
     load_order: OrderLock<LoadOrder>,
     lists: Mutex<Vec<HostBuffer<D>>>,
     bounce: Mutex<Bounce<D>>,
@@ -319,7 +321,8 @@ impl<D: Device> Channel<D> {
     }
 
     pub(crate) fn slot_memory(&self) -> DevicePlace {
-        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the pager alone.
+        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the pager
+        // alone.
         unsafe { self.slots.at(0).detach() }
     }
 
@@ -357,8 +360,8 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// The pages of a range that have frames now, in ascending order; of those only the dirty ones if so wanted. All of
-    /// that may change at once. Looks at the range or at the frames, whichever are fewer.
+    /// The pages of a range that have frames now, in ascending order; of those only the dirty ones if so
+    /// wanted. All of that may change at once. Looks at the range or at the frames, whichever are fewer.
     pub(crate) fn resident_pages(&self, table: &PageTable, range: &Range<u64>, only_dirty: bool) -> Vec<u64> {
         let is_wanted = |page: &u64| {
             let state = table.entry(*page).state(Ordering::Acquire);
@@ -379,8 +382,8 @@ impl<D: Device> Channel<D> {
 }
 
 impl<D: Device> Channel<D> {
-    /// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller holds the
-    /// page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
+    /// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller
+    /// holds the page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
     pub(crate) fn quiesce(&self, entry: &Entry, before: State, access: Access) {
         self.quiesce_all(std::iter::once((entry, before)), access);
     }

@@ -1,12 +1,13 @@
 //! One queue of requests that many ask and one serves at a time: flat combining for those who must not wait.
 //!
-//! A thread or task leaves its request in the inbox. Whoever finds nobody serving serves all requests that are there;
-//! whoever finds somebody leaves a note, and the one who serves looks again before it goes. So nobody ever waits for
-//! the lock, and no request is overlooked. The idea is that of D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat
-//! combining and the synchronization-parallelism tradeoff", 2010.
+//! A thread or task leaves its request in the inbox. Whoever finds nobody serving serves all requests that
+//! are there; whoever finds somebody leaves a note, and the one who serves looks again before it goes. So
+//! nobody ever waits for the lock, and no request is overlooked. The idea is that of D. Hendler, I. Incze, N.
+//! Shavit, M. Tzafrir, "Flat combining and the synchronization-parallelism tradeoff", 2010.
 //!
-//! Of what was submitted to a device so much may be under way at a time. As long as it is, whoever asks does not even
-//! try to serve: the end of a submission does. loom checks that no request is left behind between the two.
+//! Of what was submitted to a device so much may be under way at a time. As long as it is, whoever asks does
+//! not even try to serve: the end of a submission does. loom checks that no request is left behind between
+//! the two.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -88,7 +89,8 @@ impl<R, S> Combiner<R, S> {
         }
     }
 
-    /// Leaves a request. Whether the caller has to [serve](Self::serve); else the end of what is under way does.
+    /// Leaves a request. Whether the caller has to [serve](Self::serve); else the end of what is under way
+    /// does.
     #[must_use]
     pub(crate) fn ask(&self, request: R) -> bool {
         self.inbox.push(request);
@@ -155,7 +157,8 @@ mod model {
 
     use super::*;
 
-    /// A server that submits one request at a time; its device is another thread, which tells when it has ended.
+    /// A server that submits one request at a time; its device is another thread, which tells when it has
+    /// ended.
     type Server = Combiner<usize, Vec<usize>>;
 
     /// Takes what was left and submits the first request of it, if there is room.

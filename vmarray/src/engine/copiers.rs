@@ -10,7 +10,8 @@ use crate::base::crew::{self, CORES};
 use crate::base::error::Result;
 use crate::engine::guards;
 
-/// What is worth a thread of its own, in bytes: starting a new one takes as long as copying a hundredth of that.
+/// What is worth a thread of its own, in bytes: starting a new one takes as long as copying a hundredth of
+/// that.
 const SHARE_BYTES: u64 = 8 << 20;
 /// More threads than this gain nothing on a bus: each copies some 8 GB/s.
 const THREADS_A_BUS: usize = 12;
@@ -45,9 +46,9 @@ impl Drop for Taken {
     }
 }
 
-/// Runs `copy`, which does its share of a copy of so many bytes over so many buses until nothing is left, on the
-/// calling thread and on others: on none if there is no use in more, or if the calling thread holds guards, for which
-/// others would wait in vain. An error of one of them.
+/// Runs `copy`, which does its share of a copy of so many bytes over so many buses until nothing is left, on
+/// the calling thread and on others: on none if there is no use in more, or if the calling thread holds
+/// guards, for which others would wait in vain. An error of one of them.
 pub(crate) fn run(bytes: u64, buses: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> {
     let useful = (bytes / SHARE_BYTES).clamp(1, (THREADS_A_BUS * buses) as u64) as usize;
     let taken = Taken::new(if guards::held() { 1 } else { useful }, *CORES, &BUSY);

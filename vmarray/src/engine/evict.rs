@@ -1,9 +1,9 @@
 //! Which frame to give up next: the eviction policies of one shard.
 //!
-//! These are plain, deterministic data structures, called under the shard's lock. They know frame numbers and page
-//! keys only: no device, no page table, no atomics. Whatever can change behind the lock (the referenced bit, pins,
-//! dirtiness) is asked for, frame by frame, through the callback of [`Evictor::victims`], so a policy never holds a
-//! stale copy of it.
+//! These are plain, deterministic data structures, called under the shard's lock. They know frame numbers and
+//! page keys only: no device, no page table, no atomics. Whatever can change behind the lock (the referenced
+//! bit, pins, dirtiness) is asked for, frame by frame, through the callback of [`Evictor::victims`], so a
+//! policy never holds a stale copy of it.
 
 mod clock;
 mod ghosts;
@@ -15,9 +15,9 @@ mod two_queue;
 
 /// Which page leaves the cache when a frame is needed.
 ///
-/// Every policy keeps the array correct; they differ in which pages stay and in what a hit costs. All three give up
-/// frames in the same bounded way: one search offers each resident page at most twice, so it ends even if every
-/// page is in use.
+/// Every policy keeps the array correct; they differ in which pages stay and in what a hit costs. All three
+/// give up frames in the same bounded way: one search offers each resident page at most twice, so it ends
+/// even if every page is in use.
 ///
 /// # Examples
 ///
@@ -36,38 +36,42 @@ mod two_queue;
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
 pub enum EvictionPolicy {
-    /// CLOCK: a hand goes round the frames and gives every page referenced since its last visit one more turn.
+    /// CLOCK: a hand goes round the frames and gives every page referenced since its last visit one more
+    /// turn.
     ///
-    /// Approximates least recently used. A hit sets one bit, once per turn of the hand, and takes no lock; the state
-    /// is one byte a frame.
+    /// Approximates least recently used. A hit sets one bit, once per turn of the hand, and takes no lock;
+    /// the state is one byte a frame.
     ///
     /// Source: F. J. Corbató, "A Paging Experiment with the Multics System", 1969.
     #[default]
     Clock,
 
-    /// Least recently used, by the exact order of accesses: pages are considered from the one whose last access is
-    /// longest ago.
+    /// Least recently used, by the exact order of accesses: pages are considered from the one whose last
+    /// access is longest ago.
     ///
-    /// The order is exact; what leaves is the first in that order that can leave at once. A page that is held by
-    /// somebody, or was written to and is not yet on its device again, is passed over while there are others, and a
-    /// channel with many frames gives up several of the oldest pages at a time.
+    /// The order is exact; what leaves is the first in that order that can leave at once. A page that is held
+    /// by somebody, or was written to and is not yet on its device again, is passed over while there are
+    /// others, and a channel with many frames gives up several of the oldest pages at a time.
     ///
-    /// For few frames, for code that counts on the order, and for comparison. Every hit takes the page and is reported
-    /// under the shard's lock: there are no lock-free hits, and threads that share a shard wait for each other even if
-    /// all their pages are resident. The state is eight bytes a frame; up to eight frames are one small array, and with
-    /// a single frame, or repeated hits of one page, a report is one comparison.
+    /// For few frames, for code that counts on the order, and for comparison. Every hit takes the page and is
+    /// reported under the shard's lock: there are no lock-free hits, and threads that share a shard wait for
+    /// each other even if all their pages are resident. The state is eight bytes a frame; up to eight frames
+    /// are one small array, and with a single frame, or repeated hits of one page, a report is one
+    /// comparison.
     ///
-    /// Source: L. A. Belady, "A Study of Replacement Algorithms for a Virtual-Storage Computer", 1966, and folklore.
+    /// Source: L. A. Belady, "A Study of Replacement Algorithms for a Virtual-Storage Computer", 1966, and
+    /// folklore.
     Lru,
 
-    /// 2Q: pages fetched once pass through a short queue; only those that come back soon join the long-lived ones.
+    /// 2Q: pages fetched once pass through a short queue; only those that come back soon join the long-lived
+    /// ones.
     ///
-    /// Scan-resistant: one pass over a large array does not wash out the pages that other threads use all the time,
-    /// and a loop slightly larger than the cache still finds most of its pages. References made while a page is in
-    /// the short queue count for nothing, because the many elements of a page are usually read in one go; that is
-    /// what makes the difference from SIEVE or S3-FIFO here, which take the second element for a second visit. The
-    /// price: a page that becomes popular is fetched twice, so a working set that moves often does a little better
-    /// with CLOCK.
+    /// Scan-resistant: one pass over a large array does not wash out the pages that other threads use all the
+    /// time, and a loop slightly larger than the cache still finds most of its pages. References made while a
+    /// page is in the short queue count for nothing, because the many elements of a page are usually read in
+    /// one go; that is what makes the difference from SIEVE or S3-FIFO here, which take the second element
+    /// for a second visit. The price: a page that becomes popular is fetched twice, so a working set that
+    /// moves often does a little better with CLOCK.
     ///
     /// A hit costs the same as under [`Clock`](Self::Clock). The state is at most 36 bytes a frame, including
     /// the keys of pages evicted lately.
@@ -95,8 +99,8 @@ pub(crate) type Candidate<'a> = dyn FnMut(u32) -> Verdict + 'a;
 
 /// The eviction state of one shard, for frames `0..frames`.
 ///
-/// A frame is *tracked* from [`inserted`](Self::inserted) until it is taken or [`removed`](Self::removed). The caller
-/// keeps frame numbers below `frames`; others may panic.
+/// A frame is *tracked* from [`inserted`](Self::inserted) until it is taken or [`removed`](Self::removed).
+/// The caller keeps frame numbers below `frames`; others may panic.
 #[derive(Debug)]
 pub(crate) enum Evictor {
     /// See [`EvictionPolicy::Clock`].
@@ -129,8 +133,8 @@ impl Evictor {
 
     /// The frame has received the page `page_key`, and is now the most recent one.
     ///
-    /// A frame that is tracked already is forgotten first. Put back a taken frame that could not be evicted after all
-    /// with this, too.
+    /// A frame that is tracked already is forgotten first. Put back a taken frame that could not be evicted
+    /// after all with this, too.
     pub(crate) fn inserted(&mut self, frame: u32, page_key: u64) {
         match self {
             Self::Clock(clock) => clock.inserted(frame),
@@ -165,9 +169,10 @@ impl Evictor {
     /// Proposes tracked frames in order of eviction preference until `want` of them are taken, the answer is
     /// [`Verdict::Stop`], or there is nothing left to propose. Returns how many were taken.
     ///
-    /// Each tracked frame is proposed at most once, and once more if the first answer was [`Verdict::Referenced`]: so
-    /// a call makes at most twice as many proposals as there are tracked frames, and ends even if all are pinned.
-    /// Besides that, CLOCK steps over untracked frames, in at most two turns.
+    /// Each tracked frame is proposed at most once, and once more if the first answer was
+    /// [`Verdict::Referenced`]: so a call makes at most twice as many proposals as there are tracked frames,
+    /// and ends even if all are pinned. Besides that, CLOCK steps over untracked frames, in at most two
+    /// turns.
     pub(crate) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         match self {
             Self::Clock(clock) => clock.victims(want, candidate),

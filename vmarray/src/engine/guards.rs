@@ -1,8 +1,8 @@
 //! Which page guards the calling thread holds, so that it never waits for something that might wait for it.
 //!
-//! The rule is that of ordered locks: a thread that holds guards may block on a guarded page only if that page comes
-//! after all that it holds. Pages are ordered by the age of their arrays, then by number. Guards cannot be sent to
-//! other threads, so the list is complete.
+//! The rule is that of ordered locks: a thread that holds guards may block on a guarded page only if that
+//! page comes after all that it holds. Pages are ordered by the age of their arrays, then by number. Guards
+//! cannot be sent to other threads, so the list is complete.
 //!
 //! A leaked guard stays in its thread's list, but counts only as long as its array lives.
 
@@ -50,8 +50,8 @@ pub(crate) fn held() -> bool {
     .unwrap_or(false)
 }
 
-/// Whether the thread holds a guard, or a future of it will have one: its page, or what it is counted for, stays until
-/// the thread polls or drops it. So the thread must not block until somebody has one guard fewer.
+/// Whether the thread holds a guard, or a future of it will have one: its page, or what it is counted for,
+/// stays until the thread polls or drops it. So the thread must not block until somebody has one guard fewer.
 pub(crate) fn held_or_expected() -> bool {
     let expected = EXPECTED.try_with(|expected| {
         let mut expected = expected.borrow_mut();

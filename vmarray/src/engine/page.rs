@@ -1,7 +1,8 @@
-//! One page's life: its packed state, the protocol that changes it, and how threads announce and wait for accesses.
+//! One page's life: its packed state, the protocol that changes it, and how threads announce and wait for
+//! accesses.
 //!
-//! Nothing here knows devices, frames or element types. The protocol (`entry`, `hazard`, `barrier`) is built on the
-//! atomics of `sync`, which loom replaces when it checks the protocol.
+//! Nothing here knows devices, frames or element types. The protocol (`entry`, `hazard`, `barrier`) is built
+//! on the atomics of `sync`, which loom replaces when it checks the protocol.
 
 mod barrier;
 #[cfg(not(loom))]

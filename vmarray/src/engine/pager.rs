@@ -1,4 +1,5 @@
-//! Pages of bytes: getting hold of them, letting go, and moving many of them at once. Elements are unknown here.
+//! Pages of bytes: getting hold of them, letting go, and moving many of them at once. Elements are unknown
+//! here.
 
 mod bulk;
 mod claims;
@@ -51,15 +52,16 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// Whether the page was resident and had been used before: then it is worth opening to lock-free accesses. A page
-    /// that is used once, as at random in an array far larger than its cache, never is, and costs no barrier later.
+    /// Whether the page was resident and had been used before: then it is worth opening to lock-free
+    /// accesses. A page that is used once, as at random in an array far larger than its cache, never is, and
+    /// costs no barrier later.
     pub(crate) fn is_used_again(&self) -> bool {
         self.before.any(RESIDENT) && !self.before.any(AHEAD)
     }
 }
 
-/// How much is fetched ahead of one stream at most, in bytes; and in pages, at least and at most, if an eighth of the
-/// frames allows that. Enough to keep a bus of 64 GB/s busy for the time of a round trip.
+/// How much is fetched ahead of one stream at most, in bytes; and in pages, at least and at most, if an
+/// eighth of the frames allows that. Enough to keep a bus of 64 GB/s busy for the time of a round trip.
 const WINDOW_BYTES: usize = 4 << 20;
 const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
@@ -154,7 +156,8 @@ impl<D: Device> Pager<D> {
         &self.channels[(page % self.channels.len() as u64) as usize]
     }
 
-    /// Whether pages may be opened to lock-free accesses: not under an exact order, which has to see every access.
+    /// Whether pages may be opened to lock-free accesses: not under an exact order, which has to see every
+    /// access.
     pub(crate) fn recency(&self) -> bool {
         self.channels.first().is_none_or(|channel| channel.recency())
     }
@@ -227,7 +230,8 @@ impl<D: Device> Pager<D> {
         result
     }
 
-    /// As [`await_page`](Self::await_page), for a page that the caller wants exclusively: new sharers wait behind it.
+    /// As [`await_page`](Self::await_page), for a page that the caller wants exclusively: new sharers wait
+    /// behind it.
     fn await_wanted(&self, page: u64, state: State, wants: &mut bool) -> Result<()> {
         *wants = true;
         self.table.entry(page).want();
@@ -292,8 +296,8 @@ impl<D: Device> Pager<D> {
         }
     }
 
-    /// Gets an absent page its frame and its contents, fetched `alone` or with others. `None` if somebody else was
-    /// faster.
+    /// Gets an absent page its frame and its contents, fetched `alone` or with others. `None` if somebody
+    /// else was faster.
     fn load(
         &self,
         page: u64,
@@ -305,7 +309,8 @@ impl<D: Device> Pager<D> {
     ) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
-        // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything, not by a mark either.
+        // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything, not by a
+        // mark either.
         let mut frame = None;
         if *wants {
             frame = channel.take_frame(&self.table, Patience::Try)?;
@@ -320,8 +325,8 @@ impl<D: Device> Pager<D> {
             frame = channel.take_frame(&self.table, Patience::Wait)?;
         }
         let Some(frame) = frame else { return Ok(None) };
-        // Readers of the home slot may stay while the page is only shared: it cannot be written back before they are
-        // gone.
+        // Readers of the home slot may stay while the page is only shared: it cannot be written back before
+        // they are gone.
         let exclusive = matches!(then, Then::Exclusive(_));
         let home = match entry.try_claim_absent(!exclusive) {
             Ok(before) => before,

@@ -1,12 +1,13 @@
 //! Recognises streams of misses, per thread, and says what to fetch ahead.
 //!
-//! Each thread remembers a few streams, and the last pages that belong to none. A page next to one of those begins a
-//! sequential stream, up or down; three equal steps begin a strided one. A page where a stream goes on continues it,
-//! and the window of pages fetched ahead doubles from one up to a limit. The first use of a page that was read ahead
-//! continues its stream, so a stream that keeps up never misses.
+//! Each thread remembers a few streams, and the last pages that belong to none. A page next to one of those
+//! begins a sequential stream, up or down; three equal steps begin a strided one. A page where a stream goes
+//! on continues it, and the window of pages fetched ahead doubles from one up to a limit. The first use of a
+//! page that was read ahead continues its stream, so a stream that keeps up never misses.
 //!
-//! A stream that misses a page which it had fetched has lost it unused: its window is halved. A thread whose streams
-//! lose all, or end with more pages fetched than used, has to show longer runs before anything is fetched for it again.
+//! A stream that misses a page which it had fetched has lost it unused: its window is halved. A thread whose
+//! streams lose all, or end with more pages fetched than used, has to show longer runs before anything is
+//! fetched for it again.
 
 use std::cell::RefCell;
 
@@ -14,8 +15,8 @@ use std::cell::RefCell;
 const STREAMS: usize = 8;
 /// How many pages without a stream a thread remembers: three strided streams side by side take nine.
 const LOOSE: usize = 12;
-/// Steps that a stream may be ahead of what was seen of it: several threads that go through the same pages see
-/// each only some of them first.
+/// Steps that a stream may be ahead of what was seen of it: several threads that go through the same pages
+/// see each only some of them first.
 const GAP: u64 = 8;
 /// Pages in a row before anything is fetched ahead, at first and at most.
 const RUN_MIN: u64 = 2;
@@ -175,7 +176,8 @@ impl Memory {
         Some(Ahead { first, stride: stream.stride, count })
     }
 
-    /// The stride and run of a stream that begins with this page and some of those remembered; else remembers it.
+    /// The stride and run of a stream that begins with this page and some of those remembered; else remembers
+    /// it.
     fn new_stream(&mut self, array: u64, page: u64) -> Option<(i64, u64)> {
         let is_loose = |page: u64| self.loose.contains(&(array, page));
         for stride in [1, -1] {
@@ -216,7 +218,8 @@ thread_local! {
     static MEMORY: RefCell<Memory> = const { RefCell::new(Memory::new()) };
 }
 
-/// Notes the use of a page that was not resident, or that had been read ahead; returns the pages to fetch now.
+/// Notes the use of a page that was not resident, or that had been read ahead; returns the pages to fetch
+/// now.
 pub(crate) fn advance(array: Streams, page: u64, usage: Use) -> Option<Ahead> {
     MEMORY.try_with(|memory| memory.borrow_mut().step(array, page, usage)).ok().flatten()
 }
@@ -243,7 +246,8 @@ mod tests {
 
     const ARRAY: Streams = Streams { array: 1, pages: 1000, window_max: 16 };
 
-    /// Runs accesses against a cache that keeps everything: what was fetched ahead, and how many accesses missed.
+    /// Runs accesses against a cache that keeps everything: what was fetched ahead, and how many accesses
+    /// missed.
     fn run(array: Streams, pages: impl IntoIterator<Item = u64>) -> (Vec<Ahead>, usize) {
         let (mut memory, mut resident) = (Memory::new(), HashSet::new());
         let (mut fetched, mut misses) = (Vec::new(), 0);

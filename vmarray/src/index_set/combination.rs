@@ -96,8 +96,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     /// All results in memory, which is taken once and written in place by all threads.
     ///
     /// # Errors
-    /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong); [`InputChanged`](ErrorKind::InputChanged)
-    /// and what the sources report, if they are read again.
+    /// [`NoMemory`](ErrorKind::NoMemory), [`TooLong`](ErrorKind::TooLong);
+    /// [`InputChanged`](ErrorKind::InputChanged) and what the sources report, if they are read again.
     ///
     /// ```
     /// let a = vmarray::IndexSet::from_rows([0], [[5], [5]])?;
@@ -120,8 +120,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         Ok(IndexSet::assemble(self.dimensions().to_vec(), values, self.len()))
     }
 
-    /// All results in sets of `tuples` tuples each (at least one), the last one shorter. One of them is in memory at
-    /// a time.
+    /// All results in sets of `tuples` tuples each (at least one), the last one shorter. One of them is in
+    /// memory at a time.
     ///
     /// ```
     /// let a = vmarray::IndexSet::from_rows([0], [[1], [2], [3], [4], [5]])?;
@@ -134,12 +134,13 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
         CombinationChunks::new(&self.engine, tuples.max(1), self.threads)
     }
 
-    /// Writes all results to the elements from `start` on, tuple after tuple. Pages that are overwritten whole are not
-    /// fetched; each thread holds two pages' worth of results in memory.
+    /// Writes all results to the elements from `start` on, tuple after tuple. Pages that are overwritten
+    /// whole are not fetched; each thread holds two pages' worth of results in memory.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside) if the array is too short; what
-    /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::ViewMut::write) report. The elements are unspecified then.
+    /// [`to_index_set`](Self::to_index_set) and [`ViewMut::write`](crate::ViewMut::write) report. The
+    /// elements are unspecified then.
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -10,8 +10,8 @@ use super::{Tuples, distinct, threads};
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
 
-/// Merges two sets of tuples: each pair of tuples that agree on the common dimensions becomes one tuple over the union
-/// of the dimensions. A natural join, in the words of databases.
+/// Merges two sets of tuples: each pair of tuples that agree on the common dimensions becomes one tuple over
+/// the union of the dimensions. A natural join, in the words of databases.
 ///
 /// | setting | default |
 /// |---|---|
@@ -20,26 +20,28 @@ use crate::base::error::Result;
 ///
 /// # Order
 ///
-/// A result's dimensions are all those of the first set in its order, then the others of the second set in its order.
-/// Results come in the order of nested loops: by the tuple of the first set, then by the tuple of the second set. It
-/// depends on neither the threads nor the values. If the second set does not fit into the bound, it is cut into
-/// blocks of consecutive tuples, and all results of a block come before those of the next one.
+/// A result's dimensions are all those of the first set in its order, then the others of the second set in
+/// its order. Results come in the order of nested loops: by the tuple of the first set, then by the tuple of
+/// the second set. It depends on neither the threads nor the values. If the second set does not fit into the
+/// bound, it is cut into blocks of consecutive tuples, and all results of a block come before those of the
+/// next one.
 ///
-/// Duplicates are kept: a tuple that is twice in one set and thrice in the other one is six times in the result.
+/// Duplicates are kept: a tuple that is twice in one set and thrice in the other one is six times in the
+/// result.
 ///
 /// # Cost
 ///
-/// The second set is grouped by the common values in memory; about 100 bytes a tuple are used, and the values that go
-/// into results once more. The first set takes 24 bytes a tuple while its partners are looked up, and 8 bytes
-/// afterwards. Then results are known by number, and written when they are asked for. Take the smaller set as the
-/// second one if the order does not matter.
+/// The second set is grouped by the common values in memory; about 100 bytes a tuple are used, and the values
+/// that go into results once more. The first set takes 24 bytes a tuple while its partners are looked up, and
+/// 8 bytes afterwards. Then results are known by number, and written when they are asked for. Take the
+/// smaller set as the second one if the order does not matter.
 ///
-/// Sources that exceed the bound are gone through in pieces: the first one is read twice (once to count, once to
-/// write) for each block of the second one.
+/// Sources that exceed the bound are gone through in pieces: the first one is read twice (once to count, once
+/// to write) for each block of the second one.
 ///
-/// Work is shared by threads that end before the call does; no feature is needed. A thread that holds guards of pages
-/// works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) where it would have to wait. Hashes are not keyed:
-/// whoever chooses the values can make the operation slow, but not wrong.
+/// Work is shared by threads that end before the call does; no feature is needed. A thread that holds guards
+/// of pages works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) where it would have to wait.
+/// Hashes are not keyed: whoever chooses the values can make the operation slow, but not wrong.
 ///
 /// ```
 /// use vmarray::{Combine, IndexSet};
@@ -112,8 +114,8 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         self
     }
 
-    /// About how much memory may be used for what is known about the inputs, and for those parts of them that have to
-    /// be loaded. Results do not count.
+    /// About how much memory may be used for what is known about the inputs, and for those parts of them that
+    /// have to be loaded. Results do not count.
     ///
     /// ```
     /// # use vmarray::{Combine, IndexSet};
@@ -130,8 +132,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
     /// Finds and counts the results. Writes none.
     ///
     /// # Errors
-    /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), or [`CommonDimension`](ErrorKind::CommonDimension) for a
-    /// product; [`DuplicateDimension`](ErrorKind::DuplicateDimension) if a source has a label twice;
+    /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), or
+    /// [`CommonDimension`](ErrorKind::CommonDimension) for a product;
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if a source has a label twice;
     /// [`TooLong`](ErrorKind::TooLong) if the results cannot be counted; [`NoMemory`](ErrorKind::NoMemory);
     /// what the sources report.
     ///

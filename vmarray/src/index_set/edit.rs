@@ -5,8 +5,8 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
-    /// Merges each pair of tuples that agree on the dimensions that both sets have. [`Combine`] has the details: the
-    /// order of the results, threads, bounded memory, results larger than RAM.
+    /// Merges each pair of tuples that agree on the dimensions that both sets have. [`Combine`] has the
+    /// details: the order of the results, threads, bounded memory, results larger than RAM.
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), [`TooLong`](ErrorKind::TooLong),
@@ -40,8 +40,8 @@ impl IndexSet {
         Ok(Combine::new(self, other).run()?.len())
     }
 
-    /// All pairs of tuples of two sets that have no dimension in common, ordered by the tuples of this set, then by
-    /// those of the other one.
+    /// All pairs of tuples of two sets that have no dimension in common, ordered by the tuples of this set,
+    /// then by those of the other one.
     ///
     /// # Errors
     /// [`CommonDimension`](ErrorKind::CommonDimension), [`TooLong`](ErrorKind::TooLong),
@@ -58,11 +58,12 @@ impl IndexSet {
         Combine::product(self, other).run()?.to_index_set()
     }
 
-    /// A copy with some of the columns, in the given order. Keeps duplicates, so there are as many tuples as before.
+    /// A copy with some of the columns, in the given order. Keeps duplicates, so there are as many tuples as
+    /// before.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension), [`DuplicateDimension`](ErrorKind::DuplicateDimension),
-    /// [`NoMemory`](ErrorKind::NoMemory).
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension),
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension), [`NoMemory`](ErrorKind::NoMemory).
     ///
     /// ```
     /// let set = vmarray::IndexSet::from_rows([0, 1, 2], [[5, 6, 7], [8, 9, 10]])?;
@@ -86,8 +87,8 @@ impl IndexSet {
     /// Gives the columns other labels. Moves no value.
     ///
     /// # Errors
-    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`LengthMismatch`](ErrorKind::LengthMismatch) if there
-    /// are not as many labels as columns.
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension); [`LengthMismatch`](ErrorKind::LengthMismatch)
+    /// if there are not as many labels as columns.
     ///
     /// ```
     /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6]])?;
@@ -103,8 +104,8 @@ impl IndexSet {
         Ok(Self { dimensions, ..self })
     }
 
-    /// Sorts the tuples: by the first column, equal ones by the second column, and so on. Up to eight columns in
-    /// place, more with a copy.
+    /// Sorts the tuples: by the first column, equal ones by the second column, and so on. Up to eight columns
+    /// in place, more with a copy.
     ///
     /// # Errors
     /// [`NoMemory`](ErrorKind::NoMemory) for the copy.
@@ -138,7 +139,8 @@ impl IndexSet {
         Ok(())
     }
 
-    /// Removes tuples that equal the one before, as [`Vec::dedup`] does; of a sorted set, all duplicates. In place.
+    /// Removes tuples that equal the one before, as [`Vec::dedup`] does; of a sorted set, all duplicates. In
+    /// place.
     ///
     /// ```
     /// let mut set = vmarray::IndexSet::from_rows([0], [[1], [1], [2], [1]])?;

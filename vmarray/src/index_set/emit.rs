@@ -88,8 +88,8 @@ impl Found {
         }
     }
 
-    /// Writes results from number `first` on, as many as there is room for: the values of a tuple of `a`, then one of
-    /// its partners' `rest`, which have `rest_width` values each.
+    /// Writes results from number `first` on, as many as there is room for: the values of a tuple of `a`,
+    /// then one of its partners' `rest`, which have `rest_width` values each.
     pub(super) fn emit(
         &self,
         a: &Block<'_>,

@@ -19,8 +19,8 @@ pub(super) struct Limits {
     pub(super) memory_bytes: usize,
 }
 
-/// Two sources whose results are counted. A piece of the join is a strip of the first source with a block of the
-/// second one; usually there is one piece only.
+/// Two sources whose results are counted. A piece of the join is a strip of the first source with a block of
+/// the second one; usually there is one piece only.
 #[derive(Debug)]
 pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
     a: &'a A,

@@ -18,7 +18,8 @@ pub(super) struct FoldedMultiply;
 impl KeyHash for FoldedMultiply {
     #[inline(always)]
     fn mix(hash: u64, value: u64) -> u64 {
-        // An odd number with its bits all mixed up; the golden ratio's keeps a value of 0 from being a fixed point.
+        // An odd number with its bits all mixed up; the golden ratio's keeps a value of 0 from being a fixed
+        // point.
         const MULTIPLIER: u128 = 0xA076_1D64_78BD_642F;
         let product = u128::from(hash ^ value ^ 0x9E37_79B9_7F4A_7C15) * MULTIPLIER;
         product as u64 ^ (product >> 64) as u64
@@ -45,8 +46,8 @@ pub(super) struct Span {
 /// How the common values of a tuple become a code.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Coder {
-    /// The place in the box that the second set's values span, if it has at most 2^64 places. Codes are equal exactly
-    /// if the values are. A tuple outside of the box has no partner.
+    /// The place in the box that the second set's values span, if it has at most 2^64 places. Codes are equal
+    /// exactly if the values are. A tuple outside of the box has no partner.
     Exact(Vec<Span>),
     /// A hash: tuples of equal codes have to be compared.
     Hashed,

@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use super::Dimension;
 use crate::base::error::{ErrorKind, Result};
 
-/// Which columns of two sets are compared, and which ones a result has: all of the first set, then those that only
-/// the second one has.
+/// Which columns of two sets are compared, and which ones a result has: all of the first set, then those that
+/// only the second one has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Merge {
     pub(super) dimensions: Vec<Dimension>,

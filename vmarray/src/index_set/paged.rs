@@ -12,11 +12,11 @@ use crate::base::memory::zeroed_vec;
 use crate::ops::view::{View as _, ViewMut as _};
 use crate::setup::any::AnyDevice;
 
-/// An index set whose tuples lie in a [`VirtualArray`], one after the other, so that there may be more of them than fit
-/// into RAM.
+/// An index set whose tuples lie in a [`VirtualArray`], one after the other, so that there may be more of
+/// them than fit into RAM.
 ///
-/// Any number of threads may use it. Tuples may lie across the border of two pages; reading one is atomic by page, as
-/// all operations on ranges are.
+/// Any number of threads may use it. Tuples may lie across the border of two pages; reading one is atomic by
+/// page, as all operations on ranges are.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -38,8 +38,9 @@ impl<D: Device> PagedIndexSet<D> {
     /// The tuples that an array's elements are.
     ///
     /// # Errors
-    /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension); [`RaggedTuple`](crate::ErrorKind::RaggedTuple) if
-    /// the last tuple is not complete, or there are elements but no dimensions.
+    /// [`DuplicateDimension`](crate::ErrorKind::DuplicateDimension);
+    /// [`RaggedTuple`](crate::ErrorKind::RaggedTuple) if the last tuple is not complete, or there are
+    /// elements but no dimensions.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -155,10 +156,12 @@ impl<D: Device> PagedIndexSet<D> {
         self.array
     }
 
-    /// A copy of a tuple. To read many, [`array`](Self::array) and [`to_index_set`](Self::to_index_set) are faster.
+    /// A copy of a tuple. To read many, [`array`](Self::array) and [`to_index_set`](Self::to_index_set) are
+    /// faster.
     ///
     /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), in elements; what [`View::read`](crate::View::read) reports.
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), in elements; what [`View::read`](crate::View::read)
+    /// reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -175,8 +178,9 @@ impl<D: Device> PagedIndexSet<D> {
     /// A copy of consecutive tuples in RAM.
     ///
     /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and [`RangeReversed`](crate::ErrorKind::RangeReversed), in
-    /// tuples; [`NoMemory`](crate::ErrorKind::NoMemory); what [`View::read`](crate::View::read) reports.
+    /// [`RangeOutside`](crate::ErrorKind::RangeOutside) and
+    /// [`RangeReversed`](crate::ErrorKind::RangeReversed), in tuples;
+    /// [`NoMemory`](crate::ErrorKind::NoMemory); what [`View::read`](crate::View::read) reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;

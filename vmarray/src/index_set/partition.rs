@@ -25,9 +25,11 @@ pub(super) struct Fanout {
 }
 
 impl Fanout {
-    /// A table of so many tuples fits into the second-level cache of a core (1 MiB at most, 256 KiB at least).
+    /// A table of so many tuples fits into the second-level cache of a core (1 MiB at most, 256 KiB at
+    /// least).
     const TUPLES: usize = 16 << 10;
-    /// More partitions than this at once would each be written to by single lines, and miss the address cache.
+    /// More partitions than this at once would each be written to by single lines, and miss the address
+    /// cache.
     const BITS_MAX: u32 = 11;
 
     pub(super) fn for_tuples(tuples: usize) -> Self {

@@ -1,11 +1,12 @@
 //! The second set's tuples grouped by key, and what of them each tuple of the first set meets.
 //!
-//! A hash join whose two sides are first partitioned by hash, so that each table fits into a core's cache (Boncz,
-//! Manegold and Kersten, "Database architecture optimized for the new bottleneck: memory access", VLDB 1999; Balkesen,
-//! Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to the underlying hardware", ICDE
-//! 2013). It moves codes and numbers only and yields, for each tuple of the first set, where its partners are; results
-//! are then written in the first set's order, as in Manegold, Boncz, Nes and Kersten, "Cache-conscious radix-decluster
-//! projections", VLDB 2004. Partners lie side by side, so each is found by one address for the whole group.
+//! A hash join whose two sides are first partitioned by hash, so that each table fits into a core's cache
+//! (Boncz, Manegold and Kersten, "Database architecture optimized for the new bottleneck: memory access",
+//! VLDB 1999; Balkesen, Teubner, Alonso and Özsu, "Main-memory hash joins on multi-core CPUs: tuning to the
+//! underlying hardware", ICDE 2013). It moves codes and numbers only and yields, for each tuple of the first
+//! set, where its partners are; results are then written in the first set's order, as in Manegold, Boncz, Nes
+//! and Kersten, "Cache-conscious radix-decluster projections", VLDB 2004. Partners lie side by side, so each
+//! is found by one address for the whole group.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,7 +54,8 @@ pub(super) struct Run {
     pub(super) len: usize,
 }
 
-/// The runs of all tuples of the first set, or of a strip of it. Atomic only because threads write them in no order.
+/// The runs of all tuples of the first set, or of a strip of it. Atomic only because threads write them in no
+/// order.
 #[derive(Debug)]
 pub(super) struct Runs(Vec<AtomicU64>);
 

@@ -7,11 +7,11 @@ use super::{Dimension, IndexSet, threads};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec_large;
 
-/// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of your own,
-/// which any number of threads may read at a time.
+/// Tuples that can be combined: an [`IndexSet`], a [`PagedIndexSet`](super::PagedIndexSet), or a source of
+/// your own, which any number of threads may read at a time.
 ///
-/// A source must have the same labels and length as long as it is in use. One that breaks its word gets wrong results
-/// or a panic, but no undefined behaviour.
+/// A source must have the same labels and length as long as it is in use. One that breaks its word gets wrong
+/// results or a panic, but no undefined behaviour.
 ///
 /// ```
 /// use vmarray::{Combine, Dimension, IndexSet, Result, Tuples};

@@ -164,8 +164,8 @@ fn codes_are_exact_up_to_the_last_place_of_a_box() {
     assert!(Coder::of_bounds(&vec![(0, 1); 64]).is_exact());
 }
 
-/// What a join that combines values bit by bit gets wrong: zero on one side, another value on the other side, and
-/// hashes that are equal.
+/// What a join that combines values bit by bit gets wrong: zero on one side, another value on the other side,
+/// and hashes that are equal.
 #[test]
 fn zero_is_a_value_like_others_if_hashes_collide() {
     let a = IndexSet::from_rows([0, 1, 2], [[0, 5, 10], [7, 0, 11]]).unwrap();

@@ -11,11 +11,11 @@ pub(super) fn available() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Runs `work` on all items. Up to `threads` threads, the calling one among them, each with scratch memory of its own,
-/// take one item at a time, in order. After an error, which is returned, no more items are taken.
+/// Runs `work` on all items. Up to `threads` threads, the calling one among them, each with scratch memory of
+/// its own, take one item at a time, in order. After an error, which is returned, no more items are taken.
 ///
-/// Threads that the system refuses to start are done without. A thread that holds guards works alone: others could not
-/// know that they must not wait for those. A panic of `work` is passed on.
+/// Threads that the system refuses to start are done without. A thread that holds guards works alone: others
+/// could not know that they must not wait for those. A panic of `work` is passed on.
 pub(super) fn for_each<I, S>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,

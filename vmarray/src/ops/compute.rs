@@ -1,5 +1,5 @@
-//! Operations on the devices, by [expressions](crate::expr): elements are worked on where they lie. The operations
-//! themselves are those of [`View`](crate::View) and [`ViewMut`](crate::ViewMut).
+//! Operations on the devices, by [expressions](crate::expr): elements are worked on where they lie. The
+//! operations themselves are those of [`View`](crate::View) and [`ViewMut`](crate::ViewMut).
 
 mod joined;
 mod outcome;
@@ -74,7 +74,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         read_all(&pagers, &pages, &mut work)
     }
 
-    /// What a channel's device is to look at: elements, those of others beside them, and the channels that have these.
+    /// What a channel's device is to look at: elements, those of others beside them, and the channels that
+    /// have these.
     pub(crate) fn beside<'a>(
         &'a self,
         others: &[Operand<'a, D>],

@@ -1,9 +1,9 @@
 //! Expressions over the fields of elements, evaluated where the elements lie.
 //!
-//! An expression begins with a [`Field`], a number or the [`index`] of the element, and grows by operators and methods;
-//! its types are checked by the compiler. Operations of [`VirtualArray`](crate::VirtualArray), of
-//! [`Source`](crate::Source) and of their sections take it: `count_where`, `find_where`, `sum`, `min`, `assign_where`,
-//! `transform` and others.
+//! An expression begins with a [`Field`], a number or the [`index`] of the element, and grows by operators
+//! and methods; its types are checked by the compiler. Operations of [`VirtualArray`](crate::VirtualArray),
+//! of [`Source`](crate::Source) and of their sections take it: `count_where`, `find_where`, `sum`, `min`,
+//! `assign_where`, `transform` and others.
 //!
 //! ```
 //! # use vmarray::prelude::*;
@@ -40,10 +40,9 @@
 //! array.count_where(.., vmarray::Field::<u64, u64>::whole().eq(7)).unwrap();
 //! ```
 //!
-//! Comparisons are methods, `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)` and `a.ge(b)`, because Rust's
-//! operators give a `bool` at once and not one for each element. Such a `bool` is no condition, and neither `==` nor
-//! `<`
-//! compiles:
+//! Comparisons are methods, `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)` and `a.ge(b)`, because
+//! Rust's operators give a `bool` at once and not one for each element. Such a `bool` is no condition, and
+//! neither `==` nor `<` compiles:
 //!
 //! ```compile_fail,E0277
 //! use vmarray::prelude::*;
@@ -61,9 +60,9 @@
 //!
 //! # Arithmetic
 //!
-//! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0 and `a % 0`
-//! is `a`. Floating point is IEEE 754, rounded to nearest even and never fused. Casts are those of Rust's `as`. The
-//! whole table is in [`device::expr`](crate::device::expr).
+//! All devices give the same results, bit by bit, except for the bits of a NaN. Integers wrap; `a / 0` is 0
+//! and `a % 0` is `a`. Floating point is IEEE 754, rounded to nearest even and never fused. Casts are those
+//! of Rust's `as`. The whole table is in [`device::expr`](crate::device::expr).
 
 mod operators;
 mod relative;
@@ -82,10 +81,11 @@ pub use backend_api::expr::{Integer, Number};
 pub(crate) use relative::assignments_counted_from;
 pub use scalar::{Bits, Scalar, Signed, Summed};
 
-/// A value of type `F` that is computed from an element of type `T`; of [several arrays](crate::compute::Joined), from
-/// one element of each.
+/// A value of type `F` that is computed from an element of type `T`; of [several
+/// arrays](crate::compute::Joined), from one element of each.
 ///
-/// Cheap to make and to clone: a short list of instructions. More than 256 of them are refused when it is used.
+/// Cheap to make and to clone: a short list of instructions. More than 256 of them are refused when it is
+/// used.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -116,7 +116,8 @@ impl<T, F> fmt::Debug for Expr<T, F> {
     }
 }
 
-/// The index of the element: in its array or [`Source`](crate::Source) or, in operations of a section, in the section.
+/// The index of the element: in its array or [`Source`](crate::Source) or, in operations of a section, in the
+/// section.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -152,7 +153,8 @@ impl<T, F: Scalar> Expr<T, F> {
 
     /// The field of source number `source` of the joined arrays.
     pub(crate) fn field(source: u8, offset: usize) -> Self {
-        // The offset fits unless the element is longer than 4 GiB: then the field is refused for being outside.
+        // The offset fits unless the element is longer than 4 GiB: then the field is refused for being
+        // outside.
         let offset = u32::try_from(offset).unwrap_or(u32::MAX);
         Self::start(Instruction::Field { source, offset, of: F::TYPE })
     }

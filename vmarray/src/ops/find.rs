@@ -132,8 +132,8 @@ fn search_slab<S: Store, X: Shape>(
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside them. Their
-    /// number is exact if all are to be counted.
+    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside
+    /// them. Their number is exact if all are to be counted.
     pub(crate) fn search(
         &self,
         others: &[Operand<'_, D>],
@@ -198,8 +198,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         Ok(found)
     }
 
-    /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one another
-    /// without gaps, so they are one run.
+    /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one
+    /// another without gaps, so they are one run.
     pub(crate) fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
         let (count, page_len) = (self.pager().channels().len(), self.page_len());
         // How many elements of the channel come before an element of the array.
@@ -235,8 +235,8 @@ pub enum What<'a> {
     Holds { program: &'a Program, predicate: Value },
 }
 
-/// How many indices are asked for at first. A search that stops early does not tell how many there are: it is asked
-/// once.
+/// How many indices are asked for at first. A search that stops early does not tell how many there are: it is
+/// asked once.
 pub(crate) fn first_limit(limit: u64, count_all: bool) -> u64 {
     if count_all { limit.min(FIRST_LIMIT) } else { limit }
 }
@@ -246,8 +246,8 @@ impl<'a> What<'a> {
         Self::Value { offset: field.offset() as u64, value: bytemuck::bytes_of(value) }
     }
 
-    /// Has the device translate what a search for this needs, if it does not know it yet. Called with nothing held;
-    /// what goes wrong here is told by the search itself.
+    /// Has the device translate what a search for this needs, if it does not know it yet. Called with nothing
+    /// held; what goes wrong here is told by the search itself.
     pub(crate) fn prepare<D: Device>(
         &self,
         device: &D,

@@ -35,13 +35,14 @@ pub(crate) mod sealed {
     /// Keeps other crates from implementing traits that are not made for that.
     pub trait Sealed {}
 
-    /// What methods take that only this crate is to call, or to implement: others cannot name it, nor come by one.
+    /// What methods take that only this crate is to call, or to implement: others cannot name it, nor come by
+    /// one.
     #[derive(Clone, Copy, Debug)]
     pub struct Internal(pub(crate) ());
 }
 
 /// How many bytes one step of [`ViewMut::copy_from`] copies, about.
-const COPIED_AT_ONCE: usize = 256 << 10;
+const COPIED_AT_ONCE: usize = 64 << 10;
 
 /// For the methods that take one.
 pub(crate) const INTERNAL: Internal = Internal(());
@@ -50,12 +51,13 @@ impl<S: Store> sealed::Sealed for &S {}
 
 /// Elements that can be read: all of an array or a source, a range of one, or a box of several dimensions.
 ///
-/// Implemented for `&VirtualArray`, `&Source`, `&NdArray`, [`Section`] and [`NdSection`](crate::NdSection), all of
-/// which are small values that are copied. Come by it with `use vmarray::prelude::*`.
+/// Implemented for `&VirtualArray`, `&Source`, `&NdArray`, [`Section`] and [`NdSection`](crate::NdSection),
+/// all of which are small values that are copied. Come by it with `use vmarray::prelude::*`.
 ///
-/// Bounds are ranges of the view's [`Index`](Self::Index): `5..9` of a section, `[1, 0]..[3, 4]` of a box; `..` is all.
-/// Indices, bounds and errors count from the view's first element. The calling thread may use a view from anywhere at
-/// any time; operations block until their result is there, unless they are called `…_async`.
+/// Bounds are ranges of the view's [`Index`](Self::Index): `5..9` of a section, `[1, 0]..[3, 4]` of a box;
+/// `..` is all. Indices, bounds and errors count from the view's first element. The calling thread may use a
+/// view from anywhere at any time; operations block until their result is there, unless they are called
+/// `…_async`.
 ///
 /// Searches and gathers run where the data lies, as do the questions of [`Query`].
 ///
@@ -181,13 +183,13 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// Copies elements from `start` on into a slice.
     ///
-    /// Calls of many pages go past an array's cache: what is not in it is copied from the devices in long pieces, and
-    /// the cache stays as it was.
+    /// Calls of many pages go past an array's cache: what is not in it is copied from the devices in long
+    /// pieces, and the cache stays as it was.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`Device`](ErrorKind::Device): elements before the one that failed
-    /// are copied. [`TooManyGuards`](ErrorKind::TooManyGuards), [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the
-    /// calling thread holds pages and would have to wait.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`Device`](ErrorKind::Device): elements before the one that
+    /// failed are copied. [`TooManyGuards`](ErrorKind::TooManyGuards),
+    /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds pages and would have to wait.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -227,11 +229,12 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Ok(values)
     }
 
-    /// The indices of all elements whose field has this value, ascending. Values are equal if their bytes are.
+    /// The indices of all elements whose field has this value, ascending. Values are equal if their bytes
+    /// are.
     ///
     /// # Errors
-    /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds a page
-    /// exclusively.
+    /// [`Device`](ErrorKind::Device); [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds
+    /// a page exclusively.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -248,7 +251,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// As [`find`](Self::find), within bounds, for the first `limit` matches; and how many there are in all.
     ///
-    /// Of a box, runs that lie close together are searched as one, and what lies between is left out afterwards.
+    /// Of a box, runs that lie close together are searched as one, and what lies between is left out
+    /// afterwards.
     ///
     /// # Errors
     /// As [`find`](Self::find) and [`section`](Self::section).
@@ -274,7 +278,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         search_region(store, &shape, &of, &What::field(field, value), limit, true)
     }
 
-    /// The index of the first element within bounds whose field has this value. May stop as soon as it is found.
+    /// The index of the first element within bounds whose field has this value. May stop as soon as it is
+    /// found.
     ///
     /// # Errors
     /// As [`find_first`](Self::find_first).
@@ -327,12 +332,13 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// The elements within bounds that meet a condition, with their indices, ascending.
     ///
-    /// They are found and collected on the devices, some thousands at a time: nothing else is copied, and memory is
-    /// bounded, however many there are. An element that is written to meanwhile may come with its new value.
+    /// They are found and collected on the devices, some thousands at a time: nothing else is copied, and
+    /// memory is bounded, however many there are. An element that is written to meanwhile may come with its
+    /// new value.
     ///
     /// # Errors
-    /// As [`section`](Self::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong). The iterator gives an error
-    /// of a device once and ends.
+    /// As [`section`](Self::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong). The iterator gives
+    /// an error of a device once and ends.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -355,14 +361,14 @@ pub trait View<'a>: sealed::Sealed + Copy {
 
     /// Reads the elements of a list of indices, in the order of the list.
     ///
-    /// Pages that are in an array's cache are read there; the others' elements are collected on the devices, and
-    /// nothing but the elements is copied. The list is not copied (that of a box is, as places). Long lists are worked
-    /// on by several threads of the library's.
+    /// Pages that are in an array's cache are read there; the others' elements are collected on the devices,
+    /// and nothing but the elements is copied. The list is not copied (that of a box is, as places). Long
+    /// lists are worked on by several threads of the library's.
     ///
     /// # Errors
-    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside), [`PositionOutside`](ErrorKind::PositionOutside) for
-    /// the first index of the list that is outside, and nothing is read then; [`NoMemory`](ErrorKind::NoMemory),
-    /// [`Device`](ErrorKind::Device).
+    /// [`ListedIndexOutside`](ErrorKind::ListedIndexOutside), [`PositionOutside`](ErrorKind::PositionOutside)
+    /// for the first index of the list that is outside, and nothing is read then;
+    /// [`NoMemory`](ErrorKind::NoMemory), [`Device`](ErrorKind::Device).
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -383,8 +389,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// As [`gather`](Self::gather), into memory of the caller.
     ///
     /// # Errors
-    /// As there, and [`LengthMismatch`](ErrorKind::LengthMismatch). After an error of a device the contents of the
-    /// slice are unspecified.
+    /// As there, and [`LengthMismatch`](ErrorKind::LengthMismatch). After an error of a device the contents
+    /// of the slice are unspecified.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -419,8 +425,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Gathered::new(self, indices.into_iter())
     }
 
-    /// Joins it to others of the same length, element by element, so that expressions can use the fields of all. One
-    /// to seven others, as a tuple: arrays, sources and sections of both, of any element type.
+    /// Joins it to others of the same length, element by element, so that expressions can use the fields of
+    /// all. One to seven others, as a tuple: arrays, sources and sections of both, of any element type.
     ///
     /// # Errors
     /// [`LengthMismatch`](ErrorKind::LengthMismatch).
@@ -444,8 +450,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         Joined::new(self, others)
     }
 
-    /// Brings elements to where the next access wants them: those of an array to its cache, in the background and as
-    /// far as there is room; those of a source to the devices, before the call returns.
+    /// Brings elements to where the next access wants them: those of an array to its cache, in the background
+    /// and as far as there is room; those of a source to the devices, before the call returns.
     ///
     /// # Errors
     /// As [`section`](Self::section); [`Device`](ErrorKind::Device).
@@ -461,11 +467,12 @@ pub trait View<'a>: sealed::Sealed + Copy {
         shape.fetch(store, &shape.checked(bounds)?, INTERNAL)
     }
 
-    /// Copies what was changed and is not at home yet to where it lives: what is dirty in an array's cache to the
-    /// devices, what devices have changed of a source to the program's memory. It stays cached.
+    /// Copies what was changed and is not at home yet to where it lives: what is dirty in an array's cache to
+    /// the devices, what devices have changed of a source to the program's memory. It stays cached.
     ///
     /// # Errors
-    /// As [`section`](Self::section); [`Device`](ErrorKind::Device), and what could not be copied stays as it was.
+    /// As [`section`](Self::section); [`Device`](ErrorKind::Device), and what could not be copied stays as it
+    /// was.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -480,8 +487,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.write_back(&run, INTERNAL))
     }
 
-    /// As [`flush`](Self::flush), as a future, which never blocks the thread that polls it. Errors of the range come
-    /// from the future.
+    /// As [`flush`](Self::flush), as a future, which never blocks the thread that polls it. Errors of the
+    /// range come from the future.
     ///
     /// ```
     /// use futures::executor::block_on;
@@ -502,8 +509,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         store.write_back_async(shape.places(range), INTERNAL)
     }
 
-    /// Copies what was changed home, and gives up the copies: pages leave an array's cache, elements of a source leave
-    /// the devices.
+    /// Copies what was changed home, and gives up the copies: pages leave an array's cache, elements of a
+    /// source leave the devices.
     ///
     /// # Errors
     /// As [`flush`](Self::flush).
@@ -583,8 +590,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.replace_at(shape.place(index)?, value, INTERNAL)
     }
 
-    /// Writes an element if it has a given value, atomically: `Ok` with the old value if so, and else `Err` with the
-    /// value that it has. Values are equal if their bytes are.
+    /// Writes an element if it has a given value, atomically: `Ok` with the old value if so, and else `Err`
+    /// with the value that it has. Values are equal if their bytes are.
     ///
     /// # Errors
     /// As [`get`](View::get).
@@ -607,8 +614,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.compare_exchange_at(shape.place(index)?, current, new, INTERNAL)
     }
 
-    /// Writes what a function makes of an element, atomically, and returns the old value. The function may be called
-    /// several times, and must not use the view.
+    /// Writes what a function makes of an element, atomically, and returns the old value. The function may be
+    /// called several times, and must not use the view.
     ///
     /// # Errors
     /// As [`get`](View::get).
@@ -668,8 +675,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.write_at(range.start, from, INTERNAL)
     }
 
-    /// Copies another view to the elements from `start` on, in pieces of whole pages. The two may overlap: the elements are
-    /// copied as they were.
+    /// Copies another view to the elements from `start` on, in pieces of whole pages. The two may overlap:
+    /// the elements are copied as they were.
     ///
     /// # Errors
     /// As [`read`](View::read) and [`write`](Self::write).
@@ -731,8 +738,9 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         shape.fill(store, &shape.checked(bounds)?, value, INTERNAL)
     }
 
-    /// Gives up the contents of elements. Those of an array are zeroed, at no cost where whole pages are discarded.
-    /// Those of a source are unspecified afterwards: what devices have changed need not be brought home any more.
+    /// Gives up the contents of elements. Those of an array are zeroed, at no cost where whole pages are
+    /// discarded. Those of a source are unspecified afterwards: what devices have changed need not be brought
+    /// home any more.
     ///
     /// # Errors
     /// As [`fill`](Self::fill).
@@ -753,8 +761,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// Writes values to the elements of a list of indices; of several for one element the last one wins.
     ///
     /// # Errors
-    /// As [`gather`](View::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch); nothing is written if an index
-    /// is outside. After an error of a device any of the listed elements may be written.
+    /// As [`gather`](View::gather), and [`LengthMismatch`](ErrorKind::LengthMismatch); nothing is written if
+    /// an index is outside. After an error of a device any of the listed elements may be written.
     ///
     /// ```
     /// use vmarray::prelude::*;
@@ -771,7 +779,8 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         store.scatter_within(of, &list, values, INTERNAL)
     }
 
-    /// Writes a sequence of elements of any length, each with its index, in chunks; returns how many there were.
+    /// Writes a sequence of elements of any length, each with its index, in chunks; returns how many there
+    /// were.
     ///
     /// # Errors
     /// As [`scatter`](Self::scatter); the chunks before the one with the error are written.

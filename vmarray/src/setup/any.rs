@@ -26,8 +26,8 @@ impl AsDevice for crate::setup::no_device::NoDevice {}
 
 /// A device of any backend that is compiled in.
 ///
-/// Calls are dispatched by a comparison and a table, on misses only: hits do not know devices. An array over devices of
-/// one type can name that type instead and saves even that.
+/// Calls are dispatched by a comparison and a table, on misses only: hits do not know devices. An array over
+/// devices of one type can name that type instead and saves even that.
 ///
 /// ```
 /// # use vmarray::prelude::*;

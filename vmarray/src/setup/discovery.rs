@@ -11,8 +11,8 @@ use crate::setup::any::AnyDevice;
 /// The environment variable that overrides the choice of [`devices`].
 const VARIABLE: &str = "VMARRAY_DEVICES";
 
-/// The devices of the machine: every discrete GPU once, host RAM if there is none, or what the environment variable
-/// `VMARRAY_DEVICES` asks for in the form of [`Discovery::select`].
+/// The devices of the machine: every discrete GPU once, host RAM if there is none, or what the environment
+/// variable `VMARRAY_DEVICES` asks for in the form of [`Discovery::select`].
 ///
 /// The first call loads the drivers, which can take a second.
 ///
@@ -34,12 +34,14 @@ pub fn devices() -> Result<Vec<Arc<AnyDevice>>> {
 
 /// Looks for devices and chooses among them.
 ///
-/// By default: every discrete GPU once (one that shows up in CUDA and in OpenCL is used through CUDA), and host RAM if
-/// there is none. Integrated GPUs and CPUs, which share the RAM that is to be spared, only if asked for.
+/// By default: every discrete GPU once (one that shows up in CUDA and in OpenCL is used through CUDA), and
+/// host RAM if there is none. Integrated GPUs and CPUs, which share the RAM that is to be spared, only if
+/// asked for.
 ///
-/// Nothing is left out in silence. The [report](Self::report) has a row for each device, and for each backend that has
-/// none, with the reason. Where host RAM is used by default although a driver is installed, which does not work, there
-/// is a warning: by `tracing` with the feature of that name, else to standard error, once.
+/// Nothing is left out in silence. The [report](Self::report) has a row for each device, and for each backend
+/// that has none, with the reason. Where host RAM is used by default although a driver is installed, which
+/// does not work, there is a warning: by `tracing` with the feature of that name, else to standard error,
+/// once.
 ///
 /// ```
 /// use vmarray::Discovery;
@@ -208,8 +210,8 @@ impl DiscoveryReport {
         self.rows.iter().map(|(info, choice)| (info, choice))
     }
 
-    /// Why backends have no devices, or not all that one would expect. One that is compiled in and has no devices has a
-    /// reason here.
+    /// Why backends have no devices, or not all that one would expect. One that is compiled in and has no
+    /// devices has a reason here.
     ///
     /// ```
     /// use vmarray::{Discovery, device::AbsenceKind};
@@ -302,7 +304,8 @@ impl Discovery {
         Self::default()
     }
 
-    /// The choice that the environment variable `VMARRAY_DEVICES` states; the default if it is not set, or empty.
+    /// The choice that the environment variable `VMARRAY_DEVICES` states; the default if it is not set, or
+    /// empty.
     ///
     /// # Errors
     /// [`DeviceFilter`](ErrorKind::DeviceFilter) if the variable has an empty wish, or is not UTF-8.
@@ -323,11 +326,11 @@ impl Discovery {
         }
     }
 
-    /// Chooses by a list of wishes, separated by commas; a device is used if any of them means it. Adds to what was
-    /// chosen before.
+    /// Chooses by a list of wishes, separated by commas; a device is used if any of them means it. Adds to
+    /// what was chosen before.
     ///
-    /// A wish that nothing is found for is an error if there is nothing for the others either; else a warning, and
-    /// [in the report](DiscoveryReport::unmet).
+    /// A wish that nothing is found for is an error if there is nothing for the others either; else a
+    /// warning, and [in the report](DiscoveryReport::unmet).
     ///
     /// | wish | means |
     /// |---|---|
@@ -355,8 +358,8 @@ impl Discovery {
         Ok(self)
     }
 
-    /// Whether a card may be used through several backends at once. Its memory is then shared between them, which only
-    /// tests want.
+    /// Whether a card may be used through several backends at once. Its memory is then shared between them,
+    /// which only tests want.
     ///
     /// ```
     /// use vmarray::{Choice, Discovery};
@@ -371,7 +374,8 @@ impl Discovery {
         self
     }
 
-    /// Looks for devices and tells what would be used and why not the rest, and why backends have none. Opens nothing.
+    /// Looks for devices and tells what would be used and why not the rest, and why backends have none. Opens
+    /// nothing.
     ///
     /// ```
     /// let report = vmarray::Discovery::new().report();
@@ -392,13 +396,13 @@ impl Discovery {
         DiscoveryReport { rows: infos.into_iter().zip(choices).collect(), absences, unmet }
     }
 
-    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in this
-    /// process copy by it.
+    /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in
+    /// this process copy by it.
     ///
     /// # Errors
-    /// [`NoneFound`](ErrorKind::NoneFound) if nothing is found or chosen, with what was asked for and what there is;
-    /// [`Device`](ErrorKind::Device) if a device that was asked for cannot be opened. Those that were not asked for are
-    /// left out then, with a warning.
+    /// [`NoneFound`](ErrorKind::NoneFound) if nothing is found or chosen, with what was asked for and what
+    /// there is; [`Device`](ErrorKind::Device) if a device that was asked for cannot be opened. Those that
+    /// were not asked for are left out then, with a warning.
     ///
     /// ```
     /// use vmarray::{Device, Discovery};
@@ -483,7 +487,8 @@ fn is_same_hardware(a: &DeviceInfo, b: &DeviceInfo) -> bool {
     names(a).any(|name| names(b).any(|other| name == other))
 }
 
-/// All devices of all backends that are compiled in, the preferred backend first, and why there are no others.
+/// All devices of all backends that are compiled in, the preferred backend first, and why there are no
+/// others.
 fn candidates() -> (Vec<Candidate>, Vec<Absence>) {
     #[allow(unused_mut, reason = "depends on the features")]
     let (mut candidates, mut absences): (Vec<Candidate>, Vec<Absence>) = Default::default();

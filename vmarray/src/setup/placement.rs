@@ -14,17 +14,17 @@ use turns::take_turns;
 
 /// How the pages of an array are distributed over its devices.
 ///
-/// A device's share is a number of *channels*. Page `p` lives on channel `p % K` of the `K` channels of all devices,
-/// which take turns, so that a device with twice the channels has twice the pages, and any run of pages is spread
-/// evenly.
+/// A device's share is a number of *channels*. Page `p` lives on channel `p % K` of the `K` channels of all
+/// devices, which take turns, so that a device with twice the channels has twice the pages, and any run of
+/// pages is spread evenly.
 ///
-/// An array with fewer pages than channels has a channel for each page, the first of the turns: then shares are as near
-/// as that allows, and a device whose turn does not come gets nothing.
+/// An array with fewer pages than channels has a channel for each page, the first of the turns: then shares
+/// are as near as that allows, and a device whose turn does not come gets nothing.
 ///
 /// # Which one
 ///
-/// All pages of a run are as fast as the slowest device that has some of them. An array of 5 GB over a card of 11 GB
-/// behind one lane (0.8 GB/s) and cards of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
+/// All pages of a run are as fast as the slowest device that has some of them. An array of 5 GB over a card
+/// of 11 GB behind one lane (0.8 GB/s) and cards of 8 GB and 2 GB behind four lanes (3.2 GB/s each):
 ///
 /// | placement | channels | bytes by card | all together |
 /// |---|---|---|---|
@@ -52,25 +52,26 @@ pub enum Placement {
     Equal,
     /// As many channels as stated, by device. Zero switches a device off.
     ///
-    /// An array can have 65536 channels, and a few for each device are enough. Numbers that come to more, such as sizes
-    /// in bytes, are brought to lowest terms; [`TooManyChannels`](crate::ErrorKind::TooManyChannels) if they are still
-    /// too many.
+    /// An array can have 65536 channels, and a few for each device are enough. Numbers that come to more,
+    /// such as sizes in bytes, are brought to lowest terms;
+    /// [`TooManyChannels`](crate::ErrorKind::TooManyChannels) if they are still too many.
     Ratios(Vec<u32>),
     /// Channels in proportion to the memory that each device can give, for the longest arrays.
     ///
-    /// Shares are rounded down to whole channels, of which there are about 32, or 8 for each device if that is more. A
-    /// device with less memory than one channel's part gets nothing: with a whole channel it would be full first, and
-    /// the array the shorter for it.
+    /// Shares are rounded down to whole channels, of which there are about 32, or 8 for each device if that
+    /// is more. A device with less memory than one channel's part gets nothing: with a whole channel it would
+    /// be full first, and the array the shorter for it.
     Capacity,
-    /// Channels in proportion to the [measured](crate::Profile) bandwidth of each device, whatever its memory:
-    /// [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if that is too little.
+    /// Channels in proportion to the [measured](crate::Profile) bandwidth of each device, whatever its
+    /// memory: [`DoesNotFit`](crate::ErrorKind::DoesNotFit) if that is too little.
     Bandwidth(Direction),
     /// The highest measured bandwidth of all devices together at which the array fits the memory of each.
     Balanced(Direction),
 }
 
-/// Channels of a device that gets an equal share. Only pages of one channel are copied together, so few are best: on an
-/// H200 with 16 threads, scans in place ran at 51 GB/s with one channel, 47 with two and 39 with four.
+/// Channels of a device that gets an equal share. Only pages of one channel are copied together, so few are
+/// best: on an H200 with 16 threads, scans in place ran at 51 GB/s with one channel, 47 with two and 39 with
+/// four.
 const EQUAL_CHANNELS: u32 = 1;
 /// Channels of all devices together when shares follow what a device is, and for each device if that is more.
 const SHARED_CHANNELS: usize = 32;
@@ -102,8 +103,8 @@ impl Placement {
         devices.iter().try_for_each(|device| Profile::of(device).map(drop))
     }
 
-    /// The devices of the channels in turn, given the pages of the array and what each device can hold, in bytes.
-    /// Measures the devices if that matters.
+    /// The devices of the channels in turn, given the pages of the array and what each device can hold, in
+    /// bytes. Measures the devices if that matters.
     pub(crate) fn turns<D: Device>(
         &self,
         devices: &[Arc<D>],
@@ -129,8 +130,8 @@ impl Placement {
         }
     }
 
-    /// Channels by device, given the pages of the array, what each device can hold, in bytes, and how fast it is, in
-    /// bytes per second, if [that matters](Self::direction).
+    /// Channels by device, given the pages of the array, what each device can hold, in bytes, and how fast it
+    /// is, in bytes per second, if [that matters](Self::direction).
     fn channels(
         &self,
         pages: u64,
@@ -195,8 +196,8 @@ fn channels_shared(devices: usize) -> u32 {
     SHARED_CHANNELS.max(SHARED_CHANNELS_EACH * devices).min(CHANNELS_MAX as usize) as u32
 }
 
-/// Channels in proportion to what each device can hold, in bytes or in pages. Rounds down, so that no device gets more
-/// than its part; the largest gets one at least.
+/// Channels in proportion to what each device can hold, in bytes or in pages. Rounds down, so that no device
+/// gets more than its part; the largest gets one at least.
 fn by_capacity(room: &[u64]) -> Vec<u32> {
     let all: u128 = room.iter().map(|&each| u128::from(each)).sum();
     let largest = room.iter().copied().max().unwrap_or(0);

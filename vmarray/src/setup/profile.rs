@@ -37,34 +37,33 @@ pub enum Direction {
 /// What was measured of a device: its bandwidth, and what suits it.
 ///
 /// # What is measured
-/// Batches of scattered pages are copied between page-locked RAM and the device, as an array copies them: 2 MiB a batch
-/// and two under way, from the device, to it, and both at once. Where a backend has several
-/// [routes](crate::device::Route) for a batch, all of them are tried by direction, number and length of pieces, beside
-/// what the backend chooses by itself. A route replaces that choice where it is faster by a tenth, twice; and the table
-/// is dropped if with it both directions at once are slower than without.
+/// Batches of scattered pages are copied between page-locked RAM and the device, as an array copies them: 2
+/// MiB a batch and two under way, from the device, to it, and both at once. Where a backend has several
+/// [routes](crate::device::Route) for a batch, all of them are tried by direction, number and length of
+/// pieces, beside what the backend chooses by itself. A route replaces that choice where it is faster by a
+/// tenth, twice; and the table is dropped if with it both directions at once are slower than without.
 ///
-/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB whose streams are within 10 % of the fastest
-/// both ways, and that keeps the bus busy for as long as the array itself takes for a page. Pages longer than 64 KiB
-/// count only where a lone copy of one, which is what a random miss costs, takes at most a quarter longer than that of
-/// 64 KiB.
+/// The page length is the shortest of 16 KiB, 64 KiB, 256 KiB and 1 MiB whose streams are within 10 % of the
+/// fastest both ways, and that keeps the bus busy for as long as the array itself takes for a page. Pages
+/// longer than 64 KiB count only where a lone copy of one, which is what a random miss costs, takes at most a
+/// quarter longer than that of 64 KiB.
 ///
-/// It takes up to 32 MiB of device memory and 32 MiB of RAM, and less than a second a device. Other work of the card
-/// meanwhile disturbs it.
+/// It takes up to 32 MiB of device memory and 32 MiB of RAM, and less than a second a device. Other work of
+/// the card meanwhile disturbs it.
 ///
 /// # When it is used
-/// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by bandwidth.
-/// From then on the profile is *known* in this process, and arrays over the device have its routes, and its page length
-/// where [none is stated](crate::Builder::page_len). Sources have its routes. Without a profile, routes are what the
-/// backend assumes of all cards, and pages are 64 KiB long.
+/// Nothing is measured that was not asked for, by [`Profile::of`] or by a [placement](crate::Placement) by
+/// bandwidth. From then on the profile is *known* in this process, and arrays over the device have its
+/// routes, and its page length where [none is stated](crate::Builder::page_len). Sources have its routes.
+/// Without a profile, routes are what the backend assumes of all cards, and pages are 64 KiB long.
 ///
 /// # Where it is kept
-/// In the process, by the device's identity; for cards also in a file in `$XDG_CACHE_HOME/vmarray/profiles` or
-/// `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names (`off`:
-/// nowhere), so that a later process that asks need not measure. On Unix the folder has to be owned by the user and
-/// writable by nobody else; one that is not is not used, which is told as a warning. It is measured anew for another
-/// backend, driver or version of this crate. [`forget`](Self::forget) clears one, deleting the folder all.
-/// [`remember`](Self::remember)
-/// declares what was not measured, and needs no file.
+/// In the process, by the device's identity; for cards also in a file in `$XDG_CACHE_HOME/vmarray/profiles`
+/// or `~/.cache/vmarray/profiles`, or in the folder that the environment variable `VMARRAY_PROFILES` names
+/// (`off`: nowhere), so that a later process that asks need not measure. On Unix the folder has to be owned
+/// by the user and writable by nobody else; one that is not is not used, which is told as a warning. It is
+/// measured anew for another backend, driver or version of this crate. [`forget`](Self::forget) clears one,
+/// deleting the folder all. [`remember`](Self::remember) declares what was not measured, and needs no file.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -122,8 +121,8 @@ fn key(info: &DeviceInfo) -> String {
 }
 
 impl Profile {
-    /// What is known of a device, in this process or from an earlier one; measures it if that is nothing, which blocks
-    /// for less than a second. The device copies by what was found from now on.
+    /// What is known of a device, in this process or from an earlier one; measures it if that is nothing,
+    /// which blocks for less than a second. The device copies by what was found from now on.
     ///
     /// # Errors
     /// [`Device`](crate::ErrorKind::Device): refused memory, failed copies.
@@ -174,7 +173,8 @@ impl Profile {
         known.declared.get(&info.identity).or_else(|| known.measured.get(&key(info))).copied()
     }
 
-    /// Declares what is known of a device, instead of a measurement. Arrays that are built from now on have it.
+    /// Declares what is known of a device, instead of a measurement. Arrays that are built from now on have
+    /// it.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -190,7 +190,8 @@ impl Profile {
         known().declared.insert(identity.into(), self);
     }
 
-    /// Forgets what is known of a device, here and in the file, and has this one copy by its own choice again.
+    /// Forgets what is known of a device, here and in the file, and has this one copy by its own choice
+    /// again.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -214,8 +215,8 @@ impl Profile {
         device.set_routing(Routing::new());
     }
 
-    /// A profile of these figures: bytes per second from and to the device and both ways at once, and the length of a
-    /// page in bytes. Routes are left to the device.
+    /// A profile of these figures: bytes per second from and to the device and both ways at once, and the
+    /// length of a page in bytes. Routes are left to the device.
     ///
     /// ```
     /// use vmarray::{Direction, Profile};
@@ -260,8 +261,8 @@ pub(crate) fn apply_known<D: Device>(devices: &[Arc<D>]) {
     }
 }
 
-/// The page length that suits all of some devices, in bytes: the longest of those that suit each, where `otherwise`
-/// suits those of which nothing is known.
+/// The page length that suits all of some devices, in bytes: the longest of those that suit each, where
+/// `otherwise` suits those of which nothing is known.
 pub(crate) fn suited_page_bytes<D: Device>(devices: &[Arc<D>], otherwise: usize) -> usize {
     let suits =
         |device: &Arc<D>| Profile::known(device.info()).map_or(otherwise, |profile| profile.page_bytes);
@@ -269,7 +270,8 @@ pub(crate) fn suited_page_bytes<D: Device>(devices: &[Arc<D>], otherwise: usize)
 }
 
 impl fmt::Display for Profile {
-    /// One line for people: bandwidths, page length, and how many classes of batches have a route of their own.
+    /// One line for people: bandwidths, page length, and how many classes of batches have a route of their
+    /// own.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let gigabytes = |bytes: u64| bytes as f64 / 1e9;
         let routed = |route: &dyn Fn(usize, u64) -> bool| {

@@ -13,12 +13,12 @@
 //! | [`Symmetric`] | `c b a a b c d d c b` | mirrored beyond the edge elements, which are repeated |
 //! | [`Unchecked`] | undefined behaviour | for loops that are known to stay inside |
 //!
-//! and what is written there by another one: [`Checked`], [`Ignored`] or [`Unchecked`]. A mode belongs to the view, so
-//! one array can be seen in several ways at once. It is for all axes, or one of a tuple with a mode for each axis;
-//! programs can add modes of their own by [`Boundary`].
+//! and what is written there by another one: [`Checked`], [`Ignored`] or [`Unchecked`]. A mode belongs to the
+//! view, so one array can be seen in several ways at once. It is for all axes, or one of a tuple with a mode
+//! for each axis; programs can add modes of their own by [`Boundary`].
 //!
-//! A stencil needs no special case at the edges: it reads a [window](BoundaryView::read_window) that is larger than its
-//! tile.
+//! A stencil needs no special case at the edges: it reads a [window](BoundaryView::read_window) that is
+//! larger than its tile.
 //!
 //! ```
 //! # use vmarray::prelude::*;

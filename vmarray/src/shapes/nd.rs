@@ -44,10 +44,10 @@ pub(crate) use shape::{
 
 /// An array of `N` dimensions, larger than RAM if need be, used by position from any number of threads.
 ///
-/// Its elements are those of a [`VirtualArray`], in an order that its [layout](NdLayout) tells: row-major, or tiled
-/// with one tile a page. All that is said there of consistency, cost and locks holds here. Positions have the slowest
-/// axis first, as in `[row, column]`, and boxes are ranges of positions, `[top, left]..[bottom, right]`, half open
-/// along each axis.
+/// Its elements are those of a [`VirtualArray`], in an order that its [layout](NdLayout) tells: row-major, or
+/// tiled with one tile a page. All that is said there of consistency, cost and locks holds here. Positions
+/// have the slowest axis first, as in `[row, column]`, and boxes are ranges of positions, `[top,
+/// left]..[bottom, right]`, half open along each axis.
 ///
 /// # Access
 ///
@@ -187,8 +187,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     }
 
     /// The elements in order of storage: for what is not said in positions, such as statistics, flushes and
-    /// evictions. In a tiled array there may be padding among them, which has to stay zero, since counts on the devices
-    /// rely on it: whoever writes by index goes by [`element_ranges`](Self::element_ranges).
+    /// evictions. In a tiled array there may be padding among them, which has to stay zero, since counts on
+    /// the devices rely on it: whoever writes by index goes by [`element_ranges`](Self::element_ranges).
     ///
     /// ```
     /// # use vmarray::prelude::*;

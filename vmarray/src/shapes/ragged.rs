@@ -75,12 +75,13 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 
 /// Rows of different lengths: each has some of the items that follow one another.
 ///
-/// Items are elements, in a [`RaggedArray`], or rows themselves, and so on: a row of a `Ragged<RaggedArray<T>>` has
-/// rows of elements. Where rows begin is kept in a virtual array as well, eight bytes a row, so that there may be more
-/// rows than fit into RAM. The lengths of rows are fixed; their elements can be changed by any number of threads.
+/// Items are elements, in a [`RaggedArray`], or rows themselves, and so on: a row of a
+/// `Ragged<RaggedArray<T>>` has rows of elements. Where rows begin is kept in a virtual array as well, eight
+/// bytes a row, so that there may be more rows than fit into RAM. The lengths of rows are fixed; their
+/// elements can be changed by any number of threads.
 ///
-/// Made [from rows](RaggedArray::from_rows), [with lengths](RaggedArray::with_lengths), by many threads at once with a
-/// [`RaggedWriter`], or [over items](Self::new) that are there already.
+/// Made [from rows](RaggedArray::from_rows), [with lengths](RaggedArray::with_lengths), by many threads at
+/// once with a [`RaggedWriter`], or [over items](Self::new) that are there already.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -106,8 +107,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// `offsets` describes the array of the places where rows begin; its length is set here.
     ///
     /// # Errors
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are not enough items, and what [`Builder::build`] and
-    /// [`ViewMut::write`](crate::ViewMut::write) report.
+    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if there are not enough items, and what
+    /// [`Builder::build`] and [`ViewMut::write`](crate::ViewMut::write) report.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -153,8 +154,9 @@ impl<S: Items, D: Device> Ragged<S, D> {
         self.total
     }
 
-    /// The items of all rows, and perhaps more behind [the last one's](Self::item_total). Of a [`RaggedArray`] these
-    /// are its elements, for what is not said in rows: searches on the devices, statistics, flushes.
+    /// The items of all rows, and perhaps more behind [the last one's](Self::item_total). Of a
+    /// [`RaggedArray`] these are its elements, for what is not said in rows: searches on the devices,
+    /// statistics, flushes.
     ///
     /// ```
     /// # use vmarray::prelude::*;

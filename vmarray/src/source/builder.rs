@@ -162,23 +162,20 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the system:
-    /// of the
-    /// devices (slots, and what kernels work in), page-locked and pageable host memory (frames, stages, lists,
-    /// answers), and
-    /// the contents of files. For data that nobody is to find there later. Off by default.
+    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the
+    /// system: of the devices (slots, and what kernels work in), page-locked and pageable host memory
+    /// (frames, stages, lists, answers), and the contents of files. For data that nobody is to find there
+    /// later. Off by default.
     ///
-    /// It is the devices that wipe, from when this source is built and as long as they live: for all who share them, in
-    /// whatever way memory is given back, also if building fails half-way or another device is lost. Dropping then
-    /// takes
-    /// about as long as to write all of that memory once, and blocks meanwhile.
+    /// It is the devices that wipe, from when this source is built and as long as they live: for all who
+    /// share them, in whatever way memory is given back, also if building fails half-way or another device is
+    /// lost. Dropping then takes about as long as to write all of that memory once, and blocks meanwhile.
     ///
-    /// Not wiped: the home; what the program was given (vectors, values, what closures work on) and small results on
-    /// the heap on their way to it; pieces of up to 16 MiB on their way from and to homes that are no memory; values
-    /// that calls were given to look for or to fill with; memory of a lost device; the
-    /// system's swap
-    /// space; blocks that a drive or a file system has moved; registers and caches of a card.
-    /// A device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
+    /// Not wiped: the home; what the program was given (vectors, values, what closures work on) and small
+    /// results on the heap on their way to it; pieces of up to 16 MiB on their way from and to homes that are
+    /// no memory; values that calls were given to look for or to fill with; memory of a lost device; the
+    /// system's swap space; blocks that a drive or a file system has moved; registers and caches of a card. A
+    /// device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -199,9 +196,9 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Makes the elements' memory known to the devices, which then copy from and to it without a stop in between:
-    /// page-locked ([`HostMemory::Pinned`]), which is slow to do and fast to use, or as it is. Where that is refused,
-    /// copies go through staging memory.
+    /// Makes the elements' memory known to the devices, which then copy from and to it without a stop in
+    /// between: page-locked ([`HostMemory::Pinned`]), which is slow to do and fast to use, or as it is. Where
+    /// that is refused, copies go through staging memory.
     ///
     /// Only for memory that the home owns:
     ///
@@ -212,7 +209,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     ///
-    /// Borrowed memory can be freed while a leaked source still has it known to a driver, so this does not compile:
+    /// Borrowed memory can be freed while a leaked source still has it known to a driver, so this does not
+    /// compile:
     ///
     /// ```compile_fail
     /// use vmarray::prelude::*;
@@ -235,7 +233,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// [`TooManyChannels`](ErrorKind::TooManyChannels), [`SharesMismatch`](ErrorKind::SharesMismatch),
     /// [`DoesNotFit`](ErrorKind::DoesNotFit), [`NoTableMemory`](ErrorKind::NoTableMemory),
     /// [`Misaligned`](ErrorKind::Misaligned) for a file that was mapped from an odd offset on,
-    /// [`Device`](ErrorKind::Device) for refused memory. The home is dropped then; lend it (`&mut [T]`) to keep it.
+    /// [`Device`](ErrorKind::Device) for refused memory. The home is dropped then; lend it (`&mut [T]`) to
+    /// keep it.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -307,8 +306,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .enumerate()
             .map(|(number, device)| {
                 let kind = self.import.filter(|_| H::OWNED && len > 0 && turns.contains(&number))?;
-                // SAFETY: the home owns its memory, so that it stays allocated until the home is dropped, which is
-                // after the channels.
+                // SAFETY: the home owns its memory, so that it stays allocated until the home is dropped,
+                // which is after the channels.
                 let import = unsafe { Import::new(device, &home_bytes, kind) };
                 import.inspect_err(trace::pin_refused).ok().map(Arc::new)
             })

@@ -85,8 +85,8 @@ impl<D: Device> Import<D> {
         kind: HostMemory,
     ) -> backend_api::Result<Self> {
         let bytes = home.cuts.len * home.element_bytes;
-        // SAFETY: vouched for by the caller; nothing is downloaded to memory that cannot be written to, since nothing
-        // becomes dirty then.
+        // SAFETY: vouched for by the caller; nothing is downloaded to memory that cannot be written to, since
+        // nothing becomes dirty then.
         let host = ManuallyDrop::new(unsafe { device.import_host(home.first, bytes, kind)? });
         Ok(Self { device: Arc::clone(device), host })
     }
@@ -217,7 +217,8 @@ impl<D: Device> Channel<D> {
     /// The place of an element of a slot.
     pub(super) fn place(&self, slot: u32, at: usize) -> DeviceSpan<'static> {
         let offset = slot as u64 * self.page_bytes as u64 + (at * self.home.element_bytes) as u64;
-        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the source alone.
+        // SAFETY: the channel owns the slots as long as it lives, and work on them is submitted by the source
+        // alone.
         unsafe { self.slots.at(offset).detach() }
     }
 
@@ -258,8 +259,8 @@ impl<D: Device> Channel<D> {
         Ok(queue.submit(transfers)?)
     }
 
-    /// Starts to copy blocks from home to the device. The caller holds the pages. Adds the tickets of all that is under
-    /// way, also if it fails.
+    /// Starts to copy blocks from home to the device. The caller holds the pages. Adds the tickets of all
+    /// that is under way, also if it fails.
     pub(super) fn fetch(
         &self,
         staging: &mut Staging<D>,
@@ -294,8 +295,8 @@ impl<D: Device> Channel<D> {
         Ok(bytes)
     }
 
-    /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes the
-    /// outcome; after an error any of the blocks may be home or not.
+    /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes
+    /// the outcome; after an error any of the blocks may be home or not.
     pub(super) fn bring_home(&self, staging: &mut Staging<D>, pages: &[PageBlocks]) -> Result<()> {
         let pieces = self.pieces(pages);
         if self.import.is_some() {
@@ -459,7 +460,8 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Slots that nobody has, ascending; if need be, taken from other pages, whose newer copies are brought home.
+    /// Slots that nobody has, ascending; if need be, taken from other pages, whose newer copies are brought
+    /// home.
     ///
     /// The caller sees to it that it does not hold so many pages itself that there are too few.
     pub(super) fn allocate(&self, pool: &mut Pool<D>, entries: &[Entry], want: usize) -> Result<Vec<u32>> {

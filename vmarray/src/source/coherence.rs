@@ -14,8 +14,8 @@ use crate::base::error::Result;
 const BATCH_BYTES: usize = 32 << 20;
 
 impl<T: Element, D: Device> Core<T, D> {
-    /// Brings home what is newer on the devices, of a range. On an error some of it is still newer there; what belongs
-    /// to other channels is brought home all the same.
+    /// Brings home what is newer on the devices, of a range. On an error some of it is still newer there;
+    /// what belongs to other channels is brought home all the same.
     pub(super) fn synchronize(&self, range: &Range<usize>) -> Result<()> {
         let mut outcome = Ok(());
         for (index, channel) in self.channels.iter().enumerate() {
@@ -72,8 +72,8 @@ impl<T: Element, D: Device> Core<T, D> {
         }
     }
 
-    /// Declares what the devices have of a range void: the home is right. Newer elements beside it, in the same blocks,
-    /// are brought home.
+    /// Declares what the devices have of a range void: the home is right. Newer elements beside it, in the
+    /// same blocks, are brought home.
     pub(super) fn refresh(&self, range: &Range<usize>) -> Result<()> {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];

@@ -1,4 +1,5 @@
-//! What a source is apart from the type of its home: directory, channels, and access of the program to its elements.
+//! What a source is apart from the type of its home: directory, channels, and access of the program to its
+//! elements.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -87,7 +88,8 @@ impl<T: Element, D: Device> Core<T, D> {
         unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr().add(range.start), range.len()) }
     }
 
-    /// Brings blocks of a page home of which the device has newer copies. The caller has the page exclusively.
+    /// Brings blocks of a page home of which the device has newer copies. The caller has the page
+    /// exclusively.
     pub(super) fn settle(&self, page: usize, blocks: u64) -> Result<()> {
         let entry = &self.entries[page];
         let blocks = entry.dirty() & blocks;
@@ -120,8 +122,8 @@ impl<T: Element, D: Device> Core<T, D> {
         Ok(run(unsafe { self.range_at_home(&range) }))
     }
 
-    /// Runs code that changes a part of a page at home; what the device has of it is void afterwards. If all of the
-    /// part will be overwritten, only what lies beside it is brought home.
+    /// Runs code that changes a part of a page at home; what the device has of it is void afterwards. If all
+    /// of the part will be overwritten, only what lies beside it is brought home.
     ///
     /// The code must not panic or use the source.
     fn with_exclusive<R>(

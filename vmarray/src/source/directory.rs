@@ -1,7 +1,7 @@
 //! The directory of a source: where valid copies of its pages are, in blocks.
 //!
-//! A page is in memory of the program (its home) and, in blocks of a 64th of a page, possibly on the device of its
-//! channel. Two words of 64 bits say so, one bit a block:
+//! A page is in memory of the program (its home) and, in blocks of a 64th of a page, possibly on the device
+//! of its channel. Two words of 64 bits say so, one bit a block:
 //!
 //! | valid | dirty | the home | the device | in other words |
 //! |---|---|---|---|---|
@@ -9,13 +9,15 @@
 //! | 1 | 0 | valid | valid | shared: both are equal |
 //! | 1 | 1 | stale | valid | exclusive to the device |
 //!
-//! Invariants, asserted after each change in debug builds: what is dirty is valid; what is valid has a slot; no block
-//! lies behind the page's end. So at most one location is exclusive, and a valid copy is always somewhere.
+//! Invariants, asserted after each change in debug builds: what is dirty is valid; what is valid has a slot;
+//! no block lies behind the page's end. So at most one location is exclusive, and a valid copy is always
+//! somewhere.
 //!
-//! Each page has a lock. Elements at home are read by those who share it, and written by those who have it exclusively.
-//! The two words are changed by those who have it exclusively; and bits are *set* in `valid` also by whoever shares
-//! it and holds its channel, since only those who hold the channel look for missing bits. Whoever holds more than one
-//! page holds their channel, or waits for none; whoever holds a page does not wait for a channel.
+//! Each page has a lock. Elements at home are read by those who share it, and written by those who have it
+//! exclusively. The two words are changed by those who have it exclusively; and bits are *set* in `valid`
+//! also by whoever shares it and holds its channel, since only those who hold the channel look for missing
+//! bits. Whoever holds more than one page holds their channel, or waits for none; whoever holds a page does
+//! not wait for a channel.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -33,8 +35,8 @@ pub(super) struct Entry {
     valid: AtomicU64,
     dirty: AtomicU64,
     slot: AtomicU32,
-    /// Rises whenever the words or what the slot holds change: tells an asynchronous copy that it came too late. Never
-    /// comes round, however long that copy is not looked at.
+    /// Rises whenever the words or what the slot holds change: tells an asynchronous copy that it came too
+    /// late. Never comes round, however long that copy is not looked at.
     version: AtomicU64,
 }
 

@@ -20,9 +20,9 @@ const PAGES: usize = 16;
 
 /// What [`View::flush_async`](crate::View::flush_async) of a source returns; see there.
 ///
-/// Nothing is held between two polls: pages that change while they are copied are copied once more. It can be dropped
-/// at any time, which blocks until copies under way are done: what was taken in by then is home, the rest is still
-/// newer on the devices.
+/// Nothing is held between two polls: pages that change while they are copied are copied once more. It can be
+/// dropped at any time, which blocks until copies under way are done: what was taken in by then is home, the
+/// rest is still newer on the devices.
 ///
 /// ```
 /// # use vmarray::prelude::*;

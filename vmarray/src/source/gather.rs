@@ -23,8 +23,8 @@ fn by_index(list: &[usize]) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-/// Reads the elements of a list, which count from the start of a range: at home, or on the devices where they are
-/// newer.
+/// Reads the elements of a list, which count from the start of a range: at home, or on the devices where they
+/// are newer.
 pub(super) fn gather<T: Element, D: Device>(
     core: &Core<T, D>,
     of: Range<usize>,

@@ -16,12 +16,12 @@ use crate::base::element::Element;
 /// ```
 ///
 /// # Safety
-/// [`memory`](Self::memory) gives the same initialised elements at the same place each time, also after the home was
-/// moved. From then on until the home is dropped, they stay allocated and nobody else writes to them. With
-/// [`OWNED`](Self::OWNED), they stay allocated even if the home is leaked.
+/// [`memory`](Self::memory) gives the same initialised elements at the same place each time, also after the
+/// home was moved. From then on until the home is dropped, they stay allocated and nobody else writes to
+/// them. With [`OWNED`](Self::OWNED), they stay allocated even if the home is leaked.
 pub unsafe trait Home<T: Element>: Send {
-    /// Whether the memory stays allocated when the home is forgotten instead of dropped. What is only borrowed may be
-    /// freed then, so it is never made known to a driver.
+    /// Whether the memory stays allocated when the home is forgotten instead of dropped. What is only
+    /// borrowed may be freed then, so it is never made known to a driver.
     const OWNED: bool;
 
     /// The elements. If they are not aligned, there will be no source.
@@ -42,8 +42,8 @@ pub unsafe trait Home<T: Element>: Send {
 /// ```
 ///
 /// # Safety
-/// As [`Home`]; and nobody else reads the elements either, and they can be written to through the pointer that
-/// [`memory`](Home::memory) gives.
+/// As [`Home`]; and nobody else reads the elements either, and they can be written to through the pointer
+/// that [`memory`](Home::memory) gives.
 pub unsafe trait HomeMut<T: Element>: Home<T> {}
 
 // SAFETY: a vector's elements stay where they are while nobody touches the vector, and belong to it.
@@ -109,7 +109,8 @@ fn elements<T: Element>(address: *const u8, bytes: usize) -> NonNull<[T]> {
 
 /// The file's bytes as elements; a rest that is shorter than an element is left alone.
 ///
-/// That the file is not changed or cut short by others meanwhile is the promise that was given when it was mapped.
+/// That the file is not changed or cut short by others meanwhile is the promise that was given when it was
+/// mapped.
 // SAFETY: a mapping stays where it is until it is dropped; the rest was promised to `memmap2`.
 #[cfg(feature = "memmap2")]
 unsafe impl<T: Element> Home<T> for memmap2::MmapMut {
@@ -126,7 +127,8 @@ unsafe impl<T: Element> HomeMut<T> for memmap2::MmapMut {}
 
 /// The file's bytes as elements; a rest that is shorter than an element is left alone.
 ///
-/// That the file is not changed or cut short by others meanwhile is the promise that was given when it was mapped.
+/// That the file is not changed or cut short by others meanwhile is the promise that was given when it was
+/// mapped.
 // SAFETY: a mapping stays where it is until it is dropped; the rest was promised to `memmap2`.
 #[cfg(feature = "memmap2")]
 unsafe impl<T: Element> Home<T> for memmap2::Mmap {

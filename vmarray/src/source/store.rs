@@ -117,8 +117,8 @@ impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
 }
 
 impl<T: Element, D: Device> Core<T, D> {
-    /// Writes to a range what is computed from it and from as many elements of others. Others are read, some MiB at a
-    /// time, before any page is held: that may wait for anything.
+    /// Writes to a range what is computed from it and from as many elements of others. Others are read, some
+    /// MiB at a time, before any page is held: that may wait for anything.
     pub(super) fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
         let element_bytes = size_of::<T>();
         let access = if plan.overwrites(element_bytes) { Access::Overwrite } else { Access::Change };

@@ -1,9 +1,9 @@
 //! Device-side work on a section of a source, in waves that fit into the slots.
 //!
-//! A wave holds some pages of one channel, sees to it that they have slots and what the work needs of their contents,
-//! and starts the work on each run of pages whose slots follow one another, some runs at a time. While the device works
-//! on one wave, the next is prepared. What the pages are afterwards is noted in the directory when the work is done,
-//! not before.
+//! A wave holds some pages of one channel, sees to it that they have slots and what the work needs of their
+//! contents, and starts the work on each run of pages whose slots follow one another, some runs at a time.
+//! While the device works on one wave, the next is prepared. What the pages are afterwards is noted in the
+//! directory when the work is done, not before.
 
 mod finish;
 
@@ -25,12 +25,13 @@ use crate::base::error::{Error, Result};
 const WAVE_BYTES: usize = 256 << 20;
 /// And this many pages: what is known of them stays in a core's second-level cache.
 const WAVE_PAGES: usize = 4096;
-/// A wave for which this much had to be copied is started without waiting for more, so that copies and work overlap.
+/// A wave for which this much had to be copied is started without waiting for more, so that copies and work
+/// overlap.
 const COPIED_BYTES: u64 = 32 << 20;
 /// Below this, one thread serves all channels in turn.
 const SMALL_BYTES: usize = 1 << 20;
-/// Work whose results are rounded is cut at multiples of so many bytes of a channel. Each cut is a launch and an
-/// answer.
+/// Work whose results are rounded is cut at multiples of so many bytes of a channel. Each cut is a launch and
+/// an answer.
 const GROUP_BYTES: usize = WAVE_BYTES;
 /// The work on so many runs of a wave is under way at once: each may need memory of its own.
 const WORKS: usize = 8;
@@ -113,14 +114,14 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
 
     fn access(&self) -> Access;
 
-    /// Whether it matters which elements are worked on together, so that runs must not depend on what had to be
-    /// fetched.
+    /// Whether it matters which elements are worked on together, so that runs must not depend on what had to
+    /// be fetched.
     fn is_rounded(&self) -> bool {
         false
     }
 
-    /// Has the device translate what the work on runs like this one needs, if it does not know it yet. The run has no
-    /// elements, and nothing is held.
+    /// Has the device translate what the work on runs like this one needs, if it does not know it yet. The
+    /// run has no elements, and nothing is held.
     fn prepare(&self, channel: &Channel<D>, like: &Run) {
         let _ = (channel, like);
     }
@@ -128,8 +129,8 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
     /// Starts the work on a run, which is done when all of its tickets are.
     fn start(&self, channel: &Channel<D>, run: &Run) -> Started<Self::Work>;
 
-    /// Takes in the outcome of a run, in order, while its pages are held. Breaks if the channel's other pages are of
-    /// no interest.
+    /// Takes in the outcome of a run, in order, while its pages are held. Breaks if the channel's other pages
+    /// are of no interest.
     fn finish(
         &self,
         channel: &Channel<D>,
@@ -198,7 +199,8 @@ impl<D: Device, W> Drop for Wave<'_, D, W> {
 }
 
 impl<T: Element, D: Device> Core<T, D> {
-    /// Runs an operation on all channels that have pages of a range, at the same time; gives what each has found.
+    /// Runs an operation on all channels that have pages of a range, at the same time; gives what each has
+    /// found.
     pub(super) fn operate<O: Operation<T, D>>(
         &self,
         range: &Range<usize>,
@@ -365,8 +367,8 @@ impl<T: Element, D: Device> Core<T, D> {
         wave
     }
 
-    /// Keeps others from a page: from writing to it, if it is read and nothing of it has to be fetched; else from it
-    /// altogether. The caller holds the channel, so that what is there stays.
+    /// Keeps others from a page: from writing to it, if it is read and nothing of it has to be fetched; else
+    /// from it altogether. The caller holds the channel, so that what is there stays.
     fn hold<'a>(&self, entry: &'a Entry, access: Access, needed: u64) -> Hold<'a> {
         if access == Access::Read {
             let shared = entry.share();

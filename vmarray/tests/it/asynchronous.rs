@@ -603,7 +603,8 @@ fn a_failure_is_told_to_those_whose_page_it_concerns() {
             Shape { page_len: 16, channels: vec![1], frames: 80, read_ahead: false, ..Shape::default() };
         let array = shape.describe::<u32, _>(16 * 23, vec![device.clone()]).build().unwrap();
         fill(&array);
-        // Three pages, each by itself; then a submission of all others fails once, and they are loaded one by one.
+        // Three pages, each by itself; then a submission of all others fails once, and they are loaded one by
+        // one.
         let fault = Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed).on_call(4);
         device.inject(if later { fault.reported_later() } else { fault });
         let mut executor = Executor::default();
@@ -656,7 +657,8 @@ fn tasks_that_outnumber_frames_are_each_served_by_one_load() {
     }
 }
 
-/// Each of so many tasks gets one element after another, the next one's place depending on the last one's value.
+/// Each of so many tasks gets one element after another, the next one's place depending on the last one's
+/// value.
 fn dependent_gets<D: vmarray::Device>(array: &VirtualArray<u32, D>, tasks: usize, gets: usize, seed: u64) {
     all((0..tasks).map(|task| async move {
         let mut numbers = Numbers::new(seed + task as u64);
@@ -1157,8 +1159,8 @@ proptest! {
     }
 }
 
-/// Tasks on several executors and threads that block, on a cache of a few frames: each has elements of its own and
-/// sees what it wrote.
+/// Tasks on several executors and threads that block, on a cache of a few frames: each has elements of its
+/// own and sees what it wrote.
 #[test]
 fn tasks_and_threads_share_an_array() {
     for policy in POLICIES {

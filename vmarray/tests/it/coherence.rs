@@ -1,5 +1,5 @@
-//! The coherence of sources: random programs of accesses by the program and by devices, on overlapping sections,
-//! against a `Vec` and a naive directory that predicts every byte copied.
+//! The coherence of sources: random programs of accesses by the program and by devices, on overlapping
+//! sections, against a `Vec` and a naive directory that predicts every byte copied.
 //!
 //! `VMARRAY_TEST_PROGRAMS` says how many programs are run, `VMARRAY_TEST_FIRST_PROGRAM` from which on,
 //! `VMARRAY_TEST_DEVICES` on what devices.
@@ -16,15 +16,15 @@ use crate::common::{Numbers, POLICIES, devices};
 use vmarray::expr::index;
 use vmarray::{AnyDevice, Field, Home, HomeMut, HostMemory, Placement, Source};
 
-/// Memory that the test sees, too, as another process sees a mapped file. One thread runs all, and no operation of the
-/// source is under way when the test looks.
+/// Memory that the test sees, too, as another process sees a mapped file. One thread runs all, and no
+/// operation of the source is under way when the test looks.
 struct Watched(NonNull<[u32]>);
 
 // SAFETY: an address; see `Home`.
 unsafe impl Send for Watched {}
 
-// SAFETY: the memory lives until the test frees it, which is after the source is gone; the test touches it between
-// operations only.
+// SAFETY: the memory lives until the test frees it, which is after the source is gone; the test touches it
+// between operations only.
 unsafe impl Home<u32> for Watched {
     const OWNED: bool = true;
 
@@ -134,8 +134,8 @@ impl Model {
         range.clone().for_each(|i| self.elements[i] = change(i - range.start, self.elements[i]));
     }
 
-    /// The program overwrites, or says that the home is right: what devices have is void. Partly touched blocks come
-    /// home first.
+    /// The program overwrites, or says that the home is right: what devices have is void. Partly touched
+    /// blocks come home first.
     fn overwrite(&mut self, range: &Range<usize>) {
         for (page, block, covered) in self.blocks(range) {
             if !covered && self.dirty[page][block] {

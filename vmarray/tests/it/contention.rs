@@ -124,8 +124,8 @@ fn a_miss_on_a_dirty_cache_writes_back_one_batch() {
     }
 }
 
-/// Pages that were only read and never written have their zeroes written to the device in long runs, once, and are not
-/// fetched for that later.
+/// Pages that were only read and never written have their zeroes written to the device in long runs, once,
+/// and are not fetched for that later.
 #[test]
 fn a_search_over_pages_without_contents_costs_few_submissions() {
     let device = Arc::new(Counting::new(crate::common::host()));
@@ -143,7 +143,8 @@ fn a_search_over_pages_without_contents_costs_few_submissions() {
     assert_eq!(array.stats().total().bytes_from_device, 0);
 }
 
-/// What the calling thread wrote through a guard that still lives cannot be flushed or searched, and that is said.
+/// What the calling thread wrote through a guard that still lives cannot be flushed or searched, and that is
+/// said.
 #[test]
 fn a_living_guard_with_writes_is_not_passed_over() {
     let array = Shape { page_len: 4, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(40);

@@ -1,6 +1,5 @@
-//! Drivers that do not work, and wishes that nothing is found for: what discovery says of them. What drivers are
-//! found is
-//! settled once in a process, so each case runs in one of its own.
+//! Drivers that do not work, and wishes that nothing is found for: what discovery says of them. What drivers
+//! are found is settled once in a process, so each case runs in one of its own.
 
 #![cfg(all(unix, feature = "cuda", feature = "opencl", feature = "host"))]
 

@@ -107,7 +107,8 @@ fn refused_page_locking_falls_back_or_is_an_error() {
     assert!(!array.footprint().is_pinned);
     let error = VirtualArray::<u32>::builder(100).devices([device()]).require_pinned().build().unwrap_err();
     assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::PinRefused);
-    // Also if it is refused for a later piece of the cache only: no array is slower than it was when it was built.
+    // Also if it is refused for a later piece of the cache only: no array is slower than it was when it was
+    // built.
     let device_with_some =
         || Arc::new(HostDevice::builder().bytes(64 << 20).pinned_max_bytes(20 << 20).build().unwrap());
     let long = |device| VirtualArray::<u32>::builder(12 << 20).devices([device]).cache_bytes(40 << 20);

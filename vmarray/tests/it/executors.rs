@@ -1,5 +1,5 @@
-//! Futures in the executors that programs use: tokio, smol, and `FuturesUnordered` on one thread; of which some are
-//! dropped half-way, by `select!` and by hand, while copies fail.
+//! Futures in the executors that programs use: tokio, smol, and `FuturesUnordered` on one thread; of which
+//! some are dropped half-way, by `select!` and by hand, while copies fail.
 
 use std::future::Future;
 use std::sync::Arc;

@@ -1,5 +1,5 @@
-//! Lists of indices: gathered and scattered elements are those that single accesses would see, and no more is copied
-//! than has to be.
+//! Lists of indices: gathered and scattered elements are those that single accesses would see, and no more is
+//! copied than has to be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -365,7 +365,8 @@ fn guards_of_the_thread_itself_are_no_deadlock() {
     assert_eq!(array.get(32).unwrap(), 1);
 }
 
-/// Threads write and read elements of their own, of pages that all share, in every way there is: nothing gets lost.
+/// Threads write and read elements of their own, of pages that all share, in every way there is: nothing gets
+/// lost.
 #[test]
 fn writes_of_threads_are_seen_at_once_and_not_lost() {
     const THREADS: usize = 4;

@@ -11,7 +11,8 @@ fn array() -> VirtualArray<u32> {
     Shape { frames: 8, channels: vec![1], ..Shape::default() }.build(64)
 }
 
-/// Runs `wait` while another thread has page 0 of `array` exclusively, which it gives back only when somebody waits.
+/// Runs `wait` while another thread has page 0 of `array` exclusively, which it gives back only when somebody
+/// waits.
 fn while_page_0_is_taken<R>(array: &VirtualArray<u32>, wait: impl FnOnce() -> R) -> R {
     let (is_taken, taken) = mpsc::channel();
     let (end, is_over) = mpsc::channel::<()>();

@@ -302,8 +302,9 @@ fn sources_are_read_as_often_as_the_memory_demands() {
     let b = IndexSet::from_values([0, 2], (0..40_000).collect()).unwrap();
     let expected = a.combine(&b).unwrap();
     assert_eq!(expected.len(), 20_000);
-    // One piece is read once. Of several, each is read to count and to write: the first source for each block of the
-    // second one. Of the last one's ten pieces, halves of the source, four have no results to be written.
+    // One piece is read once. Of several, each is read to count and to write: the first source for each block
+    // of the second one. Of the last one's ten pieces, halves of the source, four have no results to be
+    // written.
     let bounds = [(usize::MAX, 1, 1), (4_320_000, 1, 1), (2_160_000, 2 + 2, 2), (1 << 20, 5 + 3, 2)];
     for (memory_bytes, a_reads, b_reads) in bounds {
         let (a, b) = (Counting(&a, AtomicUsize::new(0)), Counting(&b, AtomicUsize::new(0)));

@@ -1,5 +1,5 @@
-//! Short programs in which threads meet on the same pages in every way there is. Alone they find little; they are for
-//! an interpreter that watches every access to memory (`cargo xtask miri`).
+//! Short programs in which threads meet on the same pages in every way there is. Alone they find little; they
+//! are for an interpreter that watches every access to memory (`cargo xtask miri`).
 
 use std::fmt::Debug;
 use std::sync::Arc;

@@ -1,4 +1,5 @@
-//! Arrays over devices of several backends at once: host RAM, a file, simulations, and whatever OpenCL and CUDA find.
+//! Arrays over devices of several backends at once: host RAM, a file, simulations, and whatever OpenCL and
+//! CUDA find.
 
 use std::path::PathBuf;
 use std::sync::Arc;

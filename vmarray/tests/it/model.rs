@@ -1,4 +1,5 @@
-//! Every operation against a `Vec`, for random programs, over all policies, page lengths, lengths and channels.
+//! Every operation against a `Vec`, for random programs, over all policies, page lengths, lengths and
+//! channels.
 
 use crate::common::{POLICIES, Shape};
 use bytemuck::{Pod, Zeroable};

@@ -1,4 +1,5 @@
-//! Expressions are translated while nothing is held: threads that have to do with the same pages go on meanwhile.
+//! Expressions are translated while nothing is held: threads that have to do with the same pages go on
+//! meanwhile.
 #![cfg(feature = "host")]
 
 use std::sync::{Arc, Condvar, Mutex};

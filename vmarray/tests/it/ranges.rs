@@ -1,4 +1,5 @@
-//! In which order range operations go through their pages, what they fetch ahead, and what takes part in them.
+//! In which order range operations go through their pages, what they fetch ahead, and what takes part in
+//! them.
 
 use crate::common::{Shape, devices};
 use bytemuck::{Pod, Zeroable};
@@ -81,7 +82,8 @@ fn long_reads_pass_by_the_cache_and_see_what_is_in_it() {
     assert_eq!(array.to_vec(3..317).unwrap(), expected[3..317]);
     let total = array.stats().total();
     assert_eq!((total.misses, total.prefetches, total.evictions), (0, 0, 0));
-    // All pages but the two that are resident, of which one is newer than its home; neighbouring slots in one copy.
+    // All pages but the two that are resident, of which one is newer than its home; neighbouring slots in one
+    // copy.
     assert_eq!((total.bypasses, total.bytes_from_device), (38, 38 * PAGE_BYTES));
     assert_eq!(total.bytes_to_device, 0);
     assert!(total.submissions <= 4, "{total:?}");

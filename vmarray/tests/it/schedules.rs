@@ -1,5 +1,5 @@
-//! Thousands of seeded schedules of delays, reordered completions and failures: nothing is lost, and every failure is
-//! told.
+//! Thousands of seeded schedules of delays, reordered completions and failures: nothing is lost, and every
+//! failure is told.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,8 @@ use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, Field, VirtualArray};
 
-/// What each element may be: more than one value after an operation that failed on the way; anything if there is none.
+/// What each element may be: more than one value after an operation that failed on the way; anything if there
+/// is none.
 struct Model(Vec<Vec<u32>>);
 
 impl Model {

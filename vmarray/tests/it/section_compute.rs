@@ -1,5 +1,5 @@
-//! Expressions, gathers and scatters on sections: against slices of a `Vec`, over random sections of sections; bytes
-//! moved.
+//! Expressions, gathers and scatters on sections: against slices of a `Vec`, over random sections of
+//! sections; bytes moved.
 
 use std::sync::Arc;
 use vmarray::prelude::*;

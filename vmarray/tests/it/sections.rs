@@ -1,4 +1,5 @@
-//! Sections of arrays: every operation against slices of a `Vec`, over random sections of sections; bytes moved.
+//! Sections of arrays: every operation against slices of a `Vec`, over random sections of sections; bytes
+//! moved.
 
 use crate::common::Shape;
 use crate::common::parts::{outside, programs, within};

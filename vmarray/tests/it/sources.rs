@@ -251,7 +251,8 @@ fn threads_work_on_overlapping_sections() {
                         let mut mine = [0_u32; LEN / THREADS];
                         for round in 1..300_u32 {
                             match numbers.below(3) {
-                                // A device writes to elements that nobody else has, in blocks that others have.
+                                // A device writes to elements that nobody else has, in blocks that others
+                                // have.
                                 0 => {
                                     let at = numbers.below(mine.len());
                                     let index = at * THREADS + thread;

@@ -18,8 +18,8 @@ fn rig() -> Vec<std::sync::Arc<vmarray::AnyDevice>> {
     devices
 }
 
-/// What an element holds is a function of its index and of how often it was written: each thread owns every n-th
-/// element, and keeps the count of each.
+/// What an element holds is a function of its index and of how often it was written: each thread owns every
+/// n-th element, and keeps the count of each.
 fn value(index: usize, round: u32) -> u64 {
     (index as u64) << 24 | u64::from(round)
 }

@@ -1,4 +1,5 @@
-//! What only the library is to call or to implement. What the compiler has to say of each line stands behind it.
+//! What only the library is to call or to implement. What the compiler has to say of each line stands behind
+//! it.
 
 use vmarray::prelude::*;
 use vmarray::{Linear, Result, Section, Shape, Store, StoreMut};

@@ -85,8 +85,8 @@ impl Payload for Block {
 
 /// Ranks from 0 on, where rank `k` comes in proportion to `1 / (k + 1)^exponent`.
 ///
-/// Source: W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from monotone discrete distributions",
-/// 1996.
+/// Source: W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from monotone discrete
+/// distributions", 1996.
 pub struct Zipf {
     count: f64,
     exponent: f64,

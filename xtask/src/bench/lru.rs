@@ -1,5 +1,5 @@
-//! An alternative: a page cache written the obvious way. A lock, a hash map and a list for the order of use in each of
-//! some shards; the lock is held while pages are copied.
+//! An alternative: a page cache written the obvious way. A lock, a hash map and a list for the order of use
+//! in each of some shards; the lock is held while pages are copied.
 
 use super::elements::Payload;
 use super::setup::{CHUNK_BYTES, pieces};

@@ -20,7 +20,8 @@ pub struct ManagedMemory<T> {
 unsafe impl<T: Sync> Sync for ManagedMemory<T> {}
 
 impl<T: Payload> ManagedMemory<T> {
-    /// About `bytes` bytes, on the card; `None` if arrays do not lie on a card of CUDA, or if it has no such memory.
+    /// About `bytes` bytes, on the card; `None` if arrays do not lie on a card of CUDA, or if it has no such
+    /// memory.
     pub fn new(setup: &Setup, bytes: usize) -> Result<Option<Self>> {
         // SAFETY: looks whether the driver's library can be loaded.
         let present = unsafe { sys::is_culib_present() };
@@ -34,11 +35,12 @@ impl<T: Payload> ManagedMemory<T> {
         }
         let len = bytes / size_of::<T>();
         let attach = sys::CUmemAttach_flags::CU_MEM_ATTACH_GLOBAL;
-        // SAFETY: the context is current on this thread since it was made; the memory is written to before it is read.
+        // SAFETY: the context is current on this thread since it was made; the memory is written to before it
+        // is read.
         let pointer = unsafe { result::malloc_managed(len * size_of::<T>(), attach)? };
         let memory = Self { context, pointer, len, marker: PhantomData };
-        // SAFETY: managed memory is memory of the host, too; it is as long as that, aligned to pages, and nobody
-        // else's.
+        // SAFETY: managed memory is memory of the host, too; it is as long as that, aligned to pages, and
+        // nobody else's.
         let elements = unsafe { std::slice::from_raw_parts_mut(pointer as *mut T, len) };
         elements.iter_mut().enumerate().for_each(|(index, element)| *element = T::of(index));
         memory.forget()?;
@@ -57,7 +59,8 @@ impl<T: Payload> ManagedMemory<T> {
             type_: sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE,
             id: self.context.ordinal() as i32,
         };
-        // SAFETY: the range is that of the allocation; the null stream belongs to the context, which is current.
+        // SAFETY: the range is that of the allocation; the null stream belongs to the context, which is
+        // current.
         unsafe {
             result::mem_prefetch_async(
                 self.pointer,

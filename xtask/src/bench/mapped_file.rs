@@ -43,8 +43,9 @@ impl<T: Payload> MappedFile<T> {
         self.len
     }
 
-    /// Writes back what was written and has the system forget what it holds of the file in RAM, as if there were no
-    /// room for it. Systems may keep it nevertheless, those whose temporary files lie in RAM above all.
+    /// Writes back what was written and has the system forget what it holds of the file in RAM, as if there
+    /// were no room for it. Systems may keep it nevertheless, those whose temporary files lie in RAM above
+    /// all.
     pub fn forget(&mut self) -> Result<()> {
         self.map = None;
         self.file.sync_all()?;

@@ -111,7 +111,8 @@ impl Summary {
 pub struct Effort {
     /// Repetitions, besides one to warm up.
     pub runs: usize,
-    /// How long a repetition takes where that can be chosen; others are done less often if they take much longer.
+    /// How long a repetition takes where that can be chosen; others are done less often if they take much
+    /// longer.
     pub seconds: f64,
 }
 
@@ -137,7 +138,8 @@ impl Series {
     }
 }
 
-/// Repeats `run`: once to warm up, then until the effort is spent, at least twice; or once if that takes very long.
+/// Repeats `run`: once to warm up, then until the effort is spent, at least twice; or once if that takes very
+/// long.
 ///
 /// A warm-up that takes long counts as a repetition itself.
 pub fn repeat(effort: &Effort, mut run: impl FnMut() -> Result<Sample>) -> Result<Series> {
@@ -202,7 +204,8 @@ pub fn timed(threads: usize, work: impl FnOnce() -> Result<f64>) -> Result<Sampl
     Ok(Sample { wall: start.elapsed().as_secs_f64().max(1e-9), cpu: cpu_seconds() - cpu, amount, threads })
 }
 
-/// Calls `step` again and again for some time, looking at the clock after each `batch` calls; how often it was called.
+/// Calls `step` again and again for some time, looking at the clock after each `batch` calls; how often it
+/// was called.
 #[inline]
 pub fn until(seconds: f64, batch: usize, mut step: impl FnMut() -> Result<()>) -> Result<f64> {
     let start = Instant::now();

@@ -1,4 +1,5 @@
-//! Microbenchmarks of the hit path and the paging core, by criterion, and their ratios, which hold on any machine.
+//! Microbenchmarks of the hit path and the paging core, by criterion, and their ratios, which hold on any
+//! machine.
 
 use crate::project::{self, Metadata, Package};
 use anyhow::{Context, Result, bail};
@@ -20,9 +21,9 @@ enum Bound {
     AtLeast(f64),
 }
 
-/// Bounds by group and function. Times of `vec` in the same group are 1; `mutex and hash map` is compared with `array`,
-/// `any device` with an array that knows the type of its devices, and threads are compared with one thread doing all
-/// the work.
+/// Bounds by group and function. Times of `vec` in the same group are 1; `mutex and hash map` is compared
+/// with `array`, `any device` with an array that knows the type of its devices, and threads are compared with
+/// one thread doing all the work.
 const BOUNDS: [(&str, &str, Bound); 13] = [
     ("random get u32", "array", Bound::AtMost(1.2)),
     ("random get u32", "mutex and hash map", Bound::AtLeast(8.0)),
@@ -60,8 +61,8 @@ struct Estimate {
 /// Medians in nanoseconds, by group, then function.
 type Medians = BTreeMap<String, BTreeMap<String, f64>>;
 
-/// Runs criterion benchmarks, those that need a card too unless `host` says no; their results lie in target/criterion.
-/// Prints a table of ratios; with `check`, fails where one is not within its bound.
+/// Runs criterion benchmarks, those that need a card too unless `host` says no; their results lie in
+/// target/criterion. Prints a table of ratios; with `check`, fails where one is not within its bound.
 pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
     let sh = project::shell()?;
     let metadata = Metadata::members(&sh)?;

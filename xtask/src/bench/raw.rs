@@ -1,5 +1,5 @@
-//! What the devices allow: copies through their backends, without an array. Each is measured once, when it is first
-//! asked for.
+//! What the devices allow: copies through their backends, without an array. Each is measured once, when it is
+//! first asked for.
 
 use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat, until};
 use super::setup::Setup;
@@ -97,13 +97,14 @@ impl Raw {
         self.get(What::Batched(way, bytes))
     }
 
-    /// One copy from the device and a wait, again and again, by threads with a queue each, in thousands a second.
+    /// One copy from the device and a wait, again and again, by threads with a queue each, in thousands a
+    /// second.
     pub fn single(&mut self, bytes: usize, threads: usize) -> Result<Summary> {
         self.get(What::Single(bytes, threads))
     }
 
-    /// Elements of `bytes` bytes at random places collected (down, on two queues) or distributed (up, on one), by long
-    /// kernels, in millions a second.
+    /// Elements of `bytes` bytes at random places collected (down, on two queues) or distributed (up, on
+    /// one), by long kernels, in millions a second.
     pub fn indexed(&mut self, way: Way, bytes: usize) -> Result<Summary> {
         self.get(What::Indexed(way, bytes))
     }
@@ -204,8 +205,8 @@ impl Raw {
             let card = &self.cards[thread];
             let half = card.host.bytes() / 2;
             let (elements, stride) = (card.memory.bytes() / bytes as u64, bytes as u64);
-            // No place twice, as a scatter demands: the step has no divisor in common with the number of elements,
-            // unless that is a multiple of it.
+            // No place twice, as a scatter demands: the step has no divisor in common with the number of
+            // elements, unless that is a multiple of it.
             let count = ((half - VALUES_ALIGN) / (8 + bytes)).min(4 << 20).min(elements as usize) / 2 * 2;
             let values_at = (count * 8).next_multiple_of(VALUES_ALIGN);
             for list in 0..2 {

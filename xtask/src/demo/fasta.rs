@@ -96,7 +96,8 @@ pub struct Reader<R> {
     codes: Vec<Code>,
 }
 
-/// Opens a file, plain or gzip: the first two bytes tell. Several gzip members one after another (bgzip) are one file.
+/// Opens a file, plain or gzip: the first two bytes tell. Several gzip members one after another (bgzip) are
+/// one file.
 pub fn open(path: &Path) -> Result<Reader<Box<dyn BufRead>>, Error> {
     let failed = |source| Error::Open { path: path.to_path_buf(), source };
     let mut input = BufReader::with_capacity(1 << 17, File::open(path).map_err(failed)?);
@@ -157,7 +158,8 @@ impl<R: BufRead> Reader<R> {
                 }
                 break;
             }
-            // The buffer is borrowed from `input`: take it out of `self` for the scan by splitting the fields.
+            // The buffer is borrowed from `input`: take it out of `self` for the scan by splitting the
+            // fields.
             let mut scan = Scan {
                 place: &mut self.place,
                 line: &mut self.line,

@@ -64,13 +64,14 @@ impl Genome {
         }
     }
 
-    /// The number of the record that a place belongs to, its filling included; of those that begin there, the last one.
+    /// The number of the record that a place belongs to, its filling included; of those that begin there, the
+    /// last one.
     pub fn record_at(&self, place: u64) -> usize {
         self.records.partition_point(|record| record.start <= place).saturating_sub(1)
     }
 
-    /// Streams the file as it is stored: pieces of at most `piece` places, a multiple of eight, with the place of the
-    /// first.
+    /// Streams the file as it is stored: pieces of at most `piece` places, a multiple of eight, with the
+    /// place of the first.
     ///
     /// Fails where the file is no longer the one that was indexed.
     pub fn stream(

@@ -1,7 +1,8 @@
 //! The nucleotide letters of IUPAC in four bits: one bit for each base that the letter may stand for.
 //!
-//! A is 1, C 2, G 4, T 8; R (A or G) is 5, N is 15, a gap 0. So all sixteen letters fit, and every code is a letter.
-//! Lower case (soft masking) reads as upper case, U as T, `.` as a gap: those three differences are not kept.
+//! A is 1, C 2, G 4, T 8; R (A or G) is 5, N is 15, a gap 0. So all sixteen letters fit, and every code is a
+//! letter. Lower case (soft masking) reads as upper case, U as T, `.` as a gap: those three differences are
+//! not kept.
 
 /// One nucleotide, 0..16.
 pub type Code = u8;

@@ -18,7 +18,8 @@ pub struct Picture {
     pub extent: f64,
 }
 
-/// Part of a picture: pixels from (x, y), `width` by `height`; less than a full tile at the right and lower edge.
+/// Part of a picture: pixels from (x, y), `width` by `height`; less than a full tile at the right and lower
+/// edge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tile {
     /// First column.
@@ -85,7 +86,8 @@ pub fn steps(re: f64, im: f64) -> u32 {
     STEPS_MAX
 }
 
-/// Red, green and blue for a number of steps: black inside, else along a path from blue over white to brown and back.
+/// Red, green and blue for a number of steps: black inside, else along a path from blue over white to brown
+/// and back.
 pub fn colour(steps: u32) -> [u8; 3] {
     const STOPS: [[u32; 3]; 5] = [[0, 7, 100], [32, 107, 203], [237, 255, 255], [255, 170, 0], [60, 20, 0]];
     const SPAN: u32 = 24;

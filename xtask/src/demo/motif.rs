@@ -1,8 +1,8 @@
 //! A short sequence that is looked for on both strands.
 //!
-//! A search on the devices compares whole words. Wherever a motif of at least 15 bases lies, it covers one whole word
-//! of eight bases: which eight depends only on where in a word the motif begins. So eight searches a strand meet every
-//! place, and a look at the neighbouring words settles each candidate.
+//! A search on the devices compares whole words. Wherever a motif of at least 15 bases lies, it covers one
+//! whole word of eight bases: which eight depends only on where in a word the motif begins. So eight searches
+//! a strand meet every place, and a look at the neighbouring words settles each candidate.
 
 use super::letters::{self, Code};
 use super::pack::{self, BASES};
@@ -67,7 +67,8 @@ impl Motif {
             bits.resize(values.len(), 15);
             let words =
                 bits.chunks(BASES).map(pack::word).zip(values.chunks(BASES).map(pack::word)).collect();
-            // The first word is whole if nothing is skipped, else the second one, for the motif is long enough.
+            // The first word is whole if nothing is skipped, else the second one, for the motif is long
+            // enough.
             Placement { strand: strand == 0, skip: skip as u64, words, seed: usize::from(skip > 0) }
         };
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()

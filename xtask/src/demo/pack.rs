@@ -16,8 +16,8 @@ pub fn base(words: &[u32], index: usize) -> Code {
     ((words[index / BASES] >> (index % BASES * 4)) & 15) as Code
 }
 
-/// `bases` bases of packed words, from the base `skip` of the first word on (0 to 7), as words that begin with it; the
-/// last one is filled up with gaps. The words have to hold that many.
+/// `bases` bases of packed words, from the base `skip` of the first word on (0 to 7), as words that begin
+/// with it; the last one is filled up with gaps. The words have to hold that many.
 pub fn realigned(words: &[u32], skip: usize, bases: usize) -> impl Iterator<Item = u32> {
     (0..bases.div_ceil(BASES)).map(move |index| {
         let both = u64::from(words[index]) | u64::from(words.get(index + 1).copied().unwrap_or(0)) << 32;

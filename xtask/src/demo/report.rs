@@ -4,8 +4,8 @@ use super::words::Traffic;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::time::{Duration, Instant};
 
-/// A progress bar over `len` units with a name before it, or a plain count if that is 0. It is drawn on a terminal
-/// only.
+/// A progress bar over `len` units with a name before it, or a plain count if that is 0. It is drawn on a
+/// terminal only.
 fn bar(name: &'static str, len: u64) -> ProgressBar {
     let (bar, style) = match len {
         0 => (ProgressBar::no_length(), "{msg:10} {human_pos} {elapsed:>4}"),

@@ -1,4 +1,5 @@
-//! The genome store: many strains of a genome in one array of words, filled, read and searched by all threads.
+//! The genome store: many strains of a genome in one array of words, filled, read and searched by all
+//! threads.
 
 use super::genome::Genome;
 use super::letters::Code;
@@ -17,15 +18,17 @@ use vmarray::{AnyDevice, Ragged, VirtualArray};
 
 /// Places that are streamed from the file, or read from the store, at a time.
 ///
-/// Half a page or so: a page at the edge of two pieces is then still in the cache when its second part is written.
+/// Half a page or so: a page at the edge of two pieces is then still in the cache when its second part is
+/// written.
 pub const PIECE: usize = 1 << 16;
 /// The longest subsequence that is looked up, in bases.
 pub const LOOKUP_MAX: u64 = 2000;
 /// The shortest one, unless its record ends before.
 pub const LOOKUP_MIN: u64 = 20;
 
-/// Over a sequence, eight bases a step, the last step filled up with gaps: what a reader remembers of what it read, to
-/// be compared with the file later. Sequences of one length that differ in one step differ in their hash.
+/// Over a sequence, eight bases a step, the last step filled up with gaps: what a reader remembers of what it
+/// read, to be compared with the file later. Sequences of one length that differ in one step differ in their
+/// hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hash(u64);
 
@@ -169,7 +172,8 @@ impl<W: Words> Store<'_, W> {
         Ok(Lookup { strain, place, bases, hash })
     }
 
-    /// Reads whole records, all of every strain, in order of the store. Answers a hash for each, strain by strain.
+    /// Reads whole records, all of every strain, in order of the store. Answers a hash for each, strain by
+    /// strain.
     pub fn read_records(&self, progress: &ProgressBar) -> Result<Vec<Hash>> {
         let records = self.genome.records.len() as u64;
         let found = self.on_all_threads(self.strains * records, |numbers, _| {
@@ -224,8 +228,8 @@ impl<W: Words> Store<'_, W> {
         Ok((hits, candidates))
     }
 
-    /// Whether the motif lies so around a word of the array, all in one record. Reads one word after another, past the
-    /// cache, until one is wrong: mostly that is the first.
+    /// Whether the motif lies so around a word of the array, all in one record. Reads one word after another,
+    /// past the cache, until one is wrong: mostly that is the first.
     fn candidate(&self, motif: &Motif, placement: &Placement, word: u64) -> Result<Option<Hit>> {
         let (strain, within) = (word / self.genome.words, word % self.genome.words);
         let Some(first) = within.checked_sub(placement.seed as u64) else {
@@ -269,7 +273,8 @@ impl Numbers<'_> {
     }
 }
 
-/// Runs `work` on `threads` threads, which share the numbers below `count`. The first error is the answer, if any.
+/// Runs `work` on `threads` threads, which share the numbers below `count`. The first error is the answer, if
+/// any.
 pub fn on_threads<R: Send>(
     threads: usize,
     count: u64,

@@ -1,7 +1,8 @@
 //! Strains: copies of a genome that differ from it by point mutations at seeded places.
 //!
-//! Strain 0 is the genome itself. Any other has exactly one changed base in every block of 1024 places (a gap or an N
-//! there stays what it is). A place counts bases as they are stored, the filling between records included.
+//! Strain 0 is the genome itself. Any other has exactly one changed base in every block of 1024 places (a gap
+//! or an N there stays what it is). A place counts bases as they are stored, the filling between records
+//! included.
 
 use super::letters::Code;
 use super::pack::BASES;

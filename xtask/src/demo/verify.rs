@@ -1,7 +1,7 @@
 //! Everything that was read from a store, against the file it came from.
 //!
-//! The file is streamed once more. Each piece of it is turned into every strain, base by base and without the packing
-//! or the array, and compared with what the threads had read. Memory does not grow with the file.
+//! The file is streamed once more. Each piece of it is turned into every strain, base by base and without the
+//! packing or the array, and compared with what the threads had read. Memory does not grow with the file.
 
 use super::genome::Genome;
 use super::letters::Code;
@@ -132,7 +132,8 @@ impl Follower {
             }
             let stop = record_end.min(end);
             let part = &codes[(at - place) as usize..(stop - place) as usize];
-            // Records begin on whole words and pieces hold whole words, so only a record's last part is uneven.
+            // Records begin on whole words and pieces hold whole words, so only a record's last part is
+            // uneven.
             self.hash = self.hash.and_codes(part);
             for (here, code) in (at..).zip(part) {
                 if let Some(strand) = self.matcher.push(*code) {

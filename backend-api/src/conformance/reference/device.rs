@@ -16,8 +16,8 @@ use crate::{
 
 /// A device of ordinary memory that has done everything by the time a call returns.
 ///
-/// It is made to be read: as an example of a backend, and as something to compare with. One lock guards all of it, so
-/// it is slow. It cannot lock pages and therefore refuses pinned memory.
+/// It is made to be read: as an example of a backend, and as something to compare with. One lock guards all
+/// of it, so it is slow. It cannot lock pages and therefore refuses pinned memory.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -131,7 +131,8 @@ impl Extents for State {
     }
 }
 
-// All of these are called after the check of the whole request, which proved that names are known and ranges inside.
+// All of these are called after the check of the whole request, which proved that names are known and ranges
+// inside.
 impl State {
     fn device(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
         let memory = self.buffers.get_mut(&at.buffer()).expect("a checked buffer");
@@ -151,7 +152,8 @@ impl State {
 
     fn read(&self, from: HostSpan<'_>, bytes: u64) -> Vec<u8> {
         let mut copy = vec![0; bytes as usize];
-        // SAFETY: `host` proved the range; the vector is new. Others may touch the range meanwhile as `racy` allows.
+        // SAFETY: `host` proved the range; the vector is new. Others may touch the range meanwhile as `racy`
+        // allows.
         unsafe { racy::read(self.host(from, copy.len()), &mut copy) };
         copy
     }
@@ -226,10 +228,9 @@ fn outside(operation: &'static str) -> Error {
     Error::index_outside(operation).with_detail("an index is outside of the elements")
 }
 
-// SAFETY: all memory is behind one lock, and a call does all of its work before it returns, on ranges that were
-// checked:
-// nothing is ever in flight. Host memory lives as long as its entry, which only its handle removes, and is reached by
-// `racy` alone.
+// SAFETY: all memory is behind one lock, and a call does all of its work before it returns, on ranges that
+// were checked: nothing is ever in flight. Host memory lives as long as its entry, which only its handle
+// removes, and is reached by `racy` alone.
 unsafe impl Device for ReferenceDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info

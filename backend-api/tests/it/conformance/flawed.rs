@@ -226,7 +226,8 @@ impl Flawed {
         let copy = self.inner.allocate_host(bytes, HostMemory::Pageable).expect("host memory");
         for k in 0..count as usize {
             let from = std::ptr::with_exposed_provenance::<u64>(start + indices.offset() as usize + k * 8);
-            // SAFETY: the request was valid, so that the memory holds `count` aligned indices; the copy is as long.
+            // SAFETY: the request was valid, so that the memory holds `count` aligned indices; the copy is as
+            // long.
             unsafe { copy.address().as_ptr().cast::<u64>().add(k).write(bend(from.read())) };
         }
         // SAFETY: the copy is never given back.
@@ -238,8 +239,9 @@ fn aligned_down(at: DeviceSpan<'_>) -> DeviceSpan<'_> {
     at.with_offset(at.offset() & !3)
 }
 
-// SAFETY: it is not kept where the flaw is about memory; the suite, which has this device to itself, finds out before
-// anything depends on it. Memory is the reference device's, so that no work leaves it, and lives as long as that.
+// SAFETY: it is not kept where the flaw is about memory; the suite, which has this device to itself, finds
+// out before anything depends on it. Memory is the reference device's, so that no work leaves it, and lives
+// as long as that.
 unsafe impl Device for Flawed {
     fn info(&self) -> &DeviceInfo {
         &self.info

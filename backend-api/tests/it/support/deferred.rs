@@ -33,7 +33,8 @@ pub enum Flaw {
     SearchesShareTheirAnswer,
 }
 
-/// The reference device behind queues that a thread works off: one piece of one job of a random queue at a time.
+/// The reference device behind queues that a thread works off: one piece of one job of a random queue at a
+/// time.
 #[derive(Debug)]
 pub struct Deferred {
     shared: Arc<Shared>,
@@ -248,7 +249,8 @@ impl Shared {
         };
         match ticket {
             Ok(ticket) => self.inner.wait(ticket),
-            // The memory is gone, which a sound device makes impossible; a flawed one does nothing and says nothing.
+            // The memory is gone, which a sound device makes impossible; a flawed one does nothing and says
+            // nothing.
             Err(_) => Ok(()),
         }
     }
@@ -331,9 +333,8 @@ impl Drop for Deferred {
     }
 }
 
-/// What pieces keep of a request. They are done before what it names is given back, but for flaws, which do nothing
-/// with
-/// memory that is gone: the inner device does not know it any more.
+/// What pieces keep of a request. They are done before what it names is given back, but for flaws, which do
+/// nothing with memory that is gone: the inner device does not know it any more.
 mod keep {
     use super::*;
 
@@ -366,8 +367,9 @@ mod keep {
     }
 }
 
-// SAFETY: the inner device does the work, on ranges that were checked; tickets are done after it. Releasing waits until
-// no piece names the memory. Where a flaw has it otherwise, the inner device refuses what is gone.
+// SAFETY: the inner device does the work, on ranges that were checked; tickets are done after it. Releasing
+// waits until no piece names the memory. Where a flaw has it otherwise, the inner device refuses what is
+// gone.
 unsafe impl Device for Deferred {
     fn info(&self) -> &DeviceInfo {
         self.shared.inner.info()

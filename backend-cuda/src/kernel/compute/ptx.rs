@@ -2,9 +2,9 @@
 //!
 //! Short elements without gaps are loaded and stored several at a time: see [`vectors`].
 //!
-//! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in predicates. Loads
-//! of all elements come first, so that many are in flight; then each element is computed. Nothing is fused: `.rn` says
-//! so.
+//! Integers of up to 32 bits live in 32-bit registers, extended by their sign or by zeroes; bools in
+//! predicates. Loads of all elements come first, so that many are in flight; then each element is computed.
+//! Nothing is fused: `.rn` says so.
 
 mod vectors;
 
@@ -300,8 +300,8 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// Where a field of element `k` lies: a register, and what is to be added to it in the instruction that reads or
-    /// writes there, which has room for 31 bits.
+    /// Where a field of element `k` lies: a register, and what is to be added to it in the instruction that
+    /// reads or writes there, which has room for 31 bits.
     fn place(&mut self, source: usize, offset: u32, k: u64) -> (String, u64) {
         let first = format!("a{source}");
         // Of no elements the stride may be any number; nothing is read then.

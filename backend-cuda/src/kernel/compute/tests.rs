@@ -1,4 +1,5 @@
-//! What can be said of texts without a card; with `VMARRAY_PTXAS` naming NVIDIA's assembler, that it takes them.
+//! What can be said of texts without a card; with `VMARRAY_PTXAS` naming NVIDIA's assembler, that it takes
+//! them.
 
 use std::io::Write;
 use std::process::{Command, Stdio};

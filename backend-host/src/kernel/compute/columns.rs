@@ -1,4 +1,5 @@
-//! The instructions of a program on columns of values. Plain loops, written so that the compiler vectorises them.
+//! The instructions of a program on columns of values. Plain loops, written so that the compiler vectorises
+//! them.
 
 use backend_api::expr::{Binary, Instruction, Integer, Number, Program, Type, Unary, Value};
 use backend_api::{by_binary, by_integer, by_type};
@@ -138,8 +139,8 @@ fn select(of: Type, condition: &Column, yes: &Column, no: &Column, out: &mut Col
     }
 }
 
-/// Evaluates those instructions that `needed` names and that compute; columns of fields, literals and indices are
-/// there.
+/// Evaluates those instructions that `needed` names and that compute; columns of fields, literals and indices
+/// are there.
 #[inline(always)]
 fn evaluate_here(program: &Program, needed: &[bool], columns: &mut [Column], lanes: usize) {
     let of = |value: Value| program.types()[value.at()];

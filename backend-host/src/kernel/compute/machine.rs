@@ -12,8 +12,8 @@ use crate::memory::Passage;
 use crate::registry::Place;
 use crate::short::Word;
 
-/// Elements of a block, if no value has more than four bytes. The columns of a short program stay in a first-level
-/// cache.
+/// Elements of a block, if no value has more than four bytes. The columns of a short program stay in a
+/// first-level cache.
 const LANES_MAX: usize = 2048;
 /// Elements are not read in larger pieces than this.
 const BLOCK_BYTES: usize = 16 << 10;
@@ -90,8 +90,8 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         }
     }
 
-    /// Evaluates the program block by block and calls `body` with the number of each block's first element and of its
-    /// elements, until that says that it is enough.
+    /// Evaluates the program block by block and calls `body` with the number of each block's first element
+    /// and of its elements, until that says that it is enough.
     pub fn each_block(
         &mut self,
         first: u64,
@@ -162,8 +162,8 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
         let column = &mut self.columns[at];
         if stride == width {
             let column = &mut column.bytes_mut()[..lanes * width];
-            // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most their
-            // number.
+            // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most
+            // their number.
             return unsafe { memory.read(OPERATION, start, column.as_mut_ptr(), column.len()) };
         }
         if let Some(address) = memory.address() {
@@ -285,8 +285,8 @@ impl<'a, 'b, M: Medium> Machine<'a, 'b, M> {
             let stride = plan.stride(source);
             if stride == width && filter.is_none() {
                 let column = &self.columns[store.value.at()].of::<u8>(lanes * width);
-                // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at most their
-                // number.
+                // SAFETY: the elements were checked to be inside of the memory, and `first + lanes` is at
+                // most their number.
                 unsafe { memory.store(OPERATION, plan.at(source, first), column) }?;
             } else if stride > width && memory.address().is_some() {
                 self.store_fields(store, source, width, first, lanes)?;

@@ -1,7 +1,8 @@
-//! How a task comes to a page, or to its bytes, without blocking: the steps that all futures of this library share.
+//! How a task comes to a page, or to its bytes, without blocking: the steps that all futures of this library
+//! share.
 //!
-//! A page that is in the cache is tried at each poll. For one that is not the task leaves a [request](Request), which
-//! is answered with what it asked for: then the page itself may be gone again.
+//! A page that is in the cache is tried at each poll. For one that is not the task leaves a
+//! [request](Request), which is answered with what it asked for: then the page itself may be gone again.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -86,8 +87,8 @@ impl<'a, D: Device> Acquire<'a, D> {
         *self = Self::new(self.pager, page, self.want);
     }
 
-    /// Tries something until it succeeds, or there is something to wait for. If the page is not in the cache, `ask` is
-    /// asked for instead; `None` is for those who only wait for what others do.
+    /// Tries something until it succeeds, or there is something to wait for. If the page is not in the cache,
+    /// `ask` is asked for instead; `None` is for those who only wait for what others do.
     pub(crate) fn poll<R>(
         &mut self,
         context: &mut Context<'_>,
@@ -239,7 +240,8 @@ impl<'a, D: Device> Acquire<'a, D> {
             let wait = channel.poll_transfer(table, self.page, context.waker());
             return self.wait_for(wait).map(Ok);
         }
-        // Asked again whenever somebody becomes the page's guard, or this thread another one's: both wake the task.
+        // Asked again whenever somebody becomes the page's guard, or this thread another one's: both wake the
+        // task.
         let forbidden = |s: State| s.guards() > 0 && !self.pager.identity().may_wait_for(self.page);
         if forbidden(state) {
             return Poll::Ready(Err(ErrorKind::WouldDeadlock { page: self.page }.into()));

@@ -155,8 +155,8 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
         };
         let then = if size_of::<T>() <= SHORT_BYTES { Then::Open } else { Then::Nothing };
         let share = array.shared(page, before, then);
-        // The share ends when the value is where it is wanted.
-        // SAFETY: the page is shared, so it stays resident and is written to by atomic stores of single words alone.
+        // The share ends when the value is where it is wanted. SAFETY: the page is shared, so it stays
+        // resident and is written to by atomic stores of single words alone.
         Poll::Ready(Ok(unsafe { element::read_shared(share.address().cast::<T>().add(at)) }))
     }
 }

@@ -140,7 +140,8 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
             };
             let before = match held {
                 Ok(before) => before,
-                // Who waits for others is not counted, but whose page comes is: it keeps its frame until it is held.
+                // Who waits for others is not counted, but whose page comes is: it keeps its frame until it
+                // is held.
                 Err(Refusal::Busy(state))
                     if (state.any(RESIDENT) || !state.any(IN_FLIGHT)) && !acquire.has_reserved() =>
                 {

@@ -123,8 +123,8 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
             let read = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
                 let before = entry.try_share(Holder::Pin, guards::held())?;
                 pager.channel(page).quiesce(entry, before, Access::Writes);
-                // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody
-                // writes.
+                // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and
+                // nobody writes.
                 unsafe {
                     let from = entry.address().cast::<T>().add(part.within.start);
                     racy::read(from.cast(), bytemuck::cast_slice_mut(into));
@@ -240,8 +240,8 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
             let entry = pager.entry(pages.start);
             let arrived = this.acquire.poll_others(context, |_, _| {
                 let state = entry.state(std::sync::atomic::Ordering::Acquire);
-                // Others may have a page that is there for as long as they like; one that is not is on its way, or will
-                // be as soon as its turn comes.
+                // Others may have a page that is there for as long as they like; one that is not is on its
+                // way, or will be as soon as its turn comes.
                 let is_coming = state.any(EXCLUSIVE) && !state.any(RESIDENT);
                 if is_coming { Err(Refusal::Busy(state).into()) } else { Ok(()) }
             });

@@ -1,7 +1,7 @@
 //! How many frames hold pages that were fetched ahead and not used yet.
 //!
-//! They may take half of a channel's frames: more would push each other out before they are used, the more so as
-//! threads do not know of each other's streams.
+//! They may take half of a channel's frames: more would push each other out before they are used, the more so
+//! as threads do not know of each other's streams.
 
 use std::sync::atomic::Ordering;
 
@@ -22,7 +22,8 @@ impl<D: Device> Channel<D> {
         if ahead < most {
             return (most - ahead) as usize;
         }
-        // Uses may be noted late, and by those who do not tell: the count is a hint, which is put right now and then.
+        // Uses may be noted late, and by those who do not tell: the count is a hint, which is put right now
+        // and then.
         if self.ahead_refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
             let shard = self.lock();
             let is_ahead =
@@ -39,7 +40,8 @@ impl<D: Device> Channel<D> {
         self.ahead.fetch_add(pages as u64, Ordering::Relaxed);
     }
 
-    /// Notes that so many pages are no longer ahead of their use: they were used, lost their frame, or did not come.
+    /// Notes that so many pages are no longer ahead of their use: they were used, lost their frame, or did
+    /// not come.
     pub(crate) fn fewer_ahead(&self, pages: usize) {
         if pages > 0 {
             let fewer = |ahead: u64| Some(ahead.saturating_sub(pages as u64));

@@ -1,16 +1,16 @@
 //! Loads and reads of many threads in one submission.
 //!
-//! A driver's call costs microseconds, and calls into one context take turns; so threads that miss at the same time
-//! share calls. A load is queued under the lock of the shard. If nobody submits at that moment the thread leads:
-//! it submits all that is queued as one batch, and what was queued meanwhile as the next one. With a single thread
-//! each load is a batch of its own at once: nothing ever waits for others to come.
+//! A driver's call costs microseconds, and calls into one context take turns; so threads that miss at the
+//! same time share calls. A load is queued under the lock of the shard. If nobody submits at that moment the
+//! thread leads: it submits all that is queued as one batch, and what was queued meanwhile as the next one.
+//! With a single thread each load is a batch of its own at once: nothing ever waits for others to come.
 //!
-//! A thread whose load is queued looks after it until it is submitted, so leadership can be handed on: a leader goes on
-//! only as long as nobody else could.
+//! A thread whose load is queued looks after it until it is submitted, so leadership can be handed on: a
+//! leader goes on only as long as nobody else could.
 //!
-//! A queue takes some microseconds for each submission, however short, so that many short ones would pile up there and
-//! not here. Hence no more than a few are under way while some thread waits for one of them; it submits what has been
-//! queued when that is done.
+//! A queue takes some microseconds for each submission, however short, so that many short ones would pile up
+//! there and not here. Hence no more than a few are under way while some thread waits for one of them; it
+//! submits what has been queued when that is done.
 //!
 //! The idea is that of flat combining (D. Hendler, I. Incze, N. Shavit, M. Tzafrir, "Flat combining and the
 //! synchronization-parallelism tradeoff", 2010).
@@ -33,15 +33,15 @@ use crate::base::error::Result;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
 use crate::engine::page::{Deferral, Holder, PageTable, State};
 
-/// How much one submission fetches at most, in bytes, unless a page is longer: what comes first is not to wait long for
-/// what comes last. Futures have such batches.
+/// How much one submission fetches at most, in bytes, unless a page is longer: what comes first is not to
+/// wait long for what comes last. Futures have such batches.
 pub(super) const BATCH_BYTES: usize = 2 << 20;
-/// The same for threads whose cache has room for many batches of that length: the longer the batches, the less of the
-/// bus is lost between them.
+/// The same for threads whose cache has room for many batches of that length: the longer the batches, the
+/// less of the bus is lost between them.
 const LONG_BATCH_BYTES: usize = 4 << 20;
 const LONG_BATCHES: usize = 32;
-/// How many submissions are under way before others are held back. One is not enough: the device would be idle between
-/// the end of one and the next.
+/// How many submissions are under way before others are held back. One is not enough: the device would be
+/// idle between the end of one and the next.
 const DEPTH: usize = 2;
 /// How often a thread looks whether its load was submitted before it gives its time slice away.
 const LOOKS: u32 = 100;
@@ -55,7 +55,8 @@ pub(crate) enum Then {
     Exclusive(Holder),
     /// Nobody holds it: a prefetch.
     Release,
-    /// Nobody holds it: those tasks that asked for it have been [served](super::requests), so it is the next to go.
+    /// Nobody holds it: those tasks that asked for it have been [served](super::requests), so it is the next
+    /// to go.
     Leave,
 }
 
@@ -99,9 +100,9 @@ impl<D: Device> Channel<D> {
         self.next_load.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Has absent pages, with contents, loaded that the caller has claimed: together with those of other threads, soon.
-    /// Returns before they are. If that fails, the claims are gone, the frames given back, and those who asked are told
-    /// by [`await_load`](Self::await_load).
+    /// Has absent pages, with contents, loaded that the caller has claimed: together with those of other
+    /// threads, soon. Returns before they are. If that fails, the claims are gone, the frames given back, and
+    /// those who asked are told by [`await_load`](Self::await_load).
     pub(crate) fn request(&self, table: &PageTable, loads: impl IntoIterator<Item = Load>) {
         let mut shard = self.lock();
         shard.queued.extend(loads);
@@ -113,7 +114,8 @@ impl<D: Device> Channel<D> {
         let _ = self.submit_loads(table, vec![load], Vec::new());
     }
 
-    /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch. Blocks.
+    /// Reads bytes of home slots, which the caller keeps from changing, together with what others fetch.
+    /// Blocks.
     ///
     /// # Errors
     /// The failure of the copy, when it was submitted alone.
@@ -267,8 +269,8 @@ impl<D: Device> Channel<D> {
         match &submitted {
             &Ok(ticket) => {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
-                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
-                // to help now.
+                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the
+                // pages is to help now.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
@@ -298,8 +300,8 @@ impl<D: Device> Channel<D> {
         self.submit_batch(table, Batch { loads, reads: Vec::new(), requests }, |_| ()).0
     }
 
-    /// Waits until a load that the calling thread asked for is finished, and tells what came of it. `claimed` is the
-    /// state of the page when it was claimed.
+    /// Waits until a load that the calling thread asked for is finished, and tells what came of it. `claimed`
+    /// is the state of the page when it was claimed.
     ///
     /// # Errors
     /// The failure of a load that was submitted alone.

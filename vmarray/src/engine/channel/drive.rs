@@ -1,9 +1,9 @@
 //! Requests of tasks on their way: looked at together, submitted together, served when their pages have come.
 //!
-//! Nobody waits here, and nobody has to come back. What ends is noticed by the [driver](super::driver), which the
-//! device wakes; it serves those whose pages have come, and submits what was asked for meanwhile. Whoever asks while
-//! little is under way submits at once; else requests pile up, so that the more tasks ask, the longer the submissions
-//! are. Tasks that are not polled any more therefore keep nobody from anything.
+//! Nobody waits here, and nobody has to come back. What ends is noticed by the [driver](super::driver), which
+//! the device wakes; it serves those whose pages have come, and submits what was asked for meanwhile. Whoever
+//! asks while little is under way submits at once; else requests pile up, so that the more tasks ask, the
+//! longer the submissions are. Tasks that are not polled any more therefore keep nobody from anything.
 //!
 //! What tasks ask for comes first in, first out. Where there is no frame, the first in the queue is told of a
 //! write-back
@@ -26,17 +26,18 @@ use crate::engine::combiner::{ASKED, ENDED};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, USED, WAITED};
 use crate::engine::page::{Access, Asleep, Deferral, Holder, PageTable, park_task, wake};
 
-/// How many submissions for tasks are under way in a channel: while one is copied, the next is there already, and the
-/// one after that is put together.
+/// How many submissions for tasks are under way in a channel: while one is copied, the next is there already,
+/// and the one after that is put together.
 pub(super) const UNDER_WAY_MAX: usize = 3;
-/// How much one of them fetches at most, in bytes: long enough that to wake the threads of those who were served takes
-/// less time than the next one.
+/// How much one of them fetches at most, in bytes: long enough that to wake the threads of those who were
+/// served takes less time than the next one.
 const SUBMISSION_BYTES: usize = 16 << 20;
 /// The same in pages: while one thread polls those that were served last, the next ones are to come.
 const SUBMISSION_PAGES: usize = 256;
 /// The part of the frames that one submission takes at most, so that all of them leave some for others.
 const FRAMES_SHARE: usize = 4;
-/// So many pages ahead of the one that is looked at, an entry is asked for: the time that memory takes, in looks.
+/// So many pages ahead of the one that is looked at, an entry is asked for: the time that memory takes, in
+/// looks.
 const LOOK_AHEAD: usize = 16;
 
 /// What is known of the requests of a channel to whoever serves them.
@@ -189,8 +190,8 @@ impl<D: Device> Channel<D> {
         absent
     }
 
-    /// As many frames as can be had without waiting, up to a number, in the order in which they come; those that were
-    /// had before an error come with it.
+    /// As many frames as can be had without waiting, up to a number, in the order in which they come; those
+    /// that were had before an error come with it.
     #[allow(clippy::type_complexity, reason = "used once")]
     fn take_frames_for_tasks(
         &self,
@@ -208,8 +209,8 @@ impl<D: Device> Channel<D> {
         Ok(taken)
     }
 
-    /// Claims the pages of requests, as far as there are frames, and submits their loads. Answers what needs none. The
-    /// requests that are left without a frame.
+    /// Claims the pages of requests, as far as there are frames, and submits their loads. Answers what needs
+    /// none. The requests that are left without a frame.
     fn submit_requests(
         &self,
         table: &PageTable,
@@ -460,7 +461,8 @@ impl<D: Device> Channel<D> {
         Stuck::Frames
     }
 
-    /// Hands over what a transfer has brought that is done; what came of it. `None`: another thread is about to.
+    /// Hands over what a transfer has brought that is done; what came of it. `None`: another thread is about
+    /// to.
     fn end_oldest(&self, table: &PageTable, ticket: Ticket) -> Option<backend_api::Result<()>> {
         let done = self.ask_which_are_done(vec![ticket]).pop()?;
         let outcome = done.1.clone();

@@ -1,7 +1,7 @@
 //! What a device wakes when work is done that tasks wait for: it has their channel go on.
 //!
-//! So progress needs no task to be polled, and no thread of this library's own: the device's thread that tells of the
-//! end of a submission hands its pages over and submits the next one.
+//! So progress needs no task to be polled, and no thread of this library's own: the device's thread that
+//! tells of the end of a submission hands its pages over and submits the next one.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -42,8 +42,8 @@ impl<D: Device> Driver<D> {
         driver
     }
 
-    /// Lets go of the channel, and waits until no thread is in it any more: its memory goes with the array, on the
-    /// thread that drops that. Except where that thread was woken out of a driver.
+    /// Lets go of the channel, and waits until no thread is in it any more: its memory goes with the array,
+    /// on the thread that drops that. Except where that thread was woken out of a driver.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         let driven = state.driven.take();

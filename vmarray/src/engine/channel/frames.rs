@@ -75,7 +75,8 @@ impl<D: Device> Channel<D> {
                     let index = shard.frames.len() as u32;
                     // SAFETY: the chunk is `frames * frame_stride` bytes long.
                     let address = unsafe { chunk.address().as_ptr().add(i * self.frame_stride) };
-                    // SAFETY: the shard owns the chunk as long as the channel lives; frames are the channel's own.
+                    // SAFETY: the shard owns the chunk as long as the channel lives; frames are the channel's
+                    // own.
                     let host = unsafe { chunk.at((i * self.frame_stride) as u64).detach() };
                     shard.frames.push(Frame { index, address, host });
                     shard.pages.push(NO_PAGE);
@@ -84,7 +85,8 @@ impl<D: Device> Channel<D> {
                 shard.chunks.push(chunk);
                 Ok(())
             }
-            // Less than was asked for still works, unless page-locked memory is required; nothing at all does not.
+            // Less than was asked for still works, unless page-locked memory is required; nothing at all does
+            // not.
             Err(error) if have > 0 && self.fall_back => {
                 shard.full = true;
                 self.guards_max.store(super::guards::most(have), Ordering::Relaxed);
@@ -124,7 +126,8 @@ impl<D: Device> Channel<D> {
     /// Gets a frame that nobody uses. `None` only to the impatient.
     pub(crate) fn take_frame(&self, table: &PageTable, patience: Patience) -> Result<Option<Frame>> {
         let mut turns = 0_u32;
-        // Searches that were broken off, so that others get the lock, are gone on with for two turns of a clock's hand.
+        // Searches that were broken off, so that others get the lock, are gone on with for two turns of a
+        // clock's hand.
         let mut goes_on = 2 + self.frames_max / (USED_PATIENCE as u32 / 2);
         loop {
             if let Some(frame) = self.free.pop() {
@@ -191,9 +194,9 @@ impl<D: Device> Channel<D> {
         Found { frame, started, unfinished: victims.unfinished }
     }
 
-    /// Frees frames for whoever comes next if there are none, while the calling thread has to wait for a transfer
-    /// anyway. Only where a search is done for many frames, and pages had to go before: what fits into the cache stays,
-    /// and a cache grows before it gives up pages.
+    /// Frees frames for whoever comes next if there are none, while the calling thread has to wait for a
+    /// transfer anyway. Only where a search is done for many frames, and pages had to go before: what fits
+    /// into the cache stays, and a cache grows before it gives up pages.
     pub(crate) fn make_room(&self, table: &PageTable) {
         if !self.free.is_empty() || self.frames_max < AHEAD_FRAMES || self.counters.evictions.get() == 0 {
             return;
@@ -327,14 +330,15 @@ impl<D: Device> Channel<D> {
         {
             self.welcome(&mut shard);
         }
-        // The driver may have found no frame while this one was in the caller's hands; now it can wait for its page.
+        // The driver may have found no frame while this one was in the caller's hands; now it can wait for
+        // its page.
         fence(Ordering::SeqCst);
         self.tell_driver();
     }
 
-    /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is vacated the
-    /// caller [puts it back](Self::put_back): not before, since the entry still names it; and it is taken out before
-    /// that, since the page may get another frame the moment it is vacated.
+    /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is
+    /// vacated the caller [puts it back](Self::put_back): not before, since the entry still names it; and it
+    /// is taken out before that, since the page may get another frame the moment it is vacated.
     pub(crate) fn disown(&self, address: *mut u8, page: u64) -> Frame {
         let mut shard = self.lock();
         let frame = shard.frame_at(address, self.frame_stride);

@@ -17,8 +17,8 @@ impl<D: Device> Channel<D> {
     /// Counts a guard on a frame of this channel; waits while too many are counted.
     ///
     /// # Errors
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) instead of waiting if the thread holds guards itself, or has
-    /// futures that count as guards.
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) instead of waiting if the thread holds guards itself, or
+    /// has futures that count as guards.
     pub(crate) fn admit_guard(&self) -> Result<()> {
         if self.try_admit_guard() {
             return Ok(());

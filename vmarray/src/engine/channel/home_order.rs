@@ -6,10 +6,10 @@
 //! | queue | any for fetches | any for fetches | the first one for fetches | any for writes |
 //! | runs after all earlier | kernels that write | kernels that write, writes | copies, kernels, writes | kernels |
 //!
-//! Copies need no order among themselves: a page is fetched again only after its write-back. Kernels touch slots of
-//! many pages that nobody need hold, so no element may change while one that reads runs, nor be read while one that
-//! writes runs. Whichever comes next does the ordering, once for each pair of queues: kernels in a row, and writes in a
-//! row, order nothing.
+//! Copies need no order among themselves: a page is fetched again only after its write-back. Kernels touch
+//! slots of many pages that nobody need hold, so no element may change while one that reads runs, nor be read
+//! while one that writes runs. Whichever comes next does the ordering, once for each pair of queues: kernels
+//! in a row, and writes in a row, order nothing.
 
 use backend_api::{Device, Queue, Result, Scatter, Ticket};
 
@@ -66,7 +66,8 @@ fn order_all<D: Device>(queue: &Queue<D>, tickets: &Newest, known: &mut Known) -
 }
 
 impl<D: Device> Channel<D> {
-    /// Submits a copy into home slots, or a fill, whose pages the caller holds: in the first queue for writes.
+    /// Submits a copy into home slots, or a fill, whose pages the caller holds: in the first queue for
+    /// writes.
     pub(super) fn write(
         &self,
         order: &mut HomeOrder,
@@ -75,8 +76,8 @@ impl<D: Device> Channel<D> {
         self.write_in(order, (0, self.writes.first()), submit)
     }
 
-    /// As [`write`](Self::write), for many short copies: one beside the other, unless fetches have the bus stay busy
-    /// between them, and are to have their share of it.
+    /// As [`write`](Self::write), for many short copies: one beside the other, unless fetches have the bus
+    /// stay busy between them, and are to have their share of it.
     pub(super) fn write_beside(
         &self,
         order: &mut HomeOrder,
@@ -157,8 +158,8 @@ impl<D: Device> Channel<D> {
         Ok(ticket)
     }
 
-    /// Has a kernel run that reads home slots, also some of other channels on the same device, so that no write to any
-    /// of them overlaps with it.
+    /// Has a kernel run that reads home slots, also some of other channels on the same device, so that no
+    /// write to any of them overlaps with it.
     pub(crate) fn between_writes(
         &self,
         others: &[&Self],
@@ -175,8 +176,8 @@ impl<D: Device> Channel<D> {
         })
     }
 
-    /// Has a kernel run that writes to home slots, and also reads some of other channels on the same device, so that
-    /// nothing overlaps with it.
+    /// Has a kernel run that writes to home slots, and also reads some of other channels on the same device,
+    /// so that nothing overlaps with it.
     pub(crate) fn between_all_writes(
         &self,
         others: &[&Self],
@@ -188,8 +189,9 @@ impl<D: Device> Channel<D> {
         })
     }
 
-    /// Has a kernel submitted that reads slots of other channels on the same device, too: `submit` is given what makes
-    /// a queue run later than what writes to those; and what writes to them afterwards runs later than the kernel.
+    /// Has a kernel submitted that reads slots of other channels on the same device, too: `submit` is given
+    /// what makes a queue run later than what writes to those; and what writes to them afterwards runs later
+    /// than the kernel.
     fn beside(
         &self,
         others: &[&Self],
@@ -217,8 +219,8 @@ impl<D: Device> Channel<D> {
             // Whatever writes to their slots.
             let mut queues = other.writes.iter().chain([other.fetches.first()]);
             if queues.any(|queue| queue.order_after(ticket).is_err()) {
-                // The work is under way all the same: what cannot come after it waits for it here. How it ends is
-                // told to whoever has the ticket.
+                // The work is under way all the same: what cannot come after it waits for it here. How it
+                // ends is told to whoever has the ticket.
                 let _ = self.device.wait(ticket);
             }
         }
@@ -232,17 +234,18 @@ impl<D: Device> Channel<D> {
         loads
     }
 
-    /// How often loads, or fills of slots, were submitted. A page that has contents and is absent at some time is so
-    /// as far as a [scatter](Self::scatter_home) is concerned until the number changes.
+    /// How often loads, or fills of slots, were submitted. A page that has contents and is absent at some
+    /// time is so as far as a [scatter](Self::scatter_home) is concerned until the number changes.
     pub(crate) fn loads_begun(&self) -> u64 {
         self.load_order.lock().begun
     }
 
-    /// Has elements of absent pages with contents written where they live, with nothing held: what is loaded later
-    /// sees them, since loads run after it, and what was loaded before is found out here.
+    /// Has elements of absent pages with contents written where they live, with nothing held: what is loaded
+    /// later sees them, since loads run after it, and what was loaded before is found out here.
     ///
-    /// `choose` is told whether any load or fill was submitted since there were `begun` of them. If so it looks at
-    /// its pages again and leaves out all that are not absent any more. Loads of the channel wait meanwhile.
+    /// `choose` is told whether any load or fill was submitted since there were `begun` of them. If so it
+    /// looks at its pages again and leaves out all that are not absent any more. Loads of the channel wait
+    /// meanwhile.
     pub(crate) fn scatter_home<'a>(
         &self,
         begun: u64,
@@ -270,8 +273,8 @@ impl<D: Device> Channel<D> {
         outcome
     }
 
-    /// How many pages could not be written back so far, of all writes that are done by now. A failed one leaves a home
-    /// slot with anything in it, while its page stays resident.
+    /// How many pages could not be written back so far, of all writes that are done by now. A failed one
+    /// leaves a home slot with anything in it, while its page stays resident.
     pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
         self.reap(table);
         self.counters.failed_write_backs.get()

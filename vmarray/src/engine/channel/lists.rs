@@ -5,8 +5,9 @@ use backend_api::{Device, HostBuffer};
 use super::Channel;
 use crate::base::error::Result;
 
-/// How much memory that nobody uses is kept for the next call, in bytes: enough for a thread on each of many cores.
-/// To lock memory takes longer than to use it, and to give it back has the device finish all that it does.
+/// How much memory that nobody uses is kept for the next call, in bytes: enough for a thread on each of many
+/// cores. To lock memory takes longer than to use it, and to give it back has the device finish all that it
+/// does.
 const KEPT_BYTES: usize = 128 << 20;
 
 impl<D: Device> Channel<D> {

@@ -1,9 +1,10 @@
 //! The queues of one direction.
 //!
-//! Work of one queue runs one after the other, and the bus stands still for some microseconds between one submission
-//! and the next; a page's fetch would wait for a search of all device memory that was started before. So each direction
-//! has several queues; a submission goes to the one with the least under way, and of those to the first. As long as one
-//! is done before the next is submitted all go to the same queue, and no other is ever made.
+//! Work of one queue runs one after the other, and the bus stands still for some microseconds between one
+//! submission and the next; a page's fetch would wait for a search of all device memory that was started
+//! before. So each direction has several queues; a submission goes to the one with the least under way, and
+//! of those to the first. As long as one is done before the next is submitted all go to the same queue, and
+//! no other is ever made.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -52,8 +53,8 @@ impl<D: Device> Queues<D> {
         self.submitted[at].load(Ordering::Relaxed).saturating_sub(done)
     }
 
-    /// The queue with the least under way, as far as is known, and its number. To be called under the lock of those who
-    /// submit.
+    /// The queue with the least under way, as far as is known, and its number. To be called under the lock of
+    /// those who submit.
     pub(super) fn least_busy(&self, device: &Arc<D>) -> (usize, &Queue<D>) {
         let at = (0..QUEUES).min_by_key(|at| self.under_way(*at)).unwrap_or(0);
         if at == 0 {

@@ -1,16 +1,18 @@
 //! What tasks ask of pages that are not in the cache.
 //!
-//! A task must not block, and to come back when its page has been loaded is not enough: while it waits to be polled
-//! the page may have gone again. So a task leaves a request, and whoever ends the load *serves* it: copies the bytes
-//! that it asked for, or writes those that it brought, while nobody else can have the page. Hence the bound: **every
-//! load that is begun for a task serves that task**, and however many tasks share however few frames, an element is
-//! loaded at most once for each time that it is asked for. (Once more, by itself, if a submission of several fails.)
+//! A task must not block, and to come back when its page has been loaded is not enough: while it waits to be
+//! polled the page may have gone again. So a task leaves a request, and whoever ends the load *serves* it:
+//! copies the bytes that it asked for, or writes those that it brought, while nobody else can have the page.
+//! Hence the bound: **every load that is begun for a task serves that task**, and however many tasks share
+//! however few frames, an element is loaded at most once for each time that it is asked for. (Once more, by
+//! itself, if a submission of several fails.)
 //!
-//! A page that is to be held by a guard cannot be served like that. Its frame is [reserved](super::reserve) until the
-//! task has taken it, and its future counts as a guard from then on. So is, for reads of more than 256 bytes, up to a
-//! quarter of the frames; what is read beyond that is copied at once.
+//! A page that is to be held by a guard cannot be served like that. Its frame is [reserved](super::reserve)
+//! until the task has taken it, and its future counts as a guard from then on. So is, for reads of more than
+//! 256 bytes, up to a quarter of the frames; what is read beyond that is copied at once.
 //!
-//! No request holds anything while it waits. One whose future is dropped is left out, or its page goes to the cache.
+//! No request holds anything while it waits. One whose future is dropped is left out, or its page goes to the
+//! cache.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Waker};
@@ -25,9 +27,8 @@ use crate::engine::page::this_thread;
 /// An element's bytes, or those of a part of a page; short ones need no memory of their own.
 pub(crate) type Bytes = SmallVec<[u8; 64]>;
 
-/// Longer reads are [left to their tasks](super::reserve), as far as there are frames for that: to copy them twice
-/// costs
-/// more than to come to the page once more.
+/// Longer reads are [left to their tasks](super::reserve), as far as there are frames for that: to copy them
+/// twice costs more than to come to the page once more.
 const LONG_BYTES: usize = 256;
 
 /// What is to be done as soon as the page is in a frame.
@@ -57,8 +58,8 @@ pub(crate) enum Answer {
 enum Stage {
     Waiting(Waker),
     Answered(Answer),
-    /// The task was told of a frame that is kept for what it reads: it is at the page right now, or else waits for
-    /// somebody who has the page for itself.
+    /// The task was told of a frame that is kept for what it reads: it is at the page right now, or else
+    /// waits for somebody who has the page for itself.
     Kept {
         frame: u32,
         is_at_page: bool,
@@ -165,7 +166,8 @@ impl Request {
         }
     }
 
-    /// Notes that the task waits for somebody who has the page for itself, with a frame kept for what it reads.
+    /// Notes that the task waits for somebody who has the page for itself, with a frame kept for what it
+    /// reads.
     pub(crate) fn wait_kept(&self, waker: &Waker) {
         // Outside the lock: it is the program's code.
         let waker = waker.clone();
@@ -228,7 +230,8 @@ impl Request {
         self.answer_with(|| answer)
     }
 
-    /// As [`answer`](Self::answer); `answer` runs only if the task still waits, which it goes on to do meanwhile.
+    /// As [`answer`](Self::answer); `answer` runs only if the task still waits, which it goes on to do
+    /// meanwhile.
     pub(super) fn answer_with(&self, answer: impl FnOnce() -> Answer) -> Option<Waker> {
         let mut stage = self.stage.lock();
         if !matches!(*stage, Stage::Waiting(_)) {
@@ -244,8 +247,9 @@ impl Request {
     /// Reads or writes, for a task that still waits: whom to wake then.
     ///
     /// # Safety
-    /// `frame` is the first byte of a frame that holds the page. No other thread or device writes to it, nor, if the
-    /// request [writes](Self::is_write), reads it in any way but those of [`racy`], until this returns.
+    /// `frame` is the first byte of a frame that holds the page. No other thread or device writes to it, nor,
+    /// if the request [writes](Self::is_write), reads it in any way but those of [`racy`], until this
+    /// returns.
     pub(super) unsafe fn serve(&self, frame: *mut u8) -> Option<Waker> {
         // SAFETY: passed on.
         self.answer_with(|| unsafe { self.read_or_write(frame) })
@@ -281,7 +285,8 @@ impl Request {
         matches!(*self.stage.lock(), Stage::Answered(Answer::Reserved(_)) | Stage::Kept { .. })
     }
 
-    /// Ends that a frame is kept for what the task reads, which it has done. `false`: the frame was taken away from it.
+    /// Ends that a frame is kept for what the task reads, which it has done. `false`: the frame was taken
+    /// away from it.
     pub(super) fn let_go(&self) -> bool {
         let mut stage = self.stage.lock();
         let old = std::mem::replace(&mut *stage, Stage::Over);
@@ -289,7 +294,8 @@ impl Request {
         matches!(old, Stage::Kept { .. })
     }
 
-    /// Takes a frame away from a task that was to read it, and reads for it. `None`: the page is not there any more.
+    /// Takes a frame away from a task that was to read it, and reads for it. `None`: the page is not there
+    /// any more.
     ///
     /// # Safety
     /// As [`serve`](Self::serve).

@@ -1,11 +1,12 @@
 //! Frames that are kept for tasks: for their guards, and for long reads.
 //!
-//! The page that a guard's future has asked for may come while its task waits to be polled. Its frame is then reserved:
-//! others can use the page, write to it, even hold it, but it keeps its frame. The future counts as a guard meanwhile,
-//! so that frames are left for others: who wants a guard or a frame waits for it, or is refused, as for a guard.
+//! The page that a guard's future has asked for may come while its task waits to be polled. Its frame is then
+//! reserved: others can use the page, write to it, even hold it, but it keeps its frame. The future counts as
+//! a guard meanwhile, so that frames are left for others: who wants a guard or a frame waits for it, or is
+//! refused, as for a guard.
 //!
-//! A long read has a frame kept only while less than a quarter of the frames is, and none of a thread that waits for
-//! one: then it is [served](Channel::serve_long_reads) on the spot.
+//! A long read has a frame kept only while less than a quarter of the frames is, and none of a thread that
+//! waits for one: then it is [served](Channel::serve_long_reads) on the spot.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -133,7 +134,8 @@ impl<D: Device> Channel<D> {
         self.announce();
     }
 
-    /// Has those long reads served whose frames are kept, so that none is kept for them any more. Whether any was.
+    /// Has those long reads served whose frames are kept, so that none is kept for them any more. Whether any
+    /// was.
     pub(super) fn serve_long_reads(&self, table: &PageTable) -> bool {
         let reads = std::mem::take(&mut self.lock().reserved.reads);
         let mut later = Vec::new();
@@ -182,7 +184,8 @@ impl<D: Device> Shard<D> {
         self.reserved.count() > 0 && self.reserved.has(self.frame_at(address, stride).index)
     }
 
-    /// Whether a page is in a reserved frame. Such a page changes its frame only where the program takes it away.
+    /// Whether a page is in a reserved frame. Such a page changes its frame only where the program takes it
+    /// away.
     pub(super) fn keeps(&self, table: &PageTable, page: u64, stride: usize) -> bool {
         let entry = table.entry(page);
         self.reserved.count() > 0

@@ -1,13 +1,14 @@
 //! Copies between stages and home slots, of several threads in one submission.
 //!
-//! A submission costs a driver some microseconds, more of them if each comes from another core, and the bus stands
-//! still for a moment between one and the next. So few are under way at a time; of what threads ask for meanwhile,
-//! copies that are shorter than a stage go as one when the next is done. A thread on its own waits for nobody: each of
-//! its copies is a submission of its own at once.
+//! A submission costs a driver some microseconds, more of them if each comes from another core, and the bus
+//! stands still for a moment between one and the next. So few are under way at a time; of what threads ask
+//! for meanwhile, copies that are shorter than a stage go as one when the next is done. A thread on its own
+//! waits for nobody: each of its copies is a submission of its own at once.
 //!
-//! One thread waits in the driver for a submission, the others sleep until theirs is done. Threads wait for their
-//! copies in the order in which they asked for them, and copies are submitted in the order in which they were asked
-//! for: so the oldest copy that a thread waits for is never behind one whose owner waits for another.
+//! One thread waits in the driver for a submission, the others sleep until theirs is done. Threads wait for
+//! their copies in the order in which they asked for them, and copies are submitted in the order in which
+//! they were asked for: so the oldest copy that a thread waits for is never behind one whose owner waits for
+//! another.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,8 +24,8 @@ use super::{Channel, DevicePlace, HostPlace, Stage};
 
 /// How much one submission copies at most, in bytes, unless one thread asks for more.
 const GROUP_BYTES: u64 = 4 << 20;
-/// How many submissions of one direction are under way. One is not enough: the device would be idle between the end of
-/// one and the next.
+/// How many submissions of one direction are under way. One is not enough: the device would be idle between
+/// the end of one and the next.
 const DEPTH: usize = 2;
 
 /// What a thread has asked for, and what came of it.
@@ -131,9 +132,9 @@ impl StagedCopies {
         taken
     }
 
-    /// What a thread that waits for a copy is to wait for in the driver: the submission with that copy, or, as long as
-    /// it is queued, one that nobody waits for. `None` if others see to it: they [call](StagedCopy::call) if that
-    /// changes.
+    /// What a thread that waits for a copy is to wait for in the driver: the submission with that copy, or,
+    /// as long as it is queued, one that nobody waits for. `None` if others see to it: they
+    /// [call](StagedCopy::call) if that changes.
     fn watch(&mut self, copy: &Arc<StagedCopy>) -> Option<Ticket> {
         let own = self.under_way.iter().position(|group| group.copies.iter().any(|c| Arc::ptr_eq(c, copy)));
         let group = match own {
@@ -155,8 +156,8 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Has the home slots of pages, which the caller keeps from changing, copied to a stage, in this order. The caller
-    /// [waits](Self::await_staged) for it.
+    /// Has the home slots of pages, which the caller keeps from changing, copied to a stage, in this order.
+    /// The caller [waits](Self::await_staged) for it.
     pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
         self.counters.bypasses.add(pages.len() as u64);
         self.counters.bytes_from_device.add((pages.len() * self.page_bytes) as u64);
@@ -230,8 +231,8 @@ impl<D: Device> Channel<D> {
         done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
     }
 
-    /// Submissions that are done and that nobody waits for at the moment. The lock is not held, since a device may run
-    /// wakers when it is asked.
+    /// Submissions that are done and that nobody waits for at the moment. The lock is not held, since a
+    /// device may run wakers when it is asked.
     fn staged_done(&self, way: Way) -> Vec<(Ticket, backend_api::Result<()>)> {
         let tickets: Vec<Ticket> = {
             let list = contended::lock(self.staged_copies(way));
@@ -251,8 +252,8 @@ impl<D: Device> Channel<D> {
             list.is_led = false;
             match submitted {
                 Ok(ticket) => {
-                    // If its threads sleep, one is to wait for it. Others will come by themselves, but later; whoever
-                    // is next in the line and sleeps can do so meanwhile.
+                    // If its threads sleep, one is to wait for it. Others will come by themselves, but later;
+                    // whoever is next in the line and sleeps can do so meanwhile.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

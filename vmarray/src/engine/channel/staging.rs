@@ -8,11 +8,11 @@ use parking_lot::{Condvar, Mutex};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace};
 
-/// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds between one
-/// copy and the next.
+/// How long one stage is, in bytes, unless a page is longer: the bus stands still for some microseconds
+/// between one copy and the next.
 const STAGE_BYTES: usize = 4 << 20;
-/// How many stages a channel may have: enough to keep a bus of 64 GB/s busy while threads copy from others, and few
-/// enough to stay in the processor's caches.
+/// How many stages a channel may have: enough to keep a bus of 64 GB/s busy while threads copy from others,
+/// and few enough to stay in the processor's caches.
 const STAGES: usize = 16;
 
 /// How many pages of so many bytes a stage has room for.

@@ -50,7 +50,8 @@ impl<D: Device> Channel<D> {
     /// For a task whose request waits for a frame: what else may end the wait.
     ///
     /// # Errors
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if all frames are guarded, and the calling thread holds guards.
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) if all frames are guarded, and the calling thread holds
+    /// guards.
     pub(crate) fn poll_frames(&self, waker: &Waker) -> Result<TaskWait> {
         if !self.are_all_kept() {
             return Ok(TaskWait::No);

@@ -1,4 +1,5 @@
-//! Loads of several threads in one submission, by counts: what waits while another thread submits goes together.
+//! Loads of several threads in one submission, by counts: what waits while another thread submits goes
+//! together.
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -48,8 +49,8 @@ fn host() -> HostDevice {
     HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap()
 }
 
-/// Runs `miss` on threads, one for each page, while it looks as if another thread were submitting; then lets go of
-/// them, when all have queued their loads. Returns what they returned.
+/// Runs `miss` on threads, one for each page, while it looks as if another thread were submitting; then lets
+/// go of them, when all have queued their loads. Returns what they returned.
 fn together<D: Device, R: Send>(
     array: &Array<D>,
     pages: &[usize],
@@ -192,8 +193,8 @@ fn one_thread_submits_and_waits_once_a_miss() {
     assert_eq!(work.polls, before.polls);
 }
 
-/// A transfer may end, and another one of the same page begin, between a thread's look at who waits for it and its
-/// sleep.
+/// A transfer may end, and another one of the same page begin, between a thread's look at who waits for it
+/// and its sleep.
 #[test]
 fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     let array = array(&Arc::new(host()));
@@ -266,7 +267,8 @@ fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
     device.wait(last_done).unwrap();
     let before = device.now();
     channel.finish(table, under_way[0]).unwrap();
-    // All that were submitted at the same time to empty queues are done. To ask of one that is not lets time pass.
+    // All that were submitted at the same time to empty queues are done. To ask of one that is not lets time
+    // pass.
     assert_eq!(fetches().len(), 12);
     assert!(device.now() - before < Duration::from_micros(queues.len() as u64));
 }
@@ -376,8 +378,8 @@ fn what_was_read_beside_a_failed_write_back_is_read_again() {
     }
 }
 
-/// Put in a frame and left behind by a scan while somebody else searches: the policy is not to hear of it when it is
-/// gone.
+/// Put in a frame and left behind by a scan while somebody else searches: the policy is not to hear of it
+/// when it is gone.
 #[test]
 fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
     let array = new(&Arc::new(host()), 64, 32).build().unwrap();

@@ -1,7 +1,7 @@
 //! What is under way between frames and slots: waiting for it, and finishing it.
 //!
-//! One thread waits for a ticket in the driver; others who need one of its pages sleep at the page, since calls into a
-//! driver take turns. Whoever finishes the ticket wakes them.
+//! One thread waits for a ticket in the driver; others who need one of its pages sleep at the page, since
+//! calls into a driver take turns. Whoever finishes the ticket wakes them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -110,7 +110,8 @@ impl Wakes {
 struct Served {
     /// Whether the calling thread has served them, so that the fetch is its to end.
     is_ours: bool,
-    /// Pages that are written to, in ascending order, and what those are told who asked for something of them.
+    /// Pages that are written to, in ascending order, and what those are told who asked for something of
+    /// them.
     written: Vec<u64>,
     answers: Vec<(Arc<Request>, Answer)>,
     /// Requests for frames, and how many frames are kept already.
@@ -127,8 +128,8 @@ impl<D: Device> Channel<D> {
             // First, since wakers may block.
             self.drive(table, ASKED);
         }
-        // One thread after another: a thread that sleeps is roused for the first of its tasks, which takes so long that
-        // it finds the others ready, and does not go back to sleep in between.
+        // One thread after another: a thread that sleeps is roused for the first of its tasks, which takes so
+        // long that it finds the others ready, and does not go back to sleep in between.
         wakes.tasks.sort_by_key(|(thread, _)| *thread);
         wakes.tasks.into_iter().for_each(|(_, waker)| wake(waker));
     }
@@ -141,8 +142,8 @@ impl<D: Device> Channel<D> {
         self.finish_and_read(table, ticket, None)
     }
 
-    /// As [`finish`](Self::finish), for a thread that reads a frame next: what is short of it is on its way to the
-    /// processor while the transfers are finished.
+    /// As [`finish`](Self::finish), for a thread that reads a frame next: what is short of it is on its way
+    /// to the processor while the transfers are finished.
     fn finish_and_read(&self, table: &PageTable, ticket: Ticket, next: Option<Frame>) -> Result<()> {
         let outcome = self.wait(ticket);
         if let Some(frame) = next
@@ -162,15 +163,16 @@ impl<D: Device> Channel<D> {
             }
             shard = self.lock();
         }
-        // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may take
-        // notice.
+        // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may
+        // take notice.
         self.lead_now(table, shard);
         self.wake(table, wakes);
         self.announce();
         outcome.map_err(Into::into)
     }
 
-    /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not held.
+    /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not
+    /// held.
     pub(super) fn reap(&self, table: &PageTable) {
         let tickets = self.lock().write_backs.iter().map(|work| work.ticket).collect();
         let done = self.ask_which_are_done(tickets);
@@ -191,8 +193,8 @@ impl<D: Device> Channel<D> {
         self.announce();
     }
 
-    /// Those of some tickets, in the order of their submission, that are done, and what came of them. The lock is not
-    /// held.
+    /// Those of some tickets, in the order of their submission, that are done, and what came of them. The
+    /// lock is not held.
     pub(super) fn ask_which_are_done(&self, tickets: Vec<Ticket>) -> Vec<(Ticket, backend_api::Result<()>)> {
         let mut done = Vec::new();
         let mut pending = Vec::new();
@@ -212,7 +214,8 @@ impl<D: Device> Channel<D> {
         done
     }
 
-    /// Finishes a ticket that is done: first what tasks have asked for, without the lock, which is held afterwards.
+    /// Finishes a ticket that is done: first what tasks have asked for, without the lock, which is held
+    /// afterwards.
     fn serve_and_complete(
         &self,
         table: &PageTable,
@@ -277,12 +280,14 @@ impl<D: Device> Channel<D> {
                 served.reserve.push(Arc::clone(request));
                 continue;
             }
-            // SAFETY: the page has come, and is not handed over before the fetch ends, which is this thread's.
+            // SAFETY: the page has come, and is not handed over before the fetch ends, which is this
+            // thread's.
             unsafe {
                 if served.written.binary_search(&request.page).is_err() {
                     wakes.add_waker(request, request.serve(frame));
                 } else if request.is_waiting() {
-                    // Who is told of it may ask a device next, which is to find the page in the cache by then.
+                    // Who is told of it may ask a device next, which is to find the page in the cache by
+                    // then.
                     served.answers.push((Arc::clone(request), request.read_or_write(frame)));
                 }
             }
@@ -445,7 +450,8 @@ impl<D: Device> Channel<D> {
         self.help_while(table, page, None, |_| true);
     }
 
-    /// As [`help`](Self::help), as long as something holds of the page's state. The thread reads a frame `next`.
+    /// As [`help`](Self::help), as long as something holds of the page's state. The thread reads a frame
+    /// `next`.
     pub(super) fn help_while(
         &self,
         table: &PageTable,
@@ -479,11 +485,12 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Sleeps until somebody who waits for the transfer of a page has finished it. Returns at once if nobody does.
+    /// Sleeps until somebody who waits for the transfer of a page has finished it. Returns at once if nobody
+    /// does.
     ///
-    /// Under the lock, under which transfers begin and end: the transfer of a moment ago may be done, and another one
-    /// of the same page be under way that nobody waits for. To begin one wakes who sleeps; so whoever is asleep while a
-    /// page is in flight has asked for it here.
+    /// Under the lock, under which transfers begin and end: the transfer of a moment ago may be done, and
+    /// another one of the same page be under way that nobody waits for. To begin one wakes who sleeps; so
+    /// whoever is asleep while a page is in flight has asked for it here.
     pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
         let entry = table.entry(page);
         let mut shard = self.lock();

@@ -13,21 +13,22 @@ use crate::engine::evict::Verdict;
 use crate::engine::page::state::{AHEAD, DIRTY};
 use crate::engine::page::{Access, PageTable, State, Sweep};
 
-/// How many frames one round of eviction frees at most, and how many pages one write-back carries: as many as take this
-/// many bytes, within limits. Enough to make the barrier (some microseconds) and the cost of a call cheap a page.
+/// How many frames one round of eviction frees at most, and how many pages one write-back carries: as many as
+/// take this many bytes, within limits. Enough to make the barrier (some microseconds) and the cost of a call
+/// cheap a page.
 const ROUND_BYTES: usize = 8 << 20;
 const ROUND_FRAMES: RangeInclusive<usize> = 32..=128;
 /// A round takes at most this share of the frames, so that small caches keep what they hold.
 const ROUND_SHARE: usize = 8;
-/// So many frames ahead of the one that is looked at, the entry of the page in it is asked for: entries of an array far
-/// larger than its cache lie in memory, each in a cache line of its own.
+/// So many frames ahead of the one that is looked at, the entry of the page in it is asked for: entries of an
+/// array far larger than its cache lie in memory, each in a cache line of its own.
 const LOOK_AHEAD: usize = 8;
 /// How many dirty pages beyond a full batch a sweep passes over, at least, in search of clean ones.
 const DIRTY_PATIENCE: usize = 64;
 /// How many pages used lately a sweep passes over before it lets others have the lock, at least.
 pub(super) const USED_PATIENCE: usize = 256;
-/// As long as less than this share of the frames, and less than this many bytes, is clean again or on its way home,
-/// more dirty pages are sent there.
+/// As long as less than this share of the frames, and less than this many bytes, is clean again or on its way
+/// home, more dirty pages are sent there.
 const WRITE_AHEAD_SHARE: usize = 4;
 const WRITE_AHEAD_BYTES: usize = 64 << 20;
 
@@ -69,8 +70,8 @@ impl<D: Device> Channel<D> {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
-        // What was sent home lately is clean again: there is more of its kind. Those who come next are not to wait for
-        // it, so it is sent ahead of need.
+        // What was sent home lately is clean again: there is more of its kind. Those who come next are not to
+        // wait for it, so it is sent ahead of need.
         let in_hand: usize = shard.write_backs.iter().map(|work| work.pages.len()).sum();
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.page_bytes).max(want);
         let ahead = (shard.frames.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
@@ -133,7 +134,8 @@ impl<D: Device> Channel<D> {
         victims
     }
 
-    /// Claims pages that were written back for the sake of their frames. Under an exact order they come first anyway.
+    /// Claims pages that were written back for the sake of their frames. Under an exact order they come first
+    /// anyway.
     fn claim_cleaned(&self, shard: &mut Shard<D>, table: &PageTable, want: usize, victims: &mut Victims) {
         let mut cleaned = mem::take(&mut shard.cleaned);
         if !self.recency {
@@ -156,8 +158,8 @@ impl<D: Device> Channel<D> {
         shard.cleaned = cleaned;
     }
 
-    /// Claims pages that a long scan has left behind, or takes them to be written back: up to `want` clean ones, and as
-    /// many dirty ones as make up for those that are missing, or `ahead`.
+    /// Claims pages that a long scan has left behind, or takes them to be written back: up to `want` clean
+    /// ones, and as many dirty ones as make up for those that are missing, or `ahead`.
     ///
     /// So such a scan makes do with the frames that it used last, which are in the processor's caches still.
     fn claim_passed(
@@ -197,8 +199,8 @@ impl<D: Device> Channel<D> {
 
     /// Takes a page that was claimed out of the policy.
     fn claimed(&self, shard: &mut Shard<D>, table: &PageTable, page: u64, before: State) -> Victim {
-        // The policy may not have been told of it since the lock was taken: told later, it would take a frame that is
-        // free by then for the page's.
+        // The policy may not have been told of it since the lock was taken: told later, it would take a frame
+        // that is free by then for the page's.
         self.welcome(shard);
         let frame = shard.frame_at(table.entry(page).address(), self.frame_stride);
         shard.evictor.removed(frame.index);
@@ -206,7 +208,8 @@ impl<D: Device> Channel<D> {
         Victim { page, frame, before }
     }
 
-    /// Notes that a long scan has left a new page behind: its frame is the next to go, unless somebody uses it.
+    /// Notes that a long scan has left a new page behind: its frame is the next to go, unless somebody uses
+    /// it.
     pub(crate) fn pass(&self, table: &PageTable, page: u64) {
         if self.drops_behind {
             table.entry(page).forget_use();

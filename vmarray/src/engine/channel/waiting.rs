@@ -1,7 +1,8 @@
 //! Waiting for what another thread is about to do: spinning, then yielding, then sleeping until told.
 //!
-//! To be woken by the system takes tens of microseconds, several times what a copy of a page takes. So a thread that
-//! waits for a copy looks for about as long as a queue of copies takes, and burns a core no longer than that.
+//! To be woken by the system takes tens of microseconds, several times what a copy of a page takes. So a
+//! thread that waits for a copy looks for about as long as a queue of copies takes, and burns a core no
+//! longer than that.
 
 use std::sync::atomic::{Ordering, fence};
 use std::time::Duration;
@@ -41,8 +42,8 @@ impl<D: Device> Channel<D> {
         self.news.load(Ordering::SeqCst)
     }
 
-    /// Waits until frames or memory have come since [`news`](Self::news) were asked for. The lock of the shard is given
-    /// up meanwhile.
+    /// Waits until frames or memory have come since [`news`](Self::news) were asked for. The lock of the
+    /// shard is given up meanwhile.
     pub(super) fn await_news(&self, mut shard: MutexGuard<'_, Shard<D>>, known: u64) {
         let is_old = || self.news.load(Ordering::SeqCst) == known;
         if MutexGuard::unlocked(&mut shard, || spin_while(is_old)) {
@@ -55,7 +56,8 @@ impl<D: Device> Channel<D> {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Sleeps while something holds that may also change without the lock, before an [`announce`](Self::announce).
+    /// Sleeps while something holds that may also change without the lock, before an
+    /// [`announce`](Self::announce).
     pub(super) fn sleep_while(
         &self,
         shard: &mut MutexGuard<'_, Shard<D>>,

@@ -53,8 +53,8 @@ impl<D: Device> Channel<D> {
                     is_watched: false,
                     is_driven: false,
                 });
-                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the pages is
-                // to help now.
+                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the
+                // pages is to help now.
                 for victim in dirty {
                     wakes.add(victim.page, table.entry(victim.page).mark_in_flight());
                 }
@@ -75,7 +75,8 @@ impl<D: Device> Channel<D> {
         result
     }
 
-    /// Writes a dirty page back that the caller has for itself, quiet, and waits. It stays the caller's meanwhile.
+    /// Writes a dirty page back that the caller has for itself, quiet, and waits. It stays the caller's
+    /// meanwhile.
     ///
     /// On an error it is dirty as before.
     pub(crate) fn write_back_held(&self, table: &PageTable, page: u64) -> Result<()> {

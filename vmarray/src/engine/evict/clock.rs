@@ -40,9 +40,10 @@ impl Clock {
         *state = State::Absent;
     }
 
-    /// At most two turns of the hand. The first proposes every tracked frame; the second only those the first found
-    /// referenced, so a frame that was skipped is not asked about twice. The first turn rewrites the state of every
-    /// frame it proposes, hence `Spared` marks left by earlier calls never reach a second turn.
+    /// At most two turns of the hand. The first proposes every tracked frame; the second only those the first
+    /// found referenced, so a frame that was skipped is not asked about twice. The first turn rewrites the
+    /// state of every frame it proposes, hence `Spared` marks left by earlier calls never reach a second
+    /// turn.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let frames = self.states.len();
         let mut taken = 0;

@@ -7,8 +7,8 @@ pub(super) struct Ghosts {
     ring: Vec<u64>,
     /// Where in `ring` the next key goes.
     next: usize,
-    /// A hash table with linear probing, at most half full: positions in `ring` plus one, or 0 where empty. A key
-    /// that was taken is still in `ring` but not here.
+    /// A hash table with linear probing, at most half full: positions in `ring` plus one, or 0 where empty. A
+    /// key that was taken is still in `ring` but not here.
     table: Vec<u32>,
 }
 

@@ -1,7 +1,7 @@
 //! Doubly linked lists of frames, threaded through one vector.
 //!
-//! Several lists share the links of a shard: a frame is on one of them at most. Each list is a ring closed by a
-//! sentinel, whose number follows those of the frames, so no operation has a special case for the ends.
+//! Several lists share the links of a shard: a frame is on one of them at most. Each list is a ring closed by
+//! a sentinel, whose number follows those of the frames, so no operation has a special case for the ends.
 
 use super::{Candidate, Verdict};
 
@@ -111,8 +111,8 @@ impl Sweep {
 
     /// Asks about the next frame, once.
     ///
-    /// A taken frame leaves the list, and is returned. A referenced one becomes the newest; so the walk meets it again,
-    /// after all others, and then for the last time: `again` grows at first proposals only.
+    /// A taken frame leaves the list, and is returned. A referenced one becomes the newest; so the walk meets
+    /// it again, after all others, and then for the last time: `again` grows at first proposals only.
     pub(super) fn propose(
         &mut self,
         list: &mut List,
@@ -146,8 +146,8 @@ impl Sweep {
         None
     }
 
-    /// Asks about the next frame without moving it: at once again if it was referenced, and if it then is again, it
-    /// is in use this instant and is passed over. A taken frame leaves the list, and is returned.
+    /// Asks about the next frame without moving it: at once again if it was referenced, and if it then is
+    /// again, it is in use this instant and is passed over. A taken frame leaves the list, and is returned.
     ///
     /// Not to be mixed with [`propose`](Self::propose) on one walk.
     pub(super) fn propose_in_place(

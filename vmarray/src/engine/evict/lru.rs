@@ -35,8 +35,8 @@ impl Lru {
         }
     }
 
-    /// At most two proposals a tracked frame, see [`Sweep::propose`]. A referenced frame counts as just touched.
-    /// Skipped frames keep their place, so the next call asks about them again first.
+    /// At most two proposals a tracked frame, see [`Sweep::propose`]. A referenced frame counts as just
+    /// touched. Skipped frames keep their place, so the next call asks about them again first.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let mut sweep = Sweep::new(&self.order, &self.links);
         let mut taken = 0;
@@ -85,8 +85,8 @@ impl FewLru {
     }
 
     pub(super) fn touched(&mut self, frame: u32) {
-        // With a single frame, or repeated hits of one page, this comparison is all there is to do. Of an empty order
-        // it compares a leftover, which does no harm.
+        // With a single frame, or repeated hits of one page, this comparison is all there is to do. Of an
+        // empty order it compares a leftover, which does no harm.
         if u32::from(self.order[0]) != frame
             && let Some(position) = self.position(frame)
         {

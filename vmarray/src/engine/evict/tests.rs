@@ -230,7 +230,8 @@ fn steps() -> impl Strategy<Value = (usize, Vec<Step>)> {
     })
 }
 
-/// Calls `victims`, answering from `verdicts` in turn; returns the count and all proposals with their answers.
+/// Calls `victims`, answering from `verdicts` in turn; returns the count and all proposals with their
+/// answers.
 fn record(
     verdicts: &[Verdict],
     victims: impl FnOnce(&mut Candidate<'_>) -> usize,

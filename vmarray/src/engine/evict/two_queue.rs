@@ -6,9 +6,10 @@
 //! | `ghosts` | A1out | keys of pages evicted from `recent` | half the number of frames |
 //! | `hot` | Am | pages fetched while their key was in `ghosts` | the rest |
 //!
-//! References while in `recent` are ignored: a page has thousands of elements, so they say only that somebody reads the
-//! page, not that it will be read again. The target is not smaller, although a tenth gains about one hit in a hundred,
-//! because pages read ahead must survive in `recent` until they are used, and a shard may have few frames.
+//! References while in `recent` are ignored: a page has thousands of elements, so they say only that somebody
+//! reads the page, not that it will be read again. The target is not smaller, although a tenth gains about
+//! one hit in a hundred, because pages read ahead must survive in `recent` until they are used, and a shard
+//! may have few frames.
 
 use super::Candidate;
 use super::ghosts::Ghosts;
@@ -60,8 +61,8 @@ impl TwoQueue {
         }
     }
 
-    /// From `recent` while it is longer than its target, else from `hot`; from the other one if that has nothing left
-    /// to propose. Each queue is walked once, with at most two proposals a frame.
+    /// From `recent` while it is longer than its target, else from `hot`; from the other one if that has
+    /// nothing left to propose. Each queue is walked once, with at most two proposals a frame.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
         let mut recent = Sweep::new(&self.recent, &self.links);
         let mut hot = Sweep::new(&self.hot, &self.links);

@@ -1,22 +1,23 @@
 //! A barrier whose cost lies on one side.
 //!
-//! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences: of two threads that
-//! each store, then pass their barrier, then load what the other stored, at least one sees the other's store. `light`
-//! is only a fence for the compiler; `heavy` has the kernel run a full fence on every core that runs a thread of
-//! this process (Linux `membarrier`, private expedited: some microseconds).
+//! [`light`] on one thread and [`heavy`] on another work like two sequentially consistent fences: of two
+//! threads that each store, then pass their barrier, then load what the other stored, at least one sees the
+//! other's store. `light` is only a fence for the compiler; `heavy` has the kernel run a full fence on every
+//! core that runs a thread of this process (Linux `membarrier`, private expedited: some microseconds).
 //!
 //! Where the kernel has no such call, both are full fences; [`asymmetric`] tells, and the hazard slots of
 //! threads are then reached by a slower way that issues the fence.
 //!
-//! A kernel that has granted the call may still refuse it later, to a seccomp filter that the program installs. Others
-//! have passed `light` by then, so `heavy` has to do without: the calling thread visits every processor that the others
-//! may run on. A thread that runs there makes room for it, and the scheduler orders what a thread did before it is
-//! taken from a processor before whatever runs there next, and that before what the thread does afterwards. So at the
-//! end each thread has either shown its store, or sees the caller's when it goes on. It takes some 10 microseconds
-//! for each idle processor and a time slice for each busy one. (Changing the protection of a page, which has the other
-//! processors interrupted on most systems, is faster and not enough: AArch64, and AMD processors with `INVLPGB`, do
-//! that without interrupting anybody.) Where that is refused as well, the process ends: whoever holds a page cannot
-//! go on, and all others would wait for it.
+//! A kernel that has granted the call may still refuse it later, to a seccomp filter that the program
+//! installs. Others have passed `light` by then, so `heavy` has to do without: the calling thread visits
+//! every processor that the others may run on. A thread that runs there makes room for it, and the scheduler
+//! orders what a thread did before it is taken from a processor before whatever runs there next, and that
+//! before what the thread does afterwards. So at the end each thread has either shown its store, or sees the
+//! caller's when it goes on. It takes some 10 microseconds for each idle processor and a time slice for each
+//! busy one. (Changing the protection of a page, which has the other processors interrupted on most systems,
+//! is faster and not enough: AArch64, and AMD processors with `INVLPGB`, do that without interrupting
+//! anybody.) Where that is refused as well, the process ends: whoever holds a page cannot go on, and all
+//! others would wait for it.
 
 use super::sync::{Ordering, fence};
 
@@ -70,8 +71,8 @@ pub(crate) fn asymmetric() -> bool {
     }
 }
 
-/// What a thread does between two looks at something that another thread will change within nanoseconds, unless it lost
-/// its core.
+/// What a thread does between two looks at something that another thread will change within nanoseconds,
+/// unless it lost its core.
 pub(crate) fn relax(turns: u32) {
     #[cfg(loom)]
     {

@@ -1,7 +1,7 @@
 //! When wakers run: not while their thread holds locks of this library, or is in the midst of serving others.
 //!
-//! A waker is code of the program. It may poll a task on the spot or drop an array; and a device may run it inside of
-//! any call that it gets.
+//! A waker is code of the program. It may poll a task on the spot or drop an array; and a device may run it
+//! inside of any call that it gets.
 
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
@@ -73,9 +73,8 @@ impl Drop for Deferral {
     }
 }
 
-/// Lives as long as a lock is held under which devices are called: neither tasks nor [drivers](Self::postpone) are
-/// woken
-/// meanwhile.
+/// Lives as long as a lock is held under which devices are called: neither tasks nor
+/// [drivers](Self::postpone) are woken meanwhile.
 #[derive(Debug)]
 pub(crate) struct LockScope(PhantomData<*const ()>);
 

@@ -1,12 +1,12 @@
 //! The entry of one page in the page table, and every way in which its state may change.
 //!
-//! This file holds transitions only; waiting, transfers and the choice of victims are elsewhere. Each method is one
-//! read-modify-write of the state word, plus the gates; so the table in [`state`](super::state) and the methods here
-//! are the whole protocol.
+//! This file holds transitions only; waiting, transfers and the choice of victims are elsewhere. Each method
+//! is one read-modify-write of the state word, plus the gates; so the table in [`state`](super::state) and
+//! the methods here are the whole protocol.
 //!
-//! A *gate* is a word that holds the address of the page's frame while lock-free accesses are allowed, else null. Gates
-//! are opened only by a holder of the page (pin, guard or `EXCLUSIVE`; the write gate only under `EXCLUSIVE`), and
-//! may be shut by anybody at any time.
+//! A *gate* is a word that holds the address of the page's frame while lock-free accesses are allowed, else
+//! null. Gates are opened only by a holder of the page (pin, guard or `EXCLUSIVE`; the write gate only under
+//! `EXCLUSIVE`), and may be shut by anybody at any time.
 
 use super::state::{
     AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, USED, VERSION, WAITED,
@@ -59,8 +59,8 @@ pub(crate) struct Entry {
     read_gate: AtomicPtr<u8>,
     write_gate: AtomicPtr<u8>,
     state: AtomicU64,
-    /// The first byte of the page's frame. Written only by the thread that holds the page exclusively, while no
-    /// lock-free access can be under way; valid while the page is resident.
+    /// The first byte of the page's frame. Written only by the thread that holds the page exclusively, while
+    /// no lock-free access can be under way; valid while the page is resident.
     address: AtomicPtr<u8>,
 }
 
@@ -115,13 +115,13 @@ impl Entry {
         }
     }
 
-    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has `WRITERS`,
-    /// lock-free writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look at the hazard slots;
-    /// if it has `WAITED` and the holder is a guard, sleepers are to be woken, since they may not be allowed to wait
-    /// for guards.
+    /// Shares a resident page: no latched write happens meanwhile. If the returned earlier state has
+    /// `WRITERS`, lock-free writes may go on until [`shut_writes`](Self::shut_writes), a barrier and a look
+    /// at the hazard slots; if it has `WAITED` and the holder is a guard, sleepers are to be woken, since
+    /// they may not be allowed to wait for guards.
     ///
-    /// Sharers queue up behind somebody who wants the page exclusively, unless they are `hasty`: those who hold guards
-    /// must not wait for somebody who might wait for them.
+    /// Sharers queue up behind somebody who wants the page exclusively, unless they are `hasty`: those who
+    /// hold guards must not wait for somebody who might wait for them.
     pub(crate) fn try_share(&self, holder: Holder, hasty: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),
@@ -134,8 +134,8 @@ impl Entry {
         })
     }
 
-    /// Keeps an absent page's home slot from being written to. `Ok` tells whether the slot has contents. Queues up as
-    /// [`try_share`](Self::try_share) does.
+    /// Keeps an absent page's home slot from being written to. `Ok` tells whether the slot has contents.
+    /// Queues up as [`try_share`](Self::try_share) does.
     pub(crate) fn try_share_home(&self, hasty: bool) -> Result<bool, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
@@ -151,8 +151,8 @@ impl Entry {
         self.end_share(holder, 0)
     }
 
-    /// As [`unshare`](Self::unshare) of a pin, for the use that the page was loaded for: that does not count as one
-    /// which keeps it in the cache.
+    /// As [`unshare`](Self::unshare) of a pin, for the use that the page was loaded for: that does not count
+    /// as one which keeps it in the cache.
     #[must_use]
     pub(crate) fn unshare_first(&self) -> bool {
         self.end_share(Holder::Pin, USED)
@@ -161,7 +161,8 @@ impl Entry {
     fn end_share(&self, holder: Holder, clear: u64) -> bool {
         let unit = holder.unit();
         let last = |s: State| !State(s.0 - unit).shared();
-        // The last to go wakes those who want the page exclusively; one who made room, those who want to share.
+        // The last to go wakes those who want the page exclusively; one who made room, those who want to
+        // share.
         let wakes = |s: State| last(s) || !s.has_room();
         let before = self.change(|s| {
             let next = (s.0 - unit) & !clear;
@@ -170,9 +171,9 @@ impl Entry {
         before.any(WAITED) && wakes(before)
     }
 
-    /// Takes a resident page for one thread alone: no other holder, no latched write. What its earlier state, which is
-    /// returned, has of `READERS` and `WRITERS` may go on until the gates are shut and drained. As for
-    /// [`try_share`](Self::try_share), a guard wakes sleepers.
+    /// Takes a resident page for one thread alone: no other holder, no latched write. What its earlier state,
+    /// which is returned, has of `READERS` and `WRITERS` may go on until the gates are shut and drained. As
+    /// for [`try_share`](Self::try_share), a guard wakes sleepers.
     #[inline]
     pub(crate) fn try_exclusive(&self, holder: Holder) -> Result<State, Refusal> {
         self.transition(|s| match s {
@@ -185,10 +186,12 @@ impl Entry {
         })
     }
 
-    /// Takes an absent page for one thread or transfer alone. The state before, which tells what the home slot holds.
+    /// Takes an absent page for one thread or transfer alone. The state before, which tells what the home
+    /// slot holds.
     ///
-    /// `readers_stay` allows it while others read the home slot: right for loading what will be shared at first, wrong
-    /// for writing to the slot, and for loading what will be written to and may then be written back.
+    /// `readers_stay` allows it while others read the home slot: right for loading what will be shared at
+    /// first, wrong for writing to the slot, and for loading what will be written to and may then be written
+    /// back.
     pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || (!readers_stay && s.shared()) => Err(Refusal::Busy(s)),
@@ -211,8 +214,8 @@ impl Entry {
         })
     }
 
-    /// Marks a page that the caller holds as subject of a transfer that others can find and finish. Tells whether
-    /// sleepers are to be woken, to help.
+    /// Marks a page that the caller holds as subject of a transfer that others can find and finish. Tells
+    /// whether sleepers are to be woken, to help.
     #[must_use]
     pub(crate) fn mark_in_flight(&self) -> bool {
         let now = self.state(Ordering::Relaxed);
@@ -257,24 +260,27 @@ impl Entry {
         self.change(|s| s.0 | ZEROED);
     }
 
-    /// Notes that the home slot of a page that the caller holds exclusively may have anything, before it is written to.
+    /// Notes that the home slot of a page that the caller holds exclusively may have anything, before it is
+    /// written to.
     pub(crate) fn home_is_unknown(&self) {
         self.change(|s| s.0 & !ZEROED);
     }
 
-    /// Asks sharers to wait. Whoever does so goes on trying until the page is theirs, or [gives up](Self::give_up).
+    /// Asks sharers to wait. Whoever does so goes on trying until the page is theirs, or [gives
+    /// up](Self::give_up).
     pub(crate) fn want(&self) {
         self.change(|s| s.0 | WANTED);
     }
 
-    /// Lets sharers in again. Others who want the page ask anew when they are woken. Tells whether sleepers are to be
-    /// woken.
+    /// Lets sharers in again. Others who want the page ask anew when they are woken. Tells whether sleepers
+    /// are to be woken.
     #[must_use]
     pub(crate) fn give_up(&self) -> bool {
         self.change(|s| s.0 & !(WANTED | WAITED)).any(WAITED)
     }
 
-    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Tells whether sleepers are to be woken.
+    /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Tells whether sleepers are to be
+    /// woken.
     #[must_use]
     #[inline]
     pub(crate) fn release_exclusive(&self, holder: Holder, add: u64) -> bool {
@@ -286,7 +292,8 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Ends an exclusive hold of an absent page whose home slot was written to. Tells whether sleepers are to be woken.
+    /// Ends an exclusive hold of an absent page whose home slot was written to. Tells whether sleepers are to
+    /// be woken.
     #[must_use]
     #[inline]
     pub(crate) fn release_written(&self) -> bool {
@@ -306,8 +313,8 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// Takes the frame from a page that is held exclusively and has no lock-free access under way, and releases it.
-    /// `forget` also declares the home slot empty. Tells whether sleepers are to be woken.
+    /// Takes the frame from a page that is held exclusively and has no lock-free access under way, and
+    /// releases it. `forget` also declares the home slot empty. Tells whether sleepers are to be woken.
     #[must_use]
     pub(crate) fn vacate(&self, forget: bool) -> bool {
         let clear =
@@ -376,8 +383,8 @@ impl Entry {
         self.change(|s| s.0 & !bits);
     }
 
-    /// One step of the search for victims. `recency` says whether use counts (not so for an exact order), `write_back`
-    /// whether dirty pages are wanted, too.
+    /// One step of the search for victims. `recency` says whether use counts (not so for an exact order),
+    /// `write_back` whether dirty pages are wanted, too.
     pub(crate) fn sweep(&self, recency: bool, write_back: bool) -> Sweep {
         let mut found = Sweep::Busy;
         let _ = self.transition(|s| {
@@ -405,7 +412,8 @@ impl Entry {
         found
     }
 
-    /// Begins the write-back of a dirty page that nobody writes to; else refuses. As in [`sweep`](Self::sweep).
+    /// Begins the write-back of a dirty page that nobody writes to; else refuses. As in
+    /// [`sweep`](Self::sweep).
     pub(crate) fn try_write_back(&self) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if !s.has(RESIDENT | DIRTY) && !s.has(EXCLUSIVE) => Err(Refusal::Absent),
@@ -414,7 +422,8 @@ impl Entry {
         })
     }
 
-    /// Begins the write-back of a page that the caller holds exclusively, quiet, and goes on to hold. The state before.
+    /// Begins the write-back of a page that the caller holds exclusively, quiet, and goes on to hold. The
+    /// state before.
     pub(crate) fn write_back_held(&self) -> State {
         self.change(|s| {
             debug_assert!(s.has(EXCLUSIVE | RESIDENT) && !s.any(WRITERS | IN_FLIGHT), "{s:?}");

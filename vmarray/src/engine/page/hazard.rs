@@ -1,11 +1,13 @@
 //! Hazard slots: how a thread says, without a locked instruction, which page it is touching.
 //!
-//! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the page's
-//! entry. The access then looks at the entry's gate and goes on only if that is open. Whoever wants the page for other
-//! purposes first shuts the gate, then issues a barrier on all cores ([`barrier::heavy`]), then waits until no slot
-//! names the page. Either the access sees the shut gate and backs off, or the other side sees the slot.
+//! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the
+//! page's entry. The access then looks at the entry's gate and goes on only if that is open. Whoever wants
+//! the page for other purposes first shuts the gate, then issues a barrier on all cores ([`barrier::heavy`]),
+//! then waits until no slot names the page. Either the access sees the shut gate and backs off, or the other
+//! side sees the slot.
 //!
-//! The idea is that of hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free Objects",
+//! The idea is that of hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free
+//! Objects",
 //! 2004) with the asymmetric fence that Linux offers as `membarrier`.
 
 use super::barrier;
@@ -39,10 +41,11 @@ impl Slot {
         Self { reading: AtomicUsize::new(0), writing: AtomicUsize::new(0) }
     }
 
-    /// Announces a read. The caller looks at the entry's read gate next, then reads, then [leaves](Self::leave_read).
+    /// Announces a read. The caller looks at the entry's read gate next, then reads, then
+    /// [leaves](Self::leave_read).
     ///
-    /// A release, as leaving is: whoever waits for the end of one access may see no more of it than that the next one
-    /// was announced.
+    /// A release, as leaving is: whoever waits for the end of one access may see no more of it than that the
+    /// next one was announced.
     #[inline(always)]
     pub(crate) fn enter_read(&self, entry: *const Entry) {
         self.reading.store(entry.addr(), Ordering::Release);
@@ -69,15 +72,16 @@ impl Slot {
         self.writing.store(0, Ordering::Release);
     }
 
-    /// Whether such an access to the entry is announced. If not, acquires what the thread did in its last one.
+    /// Whether such an access to the entry is announced. If not, acquires what the thread did in its last
+    /// one.
     fn names(&self, entry: *const Entry, access: Access) -> bool {
         self.writing.load(Ordering::Acquire) == entry.addr()
             || (access == Access::All && self.reading.load(Ordering::Acquire) == entry.addr())
     }
 }
 
-/// Waits until the slot does not announce such an access to the entry. The caller has shut the entry's gates so that no
-/// new access begins, and has issued [`barrier::heavy`] since.
+/// Waits until the slot does not announce such an access to the entry. The caller has shut the entry's gates
+/// so that no new access begins, and has issued [`barrier::heavy`] since.
 pub(crate) fn drain(slot: &Slot, entry: *const Entry, access: Access) {
     let mut turns = 0_u32;
     while slot.names(entry, access) {

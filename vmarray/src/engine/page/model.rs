@@ -1,9 +1,11 @@
-//! The page protocol under loom, which tries all interleavings and all reorderings that the memory model allows.
+//! The page protocol under loom, which tries all interleavings and all reorderings that the memory model
+//! allows.
 //!
-//! Loom knows no asymmetric barrier, so both sides use full fences here; that `membarrier` and a fence for the compiler
-//! amount to that is the kernel's promise.
+//! Loom knows no asymmetric barrier, so both sides use full fences here; that `membarrier` and a fence for
+//! the compiler amount to that is the kernel's promise.
 //!
-//! Run by `cargo xtask test-host`, or with `RUSTFLAGS="--cfg loom" cargo test -p vmarray --release --lib model`.
+//! Run by `cargo xtask test-host`, or with `RUSTFLAGS="--cfg loom" cargo test -p vmarray --release --lib
+//! model`.
 
 use loom::cell::UnsafeCell;
 use loom::sync::Arc;
@@ -280,8 +282,8 @@ fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
     });
 }
 
-/// Nobody writes to a home slot while somebody reads it: neither directly, nor by loading the page, writing to it and
-/// writing it back. The frame stands for the slot here.
+/// Nobody writes to a home slot while somebody reads it: neither directly, nor by loading the page, writing
+/// to it and writing it back. The frame stands for the slot here.
 #[test]
 fn a_home_slot_is_not_written_under_its_reader() {
     loom::model(|| {

@@ -11,7 +11,8 @@ use super::wakers::{Asleep, wake_tasks};
 /// Looks at a busy page before its waiter goes to sleep.
 const TURNS: u32 = 150;
 
-/// Waits while `busy` holds of the page's state: spins, yields, then sleeps until [`unpark`]. May return early.
+/// Waits while `busy` holds of the page's state: spins, yields, then sleeps until [`unpark`]. May return
+/// early.
 pub(crate) fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
     for turn in 0..TURNS {
         if !busy(entry.state(Ordering::Acquire)) {
@@ -24,11 +25,11 @@ pub(crate) fn park(entry: &Entry, busy: impl Fn(State) -> bool) {
     }
 }
 
-/// Sleeps until [`unpark`], after the thread has [asked for it](Entry::ask_to_wake), unless `busy` does not hold any
-/// more.
+/// Sleeps until [`unpark`], after the thread has [asked for it](Entry::ask_to_wake), unless `busy` does not
+/// hold any more.
 pub(crate) fn sleep(entry: &Entry, busy: impl Fn(State) -> bool) {
-    // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on; the closures
-    // neither panic nor park.
+    // SAFETY: the key is the address of an entry, which no other user of the parking lot parks on; the
+    // closures neither panic nor park.
     unsafe {
         parking_lot_core::park(
             key(entry),

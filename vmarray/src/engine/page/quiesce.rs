@@ -4,8 +4,9 @@ use super::entry::Entry;
 use super::hazard::Access;
 use super::state::{READERS, State, WRITERS};
 
-/// Sees to it that no lock-free access is under way that the earlier states of pages allowed, with one barrier for all.
-/// The caller holds the pages: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
+/// Sees to it that no lock-free access is under way that the earlier states of pages allowed, with one
+/// barrier for all. The caller holds the pages: exclusively for [`Access::All`], at least shared for
+/// [`Access::Writes`].
 pub(crate) fn quiesce_by<'a>(
     pages: impl Iterator<Item = (&'a Entry, State)> + Clone,
     access: Access,

@@ -18,12 +18,13 @@
 //! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
 //! | 32..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write. It would have to sleep through exactly 2^32 of them not to |
 //!
-//! Whoever holds a pin or a guard without `EXCLUSIVE` shares the page: it stays resident and no latched write happens.
-//! `EXCLUSIVE` keeps all other holders out; it can be gained while pins are held only for loading an absent page,
-//! whose pins are then readers of the home slot.
+//! Whoever holds a pin or a guard without `EXCLUSIVE` shares the page: it stays resident and no latched write
+//! happens. `EXCLUSIVE` keeps all other holders out; it can be gained while pins are held only for loading an
+//! absent page, whose pins are then readers of the home slot.
 //!
-//! `READERS` and `WRITERS` are set *before* a gate is opened and cleared only by a holder that has shut the gate,
-//! issued a barrier and looked at all hazard slots. So whoever finds one of them clear need not wait for anybody.
+//! `READERS` and `WRITERS` are set *before* a gate is opened and cleared only by a holder that has shut the
+//! gate, issued a barrier and looked at all hazard slots. So whoever finds one of them clear need not wait
+//! for anybody.
 
 use std::fmt;
 
@@ -99,9 +100,10 @@ impl State {
         self.0 >> VERSION_SHIFT
     }
 
-    /// Whether this is a state of the directory that says where a page's valid copies are. Of home slot and frame at
-    /// most one is newer: what is dirty has a frame, and what lock-free writers may be writing to is dirty. A transfer
-    /// has the page for itself or pins it, so that neither location changes hands meanwhile.
+    /// Whether this is a state of the directory that says where a page's valid copies are. Of home slot and
+    /// frame at most one is newer: what is dirty has a frame, and what lock-free writers may be writing to is
+    /// dirty. A transfer has the page for itself or pins it, so that neither location changes hands
+    /// meanwhile.
     pub(crate) fn is_coherent(self) -> bool {
         (!self.any(DIRTY) || self.any(RESIDENT))
             && (!self.any(WRITERS) || self.any(DIRTY))

@@ -1,4 +1,5 @@
-//! The atomics that the page protocol is built of: the real ones, or loom's when the protocol is model-checked.
+//! The atomics that the page protocol is built of: the real ones, or loom's when the protocol is
+//! model-checked.
 
 #[cfg(loom)]
 pub(crate) use loom::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering, fence};

@@ -15,8 +15,8 @@ use super::hazard::{self, Access, Slot};
 
 /// How many arrays at once have hit counters of their own.
 const COUNTERS: usize = 64;
-/// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses in a row do
-/// not wait for each other's additions to pass through the store buffer.
+/// Each counter is the sum of this many. An access adds to the one that its place selects, so that accesses
+/// in a row do not wait for each other's additions to pass through the store buffer.
 const LANES: usize = 8;
 
 /// Addresses below this mean "shut" to a registered thread: all but null are open.
@@ -30,8 +30,8 @@ struct Local {
     slot: Slot,
     /// A gate is open to this thread if its address is not below this; so one comparison tests both.
     threshold: Cell<usize>,
-    /// Keeps the counters at other distances from a page's border than the slot, since processors compare only the low
-    /// bits of addresses when they look whether a load depends on a store.
+    /// Keeps the counters at other distances from a page's border than the slot, since processors compare
+    /// only the low bits of addresses when they look whether a load depends on a store.
     apart: [u64; 13],
     /// Hits by number of the array, written by the owning thread only.
     hits: [[AtomicU64; LANES]; COUNTERS],
@@ -56,8 +56,8 @@ struct Registry {
     past_hits: [u64; COUNTERS],
 }
 
-// SAFETY: of the memory behind the pointers only atomics are used by other threads, under the lock of the registry, and
-// a thread removes its pointer under the same lock before its memory goes.
+// SAFETY: of the memory behind the pointers only atomics are used by other threads, under the lock of the
+// registry, and a thread removes its pointer under the same lock before its memory goes.
 unsafe impl Send for Registry {}
 // SAFETY: as above.
 unsafe impl Sync for Registry {}
@@ -85,8 +85,8 @@ impl Drop for Lease {
 fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
-    // Whoever looks at the slots after its own full fence either finds this one, or shut its gate before this fence,
-    // so that this thread's first access sees that.
+    // Whoever looks at the slots after its own full fence either finds this one, or shut its gate before this
+    // fence, so that this thread's first access sees that.
     fence(Ordering::SeqCst);
 }
 
@@ -100,8 +100,8 @@ fn delist() {
     });
 }
 
-/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this place, if
-/// it succeeds. `access` must neither panic nor touch other pages. `None`: take the slow path.
+/// Runs `access` on the page's frame if lock-free reads are allowed, and counts a hit, of the element at this
+/// place, if it succeeds. `access` must neither panic nor touch other pages. `None`: take the slow path.
 #[inline(always)]
 pub(crate) fn read_lock_free<R>(
     entry: &Entry,
@@ -232,11 +232,12 @@ pub(crate) fn barrier_all() {
     }
 }
 
-/// Waits until no thread announces such an access to the entry. After its gates were shut and [`barrier_all`].
+/// Waits until no thread announces such an access to the entry. After its gates were shut and
+/// [`barrier_all`].
 pub(crate) fn drain_all(entry: &Entry, access: Access) {
     for (_, local) in &REGISTRY.read().locals {
-        // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released. The
-        // thread never waits for that lock while its slot names a page.
+        // SAFETY: the pointer is in the list, so its thread lives and cannot end before the lock is released.
+        // The thread never waits for that lock while its slot names a page.
         hazard::drain(unsafe { &(**local).slot }, entry, access);
     }
 }
@@ -255,7 +256,8 @@ pub(crate) fn hits(counter: Counter) -> u64 {
     registry.past_hits[number].wrapping_add(now)
 }
 
-/// The number under which an array counts its hits: less than [`COUNTERS`], since only [`counter::acquire`] makes one.
+/// The number under which an array counts its hits: less than [`COUNTERS`], since only [`counter::acquire`]
+/// makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counter(u32);
 

@@ -1,7 +1,7 @@
 //! Tasks that sleep until something is released: what `park` is for threads.
 //!
-//! A task leaves its waker under a key, the address of what it waits for, and then looks once more; whoever releases
-//! that wakes all who are there. Wakers are foreign code and run while no lock is held.
+//! A task leaves its waker under a key, the address of what it waits for, and then looks once more; whoever
+//! releases that wakes all who are there. Wakers are foreign code and run while no lock is held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,7 +25,8 @@ struct Sleeper {
 }
 
 static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) }; LISTS];
-/// As many as there are in all lists, or more. Looked at by those who release, so that they need no lock as a rule.
+/// As many as there are in all lists, or more. Looked at by those who release, so that they need no lock as a
+/// rule.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// A task's place in a list; left when it is dropped.
@@ -47,13 +48,14 @@ pub(crate) fn this_thread() -> usize {
 }
 
 impl Asleep {
-    /// Leaves a waker for what has its address in `key`. The caller then looks once more whether it has to wait.
+    /// Leaves a waker for what has its address in `key`. The caller then looks once more whether it has to
+    /// wait.
     pub(crate) fn at(key: usize, waker: &Waker) -> Self {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let sleeper = Sleeper { key, number, thread: this_thread(), waker: waker.clone() };
-        // First, so that there are never fewer than are in the lists: whoever is woken between the two steps would
-        // otherwise be taken off the count in place of another one, whom nobody would look for then.
+        // First, so that there are never fewer than are in the lists: whoever is woken between the two steps
+        // would otherwise be taken off the count in place of another one, whom nobody would look for then.
         COUNT.fetch_add(1, Ordering::SeqCst);
         list(key).lock().push(sleeper);
         Self { key, number }
@@ -73,8 +75,8 @@ impl Drop for Asleep {
     }
 }
 
-/// Runs a waker. If it panics, that keeps nobody from anything: neither other tasks, nor whoever wakes them, who
-/// may be in the midst of letting go of a page.
+/// Runs a waker. If it panics, that keeps nobody from anything: neither other tasks, nor whoever wakes them,
+/// who may be in the midst of letting go of a page.
 pub(super) fn run(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         trace::waker_panicked();
@@ -88,8 +90,8 @@ pub(crate) fn wake_tasks(key: usize) {
     }
 }
 
-/// Has all tasks look again that looked last on the calling thread, since it holds one more guard now, and so may not
-/// wait for all that it was allowed to.
+/// Has all tasks look again that looked last on the calling thread, since it holds one more guard now, and so
+/// may not wait for all that it was allowed to.
 pub(crate) fn wake_tasks_of_thread() {
     if COUNT.load(Ordering::SeqCst) > 0 {
         let thread = this_thread();

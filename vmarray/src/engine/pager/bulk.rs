@@ -1,14 +1,16 @@
 //! Long ranges between home slots and the program's memory, past the cache.
 //!
-//! Pages that are not resident are copied through [stages](crate::engine::channel::Stage): no frame is taken, so
-//! nothing is evicted. Resident pages are read and written in their frames. Meanwhile the pages are held, so that
-//! nobody changes a home slot that is being read, or reads one that is being written.
+//! Pages that are not resident are copied through [stages](crate::engine::channel::Stage): no frame is taken,
+//! so nothing is evicted. Resident pages are read and written in their frames. Meanwhile the pages are held,
+//! so that nobody changes a home slot that is being read, or reads one that is being written.
 //!
-//! A range is cut by channel: a [unit](Units) is as many pages of one channel as a stage has room for, which lie one
-//! behind the other at home; fewer if no other thread copies. Threads take units, one after the other and from all
-//! channels in turn; each has two under way: one is copied by the device while it copies the other.
+//! A range is cut by channel: a [unit](Units) is as many pages of one channel as a stage has room for, which
+//! lie one behind the other at home; fewer if no other thread copies. Threads take units, one after the other
+//! and from all channels in turn; each has two under way: one is copied by the device while it copies the
+//! other.
 //!
-//! Nothing is waited for while pages are held, but copies; so nobody can wait for a thread that waits for them.
+//! Nothing is waited for while pages are held, but copies; so nobody can wait for a thread that waits for
+//! them.
 
 use std::iter::StepBy;
 use std::marker::PhantomData;
@@ -28,8 +30,9 @@ use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT};
 use crate::engine::page::{Access, Holder, Refusal, State};
 
-/// A range passes by the cache if it takes at least so many pages, and at least this share of all frames: short ones
-/// are likely to be wanted again, and cost others little of the cache. Nor does it if the cache has room for all.
+/// A range passes by the cache if it takes at least so many pages, and at least this share of all frames:
+/// short ones are likely to be wanted again, and cost others little of the cache. Nor does it if the cache
+/// has room for all.
 const BULK_PAGES_MIN: u64 = 4;
 const BULK_SHARE: u64 = 16;
 
@@ -127,11 +130,12 @@ impl<'a> Target<'a> {
     /// Where in the page the part that is in the range begins, and its place.
     ///
     /// # Safety
-    /// The calling thread has taken the unit that the page is of, and has no other place for this page any more.
+    /// The calling thread has taken the unit that the page is of, and has no other place for this page any
+    /// more.
     unsafe fn part(&self, page: u64) -> (usize, &'a mut [u8]) {
         let (offset, part) = self.span.part(page);
-        // SAFETY: within the slice, which is borrowed for `'a`. Parts of different pages do not overlap, a page is of
-        // one unit only, and that was taken by one thread.
+        // SAFETY: within the slice, which is borrowed for `'a`. Parts of different pages do not overlap, a
+        // page is of one unit only, and that was taken by one thread.
         (offset, unsafe { std::slice::from_raw_parts_mut(self.address.add(part.start), part.len()) })
     }
 }
@@ -237,8 +241,8 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
-    /// Reads the first pages of a unit that are resident, and starts to fetch the others, until something is in the
-    /// way. Takes from `pages` what is read or under way then.
+    /// Reads the first pages of a unit that are resident, and starts to fetch the others, until something is
+    /// in the way. Takes from `pages` what is read or under way then.
     fn begin_reading(
         &self,
         pages: &mut Pages,
@@ -258,7 +262,8 @@ impl<D: Device> Pager<D> {
                     channel.quiesce(entry, before, Access::Writes);
                     // SAFETY: the page is of a unit that this thread has taken.
                     let (offset, into) = unsafe { target.part(page) };
-                    // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
+                    // SAFETY: inside of the page, which is shared, so that it stays resident and nobody
+                    // writes.
                     unsafe { racy::read(entry.address().add(offset), into) };
                     self.unshare(page, Holder::Pin);
                 }
@@ -325,11 +330,12 @@ impl<D: Device> Pager<D> {
         Ok(outcome?)
     }
 
-    /// Copies a slice to bytes of the array, from `start` on: whole pages, by several threads if there are many.
+    /// Copies a slice to bytes of the array, from `start` on: whole pages, by several threads if there are
+    /// many.
     ///
     /// # Errors
-    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of those
-    /// whose copy failed the contents are unspecified.
+    /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of
+    /// those whose copy failed the contents are unspecified.
     pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
         let span = Span { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
         let units = self.units(&span);
@@ -395,8 +401,8 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
-    /// Writes the first pages of a unit that are resident, and starts to copy the others to their slots, until
-    /// something is in the way. Takes from `pages` what is written or under way then.
+    /// Writes the first pages of a unit that are resident, and starts to copy the others to their slots,
+    /// until something is in the way. Takes from `pages` what is written or under way then.
     fn begin_writing(
         &self,
         pages: &mut Pages,
@@ -441,7 +447,8 @@ impl<D: Device> Pager<D> {
                 Ok(before) => {
                     entry.home_is_unknown();
                     self.settled.lose_if(before);
-                    // SAFETY: inside of the stage's page; the stage is this thread's, and nothing is in flight on it.
+                    // SAFETY: inside of the stage's page; the stage is this thread's, and nothing is in
+                    // flight on it.
                     unsafe {
                         let to = stage.page(held.len(), self.page_bytes).add(offset);
                         from[part.clone()].as_ptr().copy_to_nonoverlapping(to, part.len());
@@ -466,8 +473,8 @@ impl<D: Device> Pager<D> {
         (Some(Flight { channel, pages: held, stage, copy }), obstacle)
     }
 
-    /// Waits for pages to be home and lets go of them. Returns those whose copy failed, to be written in frames when
-    /// nothing is held any more.
+    /// Waits for pages to be home and lets go of them. Returns those whose copy failed, to be written in
+    /// frames when nothing is held any more.
     fn end_writing(&self, flight: Flight<'_, D>) -> Vec<u64> {
         let Flight { channel, pages, stage, copy } = flight;
         let is_written = channel.await_staged(&copy).is_ok();

@@ -10,8 +10,8 @@ use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, State, ZEROED};
 use crate::engine::page::{Access, Holder, Refusal, unpark};
 
 impl<D: Device> Pager<D> {
-    /// Holds an absent page whose home slot is up to date, if that can be had at once. Whoever holds several may wait
-    /// for their devices, and for nothing else.
+    /// Holds an absent page whose home slot is up to date, if that can be had at once. Whoever holds several
+    /// may wait for their devices, and for nothing else.
     pub(crate) fn try_claim_home(&self, page: u64) -> Result<bool> {
         match self.entry(page).try_claim_absent(false) {
             Ok(before) => self.prepare_home(page, before).map(|()| true),
@@ -19,8 +19,8 @@ impl<D: Device> Pager<D> {
         }
     }
 
-    /// Holds a page as [`try_claim_home`](Self::try_claim_home) does, waiting for those who use it, and having its
-    /// frame written back and dropped. The caller holds no page.
+    /// Holds a page as [`try_claim_home`](Self::try_claim_home) does, waiting for those who use it, and
+    /// having its frame written back and dropped. The caller holds no page.
     pub(crate) fn claim_home(&self, page: u64) -> Result<()> {
         self.wanting(page, |wants| self.claim_or_want(page, wants))
     }

@@ -27,11 +27,11 @@ enum Homeless {
 }
 
 impl<D: Device> Pager<D> {
-    /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their frames,
-    /// others on their device.
+    /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their
+    /// frames, others on their device.
     ///
-    /// What a device fails to fill, which leaves it unspecified, is filled in frames after all. On an error of that the
-    /// pages hold anything.
+    /// What a device fails to fill, which leaves it unspecified, is filled in frames after all. On an error
+    /// of that the pages hold anything.
     pub(crate) fn fill_pages(&self, pages: Range<u64>, pattern: &[u8]) -> Result<()> {
         for (index, channel) in (0..).zip(&self.channels) {
             // Claimed and absent, in neighbouring slots.
@@ -87,9 +87,9 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
-    /// Brings the home slots of a range of pages up to date, and writes zeroes to those of pages without contents, so
-    /// that a device can work on all of them. The latter stay pages without contents: nothing is fetched for them
-    /// later.
+    /// Brings the home slots of a range of pages up to date, and writes zeroes to those of pages without
+    /// contents, so that a device can work on all of them. The latter stay pages without contents: nothing is
+    /// fetched for them later.
     pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
         let (since, unknown) = self.settled.begin(pages);
@@ -134,8 +134,8 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
-    /// Has `work` look at the home slots of a range of pages once they are [settled](Self::settle); again if a page
-    /// could not be written back meanwhile, since that leaves anything in its slot.
+    /// Has `work` look at the home slots of a range of pages once they are [settled](Self::settle); again if
+    /// a page could not be written back meanwhile, since that leaves anything in its slot.
     pub(crate) fn read_settled<R>(
         &self,
         pages: &Range<u64>,

@@ -14,8 +14,8 @@ use crate::engine::page::{Access, Holder, Refusal, unpark};
 impl<D: Device> Pager<D> {
     /// Writes the dirty pages of a range back and waits until that is done.
     ///
-    /// A page that the calling thread holds exclusively is an error, dirty or not: what the thread has written to it is
-    /// on its way, and a device that looks at its slot afterwards would not see that.
+    /// A page that the calling thread holds exclusively is an error, dirty or not: what the thread has
+    /// written to it is on its way, and a device that looks at its slot afterwards would not see that.
     ///
     /// On an error the pages concerned are still dirty, and the others are written back all the same.
     pub(crate) fn flush(&self, pages: &Range<u64>) -> Result<()> {
@@ -112,7 +112,8 @@ impl<D: Device> Pager<D> {
             match entry.try_exclusive(Holder::Pin) {
                 Ok(before) => {
                     if before.any(DIRTY) && !forget {
-                        // Written to since the flush: its new contents are as good a reason to keep it as any.
+                        // Written to since the flush: its new contents are as good a reason to keep it as
+                        // any.
                         self.release(page, Holder::Pin, 0);
                         return Ok(());
                     }

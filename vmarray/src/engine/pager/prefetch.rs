@@ -34,8 +34,8 @@ impl<D: Device> Pager<D> {
         }
     }
 
-    /// Starts to fetch pages of a stream as far as there is room; returns how many of them, counted from the first,
-    /// will be there.
+    /// Starts to fetch pages of a stream as far as there is room; returns how many of them, counted from the
+    /// first, will be there.
     fn fetch_ahead(&self, ahead: Ahead) -> u64 {
         let count = self.channels.len() as u64;
         let mut fetched = ahead.count;
@@ -55,20 +55,20 @@ impl<D: Device> Pager<D> {
         fetched
     }
 
-    /// How many pages of each channel may be fetched ahead for one call: more than half of the frames would push out
-    /// what was just fetched.
+    /// How many pages of each channel may be fetched ahead for one call: more than half of the frames would
+    /// push out what was just fetched.
     pub(crate) fn prefetch_room(&self) -> Vec<usize> {
         self.channels.iter().map(|channel| (channel.frames_max() as usize / 2).max(1)).collect()
     }
 
-    /// Starts to fetch the pages of a range that are neither resident nor empty, as far as there are frames to be
-    /// had without waiting; then returns the first page that was left out, or the end.
+    /// Starts to fetch the pages of a range that are neither resident nor empty, as far as there are frames
+    /// to be had without waiting; then returns the first page that was left out, or the end.
     pub(crate) fn prefetch(&self, pages: Range<u64>) -> Result<u64> {
         self.prefetch_within(pages, &mut self.prefetch_room())
     }
 
-    /// As [`prefetch`](Self::prefetch), for a part of a range: of each channel so many pages at most, which are taken
-    /// off. A channel that leaves one out has no more room.
+    /// As [`prefetch`](Self::prefetch), for a part of a range: of each channel so many pages at most, which
+    /// are taken off. A channel that leaves one out has no more room.
     pub(crate) fn prefetch_within(&self, pages: Range<u64>, room: &mut [usize]) -> Result<u64> {
         let mut reached = pages.end;
         let mut outcome = Ok(());
@@ -89,8 +89,8 @@ impl<D: Device> Pager<D> {
         outcome.map(|()| reached)
     }
 
-    /// Starts to fetch so many pages of one channel at most, which are taken off; returns the first one that was left
-    /// out.
+    /// Starts to fetch so many pages of one channel at most, which are taken off; returns the first one that
+    /// was left out.
     fn prefetch_in(
         &self,
         channel: &Channel<D>,

@@ -1,8 +1,9 @@
 //! What is known of home slots without looking at each page.
 //!
-//! Before a device works on a range, every page of it needs something in its home slot: contents, or zeroes. To look
-//! at the states of the pages of 8 GiB takes a tenth of the time in which a card reads them. So it is remembered for
-//! which pages that was seen to, and forgotten when any page of the array loses what its slot has.
+//! Before a device works on a range, every page of it needs something in its home slot: contents, or zeroes.
+//! To look at the states of the pages of 8 GiB takes a tenth of the time in which a card reads them. So it is
+//! remembered for which pages that was seen to, and forgotten when any page of the array loses what its slot
+//! has.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,7 +67,8 @@ impl Settled {
         }
     }
 
-    /// A page has lost what its slot had. Called once its state says so, and before anybody else may rely on that.
+    /// A page has lost what its slot had. Called once its state says so, and before anybody else may rely on
+    /// that.
     pub fn lose(&self) {
         self.losses.fetch_add(1, Ordering::AcqRel);
     }

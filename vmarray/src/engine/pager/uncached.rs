@@ -18,7 +18,8 @@ impl<D: Device> Pager<D> {
                     count_hit(self.counter);
                     self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
                     self.channel(page).quiesce(entry, before, Access::Writes);
-                    // SAFETY: the page is shared, so it stays resident and nobody writes; the range is inside of it.
+                    // SAFETY: the page is shared, so it stays resident and nobody writes; the range is inside
+                    // of it.
                     unsafe { racy::read(entry.address().add(offset), into) };
                     self.unshare(page, Holder::Pin);
                     return Ok(());

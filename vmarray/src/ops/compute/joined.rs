@@ -15,11 +15,13 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, View, ViewMut};
 
 /// A view together with others of the same length, element by element, however each of them is placed. See
-/// [`View::join`]. All operations of [`Query`] ask about several at once, and those of [`QueryMut`] write to the first.
+/// [`View::join`]. All operations of [`Query`] ask about several at once, and those of [`QueryMut`] write to
+/// the first.
 ///
-/// Where all are ranges of arrays that are placed alike (the same devices, channels and page length) and begin at the
-/// same index, their elements are worked on where they lie. Else each operation copies some MiB at a time: what is
-/// written, those of the others to the first one's devices; what is asked, all of them to one of those devices.
+/// Where all are ranges of arrays that are placed alike (the same devices, channels and page length) and
+/// begin at the same index, their elements are worked on where they lie. Else each operation copies some MiB
+/// at a time: what is written, those of the others to the first one's devices; what is asked, all of them to
+/// one of those devices.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -52,8 +54,8 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
     }
 }
 
-/// The elements of one of several that are joined: of type `T`, in expressions over `S`. `N` is its number among them:
-/// 0 for the one that is written to.
+/// The elements of one of several that are joined: of type `T`, in expressions over `S`. `N` is its number
+/// among them: 0 for the one that is written to.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -22,7 +22,8 @@ impl Outcome {
     }
 
     /// # Errors
-    /// [`Interrupted`](ErrorKind::Interrupted) if some were written or are unspecified; else the trouble itself.
+    /// [`Interrupted`](ErrorKind::Interrupted) if some were written or are unspecified; else the trouble
+    /// itself.
     pub fn into_result(self) -> Result<()> {
         let Some(failure) = self.failure else { return Ok(()) };
         if self.written.is_empty() && self.unspecified.is_empty() {

@@ -1,4 +1,5 @@
-//! Questions about rows whose elements do not lie side by side: they are copied to one device, a piece at a time.
+//! Questions about rows whose elements do not lie side by side: they are copied to one device, a piece at a
+//! time.
 
 use std::ops::{ControlFlow, Range};
 use std::sync::Arc;

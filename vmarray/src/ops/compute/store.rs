@@ -1,8 +1,9 @@
 //! Writing to elements on their devices.
 //!
-//! Pages that are written to are held exclusively, absent from the cache, while their device works on them: accesses to
-//! them wait, accesses to all others go on. They are taken in runs of neighbouring slots, two runs of each channel at a
-//! time, and all channels in turn, so that devices need not wait for pages to be taken.
+//! Pages that are written to are held exclusively, absent from the cache, while their device works on them:
+//! accesses to them wait, accesses to all others go on. They are taken in runs of neighbouring slots, two
+//! runs of each channel at a time, and all channels in turn, so that devices need not wait for pages to be
+//! taken.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -74,8 +75,8 @@ impl<'a, D: Device> Operand<'a, D> {
         self.other.pager()
     }
 
-    /// Whether each element lies at the same place of the same channel of the same device as the one of an array that
-    /// it is beside.
+    /// Whether each element lies at the same place of the same channel of the same device as the one of an
+    /// array that it is beside.
     pub(crate) fn is_placed_as<T: Element>(&self, array: &VirtualArray<T, D>, first: usize) -> bool {
         let Some(pager) = self.other.pager() else { return false };
         let (one, two) = (array.pager().channels(), pager.channels());
@@ -271,8 +272,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         (STAGED_BYTES / longest.fold(page_bytes, usize::max)).max(1) as u64
     }
 
-    /// Holds the pages of slots, from the first on, as long as that can be had at once; says where it ends. On an error
-    /// none is held.
+    /// Holds the pages of slots, from the first on, as long as that can be had at once; says where it ends.
+    /// On an error none is held.
     fn claim(&self, channel: usize, slots: Range<u64>) -> Result<u64> {
         let pager = self.target.pager();
         for slot in slots.clone() {
@@ -344,7 +345,8 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         Asked { elements, sources, geometry, neighbours }
     }
 
-    /// Starts the work on slots whose pages are held. Says whether the device was asked to write, also if that failed.
+    /// Starts the work on slots whose pages are held. Says whether the device was asked to write, also if
+    /// that failed.
     #[allow(clippy::too_many_arguments, reason = "all of them are about this one run")]
     fn submit(
         &self,

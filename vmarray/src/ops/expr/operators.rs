@@ -70,8 +70,8 @@ prefix!(Not not Bits);
 
 /// What Rust's operators can compare a field or an expression with: nothing.
 ///
-/// The trait is there for what the compiler says. Without `PartialEq` it would advise to derive that; so it finds that
-/// `PartialEq` wants this here, and goes on to say of the `bool` that it is no condition.
+/// The trait is there for what the compiler says. Without `PartialEq` it would advise to derive that; so it
+/// finds that `PartialEq` wants this here, and goes on to say of the `bool` that it is no condition.
 #[diagnostic::on_unimplemented(
     message = "fields and expressions are compared by methods: `a.eq(b)`, `a.ne(b)`, `a.lt(b)`, `a.le(b)`, `a.gt(b)`, \
                `a.ge(b)`",

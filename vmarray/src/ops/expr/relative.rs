@@ -4,7 +4,8 @@ use backend_api::expr::{Instruction, Value};
 
 use super::{Assignment, Expr, Filtered, IntoAssignments, append, index, moved, place, push};
 
-/// The same instructions, with `index - start` in place of the index. Those that use no index stay as they are.
+/// The same instructions, with `index - start` in place of the index. Those that use no index stay as they
+/// are.
 fn counted_from(instructions: Vec<Instruction>, value: Value, start: usize) -> (Vec<Instruction>, Value) {
     if start == 0 || !instructions.contains(&Instruction::Index) {
         return (instructions, value);
@@ -22,7 +23,8 @@ fn counted_from(instructions: Vec<Instruction>, value: Value, start: usize) -> (
 }
 
 impl<T, F> Expr<T, F> {
-    /// The same with indices that are 0 for the array's element `start`. Takes two instructions more, if it uses them.
+    /// The same with indices that are 0 for the array's element `start`. Takes two instructions more, if it
+    /// uses them.
     pub(crate) fn counted_from(self, start: usize) -> Self {
         let (instructions, value) = counted_from(self.instructions, self.value, start);
         Self { instructions, value, ..self }

@@ -1,13 +1,13 @@
 //! Scattering: pages in RAM are written there, others where they live, without a frame.
 //!
-//! The list is cut into segments. Threads prepare them at the same time, and they are committed one after the other, by
-//! whoever has the next one: their kernels are started, and what is in RAM is written. So of several values for one
-//! element the last one wins, since kernels run in the order in which they were started; within a segment only the last
-//! one is looked at.
+//! The list is cut into segments. Threads prepare them at the same time, and they are committed one after the
+//! other, by whoever has the next one: their kernels are started, and what is in RAM is written. So of
+//! several values for one element the last one wins, since kernels run in the order in which they were
+//! started; within a segment only the last one is looked at.
 //!
-//! No page is held while its home slot is written, as that would cost two atomic steps an element, and have threads
-//! stand in each other's way. Instead [`Channel::scatter_home`] makes sure, at the moment at which it starts the
-//! kernel, that all its pages are absent, have contents, and are not on their way to a frame.
+//! No page is held while its home slot is written, as that would cost two atomic steps an element, and have
+//! threads stand in each other's way. Instead [`Channel::scatter_home`] makes sure, at the moment at which it
+//! starts the kernel, that all its pages are absent, have contents, and are not on their way to a frame.
 //!
 //! [`Channel::scatter_home`]: crate::engine::channel::Channel::scatter_home
 
@@ -37,7 +37,8 @@ use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 
 /// Segments in work at once, for each thread: one that it prepares, and one that waits for its turn.
 const SEGMENTS_A_WORKER: usize = 2;
-/// The memory of all stages of a call at most, as long as each thread has two: what channels keep for the next call.
+/// The memory of all stages of a call at most, as long as each thread has two: what channels keep for the
+/// next call.
 const STAGES_MAX_BYTES: usize = 128 << 20;
 /// How long a thread looks without giving its time away while others check the last indices, and in all.
 const SPIN: Duration = Duration::from_micros(30);
@@ -87,7 +88,8 @@ struct Stages<T, D: Device> {
 
 /// A segment that was looked at.
 struct Prepared<T, D: Device> {
-    /// For each channel what its kernel is to write, and what the channel had loaded before pages were looked at.
+    /// For each channel what its kernel is to write, and what the channel had loaded before pages were looked
+    /// at.
     stages: Vec<(Option<Stage<T, D>>, u64)>,
     /// Places in the list whose pages are in RAM, or on their way.
     in_ram: Vec<usize>,
@@ -140,8 +142,8 @@ pub(super) fn scatter<T: Element, D: Device>(
     }
     let Failure { error, from } = call.end();
     if let Some(first) = from {
-        // What a device failed to write, which leaves it unspecified, is written in frames after all, and what came
-        // after it once more.
+        // What a device failed to write, which leaves it unspecified, is written in frames after all, and
+        // what came after it once more.
         let again = || indices[first..].iter().zip(&values[first..]);
         return again().try_for_each(|(&index, &value)| array.set(range.start + index, value));
     }
@@ -155,8 +157,8 @@ impl<T: Element, D: Device> Call<'_, T, D> {
         self.places.of(self.range.start + self.indices[position])
     }
 
-    /// Checks pieces of the list, and waits until all are checked: nothing is written before. Whether all indices are
-    /// inside.
+    /// Checks pieces of the list, and waits until all are checked: nothing is written before. Whether all
+    /// indices are inside.
     fn check(&self) -> bool {
         let pieces = self.indices.len().div_ceil(CHECKED_AT_ONCE);
         loop {
@@ -205,8 +207,8 @@ impl<T: Element, D: Device> Call<'_, T, D> {
         Stage::new(of, self.room)
     }
 
-    /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of the list,
-    /// in ascending order, with a bit for each place that is left out.
+    /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of
+    /// the list, in ascending order, with a bit for each place that is left out.
     fn prepare(&self, pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone) -> Result<Prepared<T, D>> {
         let pager = self.array.pager();
         let channels = pager.channels();
@@ -386,8 +388,8 @@ impl<T: Element, D: Device> Worker<'_, '_, T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Writes an element whose page is resident, or on its way. False if it is not, or not any more. Waits while others
-    /// have the page.
+    /// Writes an element whose page is resident, or on its way. False if it is not, or not any more. Waits
+    /// while others have the page.
     #[inline]
     fn write_resident(&self, page: u64, at: usize, value: &T) -> Result<bool> {
         loop {

@@ -17,9 +17,9 @@ pub(super) struct Duplicates {
 impl Duplicates {
     /// Looks at a list of fewer than 2^31 indices. Tells whether any comes twice.
     ///
-    /// Most indices of a long list come once, and have a hash of their own. A bit for each hash finds the others, a few
-    /// in a hundred; then a bit for each of theirs finds all that may be equal to one of them; and only those are
-    /// compared.
+    /// Most indices of a long list come once, and have a hash of their own. A bit for each hash finds the
+    /// others, a few in a hundred; then a bit for each of theirs finds all that may be equal to one of them;
+    /// and only those are compared.
     pub(super) fn find(&mut self, indices: &[usize]) -> bool {
         self.superseded.clear();
         // An ascending list has none, and that is found out in no time.
@@ -76,7 +76,8 @@ impl Duplicates {
         found
     }
 
-    /// Which of the 64 places from `64 * word` on in the last list have an index that comes again further on, as bits.
+    /// Which of the 64 places from `64 * word` on in the last list have an index that comes again further on,
+    /// as bits.
     #[inline]
     pub(super) fn superseded_in(&self, word: usize) -> u64 {
         self.superseded.get(word).copied().unwrap_or(0)

@@ -67,8 +67,8 @@ struct Worker<'a, 'b, T: Element, D: Device> {
     open: Vec<Option<(Stage<T, D>, u64)>>,
     /// How many stages were opened so far.
     opened: usize,
-    /// Whether pages are looked at ahead. Where all are resident that brings nothing: they are looked at again when
-    /// they are read.
+    /// Whether pages are looked at ahead. Where all are resident that brings nothing: they are looked at
+    /// again when they are read.
     looks_ahead: bool,
     under_way: VecDeque<UnderWay<T, D>>,
     /// For each channel stages that were emptied.
@@ -82,7 +82,8 @@ pub(super) fn workers<T: Element, D: Device>(array: &VirtualArray<T, D>, len: us
     super::workers(len.saturating_mul(size_of::<T>() + size_of::<usize>()), most)
 }
 
-/// Reads elements, whose indices count from the start of a range and are to be inside, into memory for as many.
+/// Reads elements, whose indices count from the start of a range and are to be inside, into memory for as
+/// many.
 pub(super) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
@@ -158,8 +159,8 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         Ok(())
     }
 
-    /// Reads the elements from a place of the list on, or has them fetched: as many as are looked for at once, or those
-    /// until a stage was opened. The first one that was not looked for.
+    /// Reads the elements from a place of the list on, or has them fetched: as many as are looked for at
+    /// once, or those until a stage was opened. The first one that was not looked for.
     fn some(&mut self, first: usize, end: usize) -> Result<usize> {
         let call = self.call;
         let indices = &call.indices[first..end.min(first + looks::AT_ONCE)];
@@ -212,8 +213,8 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
                     return Ok(false);
                 }
             } else if state.has(HOME) {
-                // From here on to the kernel's end, the home slot holds the element as it is now, or as somebody
-                // writes it meanwhile; or there are more failures to write it back than before.
+                // From here on to the kernel's end, the home slot holds the element as it is now, or as
+                // somebody writes it meanwhile; or there are more failures to write it back than before.
                 return self.push(place, position);
             } else {
                 // SAFETY: as above.
@@ -296,7 +297,8 @@ impl<T: Element, D: Device> Drop for Worker<'_, '_, T, D> {
     fn drop(&mut self) {
         let channels = self.call.array.pager().channels();
         for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
-            // After an error: what the kernel reads is of no use, but it has to end, and its queue to look idle then.
+            // After an error: what the kernel reads is of no use, but it has to end, and its queue to look
+            // idle then.
             if channels[channel].wait(ticket).is_ok() {
                 self.spare[channel].push(stage);
             }
@@ -309,8 +311,8 @@ impl<T: Element, D: Device> Drop for Worker<'_, '_, T, D> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Reads an element whose page is resident. `None` if it is not, or not any more. Waits while somebody has the page
-    /// exclusively.
+    /// Reads an element whose page is resident. `None` if it is not, or not any more. Waits while somebody
+    /// has the page exclusively.
     #[inline]
     fn read_resident(&self, page: u64, at: usize) -> Result<Option<T>> {
         loop {

@@ -9,8 +9,8 @@ use crate::engine::page::Holder;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, ZEROED};
 use crate::engine::pager::Pager;
 
-/// The longest gap between two pages that is filled with zeroes as well, in slots, if nobody uses what is in it: one
-/// long fill is cheaper than two short ones.
+/// The longest gap between two pages that is filled with zeroes as well, in slots, if nobody uses what is in
+/// it: one long fill is cheaper than two short ones.
 const GAP_MAX: u64 = 64;
 /// How much is filled at once.
 const RUN_BYTES: u64 = 64 << 20;
@@ -22,8 +22,8 @@ struct Claimed {
     is_listed: bool,
 }
 
-/// Gives pages zeroes for contents that are absent and have none, without frames. The list is ascending, without
-/// duplicates. Others are left as they are.
+/// Gives pages zeroes for contents that are absent and have none, without frames. The list is ascending,
+/// without duplicates. Others are left as they are.
 pub(super) fn give_homes<D: Device>(pager: &Pager<D>, pages: &[u64]) -> Result<()> {
     let channels = pager.channels().len() as u64;
     for channel in 0..channels {

@@ -18,8 +18,8 @@ fn chunk_len<I, T>() -> usize {
 
 /// An iterator over the elements of a sequence of indices: what [`View::gather_iter`] returns.
 ///
-/// A chunk takes 32 MiB of RAM, and is gathered when its first element is asked for: so the indices run ahead of the
-/// elements. Ends after the first error.
+/// A chunk takes 32 MiB of RAM, and is gathered when its first element is asked for: so the indices run ahead
+/// of the elements. Ends after the first error.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -94,8 +94,8 @@ impl<'a, V: View<'a>, I: Iterator<Item = V::Index>> Gathered<'a, V, I> {
         }
     }
 
-    /// The next chunk as a whole: indices and elements, less what [`next`](Iterator::next) has given out of it. `None`
-    /// at the end.
+    /// The next chunk as a whole: indices and elements, less what [`next`](Iterator::next) has given out of
+    /// it. `None` at the end.
     ///
     /// # Errors
     /// As [`gather`](crate::View::gather), with positions in the whole sequence.

@@ -8,12 +8,12 @@ use super::places::Places;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::engine::pager::Pager;
 
-/// How many pages are looked at before anything is done about them: looks at random entries of the page table are cache
-/// misses, which overlap if there is little between them.
+/// How many pages are looked at before anything is done about them: looks at random entries of the page table
+/// are cache misses, which overlap if there is little between them.
 pub(super) const AT_ONCE: usize = 64;
 
-/// Which of some elements, [`AT_ONCE`] at most, live in home slots and nowhere else at this moment: a bit for each,
-/// from the lowest on. Indices count from `start`.
+/// Which of some elements, [`AT_ONCE`] at most, live in home slots and nowhere else at this moment: a bit for
+/// each, from the lowest on. Indices count from `start`.
 #[inline]
 pub(super) fn at_home<D: Device>(pager: &Pager<D>, places: Places, start: usize, indices: &[usize]) -> u64 {
     assert!(indices.len() <= AT_ONCE);

@@ -5,8 +5,9 @@ use std::ops::Range;
 /// The shortest segments, in shares of the longest.
 const SHORT: usize = 4;
 
-/// Segments of a list that threads share: short ones for the first of each thread, so that kernels begin early, then
-/// long ones, so that they begin seldom, and towards the end shorter ones again, so that threads end at the same time.
+/// Segments of a list that threads share: short ones for the first of each thread, so that kernels begin
+/// early, then long ones, so that they begin seldom, and towards the end shorter ones again, so that threads
+/// end at the same time.
 #[derive(Debug)]
 pub(super) struct Segments {
     /// Where each segment ends.

@@ -9,9 +9,9 @@ use crate::base::error::Result;
 use crate::base::past_caches;
 use crate::engine::channel::Channel;
 
-/// How much one stage holds: starting a kernel costs a card some microseconds, so longer ones are faster, but what a
-/// thread fills and empties is to stay in the processor's caches. Gathers and scatters use the same memory, one call
-/// after the other, and a channel keeps as much as 16 threads have of it.
+/// How much one stage holds: starting a kernel costs a card some microseconds, so longer ones are faster, but
+/// what a thread fills and empties is to stay in the processor's caches. Gathers and scatters use the same
+/// memory, one call after the other, and a channel keeps as much as 16 threads have of it.
 const STAGE_BYTES: usize = 5 << 19;
 /// With several channels, each of which has its own.
 const STAGE_OF_SEVERAL_BYTES: usize = 1 << 20;
@@ -38,7 +38,8 @@ pub(crate) struct Stage<T, D: Device> {
     marker: PhantomData<fn(T)>,
 }
 
-/// Where neighbours begin: at which element of the stage, and how far behind the first one's place in the list.
+/// Where neighbours begin: at which element of the stage, and how far behind the first one's place in the
+/// list.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     number: u32,
@@ -78,8 +79,8 @@ impl<T: Element, D: Device> Stage<T, D> {
         self.count
     }
 
-    /// Adds an element of the channel that stands at a place of the list, after all others. False if it is full. The
-    /// value follows by [`copy_in`](Self::copy_in).
+    /// Adds an element of the channel that stands at a place of the list, after all others. False if it is
+    /// full. The value follows by [`copy_in`](Self::copy_in).
     #[inline]
     pub(crate) fn try_push(&mut self, element: u64, position: usize) -> bool {
         if self.count >= self.room {
@@ -95,8 +96,8 @@ impl<T: Element, D: Device> Stage<T, D> {
         true
     }
 
-    /// Adds neighbours in the list, from a place on, whose indices count from `start` and are those in the channel: as
-    /// many as it has room for.
+    /// Adds neighbours in the list, from a place on, whose indices count from `start` and are those in the
+    /// channel: as many as it has room for.
     #[inline]
     pub(crate) fn push_run(&mut self, start: usize, indices: &[usize], position: usize) -> usize {
         let added = indices.len().min(self.room - self.count);
@@ -140,8 +141,8 @@ impl<T: Element, D: Device> Stage<T, D> {
     pub(crate) fn copy_in(&mut self, values: &[T]) {
         for (number, position, len) in self.runs() {
             let from = values[position..position + len].as_ptr();
-            // SAFETY: the stage has room for the values of all its elements, which are this thread's alone: no kernel
-            // was started yet.
+            // SAFETY: the stage has room for the values of all its elements, which are this thread's alone:
+            // no kernel was started yet.
             unsafe { copy_run::<T>(from.cast(), self.value(number), len) };
         }
     }
@@ -204,8 +205,8 @@ impl<T: Element, D: Device> Stage<T, D> {
         }
     }
 
-    /// Takes elements out that `keep` does not hold of, and tells `dropped` the places they had in the list. Before
-    /// any kernel was started.
+    /// Takes elements out that `keep` does not hold of, and tells `dropped` the places they had in the list.
+    /// Before any kernel was started.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {
         let positions: Vec<usize> = self.positions().collect();
         self.clear();

@@ -21,39 +21,38 @@ use crate::ops::gather::GatherAsync;
 
 /// A [`View`] of a range of an array: what can be done with its pages.
 ///
-/// Implemented for each view of that kind. Pages are numbered from the first one that the view touches, and show those
-/// of their elements that are in the view.
+/// Implemented for each view of that kind. Pages are numbered from the first one that the view touches, and
+/// show those of their elements that are in the view.
 ///
 /// # For tasks
 ///
-/// Each of these returns a future that does what the operation without `_async` does, and leaves its thread to others
-/// wherever that would block. Thousands can be under way from one thread: the loads of those that are polled one after
-/// another are submitted to their device in one call.
+/// Each of these returns a future that does what the operation without `_async` does, and leaves its thread
+/// to others wherever that would block. Thousands can be under way from one thread: the loads of those that
+/// are polled one after another are submitted to their device in one call.
 ///
-/// A future does nothing until it is polled. It can be dropped at any time and leaves nothing behind: it holds neither
-/// page nor frame while it waits, and loads that it began end up in the cache. One that is not polled any more keeps
-/// nobody waiting; except that a page guard's counts as a guard from the moment that its page has come.
+/// A future does nothing until it is polled. It can be dropped at any time and leaves nothing behind: it
+/// holds neither page nor frame while it waits, and loads that it began end up in the cache. One that is not
+/// polled any more keeps nobody waiting; except that a page guard's counts as a guard from the moment that
+/// its page has come.
 ///
-/// **Progress.** Each load that is begun for a task serves that task: what it asked for is copied out of the page, or
-/// written to it, when the load ends, whether the task is polled then or not. So an element is loaded at most once for
-/// each time that it is asked for (once more, by itself, if a submission of several pages fails), whatever the
-/// number of
-/// tasks, frames and executors. Tasks that find no frame get one in the order in which they asked; if there is none
-/// because a page cannot be written back, the first of them gets that error. What was asked for while the device is
-/// busy
-/// is submitted by whoever is told of the end of earlier work, as a rule a thread of the device; no task need be polled
-/// for that.
+/// **Progress.** Each load that is begun for a task serves that task: what it asked for is copied out of the
+/// page, or written to it, when the load ends, whether the task is polled then or not. So an element is
+/// loaded at most once for each time that it is asked for (once more, by itself, if a submission of several
+/// pages fails), whatever the number of tasks, frames and executors. Tasks that find no frame get one in the
+/// order in which they asked; if there is none because a page cannot be written back, the first of them gets
+/// that error. What was asked for while the device is busy is submitted by whoever is told of the end of
+/// earlier work, as a rule a thread of the device; no task need be polled for that.
 ///
-/// **Wakers** run in the thread that ends a load: one of the device, or one of the program in a blocking call, which
-/// may have a page for itself then. A waker may poll futures of arrays on the spot, or drop arrays, but must not call
-/// what blocks on them.
+/// **Wakers** run in the thread that ends a load: one of the device, or one of the program in a blocking
+/// call, which may have a page for itself then. A waker may poll futures of arrays on the spot, or drop
+/// arrays, but must not call what blocks on them.
 ///
-/// As a thread that holds guards waits for no page that others may need first (see [Locks](VirtualArray#locks)), so do
-/// the tasks that run on it: guards count for their thread, whichever task holds them. A future that is polled by a
-/// thread with guards ends with [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or
-/// [`TooManyGuards`](crate::ErrorKind::TooManyGuards) where the blocking form would. Also when the thread takes a guard
-/// while the future waits.
-/// Errors of indices and ranges come from the future.
+/// As a thread that holds guards waits for no page that others may need first (see
+/// [Locks](VirtualArray#locks)), so do the tasks that run on it: guards count for their thread, whichever
+/// task holds them. A future that is polled by a thread with guards ends with
+/// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
+/// where the blocking form would. Also when the thread takes a guard while the future waits. Errors of
+/// indices and ranges come from the future.
 pub trait PagedView<'a, T: Element, D: Device>:
     View<'a, Element = T, Index = usize, Store = VirtualArray<T, D>, Shape = Linear>
 {
@@ -95,8 +94,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// [`IndexOutside`](ErrorKind::IndexOutside), with pages as index and length;
-    /// [`TooManyGuards`](ErrorKind::TooManyGuards) or [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread
-    /// holds guards and would have to wait for others; [`Device`](ErrorKind::Device).
+    /// [`TooManyGuards`](ErrorKind::TooManyGuards) or [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the
+    /// calling thread holds guards and would have to wait for others; [`Device`](ErrorKind::Device).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -163,8 +162,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed),
-    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](View::read) reports. The
-    /// closure's own result is the value.
+    /// [`NoMemory`](ErrorKind::NoMemory) if the range does not fit into RAM, and what [`read`](View::read)
+    /// reports. The closure's own result is the value.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -178,12 +177,12 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.map_in(shape.places(range)?, MapMode::Read, MapBuffer::New, |slice| run(slice))
     }
 
-    /// Runs a closure on each page's part of a range, in parallel and in place: it gets the index of the first element,
-    /// and the elements. Stops at the first error.
+    /// Runs a closure on each page's part of a range, in parallel and in place: it gets the index of the
+    /// first element, and the elements. Stops at the first error.
     ///
-    /// Each thread holds one page while the closure runs. A closure that waits for work of the same thread pool lets
-    /// its thread take up other pages meanwhile; one of those may be one too many, or held by a thread that waits for
-    /// this one, which is an error.
+    /// Each thread holds one page while the closure runs. A closure that waits for work of the same thread
+    /// pool lets its thread take up other pages meanwhile; one of those may be one too many, or held by a
+    /// thread that waits for this one, which is an error.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and what
@@ -240,8 +239,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         array.par_fold(range, identity, fold, combine)
     }
 
-    /// All elements by value as a parallel iterator, in order. Copies a page at a time; nothing is held while the items
-    /// are used.
+    /// All elements by value as a parallel iterator, in order. Copies a page at a time; nothing is held while
+    /// the items are used.
     ///
     /// ```
     /// use rayon::prelude::*;
@@ -306,8 +305,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         ReadAsync::new(array, shape.places_at(start, into.len()), into)
     }
 
-    /// [`gather`](View::gather) for tasks, on the thread that polls. To drop it before it is ready blocks until the
-    /// kernels that it started are done: fractions of a millisecond.
+    /// [`gather`](View::gather) for tasks, on the thread that polls. To drop it before it is ready blocks
+    /// until the kernels that it started are done: fractions of a millisecond.
     ///
     /// # Errors
     /// As [`gather`](View::gather).
@@ -348,8 +347,8 @@ pub trait PagedView<'a, T: Element, D: Device>:
         PageAsync::new(array, array.cut(&shape.range(), page))
     }
 
-    /// [`prefetch`](View::prefetch) for tasks that want to know when it is done: ready when what was started, or was on
-    /// its way already, is there.
+    /// [`prefetch`](View::prefetch) for tasks that want to know when it is done: ready when what was started,
+    /// or was on its way already, is there.
     ///
     /// # Errors
     /// As [`prefetch`](View::prefetch).
@@ -383,12 +382,12 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 {
     /// Writes an element without giving its page a frame.
     ///
-    /// If the page is resident, its frame is written; else only the element's bytes are copied to the device, after
-    /// zeroes for the whole page if it was never written.
+    /// If the page is resident, its frame is written; else only the element's bytes are copied to the device,
+    /// after zeroes for the whole page if it was never written.
     ///
     /// # Errors
-    /// As [`get`](View::get). A failed copy leaves its target unspecified, so the page is then given a frame after all,
-    /// which takes the value; if that fails, too, the element's value is unspecified.
+    /// As [`get`](View::get). A failed copy leaves its target unspecified, so the page is then given a frame
+    /// after all, which takes the value; if that fails, too, the element's value is unspecified.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -453,8 +452,8 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 
     /// Runs a closure on each element of a range, mutably and in place, in order, with its index.
     ///
-    /// An iterator cannot lend elements of pages that it lets go itself; so this is what `iter_mut` is for a slice.
-    /// Holds one page at a time.
+    /// An iterator cannot lend elements of pages that it lets go itself; so this is what `iter_mut` is for a
+    /// slice. Holds one page at a time.
     ///
     /// # Errors
     /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), and what
@@ -485,9 +484,9 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 
     /// Runs a closure on a range as one slice.
     ///
-    /// The slice is a copy: nothing is locked while the closure runs, so it may use this and other arrays, take its
-    /// time, and panic, in which case nothing is written. Reading and writing are atomic by page; what others write to
-    /// the range between the two is overwritten in the modes that write.
+    /// The slice is a copy: nothing is locked while the closure runs, so it may use this and other arrays,
+    /// take its time, and panic, in which case nothing is written. Reading and writing are atomic by page;
+    /// what others write to the range between the two is overwritten in the modes that write.
     ///
     /// # Errors
     /// As [`map`](PagedView::map), and what [`write`](ViewMut::write) reports.
@@ -539,10 +538,12 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         array.map_in(shape.places(range)?, mode, buffer, run)
     }
 
-    /// Runs a closure on each page's part of a range, mutably, in parallel and in place. Stops at the first error.
+    /// Runs a closure on each page's part of a range, mutably, in parallel and in place. Stops at the first
+    /// error.
     ///
     /// # Errors
-    /// As [`par_for_each_slice`](PagedView::par_for_each_slice), and what [`page_mut`](Self::page_mut) reports.
+    /// As [`par_for_each_slice`](PagedView::par_for_each_slice), and what [`page_mut`](Self::page_mut)
+    /// reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -567,9 +568,9 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
 
     /// [`set`](ViewMut::set) for tasks.
     ///
-    /// While readers follow one another without a gap it may wait for long: unlike a thread it does not have them queue
-    /// up behind it, since it might not be polled any more. If the future is dropped before it is ready, the value is
-    /// written whole or not at all: not if the future was never polled.
+    /// While readers follow one another without a gap it may wait for long: unlike a thread it does not have
+    /// them queue up behind it, since it might not be polled any more. If the future is dropped before it is
+    /// ready, the value is written whole or not at all: not if the future was never polled.
     ///
     /// # Errors
     /// As [`set`](ViewMut::set).
@@ -588,8 +589,8 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
         SetAsync::new(array, shape.place(index), value)
     }
 
-    /// [`page_mut`](Self::page_mut) for tasks. The guard stays with the thread that polled last. Readers in a row may
-    /// keep it waiting, as for [`set_async`](Self::set_async).
+    /// [`page_mut`](Self::page_mut) for tasks. The guard stays with the thread that polled last. Readers in a
+    /// row may keep it waiting, as for [`set_async`](Self::set_async).
     ///
     /// # Errors
     /// As [`page_mut`](Self::page_mut).

@@ -20,11 +20,11 @@ use crate::ops::find::{Found, What};
 /// What can be asked by [expressions](crate::expr), on the devices: every [`View`], and views that are
 /// [joined](View::join).
 ///
-/// An operation runs where the data lies, on all devices at once. What was written and is not on its device yet is
-/// copied there first (of a source: what is not there at all), and answers come back; nothing else moves. It sees every
-/// write that returned before it began; of writes that happen meanwhile it sees any. Expressions are translated for a
-/// device when it meets them for the first time, which may take some milliseconds; those that differ in their numbers
-/// alone count as one.
+/// An operation runs where the data lies, on all devices at once. What was written and is not on its device
+/// yet is copied there first (of a source: what is not there at all), and answers come back; nothing else
+/// moves. It sees every write that returned before it began; of writes that happen meanwhile it sees any.
+/// Expressions are translated for a device when it meets them for the first time, which may take some
+/// milliseconds; those that differ in their numbers alone count as one.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -83,11 +83,11 @@ pub trait Query<'a>: Sealed + Copy {
         Ok(self.search(&lowered.range, &condition.what(), 0, true)?.total)
     }
 
-    /// The indices of the first `limit` elements within bounds that meet a condition, ascending; and how many there are
-    /// in all.
+    /// The indices of the first `limit` elements within bounds that meet a condition, ascending; and how many
+    /// there are in all.
     ///
-    /// The elements of a tiled array are not stored in the order of their indices: where the limit cuts them off, tiles
-    /// are searched again until it is known which ones come first.
+    /// The elements of a tiled array are not stored in the order of their indices: where the limit cuts them
+    /// off, tiles are searched again until it is known which ones come first.
     ///
     /// # Errors
     /// As [`section`](View::section); [`ExpressionTooLong`](ErrorKind::ExpressionTooLong),
@@ -189,9 +189,10 @@ pub trait Query<'a>: Sealed + Copy {
 
     /// The sum of a value. Integers are added exactly.
     ///
-    /// Floating point is added in `f64`, beginning at +0, in an order that depends on the devices, the channels and the
-    /// bounds alone: the same call on the same contents gives the same sum (of a source: if the same of it is on
-    /// devices). It sees each element once; rounding differs from that of a sum in ascending order.
+    /// Floating point is added in `f64`, beginning at +0, in an order that depends on the devices, the
+    /// channels and the bounds alone: the same call on the same contents gives the same sum (of a source: if
+    /// the same of it is on devices). It sees each element once; rounding differs from that of a sum in
+    /// ascending order.
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where).
@@ -324,7 +325,8 @@ pub trait Query<'a>: Sealed + Copy {
     }
 
     /// How many elements have each number from 0 to below `bins`; others do not count. A number that is
-    /// [cast](crate::expr) to `u32` beforehand is 0 if it was negative, or a NaN: leave those out by `only_where`.
+    /// [cast](crate::expr) to `u32` beforehand is 0 if it was negative, or a NaN: leave those out by
+    /// `only_where`.
     ///
     /// # Errors
     /// As [`find_where`](Self::find_where), and [`BinCount`](ErrorKind::BinCount): 1 to 4096 are possible.
@@ -367,8 +369,9 @@ pub trait QueryMut<'a>: Query<'a> {
 
     /// Writes values to fields of all elements within bounds, on the devices.
     ///
-    /// Up to eight fields at once; all values are computed from the elements as they were. Each element is changed at
-    /// once: others see all of its new fields or none. Pages are not available to others while they are worked on.
+    /// Up to eight fields at once; all values are computed from the elements as they were. Each element is
+    /// changed at once: others see all of its new fields or none. Pages are not available to others while
+    /// they are worked on.
     ///
     /// # Errors
     /// As [`find_where`](Query::find_where); [`AssignmentCount`](ErrorKind::AssignmentCount);

@@ -10,16 +10,16 @@ use super::{View, ViewMut};
 
 /// A view of a range of an array or a source, for reading; if `WRITES` is set, for writing too.
 ///
-/// Indices, ranges and errors count from the section's start. A section is a reference and two numbers: it can be
-/// copied, sent to other threads and cut up again at no cost. Any number of sections may overlap, those that write
-/// among them. It holds nothing, so dropping it changes nothing: pages stay in the cache.
+/// Indices, ranges and errors count from the section's start. A section is a reference and two numbers: it
+/// can be copied, sent to other threads and cut up again at no cost. Any number of sections may overlap,
+/// those that write among them. It holds nothing, so dropping it changes nothing: pages stay in the cache.
 ///
-/// Operations concern the elements of the section and no others. Only the pages that the section touches are written
-/// back, fetched or searched.
+/// Operations concern the elements of the section and no others. Only the pages that the section touches are
+/// written back, fetched or searched.
 ///
-/// The [`index`](crate::expr::index) in an expression is that in the section, too. An expression that uses it counts
-/// two instructions more for this, unless the section begins where its store does; sections of different starts share
-/// its translation, as they differ in a number alone.
+/// The [`index`](crate::expr::index) in an expression is that in the section, too. An expression that uses it
+/// counts two instructions more for this, unless the section begins where its store does; sections of
+/// different starts share its translation, as they differ in a number alone.
 ///
 /// ```
 /// use vmarray::prelude::*;

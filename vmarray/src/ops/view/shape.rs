@@ -47,8 +47,8 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     #[doc(hidden)]
     fn runs(&self, of: &Range<Self::Index>) -> impl Iterator<Item = Range<usize>>;
 
-    /// The range from the first place of a region to the last, and the condition that leaves out what is not in the
-    /// region.
+    /// The range from the first place of a region to the last, and the condition that leaves out what is not
+    /// in the region.
     #[doc(hidden)]
     fn lowered<T>(&self, of: &Range<Self::Index>) -> Lowered<T>;
 
@@ -98,9 +98,9 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         true
     }
 
-    /// What is left of a region to be searched when places in it have been found and there may be more: regions, each
-    /// with the place to go on from, the next one last. Takes places from those found that have to be found again, so
-    /// that those that stay come before all others.
+    /// What is left of a region to be searched when places in it have been found and there may be more:
+    /// regions, each with the place to go on from, the next one last. Takes places from those found that have
+    /// to be found again, so that those that stay come before all others.
     #[doc(hidden)]
     fn rest(&self, of: Range<Self::Index>, found: &mut Vec<usize>) -> Vec<(Range<Self::Index>, usize)> {
         found.last().map(|last| (of, last + 1)).into_iter().collect()

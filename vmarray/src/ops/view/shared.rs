@@ -9,7 +9,8 @@ use super::store::{Store, StoreMut};
 use super::{View, ViewMut};
 use crate::base::error::Result;
 
-/// A range of an array or a source that is kept alive by it: for threads and tasks that outlive the scope of the store.
+/// A range of an array or a source that is kept alive by it: for threads and tasks that outlive the scope of
+/// the store.
 ///
 /// ```
 /// use std::sync::Arc;

@@ -12,7 +12,8 @@ use crate::base::error::Result;
 use crate::ops::compute::{Operand, Other, Plan, Reduction};
 use crate::ops::find::{Found, What};
 
-/// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no others.
+/// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
+/// others.
 pub trait Store: Sealed + Sized {
     /// The type of its elements.
     type Element: Element;
@@ -30,8 +31,8 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn read_at(&self, place: usize, into: &mut [Self::Element], _: Internal) -> Result<()>;
 
-    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside them. Their
-    /// number is exact if all are to be counted.
+    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside
+    /// them. Their number is exact if all are to be counted.
     #[doc(hidden)]
     fn search(
         &self,

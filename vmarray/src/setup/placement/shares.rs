@@ -13,12 +13,14 @@ pub(super) struct Demand<'a> {
 }
 
 impl Demand<'_> {
-    /// Channels by device, `most` at most, so that all devices together are as fast as can be while each has room for
-    /// its pages. If the array fits no way at all, shares follow the room, and somebody else refuses it.
+    /// Channels by device, `most` at most, so that all devices together are as fast as can be while each has
+    /// room for its pages. If the array fits no way at all, shares follow the room, and somebody else refuses
+    /// it.
     ///
-    /// All pages of a run are there when the slowest device is done with its part, so the speed of the whole is the
-    /// least of bandwidth by share. For each number of channels the best shares are found by giving one channel after
-    /// the other to the device that is the fastest with one more; no later choice makes an earlier one worse.
+    /// All pages of a run are there when the slowest device is done with its part, so the speed of the whole
+    /// is the least of bandwidth by share. For each number of channels the best shares are found by giving
+    /// one channel after the other to the device that is the fastest with one more; no later choice makes an
+    /// earlier one worse.
     pub(super) fn best_shares(&self, most: u32) -> Vec<u32> {
         let mut best: Option<(f64, Vec<u32>)> = None;
         for channels in 1..=most {

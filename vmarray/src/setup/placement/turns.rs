@@ -1,6 +1,7 @@
 //! In which order the channels of several devices follow one another.
 
-/// The devices of the channels in turn: a device with twice the channels comes twice as often, at even distances.
+/// The devices of the channels in turn: a device with twice the channels comes twice as often, at even
+/// distances.
 ///
 /// Source: the smooth weighted round robin of nginx's balancer.
 pub(super) fn take_turns(channels: &[u32]) -> Vec<usize> {

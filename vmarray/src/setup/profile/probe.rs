@@ -22,8 +22,8 @@ const BEARABLE: f64 = 1.25;
 const ALONE: usize = 3;
 /// A shorter page is preferred to a longer one that is faster by less than this.
 const NEARLY: f64 = 0.9;
-/// What an array does for a page in a scan, all threads together. Pages that take the bus less time than that would
-/// have it wait for the processor.
+/// What an array does for a page in a scan, all threads together. Pages that take the bus less time than that
+/// would have it wait for the processor.
 const WORK: Duration = Duration::from_micros(1);
 
 /// What an array submits at once at most.
@@ -51,7 +51,8 @@ const ROUTE_ROUNDS: usize = 5;
 const SECOND_LOOK: usize = 7;
 /// By what part of its time a route has to be faster than what the device chooses.
 const GAIN: f64 = 0.10;
-/// The lengths of pieces for which routes are compared, should there be no time for all. Default pages come first.
+/// The lengths of pieces for which routes are compared, should there be no time for all. Default pages come
+/// first.
 const BY_IMPORTANCE: [u64; Routing::PIECE_BYTES.len()] = {
     let [shortest, short, typical, long, longest] = Routing::PIECE_BYTES;
     [typical, short, shortest, long, longest]
@@ -175,8 +176,8 @@ impl<'a, D: Device> Scene<'a, D> {
         if way == Way::Down { &self.down } else { &self.up }
     }
 
-    /// Copies between slots and frames in different orders, so that no two of them can be joined; `number` says which
-    /// part of the memory they use.
+    /// Copies between slots and frames in different orders, so that no two of them can be joined; `number`
+    /// says which part of the memory they use.
     fn batch(&self, way: Way, piece_bytes: usize, pieces: usize, number: usize) -> Vec<Transfer<'_>> {
         let piece_bytes = piece_bytes.min(self.bytes);
         let room = self.bytes / piece_bytes;
@@ -197,8 +198,8 @@ impl<'a, D: Device> Scene<'a, D> {
             .collect()
     }
 
-    /// Copies `bytes` and up to a batch more each of the ways, at the same time, as an array does: a few batches under
-    /// way. Returns how many bytes that was, all ways together.
+    /// Copies `bytes` and up to a batch more each of the ways, at the same time, as an array does: a few
+    /// batches under way. Returns how many bytes that was, all ways together.
     fn stream(&self, ways: &[Way], page_bytes: usize, bytes: usize) -> Result<u64> {
         let batch_bytes = BATCH_BYTES.max(page_bytes).min(self.bytes);
         let (pages, batches) = ((batch_bytes / page_bytes).max(1), bytes.div_ceil(batch_bytes));
@@ -323,8 +324,8 @@ impl<'a, D: Device> Scene<'a, D> {
         Ok(is_gain(again[1], again[0]).then_some(best))
     }
 
-    /// The median time of a batch by each of the routes, which take turns, so that all see the same disturbances. Those
-    /// that are hopeless are not timed to the end.
+    /// The median time of a batch by each of the routes, which take turns, so that all see the same
+    /// disturbances. Those that are hopeless are not timed to the end.
     fn compare(
         &self,
         routes: &[Option<Route>],

@@ -1,8 +1,8 @@
 //! Profiles on disk, one a file, in a folder that nobody but the user can write to (see [`OwnFolder`]).
 //!
-//! A file begins with everything that decides whether it fits, word for word; what does not match in full or cannot be
-//! understood is ignored and replaced. Nothing that goes wrong here is an error: the device is measured again as if
-//! there were no file.
+//! A file begins with everything that decides whether it fits, word for word; what does not match in full or
+//! cannot be understood is ignored and replaced. Nothing that goes wrong here is an error: the device is
+//! measured again as if there were no file.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ pub(super) struct Kept<'a> {
     folder: OwnFolder,
 }
 
-/// Opens the folder in which the profile of a device is kept, if there is to be one; makes it if it does not exist.
+/// Opens the folder in which the profile of a device is kept, if there is to be one; makes it if it does not
+/// exist.
 pub(super) fn open(info: &DeviceInfo) -> Option<Kept<'_>> {
     open_at(&folder_for(info)?, info)
 }
@@ -66,7 +67,8 @@ impl Kept<'_> {
     }
 }
 
-/// Where profiles are kept; nowhere for what stands in for a card, whose identity means nothing to the next process.
+/// Where profiles are kept; nowhere for what stands in for a card, whose identity means nothing to the next
+/// process.
 fn folder_for(info: &DeviceInfo) -> Option<PathBuf> {
     let is_card = matches!(info.kind, DeviceKind::DiscreteGpu | DeviceKind::IntegratedGpu);
     if is_card { folder(|name| std::env::var_os(name).map(PathBuf::from)) } else { None }

@@ -9,8 +9,9 @@ use crate::base::memory::zeroed_vec;
 use crate::shapes::nd::{Grid, Tiles, element_count, volume};
 
 impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, N, R, W> {
-    /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both directions of
-    /// each axis. It gets the box, and the window in row-major order. The next window is fetched ahead.
+    /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both
+    /// directions of each axis. It gets the box, and the window in row-major order. The next window is
+    /// fetched ahead.
     ///
     /// # Errors
     /// [`ShapeOverflow`](crate::ErrorKind::ShapeOverflow), [`NoMemory`](crate::ErrorKind::NoMemory), and as
@@ -49,8 +50,8 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         Ok(())
     }
 
-    /// As [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order. Each thread has
-    /// one window, and fetches the next ahead.
+    /// As [`for_each_window`](Self::for_each_window), in parallel on rayon's threads and in no order. Each
+    /// thread has one window, and fetches the next ahead.
     ///
     /// # Errors
     /// As [`for_each_window`](Self::for_each_window); ends soon after the first.

@@ -25,9 +25,9 @@ pub enum Place<T> {
 
 /// A boundary mode: what is read at indices outside of `N` axes.
 ///
-/// A tuple of `N` modes has one for each axis; a reference to a mode is one, also to `dyn Boundary`, for those who
-/// choose at run time. Of several axes on which a position is outside the first that gives a value decides; an error
-/// does before all values.
+/// A tuple of `N` modes has one for each axis; a reference to a mode is one, also to `dyn Boundary`, for
+/// those who choose at run time. Of several axes on which a position is outside the first that gives a value
+/// decides; an error does before all values.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -50,8 +50,9 @@ pub enum Place<T> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Boundary<T, const N: usize> {
-    /// Where the value of an index comes from along an axis of `extent` elements. Indices inside must be themselves:
-    /// windows do not ask for them. So must an element that is named be inside; else reading is an error.
+    /// Where the value of an index comes from along an axis of `extent` elements. Indices inside must be
+    /// themselves: windows do not ask for them. So must an element that is named be inside; else reading is
+    /// an error.
     ///
     /// ```
     /// use vmarray::boundary::{Boundary, Mirror, Place};

@@ -9,12 +9,12 @@ use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
 use crate::shapes::nd::{Grid, GridMut, element_count, position_outside, strides};
 
-/// A view of `N`-dimensional elements whose positions are signed and may be outside: its modes say what is read and
-/// written there.
+/// A view of `N`-dimensional elements whose positions are signed and may be outside: its modes say what is
+/// read and written there.
 ///
 /// Made by `bounded` of an array or a section, for writes with [`Checked`] unless
-/// [`with_writes`](Self::with_writes) says otherwise. Copied freely if its source is a reference, and used from any
-/// thread.
+/// [`with_writes`](Self::with_writes) says otherwise. Copied freely if its source is a reference, and used
+/// from any thread.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -127,7 +127,8 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// Reads an element.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, and what the source reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, and what the
+    /// source reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -181,13 +182,13 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
 
     /// Copies a window of an extent into a slice, in row-major order; any part of it may be outside.
     ///
-    /// Each page is visited once, however often the window shows its elements. A window that is all inside costs as
-    /// much as a box.
+    /// Each page is visited once, however often the window shows its elements. A window that is all inside
+    /// costs as much as a box.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, before anything is read;
-    /// [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice has not the window's length; and what the source
-    /// reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) where the mode has nothing to show, before anything is
+    /// read; [`LengthMismatch`](ErrorKind::LengthMismatch) if the slice has not the window's length; and what
+    /// the source reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -222,8 +223,8 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         Ok(())
     }
 
-    /// Starts to fetch what a window has of the elements that it shows in their own places, and returns without
-    /// waiting. As [`NdArray::prefetch`](crate::View::prefetch).
+    /// Starts to fetch what a window has of the elements that it shows in their own places, and returns
+    /// without waiting. As [`NdArray::prefetch`](crate::View::prefetch).
     ///
     /// # Errors
     /// As [`NdArray::prefetch`](crate::View::prefetch).
@@ -270,7 +271,8 @@ impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary
     /// Writes an element, or leaves it out if it is outside and the mode for writes says so.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and what the source reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside) if that mode is [`Checked`], and what the source
+    /// reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -295,12 +297,12 @@ impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary
         self.source.set_element(at.map(isize::cast_unsigned), value)
     }
 
-    /// Copies a slice, in row-major order, to a window of an extent. What is outside is left out, or an error before
-    /// anything is written, as the mode for writes says.
+    /// Copies a slice, in row-major order, to a window of an extent. What is outside is left out, or an error
+    /// before anything is written, as the mode for writes says.
     ///
     /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and what the
-    /// source reports.
+    /// [`PositionOutside`](ErrorKind::PositionOutside), [`LengthMismatch`](ErrorKind::LengthMismatch), and
+    /// what the source reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -13,8 +13,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Which of [`elements`](Self::elements) a box has: ranges that are in ascending order, do not touch, and
     /// have no others between their ends.
     ///
-    /// What works on ranges of a [`VirtualArray`](crate::VirtualArray), on the devices for example, works on boxes
-    /// through this.
+    /// What works on ranges of a [`VirtualArray`](crate::VirtualArray), on the devices for example, works on
+    /// boxes through this.
     ///
     /// # Errors
     /// [`BoxOutside`](crate::ErrorKind::BoxOutside), [`BoxReversed`](crate::ErrorKind::BoxReversed).

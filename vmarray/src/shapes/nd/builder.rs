@@ -72,7 +72,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         self
     }
 
-    /// Stores tiles of these extents, one a page. Powers of two are best: others cost divisions in each access.
+    /// Stores tiles of these extents, one a page. Powers of two are best: others cost divisions in each
+    /// access.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -99,8 +100,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         self.tile(extent)
     }
 
-    /// Changes what describes the elements: their cache, their placement, and so on. The length is the shape's and, of
-    /// a tiled array, the page length is that of a tile, whatever is set here.
+    /// Changes what describes the elements: their cache, their placement, and so on. The length is the
+    /// shape's and, of a tiled array, the page length is that of a tile, whatever is set here.
     ///
     /// ```
     /// # use vmarray::prelude::*;

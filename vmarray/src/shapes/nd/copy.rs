@@ -43,8 +43,9 @@ impl<'a, T: Element, const N: usize> Places<'a, T, N> {
     /// Places that others have checked.
     ///
     /// # Safety
-    /// For all elements of the boxes that this is used with, the places are valid for `'a`: to be written to and
-    /// borrowed by nobody else, if boxes are read; to be read and written to by nobody, if they are written.
+    /// For all elements of the boxes that this is used with, the places are valid for `'a`: to be written to
+    /// and borrowed by nobody else, if boxes are read; to be read and written to by nobody, if they are
+    /// written.
     pub(crate) unsafe fn from_raw(first: *mut T, strides: [isize; N]) -> Self {
         Self::at(first, strides)
     }
@@ -118,8 +119,9 @@ pub(crate) fn read<S: Store, const N: usize>(
         pages,
         |_| Hold::Read,
         |page, piece| {
-            // SAFETY: the piece lies in the page, which nobody writes to while it is pinned, and in the places, which
-            // are borrowed exclusively, as `dense` and `strided` have checked and `from_raw`'s caller has promised.
+            // SAFETY: the piece lies in the page, which nobody writes to while it is pinned, and in the
+            // places, which are borrowed exclusively, as `dense` and `strided` have checked and `from_raw`'s
+            // caller has promised.
             unsafe {
                 let from = page.address().add(piece.at);
                 copy_block(&piece.extent, from, &strides, to.first.offset(piece.place), &to.strides);
@@ -183,7 +185,8 @@ fn read_rows<S: Store, const N: usize>(
         store.read_at(from, &mut row, INTERNAL)?;
         let first = place(&at, of, &to.strides);
         for (number, value) in (0..).zip(&row) {
-            // SAFETY: the row lies in the places, which are borrowed exclusively, as their makers have checked.
+            // SAFETY: the row lies in the places, which are borrowed exclusively, as their makers have
+            // checked.
             unsafe { to.first.offset(first + number * to.strides[N - 1]).write(*value) };
         }
     }
@@ -227,7 +230,8 @@ fn change<T: Element, D: Device, const N: usize>(
     })
 }
 
-/// Runs code on all pieces of a box, ascending by page, each page held once. The pages given are fetched ahead.
+/// Runs code on all pieces of a box, ascending by page, each page held once. The pages given are fetched
+/// ahead.
 fn visit<'a, T: Element, D: Device, const N: usize>(
     array: &'a VirtualArray<T, D>,
     geometry: &Geometry<N>,
@@ -343,8 +347,8 @@ fn place<const N: usize>(at: &[usize; N], of: &Bounds<N>, strides: &[isize; N]) 
     (0..N).map(|axis| (at[axis] - of.start[axis]).cast_signed() * strides[axis]).sum()
 }
 
-/// The first axis, not before `first`, from which on a box has no gaps, nor any other order than row by row, in memory
-/// of these strides.
+/// The first axis, not before `first`, from which on a box has no gaps, nor any other order than row by row,
+/// in memory of these strides.
 fn contiguous_axis<const N: usize>(extent: &[usize; N], strides: &[isize; N], first: usize) -> usize {
     let (mut axis, mut len) = (N - 1, extent[N - 1].cast_signed());
     while axis > first && (extent[axis - 1] == 1 || strides[axis - 1] == strides[N - 1] * len) {

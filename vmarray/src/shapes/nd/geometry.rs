@@ -19,10 +19,11 @@ use crate::base::error::{ErrorKind, Result};
 pub enum NdLayout<const N: usize> {
     /// Rows follow one another; the last axis is the fastest. A page holds as much of that as fits.
     RowMajor,
-    /// Each page holds one tile of these extents, row-major within; tiles follow one another in row-major order.
-    /// Those at the far edges are stored whole, with padding that nobody sees.
+    /// Each page holds one tile of these extents, row-major within; tiles follow one another in row-major
+    /// order. Those at the far edges are stored whole, with padding that nobody sees.
     ///
-    /// A box of the array then lies in few pages: blocks of images and volumes, and windows around an element.
+    /// A box of the array then lies in few pages: blocks of images and volumes, and windows around an
+    /// element.
     Tiled([usize; N]),
 }
 
@@ -246,8 +247,8 @@ pub(crate) fn unravel<const N: usize>(shape: &[usize; N], index: usize) -> Optio
     (rest == 0).then_some(at)
 }
 
-/// The ranges of a box in a row-major shape: each as long as it gets, but for the last of one slab touching the first
-/// of the next.
+/// The ranges of a box in a row-major shape: each as long as it gets, but for the last of one slab touching
+/// the first of the next.
 #[derive(Clone, Debug)]
 pub(crate) struct Runs<const N: usize> {
     strides: [usize; N],

@@ -26,10 +26,11 @@ pub struct Segment {
     pub place: usize,
 }
 
-/// Elements that are read by position: what a [`BoundaryView`](crate::boundary::BoundaryView) can be a view of.
+/// Elements that are read by position: what a [`BoundaryView`](crate::boundary::BoundaryView) can be a view
+/// of.
 ///
-/// Arrays, of one dimension or more, and their sections are grids, and so are references to grids. Positions have the
-/// slowest axis first.
+/// Arrays, of one dimension or more, and their sections are grids, and so are references to grids. Positions
+/// have the slowest axis first.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -74,7 +75,8 @@ pub trait Grid<const N: usize> {
     /// `i * strides[0] + j * strides[1] + …`. Other places stay as they are.
     ///
     /// # Errors
-    /// As [`NdView::read_box`](crate::NdView::read_box); a slice that is too short is a [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
+    /// As [`NdView::read_box`](crate::NdView::read_box); a slice that is too short is a
+    /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -94,8 +96,8 @@ pub trait Grid<const N: usize> {
         into: &mut [Self::Element],
     ) -> Result<()>;
 
-    /// Copies what several boxes have into one slice: those of all combinations of one segment an axis. An element goes
-    /// to the place that the sum of its places along all axes, times `strides`, says.
+    /// Copies what several boxes have into one slice: those of all combinations of one segment an axis. An
+    /// element goes to the place that the sum of its places along all axes, times `strides`, says.
     ///
     /// The segments of an axis ascend and do not overlap. Arrays visit each page once for all of them.
     ///
@@ -179,10 +181,12 @@ pub trait GridMut<const N: usize>: Grid<N> {
     /// ```
     fn set_element(&self, at: [usize; N], value: Self::Element) -> Result<()>;
 
-    /// Copies places of a slice to the box of an extent at a start; as [`Grid::read_strided`], the other way about.
+    /// Copies places of a slice to the box of an extent at a start; as [`Grid::read_strided`], the other way
+    /// about.
     ///
     /// # Errors
-    /// As [`NdViewMut::write_box`](crate::NdViewMut::write_box); a slice that is too short is a [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
+    /// As [`NdViewMut::write_box`](crate::NdViewMut::write_box); a slice that is too short is a
+    /// [`LengthMismatch`](crate::ErrorKind::LengthMismatch).
     ///
     /// ```
     /// # use vmarray::prelude::*;

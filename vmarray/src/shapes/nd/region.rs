@@ -114,8 +114,8 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
             .reduce(|all, one| all & one)
     }
 
-    /// The first axis of the store along which a box has several indices, and the extent of tiles there, if the box is
-    /// cut along an axis behind it: elements are not stored in row-major order then.
+    /// The first axis of the store along which a box has several indices, and the extent of tiles there, if
+    /// the box is cut along an axis behind it: elements are not stored in row-major order then.
     fn axis_out_of_order(&self, of: &Bounds<N>) -> Option<(usize, usize)> {
         let tile = self.geometry.tiling.filter(|_| !shape::is_void(of))?.tile;
         let axis = (0..N).find(|&axis| of.end[axis] - of.start[axis] > 1)?;

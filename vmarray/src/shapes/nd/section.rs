@@ -14,13 +14,14 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 use backend_api::Device;
 
-/// A view of a box of several dimensions, over an array or a source; if `WRITES` is set, for writing too. Some of the
-/// axes may be fixed: it has `M` axes of the store's `N`.
+/// A view of a box of several dimensions, over an array or a source; if `WRITES` is set, for writing too.
+/// Some of the axes may be fixed: it has `M` axes of the store's `N`.
 ///
-/// Its positions count from the box's start. Any number of views can overlap, those that write among them; they are
-/// copied freely and used from any thread. All operations of [`View`], [`ViewMut`], [`NdView`](crate::NdView) and
-/// [`NdViewMut`](crate::NdViewMut) work on boxes. In expressions [`coordinate`](crate::NdView::coordinate) is the index along an axis of the view, and [`index`](crate::expr::index) the place
-/// in the store.
+/// Its positions count from the box's start. Any number of views can overlap, those that write among them;
+/// they are copied freely and used from any thread. All operations of [`View`], [`ViewMut`],
+/// [`NdView`](crate::NdView) and [`NdViewMut`](crate::NdViewMut) work on boxes. In expressions
+/// [`coordinate`](crate::NdView::coordinate) is the index along an axis of the view, and
+/// [`index`](crate::expr::index) the place in the store.
 ///
 /// ```
 /// use vmarray::prelude::*;

@@ -14,7 +14,8 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::pager::Stream;
 
-/// Copies what all combinations of one segment an axis have. See [`Grid::read_segments`](super::Grid::read_segments).
+/// Copies what all combinations of one segment an axis have. See
+/// [`Grid::read_segments`](super::Grid::read_segments).
 pub(super) fn read<T: Element, D: Device, const N: usize>(
     array: &VirtualArray<T, D>,
     geometry: &Geometry<N>,
@@ -103,7 +104,8 @@ impl<T: Element, D: Device, const N: usize> Reader<'_, T, D, N> {
             self.pinned = Some(Pinned::new(self.array, page, Hold::Read, Stream::Ignore)?);
         }
         if let Some(pinned) = &self.pinned {
-            // SAFETY: promised by the caller; nobody writes to the page while it is pinned, and the slice is borrowed.
+            // SAFETY: promised by the caller; nobody writes to the page while it is pinned, and the slice is
+            // borrowed.
             unsafe {
                 let from = pinned.address().add(at);
                 copy_block(extent, from, &self.from_strides, self.to.add(place), &self.to_strides);
@@ -194,7 +196,8 @@ fn read_rows<T: Element, D: Device, const N: usize>(
                 let mut extent = [1; N];
                 extent[N - 1] = (segment.len - done).min(page_len - at);
                 let place = row_place + (segment.place + done) * strides[N - 1];
-                // SAFETY: the row's part ends with the page at the latest; `check` has found room for all places.
+                // SAFETY: the row's part ends with the page at the latest; `check` has found room for all
+                // places.
                 unsafe { reader.copy(page, at, &extent, place)? };
                 done += extent[N - 1];
             }

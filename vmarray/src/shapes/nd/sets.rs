@@ -10,7 +10,8 @@ use crate::ops::view::Shape as _;
 /// How many tuples are read at a time.
 const CHUNK: usize = 4096;
 
-/// The places of a set's tuples in the store of a view. `axes` are the labels of the columns with the indices.
+/// The places of a set's tuples in the store of a view. `axes` are the labels of the columns with the
+/// indices.
 pub(super) fn places<S: Tuples + ?Sized, const N: usize, const M: usize>(
     view: &NdShape<N, M>,
     set: &S,

@@ -31,8 +31,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// [`VirtualArray::page`](crate::PagedView::page).
     ///
     /// # Errors
-    /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), with tiles as index and
-    /// extent; and what [`VirtualArray::page`](crate::PagedView::page) reports.
+    /// [`NotTiled`](ErrorKind::NotTiled); [`PositionOutside`](ErrorKind::PositionOutside), with tiles as
+    /// index and extent; and what [`VirtualArray::page`](crate::PagedView::page) reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -48,7 +48,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Ok(TileRef { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
     }
 
-    /// Lends a tile of a tiled array in place, mutably. As [`VirtualArray::page_mut`](crate::PagedViewMut::page_mut).
+    /// Lends a tile of a tiled array in place, mutably. As
+    /// [`VirtualArray::page_mut`](crate::PagedViewMut::page_mut).
     ///
     /// # Errors
     /// As [`tile`](Self::tile).
@@ -81,8 +82,8 @@ pub struct TileRef<'a, T: Element, const N: usize, D: Device = AnyDevice> {
     strides: [usize; N],
 }
 
-/// A tile in place, exclusively: the places of its page, row-major, padding included. What is written to padding is
-/// zeroed when this is dropped. A [`PageMut`] in all else.
+/// A tile in place, exclusively: the places of its page, row-major, padding included. What is written to
+/// padding is zeroed when this is dropped. A [`PageMut`] in all else.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -127,8 +128,8 @@ macro_rules! common {
                 start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
             }
 
-            /// A row of the tile, without padding, by its positions within the tile on all axes but the last. `M` is
-            /// `N - 1`.
+            /// A row of the tile, without padding, by its positions within the tile on all axes but the last.
+            /// `M` is `N - 1`.
             ///
             /// # Panics
             /// If a position is outside of the tile.

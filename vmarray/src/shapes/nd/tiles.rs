@@ -16,7 +16,8 @@ use crate::ops::view::{View as _, ViewMut as _};
 /// How many pages of tiles are fetched ahead of the one that is used.
 const LOOKAHEAD_PAGES: usize = 8;
 
-/// The boxes that a shape is cut into, in row-major order; those at the far edges may be smaller. An iterator.
+/// The boxes that a shape is cut into, in row-major order; those at the far edges may be smaller. An
+/// iterator.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -117,7 +118,8 @@ impl<const N: usize> ExactSizeIterator for Tiles<N> {}
 impl<const N: usize> FusedIterator for Tiles<N> {}
 
 impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
-    /// The boxes in which the array is best used: the tiles of its layout or, row-major, whole rows of about a page.
+    /// The boxes in which the array is best used: the tiles of its layout or, row-major, whole rows of about
+    /// a page.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -144,13 +146,15 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Tiles { shape, extent, counts, next: 0, end: shape::volume(&counts) }
     }
 
-    /// Runs a closure on each of some boxes, in order: it gets the box, and a copy of its elements in row-major order.
+    /// Runs a closure on each of some boxes, in order: it gets the box, and a copy of its elements in
+    /// row-major order.
     ///
-    /// The next ones are fetched ahead. As with [`map_box`](crate::NdView::map_box), nothing is locked while the closure runs.
+    /// The next ones are fetched ahead. As with [`map_box`](crate::NdView::map_box), nothing is locked while
+    /// the closure runs.
     ///
     /// # Errors
-    /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger shape; and
-    /// what [`map_box`](crate::NdView::map_box) reports.
+    /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger
+    /// shape; and what [`map_box`](crate::NdView::map_box) reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -232,8 +236,8 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         }
     }
 
-    /// As [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no order. Each thread holds one
-    /// copy, and fetches the box after its own ahead.
+    /// As [`for_each_tile`](Self::for_each_tile), in parallel on rayon's threads and in no order. Each thread
+    /// holds one copy, and fetches the box after its own ahead.
     ///
     /// # Errors
     /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first.

@@ -114,8 +114,8 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         Ok(run(&self.to_vec(bounds)?))
     }
 
-    /// A view of the elements that have one index along one of the view's axes, with one axis less. `K` must be
-    /// `M - 1`, which is checked at compile time.
+    /// A view of the elements that have one index along one of the view's axes, with one axis less. `K` must
+    /// be `M - 1`, which is checked at compile time.
     ///
     /// # Errors
     /// [`NoSuchAxis`](ErrorKind::NoSuchAxis), [`PositionOutside`](ErrorKind::PositionOutside).
@@ -133,14 +133,14 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         Ok(NdSection::new(store, shape.project(axis, index)?))
     }
 
-    /// Reads the elements that the tuples of an index set name, in the order of the tuples. `axes` are the labels of
-    /// the columns that have the indices along each axis; other columns are not looked at. The set may be one of pages,
-    /// which is read a part at a time; eight bytes a tuple are kept.
+    /// Reads the elements that the tuples of an index set name, in the order of the tuples. `axes` are the
+    /// labels of the columns that have the indices along each axis; other columns are not looked at. The set
+    /// may be one of pages, which is read a part at a time; eight bytes a tuple are kept.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension), [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the
-    /// set has a label twice, what reading the tuples reports, and as
-    /// [`gather`](View::gather).
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension),
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, what reading the
+    /// tuples reports, and as [`gather`](View::gather).
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
@@ -239,8 +239,8 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         copy::write(store, &shape.geometry, &of, Source::dense(&shape::extent(&of), from)?)
     }
 
-    /// Runs a closure on a copy of a box of the view as one slice, in row-major order, which is read and written back
-    /// as the mode says.
+    /// Runs a closure on a copy of a box of the view as one slice, in row-major order, which is read and
+    /// written back as the mode says.
     ///
     /// # Errors
     /// As [`to_vec`](View::to_vec) and [`write_box`](Self::write_box). The closure's own result is the value.
@@ -293,13 +293,13 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         Ok(NdSection::new(store, shape.project(axis, index)?))
     }
 
-    /// Writes the elements that the tuples of an index set name; as [`gather_set`](NdView::gather_set), the other way
-    /// about. Of those that are named several times, the last counts.
+    /// Writes the elements that the tuples of an index set name; as [`gather_set`](NdView::gather_set), the
+    /// other way about. Of those that are named several times, the last counts.
     ///
     /// # Errors
-    /// [`UnknownDimension`](ErrorKind::UnknownDimension), [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the
-    /// set has a label twice, what reading the tuples reports, and as
-    /// [`scatter`](crate::ViewMut::scatter).
+    /// [`UnknownDimension`](ErrorKind::UnknownDimension),
+    /// [`DuplicateDimension`](ErrorKind::DuplicateDimension) if the set has a label twice, what reading the
+    /// tuples reports, and as [`scatter`](crate::ViewMut::scatter).
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};

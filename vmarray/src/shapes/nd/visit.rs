@@ -56,8 +56,8 @@ impl<'a, T: Element, D: Device> Pinned<'a, T, D> {
         self.page
     }
 
-    /// The page's first element. Others only read it, or nobody else touches it, as the hold says, until this is
-    /// dropped.
+    /// The page's first element. Others only read it, or nobody else touches it, as the hold says, until this
+    /// is dropped.
     pub(super) fn address(&self) -> *mut T {
         self.address
     }

@@ -64,8 +64,8 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    /// Changes what describes the array of the places where rows begin: at first the settings that the elements have by
-    /// then, but for the page length. Later changes of those do not reach it.
+    /// Changes what describes the array of the places where rows begin: at first the settings that the
+    /// elements have by then, but for the page length. Later changes of those do not reach it.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -78,10 +78,10 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
         self
     }
 
-    /// How many rows, and elements in all, a writer has room for at first. It grows beyond that, at the cost of copying
-    /// what it has to a longer array beside the present one: so a writer that has to grow fills half of the devices'
-    /// memory at most, and then reports [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). One whose capacity was stated
-    /// fills all of it.
+    /// How many rows, and elements in all, a writer has room for at first. It grows beyond that, at the cost
+    /// of copying what it has to a longer array beside the present one: so a writer that has to grow fills
+    /// half of the devices' memory at most, and then reports
+    /// [`NoRoomToGrow`](crate::ErrorKind::NoRoomToGrow). One whose capacity was stated fills all of it.
     ///
     /// ```
     /// # use vmarray::prelude::*;

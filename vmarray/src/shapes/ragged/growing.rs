@@ -30,14 +30,14 @@ impl<T: Element, D: Device> Growing<T, D> {
         self.array
     }
 
-    /// Makes room for `len` elements in all and keeps those that are there: doubles if there is room, so that an
-    /// element is copied about once however many are added.
+    /// Makes room for `len` elements in all and keeps those that are there: doubles if there is room, so that
+    /// an element is copied about once however many are added.
     pub(super) fn reserve(&mut self, len: usize) -> Result<()> {
         if len <= self.array.len() {
             return Ok(());
         }
-        // Devices may have room for what is needed and not for twice as much; some more than that is worth trying,
-        // since each growth copies all there is.
+        // Devices may have room for what is needed and not for twice as much; some more than that is worth
+        // trying, since each growth copies all there is.
         let present = self.array.len();
         let try_with = |spare: usize| self.builder.resized(len.max(present.saturating_add(spare))).build();
         let longer = try_with(present)

@@ -15,8 +15,8 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Shape as _, View, ViewMut};
 use crate::setup::any::AnyDevice;
 
-/// A row of a [`Ragged`], or a part of one. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and a
-/// [`ViewMut`], with all of their operations.
+/// A row of a [`Ragged`], or a part of one. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and
+/// a [`ViewMut`], with all of their operations.
 ///
 /// ```
 /// use vmarray::prelude::*;
@@ -80,7 +80,8 @@ impl<'a, S: Items> RaggedRow<'a, S> {
     /// A part of the row.
     ///
     /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), with places in the row.
+    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), with places in
+    /// the row.
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -16,11 +16,11 @@ use crate::setup::any::AnyDevice;
 
 /// Takes rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of them.
 ///
-/// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add two
-/// numbers, and copy at the same time, but for those that copy to one page; whoever has many short rows
-/// pushes them [together](Self::push_joined). Where the [capacity](crate::RaggedBuilder::capacity) ends, longer arrays
-/// are built beside the present ones, of twice the length if there is room, and all threads wait while what is there is
-/// copied. To fill more than half of the devices, state the capacity.
+/// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add
+/// two numbers, and copy at the same time, but for those that copy to one page; whoever has many short rows
+/// pushes them [together](Self::push_joined). Where the [capacity](crate::RaggedBuilder::capacity) ends,
+/// longer arrays are built beside the present ones, of twice the length if there is room, and all threads
+/// wait while what is there is copied. To fill more than half of the devices, state the capacity.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -72,10 +72,10 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Adds a row and returns its number.
     ///
     /// # Errors
-    /// [`TooLong`](ErrorKind::TooLong); [`NoRoomToGrow`](ErrorKind::NoRoomToGrow), or what [`Builder::build`] reports,
-    /// where there is no room for a longer array: nothing is done then, and shorter rows may still fit. What
-    /// [`VirtualArray::write`](crate::ViewMut::write)
-    /// reports: the row has a number then but no contents, and [`freeze`](Self::freeze) refuses.
+    /// [`TooLong`](ErrorKind::TooLong); [`NoRoomToGrow`](ErrorKind::NoRoomToGrow), or what [`Builder::build`]
+    /// reports, where there is no room for a longer array: nothing is done then, and shorter rows may still
+    /// fit. What [`VirtualArray::write`](crate::ViewMut::write) reports: the row has a number then but no
+    /// contents, and [`freeze`](Self::freeze) refuses.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -87,12 +87,12 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         self.push_joined(row, &[row.len()]).map(|rows| rows.start)
     }
 
-    /// Adds several rows that follow one another in `elements`, and returns their numbers, which do so as well. Costs
-    /// one reservation and two copies.
+    /// Adds several rows that follow one another in `elements`, and returns their numbers, which do so as
+    /// well. Costs one reservation and two copies.
     ///
     /// # Errors
-    /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), with nothing done, if the lengths are
-    /// not those of the elements.
+    /// As [`push`](Self::push); [`LengthMismatch`](ErrorKind::LengthMismatch), with nothing done, if the
+    /// lengths are not those of the elements.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -134,8 +134,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         }
     }
 
-    /// RaggedRow number and place of so many elements in so many rows, which are the caller's from now on; none if there is
-    /// no room.
+    /// Row number and place of so many elements in so many rows, which are the caller's from now on;
+    /// none if there is no room.
     fn reserve(&self, store: &Store<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
         let mut next = self.next.lock();
         let end = Self::end(*next, elements, rows)?;
@@ -175,8 +175,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     /// Ends writing. Nothing is copied; capacity that is left over stays with the array.
     ///
     /// # Errors
-    /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows are lost
-    /// then: [`freeze_complete`](Self::freeze_complete) keeps those before it.
+    /// [`RowIncomplete`](ErrorKind::RowIncomplete) if the contents of a row could not be written. All rows
+    /// are lost then: [`freeze_complete`](Self::freeze_complete) keeps those before it.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -205,8 +205,8 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         self.failed.lock().map(|first| first.row)
     }
 
-    /// Ends writing, and keeps the rows before the [first that could not be written](Self::first_incomplete): all of
-    /// them, if there is none.
+    /// Ends writing, and keeps the rows before the [first that could not be written](Self::first_incomplete):
+    /// all of them, if there is none.
     ///
     /// ```
     /// # use vmarray::prelude::*;

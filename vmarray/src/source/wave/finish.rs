@@ -72,8 +72,8 @@ impl<T: Element, D: Device> Core<T, D> {
 
     /// Notes what has become of the pages of a run that was to change them.
     ///
-    /// What the device does not have for certain, but the home has, is as it was. What only the device has is written,
-    /// or holds anything.
+    /// What the device does not have for certain, but the home has, is as it was. What only the device has is
+    /// written, or holds anything.
     fn note_changed<O: Operation<T, D>>(
         &self,
         wave: &Wave<'_, D, O::Work>,
@@ -103,7 +103,8 @@ impl<T: Element, D: Device> Core<T, D> {
         }
     }
 
-    /// Notes that a wave's elements were overwritten with a value. If a device has failed, that is done at home.
+    /// Notes that a wave's elements were overwritten with a value. If a device has failed, that is done at
+    /// home.
     fn note_overwritten<W>(&self, wave: &Wave<'_, D, W>, value: T, result: Result<()>) -> Result<()> {
         let Err(error) = result else {
             wave.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));

@@ -76,7 +76,8 @@ macro_rules! ask {
     }};
 }
 
-/// Changes both fields of the elements of a range by what they are, in a section and in a slice of the same elements.
+/// Changes both fields of the elements of a range by what they are, in a section and in a slice of the same
+/// elements.
 macro_rules! transform {
     ($section:expr, $model:expr, $range:expr, $by:expr) => {{
         use crate::common::asked::{KEY, Pair, VALUE};
@@ -92,7 +93,8 @@ macro_rules! transform {
     }};
 }
 
-/// Changes a field of the elements of a range that meet a condition, in a section and in a slice of the same elements.
+/// Changes a field of the elements of a range that meet a condition, in a section and in a slice of the same
+/// elements.
 macro_rules! assign {
     ($section:expr, $model:expr, $range:expr, $condition:expr, $by:expr) => {{
         use crate::common::asked::{Condition, Pair, VALUE};

@@ -67,8 +67,8 @@ pub fn build<T: Element, const N: usize>(
         .expect("a small array")
 }
 
-/// An array of any shape, some of them empty, and layout, of a page length up to 20. `most` has the longest extents for
-/// one to four dimensions, `frames` is the largest cache.
+/// An array of any shape, some of them empty, and layout, of a page length up to 20. `most` has the longest
+/// extents for one to four dimensions, `frames` is the largest cache.
 pub fn random_array<T: Element, const N: usize>(
     random: &mut Numbers,
     most: [usize; 4],
@@ -108,7 +108,8 @@ pub fn image(tile: Option<[usize; 2]>, frames: usize) -> NdArray<u32, 2> {
     image
 }
 
-/// Pages of 64 elements that were visited, and such that were fetched, since this was asked last. Empties the cache.
+/// Pages of 64 elements that were visited, and such that were fetched, since this was asked last. Empties the
+/// cache.
 pub fn visits(image: &NdArray<u32, 2>) -> (u64, u64) {
     let stats = image.elements().stats();
     let total = stats.total();

@@ -25,7 +25,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     crowds(bench)
 }
 
-/// Threads, tasks of each, and the elements that all of them get in one run: more tasks than frames, as few, and fewer.
+/// Threads, tasks of each, and the elements that all of them get in one run: more tasks than frames, as few,
+/// and fewer.
 const CROWDS: [(usize, usize, usize); 4] =
     [(16, 500, 800_000), (4, 4000, 800_000), (1, 10_000, 800_000), (16, 100, 800_000)];
 

@@ -1,5 +1,5 @@
-//! A Mandelbrot image, blurred tile by tile: each tile is read with a margin, blurred, and written to a second array.
-//! The same over `Vec`s is what it is compared with; the images must be the same.
+//! A Mandelbrot image, blurred tile by tile: each tile is read with a margin, blurred, and written to a
+//! second array. The same over `Vec`s is what it is compared with; the images must be the same.
 
 use super::Bench;
 use crate::bench::measure::{Sample, Unit, on_threads};

@@ -90,7 +90,8 @@ pub fn read<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -
     })
 }
 
-/// Each thread writes its share from its buffer, piece by piece. First and last element of each piece are right.
+/// Each thread writes its share from its buffer, piece by piece. First and last element of each piece are
+/// right.
 pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
     let buffers = buffers::<T>(threads, chunk);
     on_threads(threads, |thread| {

@@ -28,8 +28,8 @@ fn indices(len: usize, thread: usize) -> Vec<u32> {
     (0..STEPS).map(|_| random.index(len) as u32).collect()
 }
 
-/// Runs `all` on a thread's list of random indices, again and again. It returns the sum of what it has found, so that
-/// nothing is left out.
+/// Runs `all` on a thread's list of random indices, again and again. It returns the sum of what it has found,
+/// so that nothing is left out.
 fn lookups(
     threads: usize,
     seconds: f64,

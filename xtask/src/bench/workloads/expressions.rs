@@ -1,4 +1,5 @@
-//! Operations by expressions on the devices: questions about a word and about a field of records, and writing.
+//! Operations by expressions on the devices: questions about a word and about a field of records, and
+//! writing.
 
 use super::Bench;
 use super::section::source_of;

@@ -1,5 +1,5 @@
-//! Gravity between all pairs of bodies: each thread maps the bodies that it moves, and all others tile by tile. The
-//! same loop over slices of a `Vec` is what it is compared with; the results must be the same.
+//! Gravity between all pairs of bodies: each thread maps the bodies that it moves, and all others tile by
+//! tile. The same loop over slices of a `Vec` is what it is compared with; the results must be the same.
 
 use super::Bench;
 use crate::bench::measure::{Effort, Sample, Unit, on_threads};

@@ -1,6 +1,6 @@
-//! Workloads that another program of its kind runs too: same element sizes, page lengths, threads, and sizes of array
-//! and cache. The program is started by a command template and prints lines of `name value unit` with the names used
-//! here.
+//! Workloads that another program of its kind runs too: same element sizes, page lengths, threads, and sizes
+//! of array and cache. The program is started by a command template and prints lines of `name value unit`
+//! with the names used here.
 
 use super::{Bench, bulk, random, serial};
 use crate::bench::elements::{Block, Payload, Record};

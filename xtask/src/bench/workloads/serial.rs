@@ -1,4 +1,5 @@
-//! Loops over elements in order, one get at a time: each thread over its own share, or all over the same pages.
+//! Loops over elements in order, one get at a time: each thread over its own share, or all over the same
+//! pages.
 
 use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};

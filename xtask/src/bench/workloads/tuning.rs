@@ -1,7 +1,7 @@
 //! Defaults beside settings by hand: page length, channels, read-ahead; and beside what a profile advises.
 //!
-//! First all settings are measured on all workloads, then the best of them, the defaults and the advice once more, in
-//! turns: the best of many noisy numbers is better than it can be trusted to be.
+//! First all settings are measured on all workloads, then the best of them, the defaults and the advice once
+//! more, in turns: the best of many noisy numbers is better than it can be trusted to be.
 
 use super::random::at_random;
 use super::{Bench, bulk, in_place, serial, size};

@@ -1,11 +1,13 @@
-//! Short elements that lie without gaps: each thread takes rows of neighbours, and loads and stores them together.
+//! Short elements that lie without gaps: each thread takes rows of neighbours, and loads and stores them
+//! together.
 //!
-//! One load for each byte or 16-bit number keeps too little in flight: half of the bandwidth; and so do stores of 32
-//! bits beside loads. So where all fields are whole elements of at most 4 bytes, and all sources begin at multiples of
-//! 16, a thread's elements are not every so many-th of the tile but rows of neighbours, up to 16 bytes to an
-//! instruction, and neighbouring threads have neighbouring rows. Questions about elements of 4 bytes alone reach the
-//! bandwidth without that. Kernels whose own code knows which elements a thread has (those of extremes) keep theirs. At
-//! the end of the elements, where there are less than a thread takes, they are loaded one by one.
+//! One load for each byte or 16-bit number keeps too little in flight: half of the bandwidth; and so do
+//! stores of 32 bits beside loads. So where all fields are whole elements of at most 4 bytes, and all sources
+//! begin at multiples of 16, a thread's elements are not every so many-th of the tile but rows of neighbours,
+//! up to 16 bytes to an instruction, and neighbouring threads have neighbouring rows. Questions about
+//! elements of 4 bytes alone reach the bandwidth without that. Kernels whose own code knows which elements a
+//! thread has (those of extremes) keep theirs. At the end of the elements, where there are less than a thread
+//! takes, they are loaded one by one.
 
 use std::fmt::Write;
 
@@ -65,8 +67,8 @@ impl Code<'_> {
         Some(Rows { len, step })
     }
 
-    /// Takes the number of the first of a thread's elements, and how many there are from it on; gives the same where
-    /// they are taken in rows.
+    /// Takes the number of the first of a thread's elements, and how many there are from it on; gives the
+    /// same where they are taken in rows.
     pub(super) fn neighbours(&mut self, first: String, left: String) -> (String, String) {
         let Some(rows) = self.rows.filter(|_| self.step != 1) else { return (first, left) };
         let [thread, skipped, rest] = ["b32"; 3].map(|kind| self.temporary(kind));

@@ -141,7 +141,8 @@ impl<'a> Scene<'a> {
         self.copies_in.push(ticket);
     }
 
-    /// A write-back of another page, and what was fetched before is there: so that the next write-back goes beside it.
+    /// A write-back of another page, and what was fetched before is there: so that the next write-back goes
+    /// beside it.
     fn copy_elsewhere(&mut self) {
         self.read.iter().for_each(|(ticket, ..)| self.channel.wait(*ticket).unwrap());
         let (from, to) = (self.memory.at(0), self.channel.home(SLOT + 1));

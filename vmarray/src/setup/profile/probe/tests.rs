@@ -81,7 +81,8 @@ fn a_page_keeps_a_fast_bus_busy_while_the_array_works_on_it() {
 
 #[test]
 fn the_routes_that_are_better_than_the_devices_own_are_found_where_they_are() {
-    // By itself it takes the first. A batch of n costs 1 + 2n us, by kernel 21 us, and its bytes: 2 us for each 4 KiB.
+    // By itself it takes the first. A batch of n costs 1 + 2n us, by kernel 21 us, and its bytes: 2 us for
+    // each 4 KiB.
     let (profile, _) =
         measured(simulated(2000).route(Route::Single, us(1), us(2)).route(Route::Kernel, us(21), ns(0)));
     let down = |pieces: usize, bytes: u64| profile.routing.download(pieces, pieces as u64 * bytes);
@@ -94,7 +95,8 @@ fn the_routes_that_are_better_than_the_devices_own_are_found_where_they_are() {
         let kernel = Some(Route::Kernel);
         assert_eq!((down(pieces, bytes), up(pieces, bytes)), (kernel, kernel), "{pieces} of {bytes}");
     }
-    // The pages are measured by these routes: singly, 128 of 16 KiB would take a quarter longer than 2 of 1 MiB.
+    // The pages are measured by these routes: singly, 128 of 16 KiB would take a quarter longer than 2 of 1
+    // MiB.
     assert_eq!(profile.page_bytes, 16 << 10);
 }
 
