@@ -28,7 +28,7 @@ use crate::base::memory::prefetch_write;
 use crate::base::stats::Stats;
 use crate::engine::page::state::{AHEAD, DIRTY, RESIDENT};
 use crate::engine::page::{
-    Counter, Entry, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
+    Entry, HitCounter, Holder, count_hit, read_fenced, read_lock_free, unpark, write_fenced, write_lock_free,
 };
 use crate::engine::pager::{Fetch, Held, Pager};
 use crate::setup::any::AnyDevice;
@@ -115,7 +115,7 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     quick_len: usize,
     /// By how much an index is shifted to get its page; meaningless if the page length is no power of two.
     shift: u32,
-    counter: Counter,
+    counter: HitCounter,
     /// The bits of an index that are the place within its page; meaningless likewise.
     mask: usize,
     len: usize,

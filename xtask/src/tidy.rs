@@ -5,7 +5,7 @@ use crate::project::{self, Metadata};
 use crate::steps::Outcome;
 use anyhow::{Result, bail};
 use clap::CommandFactory;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
@@ -14,7 +14,7 @@ const LAYERS: [&str; 8] = ["base", "engine", "setup", "array", "ops", "source", 
 /// The longest line of a comment, in characters, but for rows of tables, which cannot be broken. Code is
 /// rustfmt's.
 const WIDTH_MAX: usize = 110;
-/// The longest line of prose in Markdown.
+/// The longest line of prose in Markdown, and of examples.
 const PROSE_MAX: usize = 120;
 /// What must not be left in a source file.
 const LEFTOVERS: [&str; 3] = [concat!("to", "do!("), concat!("dbg", "!("), concat!("unimplemented", "!(")];
@@ -34,7 +34,8 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     let root = project::root();
     let mut faults = Vec::new();
     let mut documents = String::new();
-    let mut count = 0;
+    let mut types: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let (mut count, mut lines, mut of_library) = (0, 0, 0);
     let files = files(sh, &root)?;
     for file in &files {
         let Ok(text) = std::fs::read_to_string(root.join(file)) else {
@@ -43,6 +44,15 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
         count += 1;
         let name = file.to_string_lossy().replace('\\', "/");
         faults.extend(text_faults(&name, &text).into_iter().map(|fault| format!("{name}{fault}")));
+        if name.ends_with(".rs") {
+            lines += text.lines().count();
+        }
+        if let Some(path) = name.strip_prefix("vmarray/src/") {
+            of_library += text.lines().count();
+            for one in type_names(path, &text) {
+                types.entry(one).or_default().push(path.to_string());
+            }
+        }
         if name.ends_with(".md") || name == ".ci/run" {
             faults.extend(command_faults(&text).into_iter().map(|fault| format!("{name}{fault}")));
             documents.push_str(&text);
@@ -54,11 +64,14 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
             );
         }
     }
+    let twice = types.into_iter().filter(|(_, files)| files.len() > 1);
+    faults
+        .extend(twice.map(|(name, files)| format!("several types are called {name}: {}", files.join(", "))));
     faults.extend(package_faults(&Metadata::members(sh)?, &documents));
     if !faults.is_empty() {
         bail!("{} faults\n{}", faults.len(), faults.join("\n"));
     }
-    Ok(Outcome::Passed(format!("{count} files")))
+    Ok(Outcome::Passed(format!("{count} files, {lines} lines of Rust, {of_library} of them in vmarray/src")))
 }
 
 /// Files that git knows or would add; without git, all files outside hidden and build folders.
@@ -113,9 +126,11 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
         }
         if name.ends_with(".rs") {
             let comment = line.trim_start();
+            is_code ^= comment.get(4..).is_some_and(|text| text.starts_with("```"));
             let is_row = comment.starts_with("/// |") || comment.starts_with("//! |");
-            if comment.starts_with("//") && !is_row && line.chars().count() > WIDTH_MAX {
-                fault(&format!("longer than {WIDTH_MAX} characters"));
+            let most = if is_code { PROSE_MAX } else { WIDTH_MAX };
+            if comment.starts_with("//") && !is_row && line.chars().count() > most {
+                fault(&format!("longer than {most} characters"));
             }
             if let Some(word) = LEFTOVERS.iter().find(|word| line.contains(**word)) {
                 fault(&format!("{word}…) is left"));
@@ -134,6 +149,22 @@ fn text_faults(name: &str, text: &str) -> Vec<String> {
         faults.extend(layer_faults(path, text));
     }
     faults
+}
+
+/// The types that a file of the library defines, tests aside.
+fn type_names(path: &str, text: &str) -> Vec<String> {
+    if path.contains("tests") || path.contains("model") {
+        return Vec::new();
+    }
+    let lines = text.lines().take_while(|line| !line.starts_with("#[cfg(test)]"));
+    let name = |line: &str| {
+        let mut words = line.split_whitespace().filter(|word| !word.starts_with("pub") && *word != "unsafe");
+        let is_type = matches!(words.next()?, "struct" | "enum" | "trait" | "union");
+        let name = words.next().filter(|_| is_type && !line.trim_start().starts_with("//"))?;
+        let end = name.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(name.len());
+        Some(name[..end].to_string()).filter(|name| name.starts_with(char::is_uppercase))
+    };
+    lines.filter_map(name).collect()
 }
 
 /// Lines of a file of the library that name a folder which comes after its own in [`LAYERS`]. Tests may.
@@ -271,6 +302,14 @@ mod tests {
             assert_eq!(text_faults("a.rs", &format!("    {leftover})\n")).len(), 1, "{leftover}");
         }
         assert_eq!(text_faults("data.bin", "x \n"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn types_are_known_by_name() {
+        let text = "pub(crate) struct One<T>(T);\n    enum Two {\n/// struct Three\npub unsafe trait Four: Send {}\n\
+                    let structure = 1;\nstruct $Five;\n#[cfg(test)]\nmod tests { struct Six; }\n";
+        assert_eq!(type_names("a.rs", text), ["One", "Two", "Four"]);
+        assert!(type_names("a/tests.rs", text).is_empty());
     }
 
     #[test]

@@ -33,7 +33,7 @@ enum Cache {
 }
 
 #[derive(Debug)]
-enum Devices<D: Device> {
+enum ArrayDevices<D: Device> {
     Named(Vec<Arc<D>>),
     /// To be looked for when the array is built.
     Found(fn() -> Result<Vec<Arc<D>>>),
@@ -68,7 +68,7 @@ enum Devices<D: Device> {
 #[must_use = "describes an array; `build` makes it"]
 pub struct Builder<T: Element, D: Device> {
     len: usize,
-    devices: Devices<D>,
+    devices: ArrayDevices<D>,
     placement: Placement,
     page_len: Option<usize>,
     cache: Cache,
@@ -85,7 +85,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     pub(crate) fn new(len: usize, find: fn() -> Result<Vec<Arc<D>>>) -> Self {
         Self {
             len,
-            devices: Devices::Found(find),
+            devices: ArrayDevices::Found(find),
             placement: Placement::default(),
             page_len: None,
             cache: Cache::Bytes(CACHE_BYTES),
@@ -110,8 +110,8 @@ impl<T: Element, D: Device> Builder<T, D> {
         Builder {
             len,
             devices: match &self.devices {
-                Devices::Named(devices) => Devices::Named(devices.clone()),
-                Devices::Found(find) => Devices::Found(*find),
+                ArrayDevices::Named(devices) => ArrayDevices::Named(devices.clone()),
+                ArrayDevices::Found(find) => ArrayDevices::Found(*find),
             },
             placement: self.placement.clone(),
             page_len: None,
@@ -147,7 +147,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
         Builder {
             len: self.len,
-            devices: Devices::Named(devices.into_iter().collect()),
+            devices: ArrayDevices::Named(devices.into_iter().collect()),
             placement: self.placement,
             page_len: self.page_len,
             cache: self.cache,
@@ -465,9 +465,9 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
     /// ```
     pub fn build(mut self) -> Result<VirtualArray<T, D>> {
-        let devices = match std::mem::replace(&mut self.devices, Devices::Named(Vec::new())) {
-            Devices::Named(devices) => devices,
-            Devices::Found(find) => find()?,
+        let devices = match std::mem::replace(&mut self.devices, ArrayDevices::Named(Vec::new())) {
+            ArrayDevices::Named(devices) => devices,
+            ArrayDevices::Found(find) => find()?,
         };
         self.build_on(&devices)
     }

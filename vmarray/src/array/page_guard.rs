@@ -29,7 +29,7 @@ use crate::setup::any::AnyDevice;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
-    place: Place<'a, T, D>,
+    place: HeldPart<'a, T, D>,
 }
 
 /// A page's elements, exclusively: a mutable slice in the page's frame.
@@ -45,7 +45,7 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
-    place: Place<'a, T, D>,
+    place: HeldPart<'a, T, D>,
     written: bool,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Cut {
     range: Range<usize>,
 }
 
-struct Place<'a, T: Element, D: Device> {
+struct HeldPart<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     cut: Cut,
     /// Of the first element of the part.
@@ -84,7 +84,7 @@ struct Place<'a, T: Element, D: Device> {
     not_send: PhantomData<*mut T>,
 }
 
-impl<'a, T: Element, D: Device> Place<'a, T, D> {
+impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
     fn new(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8, passes: bool) -> Self {
         // SAFETY: the page is held, and the part begins inside of it.
         let address = unsafe { address.cast::<T>().add(cut.first) };
@@ -177,13 +177,13 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Lends what a range has of a page, shared.
     pub(crate) fn visit(&self, cut: Cut, visit: Visit) -> Result<PageRef<'_, T, D>> {
         let hold = |page| self.pager().share_steady(page, Holder::Guard, Stream::Follow);
-        Place::take(self, cut, visit, hold).map(|place| PageRef { place })
+        HeldPart::take(self, cut, visit, hold).map(|place| PageRef { place })
     }
 
     /// Lends what a range has of a page, exclusively.
     pub(crate) fn visit_mut(&self, cut: Cut, visit: Visit) -> Result<PageMut<'_, T, D>> {
         let hold = |page| self.pager().take(page, Holder::Guard, Fetch::Contents, Stream::Follow);
-        Place::take(self, cut, visit, hold).map(|place| PageMut { place, written: false })
+        HeldPart::take(self, cut, visit, hold).map(|place| PageMut { place, written: false })
     }
 
     /// How a scan of so many pages visits them: if the cache has no room for all, new ones give way to the
@@ -304,7 +304,7 @@ impl<'a, T: Element, D: Device> PageRef<'a, T, D> {
     /// A guard of a page that is held for it already, shared, quiet, and counted in its channel.
     pub(crate) fn of_held(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8) -> Self {
         array.pager().identity().hold(cut.array_page as u64);
-        Self { place: Place::new(array, cut, address, false) }
+        Self { place: HeldPart::new(array, cut, address, false) }
     }
 }
 
@@ -312,6 +312,6 @@ impl<'a, T: Element, D: Device> PageMut<'a, T, D> {
     /// As [`PageRef::of_held`], exclusively.
     pub(crate) fn of_held(array: &'a VirtualArray<T, D>, cut: Cut, address: *mut u8) -> Self {
         array.pager().identity().hold(cut.array_page as u64);
-        Self { place: Place::new(array, cut, address, false), written: false }
+        Self { place: HeldPart::new(array, cut, address, false), written: false }
     }
 }

@@ -16,7 +16,7 @@ const LOOKAHEAD: u64 = 8;
 
 /// The part of a range that lies in one page.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Part {
+pub(crate) struct PagePart {
     pub(crate) page: usize,
     /// Elements within the page.
     pub(crate) within: Range<usize>,
@@ -25,12 +25,16 @@ pub(crate) struct Part {
 }
 
 /// Cuts a range at the borders of pages.
-pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIterator<Item = Part> {
+pub(crate) fn parts(range: Range<usize>, page_len: usize) -> impl DoubleEndedIterator<Item = PagePart> {
     let pages = if range.is_empty() { 0..0 } else { range.start / page_len..range.end.div_ceil(page_len) };
     pages.map(move |page| {
         let first = page * page_len;
         let (start, end) = (range.start.max(first), range.end.min(first.saturating_add(page_len)));
-        Part { page, within: start - first..end - first, of_range: start - range.start..end - range.start }
+        PagePart {
+            page,
+            within: start - first..end - first,
+            of_range: start - range.start..end - range.start,
+        }
     })
 }
 
@@ -112,7 +116,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Runs `write` on the first element of a part of a page that this thread has for itself. It must write
     /// all of the part's elements.
-    fn overwrite(&self, part: &Part, write: impl FnOnce(*mut T)) -> Result<()> {
+    fn overwrite(&self, part: &PagePart, write: impl FnOnce(*mut T)) -> Result<()> {
         let whole = part.within.len() == self.page_range(part.page).len();
         let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
         let held = self.pager().take(part.page as u64, Holder::Pin, fetch, Stream::Ignore)?;
@@ -125,7 +129,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Writes one value to all elements of a range.
     pub(crate) fn fill_range(&self, range: &Range<usize>, value: T) -> Result<()> {
         let pages = self.whole_pages(range);
-        let fill_part = |part: Part| {
+        let fill_part = |part: PagePart| {
             self.overwrite(&part, |to| {
                 for i in 0..part.within.len() {
                     // SAFETY: inside of the part, whose place is this thread's alone.
@@ -253,7 +257,7 @@ mod tests {
     #[test]
     fn parts_cover_a_range_once() {
         for (start, end, page_len) in [(0, 0, 4), (0, 1, 4), (3, 5, 4), (4, 8, 4), (1, 23, 7), (6, 7, 1)] {
-            let parts: Vec<Part> = parts(start..end, page_len).collect();
+            let parts: Vec<PagePart> = parts(start..end, page_len).collect();
             let indices: Vec<usize> =
                 parts.iter().flat_map(|p| p.within.clone().map(|at| p.page * page_len + at)).collect();
             assert_eq!(indices, (start..end).collect::<Vec<_>>());

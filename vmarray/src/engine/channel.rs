@@ -1,9 +1,9 @@
 //! One channel: a slice of a device's memory, its queues, and one shard of the page cache.
 //!
 //! A channel owns frames and slots and moves bytes between them. It never holds its lock while it copies,
-//! waits, or runs code of others; whatever is under way is on record as a [`Fetch`] or a [`WriteBack`], which
-//! *any* thread can wait for and finish. So no threads of our own do any work: whoever needs a page or a
-//! frame drives the channel on.
+//! waits, or runs code of others; whatever is under way is on record as a [`FetchUnderWay`] or a
+//! [`WriteBack`], which *any* thread can wait for and finish. So no threads of our own do any work: whoever
+//! needs a page or a frame drives the channel on.
 //!
 //! | file | subject |
 //! |---|---|
@@ -71,7 +71,7 @@ use crate::engine::page::state::{DIRTY, RESIDENT};
 use crate::engine::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 
 use combine::Read;
-pub(crate) use combine::{Load, Loaded, Then};
+pub(crate) use combine::{Load, LoadFor, Loaded};
 use device_work::Bounce;
 use drive::{Serving, UNDER_WAY_MAX};
 pub(crate) use driver::Driver;
@@ -79,14 +79,14 @@ pub(crate) use frames::{Frame, Patience};
 use home_order::{HomeOrder, LoadOrder};
 use order_lock::OrderLock;
 use queues::Queues;
-pub(crate) use requests::{Answer, Ask, Bytes, Request};
+pub(crate) use requests::{Ask, Bytes, Request, RequestAnswer};
 use reserve::Reserved;
 use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
 use staging::Stages;
 pub(crate) use staging::{Stage, stage_pages};
 pub(crate) use tasks::TaskWait;
-use transfers::{FailedLoad, Fetch, WriteBack};
+use transfers::{FailedLoad, FetchUnderWay, WriteBack};
 pub(crate) use victims::Victim;
 pub(crate) use write_back::Purpose;
 
@@ -208,7 +208,7 @@ struct Shard<D: Device> {
     queued_reads: Vec<Arc<Read>>,
     /// Whether a thread submits loads.
     is_led: bool,
-    fetches: Vec<Fetch>,
+    fetches: Vec<FetchUnderWay>,
     write_backs: Vec<WriteBack>,
     /// Loads that failed, until whoever asked for them has been told.
     failed_loads: Vec<FailedLoad>,

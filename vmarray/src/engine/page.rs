@@ -36,7 +36,7 @@ pub(crate) use state::State;
 pub(crate) use table::PageTable;
 #[cfg(not(loom))]
 pub(crate) use threads::{
-    Counter, barrier_all, count_hit, counter, drain_all, hits, read_fenced, read_lock_free, write_fenced,
+    HitCounter, barrier_all, count_hit, counter, drain_all, hits, read_fenced, read_lock_free, write_fenced,
     write_lock_free,
 };
 #[cfg(not(loom))]

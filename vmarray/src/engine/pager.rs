@@ -18,11 +18,11 @@ use backend_api::{Device, racy};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats::Stats;
-use crate::engine::channel::{Channel, Driver, Load, Loaded, Patience, Then};
+use crate::engine::channel::{Channel, Driver, Load, LoadFor, Loaded, Patience};
 use crate::engine::guards::{self, Identity};
 use crate::engine::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WANTED};
 use crate::engine::page::{
-    Access, Counter, Entry, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
+    Access, Entry, HitCounter, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
 };
 use crate::engine::read_ahead::Use;
 
@@ -76,7 +76,7 @@ pub struct Pager<D: Device> {
     /// The frames that all channels may have together.
     frames: u64,
     /// The number under which hits are counted.
-    counter: Counter,
+    counter: HitCounter,
     /// What the statistics were when they were last reset.
     baseline: parking_lot::Mutex<Stats>,
     read_ahead: bool,
@@ -144,7 +144,7 @@ impl<D: Device> Pager<D> {
         self.frames
     }
 
-    pub(crate) fn counter(&self) -> Counter {
+    pub(crate) fn counter(&self) -> HitCounter {
         self.counter
     }
 
@@ -164,24 +164,24 @@ impl<D: Device> Pager<D> {
 
     /// Shares a page; its latched writers are kept out. Lock-free ones go on.
     pub(crate) fn share(&self, page: u64, holder: Holder) -> Result<Held> {
-        self.acquire(page, Then::Share(holder), Fetch::Contents, Stream::Follow)
+        self.acquire(page, LoadFor::Share(holder), Fetch::Contents, Stream::Follow)
     }
 
     /// Shares a page whose bytes stay as they are until it is let go.
     pub(crate) fn share_steady(&self, page: u64, holder: Holder, stream: Stream) -> Result<Held> {
-        let held = self.acquire(page, Then::Share(holder), Fetch::Contents, stream)?;
+        let held = self.acquire(page, LoadFor::Share(holder), Fetch::Contents, stream)?;
         self.channel(page).quiesce(self.table.entry(page), held.before, Access::Writes);
         Ok(held)
     }
 
     /// Takes a page for the calling thread; lock-free accesses may go on.
     pub(crate) fn latch(&self, page: u64, holder: Holder, fetch: Fetch) -> Result<Held> {
-        self.acquire(page, Then::Exclusive(holder), fetch, Stream::Follow)
+        self.acquire(page, LoadFor::Exclusive(holder), fetch, Stream::Follow)
     }
 
     /// Takes a page for the calling thread so that nobody else reads or writes its bytes.
     pub(crate) fn take(&self, page: u64, holder: Holder, fetch: Fetch, stream: Stream) -> Result<Held> {
-        let held = self.acquire(page, Then::Exclusive(holder), fetch, stream)?;
+        let held = self.acquire(page, LoadFor::Exclusive(holder), fetch, stream)?;
         self.channel(page).quiesce(self.table.entry(page), held.before, Access::All);
         Ok(held)
     }
@@ -210,7 +210,7 @@ impl<D: Device> Pager<D> {
         }
     }
 
-    fn acquire(&self, page: u64, then: Then, fetch: Fetch, stream: Stream) -> Result<Held> {
+    fn acquire(&self, page: u64, then: LoadFor, fetch: Fetch, stream: Stream) -> Result<Held> {
         self.wanting(page, |wants| {
             let held = self.acquire_or_want(page, then, fetch, stream, wants)?;
             // To get the page takes the mark away: if there is one, it is somebody else's.
@@ -241,30 +241,30 @@ impl<D: Device> Pager<D> {
     fn acquire_or_want(
         &self,
         page: u64,
-        then: Then,
+        then: LoadFor,
         fetch: Fetch,
         stream: Stream,
         wants: &mut bool,
     ) -> Result<Held> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
-        let exclusive = matches!(then, Then::Exclusive(_));
+        let exclusive = matches!(then, LoadFor::Exclusive(_));
         loop {
             let attempt = match then {
-                Then::Share(holder) => match entry.try_share(holder, false) {
+                LoadFor::Share(holder) => match entry.try_share(holder, false) {
                     // Behind somebody who wants it: whoever holds guards must not queue up.
                     Err(Refusal::Busy(s)) if s.any(WANTED) && !s.any(EXCLUSIVE) && guards::held() => {
                         entry.try_share(holder, true)
                     }
                     attempt => attempt,
                 },
-                Then::Exclusive(holder) => entry.try_exclusive(holder),
-                Then::Release | Then::Leave => unreachable!("prefetches do not hold pages"),
+                LoadFor::Exclusive(holder) => entry.try_exclusive(holder),
+                LoadFor::Release | LoadFor::Leave => unreachable!("prefetches do not hold pages"),
             };
             match attempt {
                 Ok(before) => {
                     if before.any(WAITED)
-                        && matches!(then, Then::Share(Holder::Guard) | Then::Exclusive(Holder::Guard))
+                        && matches!(then, LoadFor::Share(Holder::Guard) | LoadFor::Exclusive(Holder::Guard))
                     {
                         unpark(entry);
                     }
@@ -301,7 +301,7 @@ impl<D: Device> Pager<D> {
     fn load(
         &self,
         page: u64,
-        then: Then,
+        then: LoadFor,
         fetch: Fetch,
         stream: Stream,
         alone: bool,
@@ -327,7 +327,7 @@ impl<D: Device> Pager<D> {
         let Some(frame) = frame else { return Ok(None) };
         // Readers of the home slot may stay while the page is only shared: it cannot be written back before
         // they are gone.
-        let exclusive = matches!(then, Then::Exclusive(_));
+        let exclusive = matches!(then, LoadFor::Exclusive(_));
         let home = match entry.try_claim_absent(!exclusive) {
             Ok(before) => before,
             Err(refusal) => {
@@ -358,7 +358,7 @@ impl<D: Device> Pager<D> {
             if channel.await_load(&self.table, &load, home)? == Loaded::NotWithOthers {
                 return self.load(page, then, fetch, Stream::Ignore, true, wants);
             }
-            if let Then::Exclusive(holder) = then
+            if let LoadFor::Exclusive(holder) = then
                 && entry.hold_exclusive(holder)
             {
                 unpark(entry);
@@ -372,9 +372,9 @@ impl<D: Device> Pager<D> {
         entry.install(frame.address);
         channel.adopt(page, frame);
         let wake = match then {
-            Then::Share(holder) => entry.downgrade(holder),
-            Then::Exclusive(holder) => entry.hold_exclusive(holder),
-            Then::Release | Then::Leave => unreachable!("prefetches do not come here"),
+            LoadFor::Share(holder) => entry.downgrade(holder),
+            LoadFor::Exclusive(holder) => entry.hold_exclusive(holder),
+            LoadFor::Release | LoadFor::Leave => unreachable!("prefetches do not come here"),
         };
         if wake {
             unpark(entry);

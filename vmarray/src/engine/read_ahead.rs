@@ -60,7 +60,7 @@ impl Ahead {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Stream {
+struct MissStream {
     array: u64,
     /// The page used last.
     last: u64,
@@ -77,7 +77,7 @@ struct Stream {
     age: u64,
 }
 
-impl Stream {
+impl MissStream {
     /// How many steps lead from the last page to this one, if the stream may get there next.
     fn steps_to(&self, array: u64, page: u64) -> Option<u64> {
         let distance = page.wrapping_sub(self.last) as i64;
@@ -98,7 +98,7 @@ impl Stream {
 
 struct Memory {
     clock: u64,
-    streams: [Stream; STREAMS],
+    streams: [MissStream; STREAMS],
     /// Array and page; array 0 is none.
     loose: [(u64, u64); LOOSE],
     next_loose: usize,
@@ -107,7 +107,7 @@ struct Memory {
 
 impl Memory {
     const fn new() -> Self {
-        let none = Stream { array: 0, last: 0, stride: 0, run: 0, used: 0, ahead: 0, window: 0, age: 0 };
+        let none = MissStream { array: 0, last: 0, stride: 0, run: 0, used: 0, ahead: 0, window: 0, age: 0 };
         Self { clock: 0, streams: [none; STREAMS], loose: [(0, 0); LOOSE], next_loose: 0, run_min: RUN_MIN }
     }
 
@@ -145,13 +145,13 @@ impl Memory {
             }
             None => {
                 let (stride, run) = self.new_stream(array.array, page)?;
-                self.replace_oldest(Stream {
+                self.replace_oldest(MissStream {
                     array: array.array,
                     last: page,
                     stride,
                     run,
                     age: self.clock,
-                    ..Stream::default()
+                    ..MissStream::default()
                 })
             }
         };
@@ -201,7 +201,7 @@ impl Memory {
         None
     }
 
-    fn replace_oldest(&mut self, stream: Stream) -> usize {
+    fn replace_oldest(&mut self, stream: MissStream) -> usize {
         let ages = self.streams.iter().map(|stream| stream.age).enumerate();
         let at = ages.min_by_key(|(_, age)| *age).map_or(0, |(at, _)| at);
         let old = std::mem::replace(&mut self.streams[at], stream);

@@ -1,6 +1,6 @@
 //! Results written, from any one on.
 
-use super::runs::{Run, Runs};
+use super::runs::{TupleRun, TupleRuns};
 use super::source::Block;
 use super::threads;
 use crate::base::error::{ErrorKind, Result};
@@ -11,26 +11,26 @@ const STEP: usize = 1024;
 
 /// What each tuple of the first set meets.
 #[derive(Debug)]
-pub(super) enum Found {
+pub(super) enum Matches {
     /// All of the second set.
     All { each: usize, total: usize },
     /// A run.
     Each {
-        runs: Runs,
+        runs: TupleRuns,
         /// Results of the tuples before each [`STEP`].
         before: Vec<usize>,
         total: usize,
     },
 }
 
-impl Found {
+impl Matches {
     pub(super) fn all(a: usize, b: usize) -> Result<Self> {
         let too_long = || ErrorKind::TooLong { elements: u64::MAX, element_bytes: 8 };
         Ok(Self::All { each: b, total: a.checked_mul(b).ok_or_else(too_long)? })
     }
 
     /// Adds up the runs.
-    pub(super) fn each(runs: Runs, threads: usize) -> Result<Self> {
+    pub(super) fn each(runs: TupleRuns, threads: usize) -> Result<Self> {
         let mut before = zeroed_vec(runs.len().div_ceil(STEP))?;
         /// How many sums a thread does at a time.
         const AT_ONCE: usize = 64;
@@ -64,9 +64,9 @@ impl Found {
     }
 
     #[inline(always)]
-    fn run(&self, tuple: usize) -> Run {
+    fn run(&self, tuple: usize) -> TupleRun {
         match self {
-            Self::All { each, .. } => Run { start: 0, len: *each },
+            Self::All { each, .. } => TupleRun { start: 0, len: *each },
             Self::Each { runs, .. } => runs.get(tuple),
         }
     }
@@ -146,14 +146,14 @@ impl Found {
 
     /// Visits the tuples of `count` results with the part of their run that belongs to these.
     #[inline(always)]
-    fn for_each_run(&self, first: usize, count: usize, mut visit: impl FnMut(usize, Run)) {
+    fn for_each_run(&self, first: usize, count: usize, mut visit: impl FnMut(usize, TupleRun)) {
         let (mut tuple, mut skip) = self.locate(first);
         let mut left = count;
         while left > 0 {
             let run = self.run(tuple);
             let len = (run.len - skip).min(left);
             if len > 0 {
-                visit(tuple, Run { start: run.start + skip, len });
+                visit(tuple, TupleRun { start: run.start + skip, len });
             }
             left -= len;
             skip = 0;

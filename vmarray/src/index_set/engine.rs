@@ -4,7 +4,7 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::emit::Found;
+use super::emit::Matches;
 use super::keys::KeyHash;
 use super::merge::Merge;
 use super::runs::Index;
@@ -27,8 +27,8 @@ pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
     b: &'a B,
     merge: Merge,
     threads: usize,
-    strips: Cut,
-    blocks: Cut,
+    strips: SetCut,
+    blocks: SetCut,
     /// Results of each piece: strips of the first block, strips of the second one, and so on.
     totals: Vec<usize>,
     len: usize,
@@ -39,7 +39,7 @@ pub(super) struct Engine<'a, A: ?Sized, B: ?Sized, H> {
 
 /// A number of tuples cut into parts of equal length.
 #[derive(Clone, Copy, Debug)]
-struct Cut {
+struct SetCut {
     len: usize,
     step: usize,
 }
@@ -50,7 +50,7 @@ pub(super) struct Piece<'a> {
     strip: Block<'a>,
     block: Arc<Grouped<'a>>,
     rest_width: usize,
-    found: Found,
+    found: Matches,
 }
 
 #[derive(Debug)]
@@ -72,7 +72,7 @@ impl Walk<'_> {
     }
 }
 
-impl Cut {
+impl SetCut {
     fn parts(self) -> usize {
         self.len.div_ceil(self.step)
     }
@@ -108,7 +108,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
     }
 
     /// Half of the memory is for either side.
-    fn cut(a: &A, b: &B, merge: &Merge, memory_bytes: usize) -> (Cut, Cut) {
+    fn cut(a: &A, b: &B, merge: &Merge, memory_bytes: usize) -> (SetCut, SetCut) {
         /// An entry of a partition, and a run.
         const STRIP_BYTES: usize = 16 + 8;
         /// An entry of a partition; a key and its slots, with the room that tables grow by.
@@ -125,7 +125,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         let cut = |len: usize, bytes: usize| {
             let step = (memory_bytes / 2).checked_div(bytes).unwrap_or(most).clamp(1, most);
             // Parts of equal length are no more than unequal ones.
-            Cut { len, step: len.div_ceil(len.div_ceil(step).max(1)).max(1) }
+            SetCut { len, step: len.div_ceil(len.div_ceil(step).max(1)).max(1) }
         };
         (cut(a.len(), strip_bytes), cut(b.len(), block_bytes))
     }
@@ -164,9 +164,9 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized, H: KeyHash> Engine<'a, A, B, H>
         let found = match &block.index {
             Some(index) => {
                 let runs = index.runs::<H>(&strip, &block.block, &self.merge, self.threads)?;
-                Found::each(runs, self.threads)?
+                Matches::each(runs, self.threads)?
             }
-            None => Found::all(strip.len(), block.block.len())?,
+            None => Matches::all(strip.len(), block.block.len())?,
         };
         Ok(Piece { strip, block, rest_width: self.merge.b_rest.len(), found })
     }

@@ -13,7 +13,7 @@ use crate::base::memory::{zeroed_vec, zeroed_vec_large};
 /// A tuple without its values.
 #[derive(Clone, Copy, Debug, Pod, Zeroable)]
 #[repr(C)]
-pub(super) struct Entry {
+pub(super) struct PartitionEntry {
     pub(super) code: u64,
     pub(super) tuple: u64,
 }
@@ -52,12 +52,12 @@ impl Fanout {
 #[derive(Debug)]
 pub(super) struct Partitions {
     /// Each with the entries of its own share of the tuples, so that threads share nothing.
-    segments: Vec<Segment>,
+    segments: Vec<PartitionSegment>,
 }
 
 #[derive(Debug, Default)]
-struct Segment {
-    entries: Vec<Entry>,
+struct PartitionSegment {
+    entries: Vec<PartitionEntry>,
     /// Where partitions start, and the end.
     starts: Vec<u32>,
 }
@@ -76,14 +76,15 @@ impl Partitions {
         const SHARE_MIN: usize = 8 << 10;
         let share = block.len().div_ceil(threads.max(1)).clamp(SHARE_MIN, SHARE);
         let shares = (0..block.len()).step_by(share).map(|at| at..(at + share).min(block.len()));
-        let mut segments: Vec<Segment> = shares.clone().map(|_| Segment::default()).collect();
+        let mut segments: Vec<PartitionSegment> =
+            shares.clone().map(|_| PartitionSegment::default()).collect();
         let items = segments.iter_mut().zip(shares);
         threads::for_each(
             threads,
             items,
             || (),
             |(), (segment, tuples)| {
-                *segment = Segment::of::<H>(block, keys, coder, fanout, tuples)?;
+                *segment = PartitionSegment::of::<H>(block, keys, coder, fanout, tuples)?;
                 Ok(())
             },
         )?;
@@ -91,18 +92,18 @@ impl Partitions {
     }
 
     /// The entries of a partition, in pieces that follow each other.
-    pub(super) fn partition(&self, number: usize) -> impl Iterator<Item = &[Entry]> + Clone {
+    pub(super) fn partition(&self, number: usize) -> impl Iterator<Item = &[PartitionEntry]> + Clone {
         self.segments.iter().map(move |segment| {
             &segment.entries[segment.starts[number] as usize..segment.starts[number + 1] as usize]
         })
     }
 
     pub(super) fn len_of(&self, number: usize) -> usize {
-        self.partition(number).map(<[Entry]>::len).sum()
+        self.partition(number).map(<[PartitionEntry]>::len).sum()
     }
 }
 
-impl Segment {
+impl PartitionSegment {
     fn of<H: KeyHash>(
         block: &Block<'_>,
         keys: &[usize],
@@ -117,11 +118,11 @@ impl Segment {
         for partition in 0..fanout.partitions() {
             starts[partition + 1] += starts[partition];
         }
-        let mut entries = zeroed_vec_large::<Entry>(starts[fanout.partitions()] as usize)?;
+        let mut entries = zeroed_vec_large::<PartitionEntry>(starts[fanout.partitions()] as usize)?;
         let mut next = starts.clone();
         coder.for_each::<H>(block, keys, tuples, |tuple, key| {
             let next = &mut next[fanout.partition(key.hash)];
-            entries[*next as usize] = Entry { code: key.code, tuple: tuple as u64 };
+            entries[*next as usize] = PartitionEntry { code: key.code, tuple: tuple as u64 };
             *next += 1;
         });
         Ok(Self { entries, starts })

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::keys::{Coder, KeyHash};
 use super::merge::Merge;
-use super::partition::{Entry, Fanout, Partitions};
+use super::partition::{Fanout, PartitionEntry, Partitions};
 use super::source::Block;
 use super::threads;
 use crate::base::error::{ErrorKind, Result};
@@ -49,7 +49,7 @@ struct Key {
 
 /// Consecutive tuples of the grouped set: where they begin and how many they are. None, if all bits are zero.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Run {
+pub(super) struct TupleRun {
     pub(super) start: usize,
     pub(super) len: usize,
 }
@@ -57,13 +57,13 @@ pub(super) struct Run {
 /// The runs of all tuples of the first set, or of a strip of it. Atomic only because threads write them in no
 /// order.
 #[derive(Debug)]
-pub(super) struct Runs(Vec<AtomicU64>);
+pub(super) struct TupleRuns(Vec<AtomicU64>);
 
-impl Runs {
+impl TupleRuns {
     #[inline(always)]
-    pub(super) fn get(&self, tuple: usize) -> Run {
+    pub(super) fn get(&self, tuple: usize) -> TupleRun {
         let bits = self.0[tuple].load(Ordering::Relaxed);
-        Run { start: (bits >> 32) as usize, len: bits as u32 as usize }
+        TupleRun { start: (bits >> 32) as usize, len: bits as u32 as usize }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -136,9 +136,9 @@ impl Index {
         b: &Block<'_>,
         merge: &Merge,
         threads: usize,
-    ) -> Result<Runs> {
+    ) -> Result<TupleRuns> {
         let partitions = Partitions::of::<H>(a, &merge.a_keys, &self.coder, self.fanout, threads)?;
-        let runs = Runs(zeroed_vec_large(a.len())?);
+        let runs = TupleRuns(zeroed_vec_large(a.len())?);
         threads::for_each(
             threads,
             self.tables.iter().enumerate(),
@@ -196,7 +196,7 @@ impl Table {
     fn group<'e, H: KeyHash>(
         &mut self,
         coder: &Coder,
-        entries: impl Iterator<Item = &'e Entry>,
+        entries: impl Iterator<Item = &'e PartitionEntry>,
         same: impl Fn(u32, u32) -> bool,
         key_of: &mut Vec<u32>,
     ) -> Result<()> {
@@ -224,7 +224,7 @@ impl Table {
     /// Gives each key its place, from `base` on, and copies there what of its tuples goes into results.
     fn lay_out<'e>(
         &mut self,
-        entries: impl Iterator<Item = &'e Entry>,
+        entries: impl Iterator<Item = &'e PartitionEntry>,
         block: &Block<'_>,
         merge: &Merge,
         base: u32,

@@ -30,7 +30,7 @@ pub(crate) use outcome::{Outcome, changes_nothing};
 pub(crate) use plan::Condition;
 pub(crate) use reduce::{Answer, Extremes, Histogram, Total};
 pub(crate) use select::Ordered;
-pub(crate) use staged::Rows;
+pub(crate) use staged::StagedRows;
 pub(crate) use store::STAGED_BYTES;
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
@@ -56,10 +56,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// The elements of a range together with others, to be asked about on the first device.
-    pub(crate) fn rows<'a>(&'a self, others: &[Operand<'a, D>], range: &Range<usize>) -> Rows<'a, D> {
+    pub(crate) fn rows<'a>(&'a self, others: &[Operand<'a, D>], range: &Range<usize>) -> StagedRows<'a, D> {
         let channel = &self.pager().channels()[0];
         let copied = [&channel.counters.bytes_to_device, &channel.counters.bytes_from_device];
-        Rows::new(self, others, range, channel.device(), copied)
+        StagedRows::new(self, others, range, channel.device(), copied)
     }
 
     /// Has `work` look at the home slots of a range, and at those of others that lie beside them.

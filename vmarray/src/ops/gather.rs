@@ -25,8 +25,8 @@ pub use asynchronous::GatherAsync;
 pub(crate) use fetch::DEPTH;
 pub use iter::Gathered;
 pub(crate) use iter::scatter_chunks;
-pub(crate) use places::{Place, Places};
-pub(crate) use stage::{Stage, room};
+pub(crate) use places::{ListedPlace, Places};
+pub(crate) use stage::{GatherStage, room};
 
 /// Less work than this, in bytes, is not worth a thread.
 const BYTES_PER_WORKER: usize = 2 << 20;

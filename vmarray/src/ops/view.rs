@@ -13,7 +13,7 @@ use bytemuck::NoUninit;
 
 use self::sealed::Internal;
 
-use crate::array::range::{Part, parts};
+use crate::array::range::{PagePart, parts};
 use crate::base::element::Field;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
@@ -705,7 +705,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
         let page = to_store.page_elements();
         let piece = (COPIED_AT_ONCE / size_of::<Self::Element>() / page).max(1) * page;
         let mut buffer = zeroed_vec(piece.min(from.len))?;
-        let mut copy = |part: Part| {
+        let mut copy = |part: PagePart| {
             let at = part.of_range;
             let buffer = &mut buffer[..at.len()];
             store.read_at(from.start + at.start, buffer, INTERNAL)?;

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use backend_api::{Device, HostMemory};
 
 use super::Source;
-use super::channel::{Channel, ChannelPlan, HomeBytes, Import};
+use super::channel::{HomeBytes, Import, SourceChannel, SourceChannelPlan};
 use super::core::Core;
-use super::directory::{Cuts, Entry};
+use super::directory::{Cuts, DirectoryEntry};
 use super::home::Home;
 use crate::base::element::{Element, Layout};
 use crate::base::error::{ErrorKind, Result};
@@ -23,7 +23,7 @@ const PAGE_BYTES: usize = 256 << 10;
 const SLOTS_MAX: usize = 1 << 30;
 
 #[derive(Debug)]
-enum Devices<D: Device> {
+enum SourceDevices<D: Device> {
     Named(Vec<Arc<D>>),
     /// To be looked for when the source is built.
     Found(fn() -> Result<Vec<Arc<D>>>),
@@ -56,7 +56,7 @@ enum Devices<D: Device> {
 #[must_use = "describes a source; `build` makes it"]
 pub struct SourceBuilder<T: Element, H: Home<T>, D: Device = AnyDevice> {
     home: H,
-    devices: Devices<D>,
+    devices: SourceDevices<D>,
     placement: Placement,
     page_len: Option<usize>,
     device_bytes: Option<u64>,
@@ -70,7 +70,7 @@ impl<T: Element, H: Home<T>> SourceBuilder<T, H> {
     pub(super) fn new(home: H) -> Self {
         Self {
             home,
-            devices: Devices::Found(crate::setup::discovery::devices),
+            devices: SourceDevices::Found(crate::setup::discovery::devices),
             placement: Placement::default(),
             page_len: None,
             device_bytes: None,
@@ -97,7 +97,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> SourceBuilder<T, H, E> {
         SourceBuilder {
             home: self.home,
-            devices: Devices::Named(devices.into_iter().collect()),
+            devices: SourceDevices::Named(devices.into_iter().collect()),
             placement: self.placement,
             page_len: self.page_len,
             device_bytes: self.device_bytes,
@@ -262,8 +262,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .filter(|&bytes| bytes <= isize::MAX as usize / 64)
             .ok_or(ErrorKind::PageTooLong { page_len, element_bytes })?;
         let devices = match self.devices {
-            Devices::Named(devices) => devices,
-            Devices::Found(find) => find()?,
+            SourceDevices::Named(devices) => devices,
+            SourceDevices::Found(find) => find()?,
         };
         if self.wipe {
             devices.iter().try_for_each(|device| device.wipe_on_release())?;
@@ -299,7 +299,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         expect_room(&devices, &asked, &usable)?;
         let mut entries = Vec::new();
         entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
-        entries.resize_with(pages, Entry::new);
+        entries.resize_with(pages, DirectoryEntry::new);
         let home_bytes = HomeBytes { first: first.cast(), element_bytes, cuts };
         let imports: Vec<Option<Arc<Import<D>>>> = devices
             .iter()
@@ -314,7 +314,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .collect();
         let channels = (0..turns.len())
             .map(|index| {
-                Channel::new(ChannelPlan {
+                SourceChannel::new(SourceChannelPlan {
                     device: Arc::clone(&devices[turns[index]]),
                     slots: slots(index),
                     home: home_bytes,

@@ -10,7 +10,7 @@ use backend_api::{
 };
 use parking_lot::{Mutex, RwLockWriteGuard};
 
-use super::directory::{Cuts, Entry};
+use super::directory::{Cuts, DirectoryEntry};
 use super::staging::{Staging, pinned};
 use crate::base::error::Result;
 use crate::base::stats::Counters;
@@ -60,7 +60,7 @@ pub(super) struct PageBlocks {
 
 /// Bytes that follow one another both at home and on the device.
 #[derive(Clone, Copy, Debug)]
-struct Piece {
+struct BlockPiece {
     home: usize,
     device: u64,
     bytes: usize,
@@ -100,7 +100,7 @@ impl<D: Device> Drop for Import<D> {
 }
 
 #[derive(Debug)]
-pub(super) struct Channel<D: Device> {
+pub(super) struct SourceChannel<D: Device> {
     // Declared first, dropped first: ending a queue waits for its work.
     uploads: Queue<D>,
     downloads: Queue<D>,
@@ -160,7 +160,7 @@ impl<D: Device> Pool<D> {
 }
 
 /// What a channel is built from.
-pub(super) struct ChannelPlan<D: Device> {
+pub(super) struct SourceChannelPlan<D: Device> {
     pub(super) device: Arc<D>,
     pub(super) slots: usize,
     pub(super) home: HomeBytes,
@@ -168,9 +168,9 @@ pub(super) struct ChannelPlan<D: Device> {
     pub(super) import: Option<Arc<Import<D>>>,
 }
 
-impl<D: Device> Channel<D> {
-    pub(super) fn new(plan: ChannelPlan<D>) -> Result<Self> {
-        let ChannelPlan { device, slots, home, policy, import } = plan;
+impl<D: Device> SourceChannel<D> {
+    pub(super) fn new(plan: SourceChannelPlan<D>) -> Result<Self> {
+        let SourceChannelPlan { device, slots, home, policy, import } = plan;
         let page_bytes = home.cuts.page_len * home.element_bytes;
         let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
         let pool = Pool {
@@ -222,12 +222,12 @@ impl<D: Device> Channel<D> {
         unsafe { self.slots.at(offset).detach() }
     }
 
-    fn pieces(&self, pages: &[PageBlocks]) -> Vec<Piece> {
-        let mut pieces: Vec<Piece> = Vec::new();
+    fn pieces(&self, pages: &[PageBlocks]) -> Vec<BlockPiece> {
+        let mut pieces: Vec<BlockPiece> = Vec::new();
         let HomeBytes { element_bytes, cuts, .. } = self.home;
         for &PageBlocks { page, slot, blocks } in pages {
             for range in cuts.ranges(page, blocks) {
-                let piece = Piece {
+                let piece = BlockPiece {
                     home: (page * cuts.page_len + range.start) * element_bytes,
                     device: self.place(slot, range.start).offset(),
                     bytes: range.len() * element_bytes,
@@ -246,11 +246,11 @@ impl<D: Device> Channel<D> {
         pieces
     }
 
-    fn upload_of<'a>(&'a self, piece: &Piece, from: HostSpan<'a>) -> Transfer<'a> {
+    fn upload_of<'a>(&'a self, piece: &BlockPiece, from: HostSpan<'a>) -> Transfer<'a> {
         Transfer::Upload { from, to: self.slots.at(piece.device), bytes: piece.bytes as u64 }
     }
 
-    fn download_of<'a>(&'a self, piece: &Piece, to: HostSpan<'a>) -> Transfer<'a> {
+    fn download_of<'a>(&'a self, piece: &BlockPiece, to: HostSpan<'a>) -> Transfer<'a> {
         Transfer::Download { from: self.slots.at(piece.device), to, bytes: piece.bytes as u64 }
     }
 
@@ -271,7 +271,7 @@ impl<D: Device> Channel<D> {
         let bytes: u64 = pieces.iter().map(|piece| piece.bytes as u64).sum();
         if let Some(import) = &self.import {
             for batch in pieces.chunks(BATCH) {
-                let copy = |piece: &Piece| self.upload_of(piece, import.host.at(piece.home as u64));
+                let copy = |piece: &BlockPiece| self.upload_of(piece, import.host.at(piece.home as u64));
                 tickets.push(self.submit(&self.uploads, &batch.iter().map(copy).collect::<Vec<_>>())?);
             }
         } else {
@@ -303,7 +303,7 @@ impl<D: Device> Channel<D> {
             return self.bring_home_directly(&pieces);
         }
         let land =
-            |staging: &Staging<D>, (ticket, chunk, batch): (Ticket, usize, Vec<Piece>)| -> Result<()> {
+            |staging: &Staging<D>, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
                 self.device.wait(ticket)?;
                 let mut at = 0;
                 for piece in batch {
@@ -335,9 +335,9 @@ impl<D: Device> Channel<D> {
         former.map_or(Ok(()), |last| land(staging, last))
     }
 
-    fn bring_home_directly(&self, pieces: &[Piece]) -> Result<()> {
+    fn bring_home_directly(&self, pieces: &[BlockPiece]) -> Result<()> {
         let Some(import) = &self.import else { return Ok(()) };
-        let copy = |piece: &Piece| self.download_of(piece, import.host.at(piece.home as u64));
+        let copy = |piece: &BlockPiece| self.download_of(piece, import.host.at(piece.home as u64));
         let mut outcome = Ok(());
         let mut last = None;
         for batch in pieces.chunks(BATCH) {
@@ -367,7 +367,7 @@ impl<D: Device> Channel<D> {
     ///
     /// # Safety
     /// The page is the caller's alone, and nothing is copied to that part of the buffer any more.
-    unsafe fn land(&self, buffer: &HostBuffer<D>, at: usize, piece: &Piece) {
+    unsafe fn land(&self, buffer: &HostBuffer<D>, at: usize, piece: &BlockPiece) {
         // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
         let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
         buffer.read(at, home);
@@ -464,7 +464,12 @@ impl<D: Device> Channel<D> {
     /// home.
     ///
     /// The caller sees to it that it does not hold so many pages itself that there are too few.
-    pub(super) fn allocate(&self, pool: &mut Pool<D>, entries: &[Entry], want: usize) -> Result<Vec<u32>> {
+    pub(super) fn allocate(
+        &self,
+        pool: &mut Pool<D>,
+        entries: &[DirectoryEntry],
+        want: usize,
+    ) -> Result<Vec<u32>> {
         let at_hand = pool.free.len().min(want);
         let mut slots = pool.free.split_off(pool.free.len() - at_hand);
         while slots.len() < want {
@@ -484,7 +489,7 @@ impl<D: Device> Channel<D> {
     fn victims<'e>(
         &self,
         pool: &mut Pool<D>,
-        entries: &'e [Entry],
+        entries: &'e [DirectoryEntry],
         want: usize,
     ) -> Vec<(u32, RwLockWriteGuard<'e, ()>)> {
         let mut victims = Vec::new();
@@ -508,7 +513,7 @@ impl<D: Device> Channel<D> {
     fn evict(
         &self,
         pool: &mut Pool<D>,
-        entries: &[Entry],
+        entries: &[DirectoryEntry],
         victims: Vec<(u32, RwLockWriteGuard<'_, ()>)>,
         slots: &mut Vec<u32>,
     ) -> Result<()> {
@@ -541,20 +546,20 @@ impl<D: Device> Channel<D> {
 }
 
 /// Cuts pieces into batches of so many bytes at most.
-fn batches(pieces: &[Piece], most_bytes: usize) -> Vec<Vec<Piece>> {
+fn batches(pieces: &[BlockPiece], most_bytes: usize) -> Vec<Vec<BlockPiece>> {
     let (mut batches, mut room) = (Vec::new(), 0);
     for mut piece in pieces.iter().copied() {
         while piece.bytes > 0 {
-            if room == 0 || batches.last().is_none_or(|batch: &Vec<Piece>| batch.len() == BATCH) {
+            if room == 0 || batches.last().is_none_or(|batch: &Vec<BlockPiece>| batch.len() == BATCH) {
                 batches.push(Vec::new());
                 room = most_bytes;
             }
             let bytes = piece.bytes.min(room);
             if let Some(batch) = batches.last_mut() {
-                batch.push(Piece { bytes, ..piece });
+                batch.push(BlockPiece { bytes, ..piece });
             }
             room -= bytes;
-            piece = Piece {
+            piece = BlockPiece {
                 home: piece.home + bytes,
                 device: piece.device + bytes as u64,
                 bytes: piece.bytes - bytes,

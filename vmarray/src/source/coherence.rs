@@ -5,7 +5,7 @@ use std::ops::Range;
 use backend_api::Device;
 use parking_lot::RwLockWriteGuard;
 
-use super::channel::{Channel, PageBlocks, Pool};
+use super::channel::{PageBlocks, Pool, SourceChannel};
 use super::core::Core;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -37,7 +37,7 @@ impl<T: Element, D: Device> Core<T, D> {
 
     fn synchronize_some(
         &self,
-        channel: &Channel<D>,
+        channel: &SourceChannel<D>,
         pool: &mut Pool<D>,
         pages: impl Iterator<Item = usize>,
         range: &Range<usize>,

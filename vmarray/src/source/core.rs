@@ -8,9 +8,9 @@ use std::ptr::NonNull;
 use backend_api::Device;
 use parking_lot::Mutex;
 
-use super::channel::{Channel, PageBlocks};
-use super::directory::{Cuts, Entry};
-use crate::array::range::{Part, parts};
+use super::channel::{PageBlocks, SourceChannel};
+use super::directory::{Cuts, DirectoryEntry};
+use crate::array::range::{PagePart, parts};
 use crate::base::element::Element;
 use crate::base::error::{Result, index_outside};
 use crate::base::stats::{Counter, Stats};
@@ -19,8 +19,8 @@ use crate::base::trace;
 #[derive(Debug)]
 pub(super) struct Core<T: Element, D: Device> {
     // Declared first, dropped first: copies from and to the home end with their channels.
-    pub(super) channels: Vec<Channel<D>>,
-    pub(super) entries: Box<[Entry]>,
+    pub(super) channels: Vec<SourceChannel<D>>,
+    pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,
     first: NonNull<T>,
     /// Pages of device-side operations that had all that was needed on their device.
@@ -38,8 +38,8 @@ impl<T: Element, D: Device> Core<T, D> {
     pub(super) fn new(
         first: NonNull<T>,
         cuts: Cuts,
-        entries: Box<[Entry]>,
-        channels: Vec<Channel<D>>,
+        entries: Box<[DirectoryEntry]>,
+        channels: Vec<SourceChannel<D>>,
     ) -> Self {
         let core = Self {
             channels,
@@ -58,7 +58,7 @@ impl<T: Element, D: Device> Core<T, D> {
         self.cuts.page_len * size_of::<T>()
     }
 
-    pub(super) fn channel(&self, page: usize) -> &Channel<D> {
+    pub(super) fn channel(&self, page: usize) -> &SourceChannel<D> {
         &self.channels[page % self.channels.len()]
     }
 
@@ -105,7 +105,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Runs code on a part of a page that is valid at home and that nobody writes to meanwhile.
-    fn with_shared<R>(&self, part: &Part, run: impl FnOnce(&[T]) -> R) -> Result<R> {
+    fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let entry = &self.entries[part.page];
         let blocks = self.cuts.touched(&part.within);
         let first = part.page * self.cuts.page_len;
@@ -128,7 +128,7 @@ impl<T: Element, D: Device> Core<T, D> {
     /// The code must not panic or use the source.
     fn with_exclusive<R>(
         &self,
-        part: &Part,
+        part: &PagePart,
         overwrite: bool,
         run: impl FnOnce(&mut [T]) -> (R, bool),
     ) -> Result<R> {
@@ -145,13 +145,13 @@ impl<T: Element, D: Device> Core<T, D> {
         Ok(result)
     }
 
-    fn part_of(&self, index: usize) -> Result<Part> {
+    fn part_of(&self, index: usize) -> Result<PagePart> {
         let len = self.cuts.len;
         if index >= len {
             return Err(index_outside(index, len));
         }
         let (page, at) = (index / self.cuts.page_len, index % self.cuts.page_len);
-        Ok(Part { page, within: at..at + 1, of_range: 0..1 })
+        Ok(PagePart { page, within: at..at + 1, of_range: 0..1 })
     }
 
     pub(super) fn get(&self, index: usize) -> Result<T> {

@@ -30,7 +30,7 @@ const BLOCKS: usize = 64;
 
 /// What the directory knows of a page.
 #[derive(Debug)]
-pub(super) struct Entry {
+pub(super) struct DirectoryEntry {
     lock: RwLock<()>,
     valid: AtomicU64,
     dirty: AtomicU64,
@@ -40,7 +40,7 @@ pub(super) struct Entry {
     version: AtomicU64,
 }
 
-impl Entry {
+impl DirectoryEntry {
     pub(super) fn new() -> Self {
         Self {
             lock: RwLock::new(()),
@@ -247,12 +247,12 @@ mod tests {
 
     #[test]
     fn an_entry_is_small() {
-        assert!(size_of::<Entry>() <= 40);
+        assert!(size_of::<DirectoryEntry>() <= 40);
     }
 
     #[test]
     fn a_version_never_comes_round() {
-        let entry = Entry::new();
+        let entry = DirectoryEntry::new();
         for passed in [u64::from(u32::MAX), 1 << 40] {
             entry.version.store(passed, Relaxed);
             entry.synchronized(0);

@@ -2,7 +2,7 @@
 
 use backend_api::{Device, Gather};
 
-use super::channel::Channel;
+use super::channel::SourceChannel;
 use super::core::Core;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -26,7 +26,7 @@ impl<T: Element, D: Device> Core<T, D> {
     /// Collects those of a list that stand at some places and belong to a channel.
     fn collect_from(
         &self,
-        channel: &Channel<D>,
+        channel: &SourceChannel<D>,
         indices: &[usize],
         places: &[usize],
         values: &mut [T],

@@ -4,9 +4,9 @@ use std::ops::{ControlFlow, Range};
 
 use backend_api::{Compute, Device, HostBuffer};
 
-use super::channel::Channel;
+use super::channel::SourceChannel;
 use super::core::Core;
-use super::wave::{Access, Operation, Run, Started};
+use super::wave::{Operation, RunAccess, SlotRun, Started};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::compute::{Answer, Reduction};
@@ -21,15 +21,15 @@ impl<T: Element, D: Device, R: Reduction> Operation<T, D> for Reduce<'_, R> {
     type Work = HostBuffer<D>;
     type Outcome = R::Part;
 
-    fn access(&self) -> Access {
-        Access::Read
+    fn access(&self) -> RunAccess {
+        RunAccess::Read
     }
 
     fn is_rounded(&self) -> bool {
         self.reduction.is_rounded()
     }
 
-    fn prepare(&self, channel: &Channel<D>, like: &Run) {
+    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
         let Ok(answer) = channel.buffer(self.reduction.answer_bytes() as usize) else { return };
         let (program, action) = (self.reduction.program(), self.reduction.action(answer.at(0)));
         let sources = [like.elements(self.element_bytes)];
@@ -39,7 +39,7 @@ impl<T: Element, D: Device, R: Reduction> Operation<T, D> for Reduce<'_, R> {
         channel.keep(answer);
     }
 
-    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<HostBuffer<D>> {
+    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<HostBuffer<D>> {
         let answer = channel.buffer(self.reduction.answer_bytes() as usize)?;
         let (program, action) = (self.reduction.program(), self.reduction.action(answer.at(0)));
         let sources = [run.elements(self.element_bytes)];
@@ -55,8 +55,8 @@ impl<T: Element, D: Device, R: Reduction> Operation<T, D> for Reduce<'_, R> {
 
     fn finish(
         &self,
-        channel: &Channel<D>,
-        run: &Run,
+        channel: &SourceChannel<D>,
+        run: &SlotRun,
         memory: HostBuffer<D>,
         part: &mut R::Part,
     ) -> Result<ControlFlow<()>> {

@@ -4,9 +4,9 @@ use std::ops::{ControlFlow, Range};
 
 use backend_api::{Device, Fill, HostBuffer, Search, Ticket};
 
-use super::channel::Channel;
+use super::channel::SourceChannel;
 use super::core::Core;
-use super::wave::{Access, Operation, Run, Started};
+use super::wave::{Operation, RunAccess, SlotRun, Started};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::find::{Found, Listed, What, first_limit};
@@ -20,7 +20,12 @@ struct Seek<'a> {
 }
 
 impl Seek<'_> {
-    fn ask<D: Device>(&self, channel: &Channel<D>, run: &Run, limit: u64) -> Result<(Ticket, HostBuffer<D>)> {
+    fn ask<D: Device>(
+        &self,
+        channel: &SourceChannel<D>,
+        run: &SlotRun,
+        limit: u64,
+    ) -> Result<(Ticket, HostBuffer<D>)> {
         let limit = limit.min(run.count as u64);
         let answer = channel.buffer(Search::answer_bytes(limit) as usize)?;
         let (sources, wanted) = ([run.elements(self.element_bytes)], (limit, self.count_all));
@@ -38,26 +43,26 @@ impl<T: Element, D: Device> Operation<T, D> for Seek<'_> {
     type Work = HostBuffer<D>;
     type Outcome = Found;
 
-    fn access(&self) -> Access {
-        Access::Read
+    fn access(&self) -> RunAccess {
+        RunAccess::Read
     }
 
-    fn prepare(&self, channel: &Channel<D>, like: &Run) {
+    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
         let Ok(answer) = channel.buffer(Search::answer_bytes(0) as usize) else { return };
         let (sources, wanted) = ([like.elements(self.element_bytes)], (0, self.count_all));
         self.what.prepare(&**channel.device(), &sources, like.geometry, wanted, answer.at(0));
         channel.keep(answer);
     }
 
-    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<HostBuffer<D>> {
+    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<HostBuffer<D>> {
         let (ticket, answer) = self.ask(channel, run, first_limit(self.limit as u64, self.count_all))?;
         Ok(Some((vec![ticket], answer)))
     }
 
     fn finish(
         &self,
-        channel: &Channel<D>,
-        run: &Run,
+        channel: &SourceChannel<D>,
+        run: &SlotRun,
         answer: HostBuffer<D>,
         found: &mut Found,
     ) -> Result<ControlFlow<()>> {
@@ -86,17 +91,17 @@ impl<T: Element, D: Device> Operation<T, D> for FillWith<T> {
     type Work = ();
     type Outcome = ();
 
-    fn access(&self) -> Access {
-        Access::Overwrite
+    fn access(&self) -> RunAccess {
+        RunAccess::Overwrite
     }
 
-    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<()> {
+    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<()> {
         let bytes = (run.count * size_of::<T>()) as u64;
         let fill = Fill { to: run.start, bytes, pattern: bytemuck::bytes_of(&self.0) };
         Ok(Some((vec![channel.kernels().fill(&fill)?], ())))
     }
 
-    fn finish(&self, _: &Channel<D>, _: &Run, (): (), (): &mut ()) -> Result<ControlFlow<()>> {
+    fn finish(&self, _: &SourceChannel<D>, _: &SlotRun, (): (), (): &mut ()) -> Result<ControlFlow<()>> {
         Ok(ControlFlow::Continue(()))
     }
 
@@ -112,15 +117,15 @@ impl<T: Element, D: Device> Operation<T, D> for Pull {
     type Work = ();
     type Outcome = ();
 
-    fn access(&self) -> Access {
-        Access::Read
+    fn access(&self) -> RunAccess {
+        RunAccess::Read
     }
 
-    fn start(&self, _: &Channel<D>, _: &Run) -> Started<()> {
+    fn start(&self, _: &SourceChannel<D>, _: &SlotRun) -> Started<()> {
         Ok(None)
     }
 
-    fn finish(&self, _: &Channel<D>, _: &Run, (): (), (): &mut ()) -> Result<ControlFlow<()>> {
+    fn finish(&self, _: &SourceChannel<D>, _: &SlotRun, (): (), (): &mut ()) -> Result<ControlFlow<()>> {
         Ok(ControlFlow::Continue(()))
     }
 }

@@ -4,16 +4,16 @@ use std::ops::{ControlFlow, Range};
 
 use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, Queue, Ticket, Transfer};
 
-use super::channel::Channel;
+use super::channel::SourceChannel;
 use super::core::Core;
-use super::wave::{Access, Operation, Refused, Run, Started};
+use super::wave::{Operation, RefusedRun, RunAccess, SlotRun, Started};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::memory::zeroed_vec;
-use crate::ops::compute::{Operand, Other, Outcome, Plan, Rows, STAGED_BYTES, changes_nothing};
+use crate::ops::compute::{Operand, Other, Outcome, Plan, STAGED_BYTES, StagedRows, changes_nothing};
 
 /// Elements of something else, which were read for this.
-struct Read {
+struct ReadOperand {
     /// The index of the first.
     first: usize,
     stride: usize,
@@ -27,9 +27,9 @@ struct Staged<D: Device> {
     bytes: u64,
 }
 
-impl Read {
+impl ReadOperand {
     /// Takes memory for those that belong to a run.
-    fn stage<D: Device>(&self, channel: &Channel<D>, run: &Run) -> Result<Staged<D>> {
+    fn stage<D: Device>(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Result<Staged<D>> {
         let bytes = run.count * self.stride;
         let memory = DeviceBuffer::new(channel.device(), bytes as u64, Commit::Lazy)?;
         let host = channel.buffer(bytes)?;
@@ -51,22 +51,22 @@ impl<D: Device> Staged<D> {
 /// Writes what is computed from elements, and from others beside them.
 struct Change<'a> {
     plan: &'a Plan,
-    access: Access,
+    access: RunAccess,
     element_bytes: usize,
-    others: &'a [Read],
+    others: &'a [ReadOperand],
 }
 
 impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
     type Work = Vec<Staged<D>>;
     type Outcome = Outcome;
 
-    fn access(&self) -> Access {
+    fn access(&self) -> RunAccess {
         self.access
     }
 
-    fn prepare(&self, channel: &Channel<D>, like: &Run) {
+    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
         // Others do not begin where the target does, but are as well aligned.
-        let other = |(number, other): (u64, &Read)| {
+        let other = |(number, other): (u64, &ReadOperand)| {
             let start = like.start.plus(8 * (number + 1));
             Elements { start, count: 0, stride: other.stride as u64 }
         };
@@ -78,7 +78,7 @@ impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
         let _ = channel.device().prepare(&compute);
     }
 
-    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<Vec<Staged<D>>> {
+    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<Vec<Staged<D>>> {
         let staged = self.others.iter().map(|other| other.stage(channel, run)).collect::<Result<Vec<_>>>()?;
         let mut sources = vec![run.elements(self.element_bytes)];
         sources.extend(self.others.iter().zip(&staged).map(|(other, staged)| {
@@ -94,15 +94,15 @@ impl<T: Element, D: Device> Operation<T, D> for Change<'_> {
         let compute = Compute { program, sources: &sources, geometry: run.geometry, action };
         tickets.push(channel.kernels().compute(&compute).map_err(|error| {
             let error = Error::from(error);
-            Refused { begun: !changes_nothing(&error), error }
+            RefusedRun { begun: !changes_nothing(&error), error }
         })?);
         Ok(Some((tickets, staged)))
     }
 
     fn finish(
         &self,
-        channel: &Channel<D>,
-        _: &Run,
+        channel: &SourceChannel<D>,
+        _: &SlotRun,
         staged: Vec<Staged<D>>,
         _: &mut Outcome,
     ) -> Result<ControlFlow<()>> {
@@ -121,7 +121,7 @@ impl<T: Element, D: Device> Core<T, D> {
     /// MiB at a time, before any page is held: that may wait for anything.
     pub(super) fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
         let element_bytes = size_of::<T>();
-        let access = if plan.overwrites(element_bytes) { Access::Overwrite } else { Access::Change };
+        let access = if plan.overwrites(element_bytes) { RunAccess::Overwrite } else { RunAccess::Change };
         let mut outcome = Outcome::default();
         let mut rest = range.clone();
         while outcome.failure.is_none() && !rest.is_empty() {
@@ -141,11 +141,11 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 }
 
-fn read<D: Device>(other: &Operand<'_, D>, part: &Range<usize>, first: usize) -> Result<Read> {
+fn read<D: Device>(other: &Operand<'_, D>, part: &Range<usize>, first: usize) -> Result<ReadOperand> {
     let stride = other.stride();
     let mut bytes = zeroed_vec(part.len() * stride)?;
     other.read_bytes(part.start - first..part.end - first, &mut bytes)?;
-    Ok(Read { first: part.start, stride, bytes })
+    Ok(ReadOperand { first: part.start, stride, bytes })
 }
 
 impl<T: Element, D: Device> Core<T, D> {
@@ -161,10 +161,10 @@ impl<T: Element, D: Device> Core<T, D> {
 
 impl<T: Element, D: Device> Core<T, D> {
     /// The elements of a range together with others, to be asked about on the first device.
-    pub(super) fn rows<'a>(&'a self, others: &[Operand<'a, D>], range: &Range<usize>) -> Rows<'a, D> {
+    pub(super) fn rows<'a>(&'a self, others: &[Operand<'a, D>], range: &Range<usize>) -> StagedRows<'a, D> {
         let channel = &self.channels[0];
         let copied = [&channel.counters.bytes_to_device, &channel.counters.bytes_from_device];
-        Rows::new(self, others, range, channel.device(), copied)
+        StagedRows::new(self, others, range, channel.device(), copied)
     }
 }
 

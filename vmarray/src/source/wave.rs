@@ -15,9 +15,9 @@ use backend_api::expr::Geometry;
 use backend_api::{Device, DeviceSpan, Elements, Ticket};
 use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
 
-use super::channel::{Channel, PageBlocks, Pool};
+use super::channel::{PageBlocks, Pool, SourceChannel};
 use super::core::Core;
-use super::directory::{Entry, NO_SLOT};
+use super::directory::{DirectoryEntry, NO_SLOT};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 
@@ -38,7 +38,7 @@ const WORKS: usize = 8;
 
 /// What device-side work does with the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Access {
+pub(super) enum RunAccess {
     /// It reads them: all of them must be on the device.
     Read,
     /// It writes to them, and may read them before.
@@ -49,7 +49,7 @@ pub(super) enum Access {
 
 /// Elements in slots that follow one another on a device.
 #[derive(Clone, Debug)]
-pub(super) struct Run {
+pub(super) struct SlotRun {
     /// The place of the first element.
     pub(super) start: DeviceSpan<'static>,
     /// How many there are.
@@ -60,7 +60,7 @@ pub(super) struct Run {
     members: Range<usize>,
 }
 
-impl Run {
+impl SlotRun {
     pub(super) fn elements(&self, element_bytes: usize) -> Elements<'static> {
         Elements { start: self.start, count: self.count as u64, stride: element_bytes as u64 }
     }
@@ -84,22 +84,22 @@ impl Run {
 }
 
 /// The tickets of the work on a run and what else there is to it, unless there is nothing to do.
-pub(super) type Started<W> = Result<Option<(Vec<Ticket>, W)>, Refused>;
+pub(super) type Started<W> = Result<Option<(Vec<Ticket>, W)>, RefusedRun>;
 
 /// Why the work on a run was not started.
-pub(super) struct Refused {
+pub(super) struct RefusedRun {
     pub(super) error: Error,
     /// Whether a part of it may be carried out all the same.
     pub(super) begun: bool,
 }
 
-impl From<Error> for Refused {
+impl From<Error> for RefusedRun {
     fn from(error: Error) -> Self {
         Self { error, begun: false }
     }
 }
 
-impl From<backend_api::Error> for Refused {
+impl From<backend_api::Error> for RefusedRun {
     fn from(error: backend_api::Error) -> Self {
         Error::from(error).into()
     }
@@ -112,7 +112,7 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
     /// What a channel has found out.
     type Outcome: Default + Send;
 
-    fn access(&self) -> Access;
+    fn access(&self) -> RunAccess;
 
     /// Whether it matters which elements are worked on together, so that runs must not depend on what had to
     /// be fetched.
@@ -122,19 +122,19 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
 
     /// Has the device translate what the work on runs like this one needs, if it does not know it yet. The
     /// run has no elements, and nothing is held.
-    fn prepare(&self, channel: &Channel<D>, like: &Run) {
+    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
         let _ = (channel, like);
     }
 
     /// Starts the work on a run, which is done when all of its tickets are.
-    fn start(&self, channel: &Channel<D>, run: &Run) -> Started<Self::Work>;
+    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<Self::Work>;
 
     /// Takes in the outcome of a run, in order, while its pages are held. Breaks if the channel's other pages
     /// are of no interest.
     fn finish(
         &self,
-        channel: &Channel<D>,
-        run: &Run,
+        channel: &SourceChannel<D>,
+        run: &SlotRun,
         work: Self::Work,
         outcome: &mut Self::Outcome,
     ) -> Result<ControlFlow<()>>;
@@ -172,7 +172,7 @@ struct Member<'a> {
 
 /// Pages that are worked on together.
 struct Wave<'a, D: Device, W> {
-    channel: &'a Channel<D>,
+    channel: &'a SourceChannel<D>,
     members: Vec<Member<'a>>,
     uploads: Vec<Ticket>,
     /// Whether all that is missing on the device is being fetched.
@@ -180,10 +180,10 @@ struct Wave<'a, D: Device, W> {
     /// Its pages are worked on in groups of so many, if that matters.
     group: Option<usize>,
     /// Not started yet.
-    runs: VecDeque<Run>,
-    works: VecDeque<(Run, Vec<Ticket>, W)>,
+    runs: VecDeque<SlotRun>,
+    works: VecDeque<(SlotRun, Vec<Ticket>, W)>,
     /// The run that was refused, if a part of the work on it may be carried out all the same.
-    refused: Option<Run>,
+    refused: Option<SlotRun>,
     /// Why not all of the work was started.
     error: Option<Error>,
 }
@@ -310,7 +310,7 @@ impl<T: Element, D: Device> Core<T, D> {
     #[allow(clippy::too_many_arguments, reason = "all of them are about this one wave")]
     fn start<'a, O: Operation<T, D>>(
         &'a self,
-        channel: &'a Channel<D>,
+        channel: &'a SourceChannel<D>,
         pool: &mut Pool<D>,
         pages: &mut Peekable<impl Iterator<Item = usize>>,
         most: usize,
@@ -342,8 +342,8 @@ impl<T: Element, D: Device> Core<T, D> {
             let within = self.cuts.within(page, range);
             let touched = self.cuts.touched(&within);
             let needed = match operation.access() {
-                Access::Read | Access::Change => touched,
-                Access::Overwrite => touched & !self.cuts.covered(page, &within),
+                RunAccess::Read | RunAccess::Change => touched,
+                RunAccess::Overwrite => touched & !self.cuts.covered(page, &within),
             };
             let hold = self.hold(entry, operation.access(), needed);
             let fetched = needed & !entry.valid();
@@ -369,8 +369,8 @@ impl<T: Element, D: Device> Core<T, D> {
 
     /// Keeps others from a page: from writing to it, if it is read and nothing of it has to be fetched; else
     /// from it altogether. The caller holds the channel, so that what is there stays.
-    fn hold<'a>(&self, entry: &'a Entry, access: Access, needed: u64) -> Hold<'a> {
-        if access == Access::Read {
+    fn hold<'a>(&self, entry: &'a DirectoryEntry, access: RunAccess, needed: u64) -> Hold<'a> {
+        if access == RunAccess::Read {
             let shared = entry.share();
             if needed & !entry.valid() == 0 {
                 return Hold::Shared(shared);
@@ -409,7 +409,7 @@ impl<T: Element, D: Device> Core<T, D> {
         }
         wave.runs = self.runs(wave).into();
         self.launch(wave, operation)?;
-        if operation.access() == Access::Read {
+        if operation.access() == RunAccess::Read {
             // Others may read at home meanwhile.
             for member in &mut wave.members {
                 member.hold = match member.hold.take() {
@@ -430,7 +430,7 @@ impl<T: Element, D: Device> Core<T, D> {
             match operation.start(wave.channel, &run) {
                 Ok(Some((tickets, work))) => wave.works.push_back((run, tickets, work)),
                 Ok(None) => {}
-                Err(Refused { error, begun }) => {
+                Err(RefusedRun { error, begun }) => {
                     wave.runs.clear();
                     wave.refused = Some(run).filter(|_| begun);
                     return Err(error);
@@ -441,9 +441,9 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// A run of no elements that begins at an element of a page, which has a slot.
-    fn run_of(&self, channel: &Channel<D>, slot: u32, page: usize, at: usize) -> Run {
+    fn run_of(&self, channel: &SourceChannel<D>, slot: u32, page: usize, at: usize) -> SlotRun {
         let (page_len, channels) = (self.cuts.page_len, self.channels.len());
-        Run {
+        SlotRun {
             start: channel.place(slot, at),
             count: 0,
             geometry: Geometry {
@@ -457,8 +457,8 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Members whose slots follow one another.
-    fn runs<W>(&self, wave: &Wave<'_, D, W>) -> Vec<Run> {
-        let mut runs: Vec<Run> = Vec::new();
+    fn runs<W>(&self, wave: &Wave<'_, D, W>) -> Vec<SlotRun> {
+        let mut runs: Vec<SlotRun> = Vec::new();
         let mut next = None;
         let channels = self.channels.len();
         for (number, member) in wave.members.iter().enumerate() {
@@ -468,7 +468,7 @@ impl<T: Element, D: Device> Core<T, D> {
                     run.count += member.within.len();
                     run.members.end = number + 1;
                 }
-                _ => runs.push(Run {
+                _ => runs.push(SlotRun {
                     count: member.within.len(),
                     members: number..number + 1,
                     ..self.run_of(wave.channel, member.slot, member.page, member.within.start)

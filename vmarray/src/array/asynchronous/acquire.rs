@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use backend_api::Device;
 
 use crate::base::error::{ErrorKind, Result};
-use crate::engine::channel::{Answer, Ask, Bytes, Request, TaskWait};
+use crate::engine::channel::{Ask, Bytes, Request, RequestAnswer, TaskWait};
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, WANTED};
 use crate::engine::page::{Asleep, Refusal, State, park_task, wake};
 use crate::engine::pager::Pager;
@@ -23,7 +23,7 @@ const TURNS: u32 = 64;
 enum Wait {
     Nothing,
     /// An answer; woken as well by what else may end the wait.
-    Answer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
+    RequestAnswer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
     /// A page to be released, or a guard.
     Asleep(Asleep),
 }
@@ -112,9 +112,9 @@ impl<'a, D: Device> Acquire<'a, D> {
         request.wait_kept(context.waker());
         let asleep = match std::mem::replace(&mut self.wait, Wait::Nothing) {
             Wait::Asleep(asleep) => Some(asleep),
-            Wait::Nothing | Wait::Answer(..) => None,
+            Wait::Nothing | Wait::RequestAnswer(..) => None,
         };
-        self.wait = Wait::Answer(request, asleep);
+        self.wait = Wait::RequestAnswer(request, asleep);
         self.pager.channel(self.page).tell_of_kept();
     }
 
@@ -137,14 +137,14 @@ impl<'a, D: Device> Acquire<'a, D> {
         ask: impl Fn() -> Option<Ask>,
     ) -> Poll<Result<Got<R>>> {
         for _ in 0..TURNS {
-            if let Wait::Answer(..) = self.wait {
+            if let Wait::RequestAnswer(..) = self.wait {
                 match self.poll_answer(context) {
                     Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Answer::Failed(error)) => return Poll::Ready(Err(error)),
-                    Poll::Ready(Answer::Read(bytes)) => return Poll::Ready(Ok(Got::Read(bytes))),
-                    Poll::Ready(Answer::Written) => return Poll::Ready(Ok(Got::Written)),
-                    Poll::Ready(Answer::Reserved(_)) => {}
-                    Poll::Ready(Answer::Busy) => self.was_busy = true,
+                    Poll::Ready(RequestAnswer::Failed(error)) => return Poll::Ready(Err(error)),
+                    Poll::Ready(RequestAnswer::Read(bytes)) => return Poll::Ready(Ok(Got::Read(bytes))),
+                    Poll::Ready(RequestAnswer::Written) => return Poll::Ready(Ok(Got::Written)),
+                    Poll::Ready(RequestAnswer::Reserved(_)) => {}
+                    Poll::Ready(RequestAnswer::Busy) => self.was_busy = true,
                 }
             }
             self.wait = Wait::Nothing;
@@ -175,7 +175,7 @@ impl<'a, D: Device> Acquire<'a, D> {
                         self.unreserve();
                         let request = Arc::new(Request::new(self.page, ask, context.waker().clone()));
                         self.pager.channel(self.page).ask(self.pager.table(), &request);
-                        self.wait = Wait::Answer(request, None);
+                        self.wait = Wait::RequestAnswer(request, None);
                         Poll::Ready(Ok(()))
                     }
                     None => match refusal {
@@ -195,13 +195,13 @@ impl<'a, D: Device> Acquire<'a, D> {
     }
 
     /// Waits until the request is answered.
-    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<Answer> {
-        let Wait::Answer(request, _) = &self.wait else { return Poll::Ready(Answer::Busy) };
+    fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<RequestAnswer> {
+        let Wait::RequestAnswer(request, _) = &self.wait else { return Poll::Ready(RequestAnswer::Busy) };
         let request = Arc::clone(request);
         if let Poll::Ready(answer) = request.poll(context) {
             self.has_missed |= request.is_first();
             self.wait = Wait::Nothing;
-            if let Answer::Reserved(frame) = answer {
+            if let RequestAnswer::Reserved(frame) = answer {
                 self.reserved = Some((frame, request));
             }
             return Poll::Ready(answer);
@@ -209,13 +209,13 @@ impl<'a, D: Device> Acquire<'a, D> {
         match self.pager.channel(self.page).poll_frames(context.waker()) {
             Ok(TaskWait::No | TaskWait::Woken) => Poll::Pending,
             Ok(TaskWait::Asleep(asleep)) => {
-                self.wait = Wait::Answer(request, Some(asleep));
+                self.wait = Wait::RequestAnswer(request, Some(asleep));
                 Poll::Pending
             }
             // Unless the answer came meanwhile.
             Err(error) => {
-                let answer = request.cancel().unwrap_or(Answer::Failed(error));
-                if let Answer::Reserved(frame) = answer {
+                let answer = request.cancel().unwrap_or(RequestAnswer::Failed(error));
+                if let RequestAnswer::Reserved(frame) = answer {
                     self.reserved = Some((frame, request));
                 }
                 Poll::Ready(answer)
@@ -268,8 +268,8 @@ impl<'a, D: Device> Acquire<'a, D> {
 
     /// Gives up all that the task waits for.
     pub(crate) fn stop(&mut self) {
-        if let Wait::Answer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
-            && let Some(Answer::Reserved(frame)) = request.cancel()
+        if let Wait::RequestAnswer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
+            && let Some(RequestAnswer::Reserved(frame)) = request.cancel()
         {
             self.reserved = Some((frame, request));
         }

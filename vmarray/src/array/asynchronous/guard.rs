@@ -20,7 +20,7 @@ use crate::engine::page::{Access, Holder, Refusal, count_hit, unpark};
 use crate::setup::any::AnyDevice;
 
 /// A way to a guard. It stays with its thread, as guards do.
-struct Hold<'a, T: Element, D: Device> {
+struct ComingGuard<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     acquire: Acquire<'a, D>,
     cut: Result<Cut>,
@@ -61,7 +61,7 @@ struct Hold<'a, T: Element, D: Device> {
 /// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
-    hold: Hold<'a, T, D>,
+    hold: ComingGuard<'a, T, D>,
 }
 
 /// The future of [`PagedViewMut::page_mut_async`](crate::PagedViewMut::page_mut_async).
@@ -94,10 +94,10 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
 /// ```
 #[must_use = "futures do nothing unless they are polled"]
 pub struct PageMutAsync<'a, T: Element, D: Device = AnyDevice> {
-    hold: Hold<'a, T, D>,
+    hold: ComingGuard<'a, T, D>,
 }
 
-impl<'a, T: Element, D: Device> Hold<'a, T, D> {
+impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
     fn new(array: &'a VirtualArray<T, D>, cut: Result<Cut>, want: Want) -> Self {
         let exclusive = want == Want::Exclusive;
         let page = cut.as_ref().map_or(0, |cut| cut.array_page as u64);
@@ -190,7 +190,7 @@ impl<'a, T: Element, D: Device> Hold<'a, T, D> {
     }
 }
 
-impl<T: Element, D: Device> Drop for Hold<'_, T, D> {
+impl<T: Element, D: Device> Drop for ComingGuard<'_, T, D> {
     fn drop(&mut self) {
         // The frame first: whoever is told that there may be one more guard is to find it.
         self.acquire.stop();
@@ -200,13 +200,13 @@ impl<T: Element, D: Device> Drop for Hold<'_, T, D> {
 
 impl<'a, T: Element, D: Device> PageAsync<'a, T, D> {
     pub(crate) fn new(array: &'a VirtualArray<T, D>, cut: Result<Cut>) -> Self {
-        Self { hold: Hold::new(array, cut, Want::Share) }
+        Self { hold: ComingGuard::new(array, cut, Want::Share) }
     }
 }
 
 impl<'a, T: Element, D: Device> PageMutAsync<'a, T, D> {
     pub(crate) fn new(array: &'a VirtualArray<T, D>, cut: Result<Cut>) -> Self {
-        Self { hold: Hold::new(array, cut, Want::Exclusive) }
+        Self { hold: ComingGuard::new(array, cut, Want::Exclusive) }
     }
 }
 

@@ -24,9 +24,9 @@ use backend_api::{Device, Ticket, Transfer};
 use parking_lot::MutexGuard;
 
 use super::frames::Frame;
-use super::pieces::{Way, pieces};
+use super::pieces::{CopyWay, pieces};
 use super::requests::Request;
-use super::transfers::{Fetch, Wakes};
+use super::transfers::{FetchUnderWay, Wakes};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Shard};
 use crate::base::error::Result;
@@ -48,7 +48,7 @@ const LOOKS: u32 = 100;
 
 /// What a loaded page is turned into for the thread that asked for it, whoever finishes the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Then {
+pub(crate) enum LoadFor {
     Share(Holder),
     /// Whoever asked for it has it exclusively, as a pin; a guard has to [count
     /// itself](crate::engine::page::Entry::hold_exclusive).
@@ -65,7 +65,7 @@ pub(crate) enum Then {
 pub(crate) struct Load {
     pub(crate) page: u64,
     pub(crate) frame: Frame,
-    pub(crate) then: Then,
+    pub(crate) then: LoadFor,
     /// Names it, so that whoever asked for it finds out what came of it.
     pub(crate) id: u64,
 }
@@ -226,7 +226,7 @@ impl<D: Device> Channel<D> {
             return Batch { loads: mem::take(&mut shard.queued), reads, requests: Vec::new() };
         }
         // Stable: what was asked for first comes first.
-        shard.queued.sort_by_key(|load| load.then == Then::Release);
+        shard.queued.sort_by_key(|load| load.then == LoadFor::Release);
         let rest = shard.queued.split_off(most);
         Batch { loads: mem::replace(&mut shard.queued, rest), reads, requests: Vec::new() }
     }
@@ -239,7 +239,7 @@ impl<D: Device> Channel<D> {
                 shard.is_led = false;
                 // Whoever waits for something looks after it; after what nobody waits for, the leader does.
                 let nobody_waits = shard.queued_reads.is_empty()
-                    && shard.queued.iter().all(|load| load.then == Then::Release);
+                    && shard.queued.iter().all(|load| load.then == LoadFor::Release);
                 if shard.may_lead() && nobody_waits {
                     return Some(self.begin_to_lead(shard));
                 }
@@ -259,7 +259,7 @@ impl<D: Device> Channel<D> {
         let bytes = self.page_bytes as u64;
         loads.sort_unstable_by_key(|load| load.page);
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
-        let mut copies = pieces(pages, bytes, Way::Fetch);
+        let mut copies = pieces(pages, bytes, CopyWay::FetchUnderWay);
         copies.extend(reads.iter().map(|read| read.copy));
         // Until the loads are on record: a waker that blocks would wait for them in vain.
         let deferral = Deferral::begin();
@@ -276,8 +276,15 @@ impl<D: Device> Channel<D> {
                     wakes.add(load.page, entry.mark_in_flight());
                 }
                 let is_driven = !requests.is_empty();
-                let fetch =
-                    Fetch { ticket, loads, reads, requests, is_watched: false, is_driven, is_ending: false };
+                let fetch = FetchUnderWay {
+                    ticket,
+                    loads,
+                    reads,
+                    requests,
+                    is_watched: false,
+                    is_driven,
+                    is_ending: false,
+                };
                 shard.fetches.push(fetch);
             }
             Err(error) => self.fail_fetch(&mut shard, table, (loads, reads, requests), error, &mut wakes),
@@ -307,7 +314,7 @@ impl<D: Device> Channel<D> {
     /// The failure of a load that was submitted alone.
     pub(crate) fn await_load(&self, table: &PageTable, load: &Load, claimed: State) -> Result<Loaded> {
         let entry = table.entry(load.page);
-        let is_shared = matches!(load.then, Then::Share(_));
+        let is_shared = matches!(load.then, LoadFor::Share(_));
         // To share and to fail ends the claim, which changes the version; else the frame is all that comes.
         let is_pending = |state: State| {
             state.version() == claimed.version()

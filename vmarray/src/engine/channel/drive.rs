@@ -16,9 +16,9 @@ use std::task::Waker;
 
 use backend_api::{Device, Progress, Ticket, racy};
 
-use super::combine::{Load, Then};
+use super::combine::{Load, LoadFor};
 use super::frames::{Frame, Patience};
-use super::requests::{Answer, Request};
+use super::requests::{Request, RequestAnswer};
 use super::transfers::Wakes;
 use super::{Channel, NO_PAGE};
 use crate::base::error::Result;
@@ -239,7 +239,7 @@ impl<D: Device> Channel<D> {
             };
             // What will be written to must not be in the way of those who read the home slot.
             let Ok(before) = entry.claim_to_load(!request.is_write()) else {
-                wakes.add_waker(&request, request.answer(Answer::Busy));
+                wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
                 continue;
             };
             frames.pop();
@@ -247,7 +247,7 @@ impl<D: Device> Channel<D> {
             // Whoever is blocked by the load can help then.
             wakes.add(request.page, before.any(WAITED));
             if before.any(HOME) {
-                loads.push(Load { page: request.page, frame, then: Then::Leave, id: 0 });
+                loads.push(Load { page: request.page, frame, then: LoadFor::Leave, id: 0 });
                 asked.push(request);
             } else {
                 self.counters.misses.add(1);
@@ -298,7 +298,7 @@ impl<D: Device> Channel<D> {
         for request in requests {
             match shard.fetches.iter_mut().find_map(|fetch| Some((fetch.load_of(request.page)?, fetch))) {
                 // A thread that has the page for itself next is to find it as it was.
-                Some((load, fetch)) if !request.is_write() || load.then == Then::Leave => {
+                Some((load, fetch)) if !request.is_write() || load.then == LoadFor::Leave => {
                     fetch.requests.push(request);
                     if !std::mem::replace(&mut fetch.is_driven, true) {
                         self.requests.begin();
@@ -311,7 +311,7 @@ impl<D: Device> Channel<D> {
         drop(shard);
         tickets.into_iter().for_each(|ticket| self.wake_driver_after(ticket));
         for request in busy {
-            wakes.add_waker(&request, request.answer(Answer::Busy));
+            wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
         }
     }
 
@@ -336,7 +336,7 @@ impl<D: Device> Channel<D> {
             true => entry.try_exclusive(Holder::Pin),
             false => entry.try_share(Holder::Pin, false),
         };
-        let Ok(before) = held else { return request.answer(Answer::Busy) };
+        let Ok(before) = held else { return request.answer(RequestAnswer::Busy) };
         self.quiesce(entry, before, if request.is_write() { Access::All } else { Access::Writes });
         if request.is_write() {
             return self.serve_held(table, request, USED);
@@ -373,7 +373,7 @@ impl<D: Device> Channel<D> {
         self.lock().write_error = None;
         serving.failures_before = None;
         while let Some(first) = serving.queue.pop_front() {
-            if let Some(waker) = first.answer(Answer::Failed(error.clone())) {
+            if let Some(waker) = first.answer(RequestAnswer::Failed(error.clone())) {
                 return wake(waker);
             }
         }

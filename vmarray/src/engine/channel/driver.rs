@@ -22,12 +22,12 @@ thread_local! {
 /// Holds channel and page table as long as their array lives.
 #[derive(Debug)]
 pub(crate) struct Driver<D: Device> {
-    state: Mutex<State<D>>,
+    state: Mutex<DriverState<D>>,
     left: Condvar,
 }
 
 #[derive(Debug)]
-struct State<D: Device> {
+struct DriverState<D: Device> {
     /// `None` once the array is being dropped.
     driven: Option<(Arc<Channel<D>>, Arc<PageTable>)>,
     /// How many threads are in there.
@@ -37,7 +37,8 @@ struct State<D: Device> {
 impl<D: Device> Driver<D> {
     pub(crate) fn new(channel: &Arc<Channel<D>>, table: &Arc<PageTable>) -> Arc<Self> {
         let driven = Some((Arc::clone(channel), Arc::clone(table)));
-        let driver = Arc::new(Self { state: Mutex::new(State { driven, inside: 0 }), left: Condvar::new() });
+        let driver =
+            Arc::new(Self { state: Mutex::new(DriverState { driven, inside: 0 }), left: Condvar::new() });
         let _ = channel.driver.set(Waker::from(Arc::clone(&driver)));
         driver
     }
@@ -73,16 +74,16 @@ impl<D: Device> Wake for Driver<D> {
         drop(state);
         INSIDE.set(INSIDE.get() + 1);
         // Also if a device panics.
-        let _visit = Visit(self);
+        let _visit = DriverVisit(self);
         channel.drive(&table, ENDED);
         drop((channel, table));
     }
 }
 
 /// A thread's stay in a driver.
-struct Visit<'a, D: Device>(&'a Driver<D>);
+struct DriverVisit<'a, D: Device>(&'a Driver<D>);
 
-impl<D: Device> Drop for Visit<'_, D> {
+impl<D: Device> Drop for DriverVisit<'_, D> {
     fn drop(&mut self) {
         INSIDE.set(INSIDE.get() - 1);
         self.0.state.lock().inside -= 1;

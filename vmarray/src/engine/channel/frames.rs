@@ -24,7 +24,7 @@ const NEWCOMERS: usize = 256;
 const AHEAD_FRAMES: u32 = 256;
 
 /// What a search has brought.
-struct Found {
+struct FoundFrame {
     /// One of the frames, for the caller.
     frame: Option<Frame>,
     /// Whether write-backs could be begun.
@@ -151,7 +151,7 @@ impl<D: Device> Channel<D> {
                 self.grow()?;
                 continue;
             }
-            let Found { frame, started, unfinished } = self.free_some(table, search, shard, patience);
+            let FoundFrame { frame, started, unfinished } = self.free_some(table, search, shard, patience);
             if frame.is_some() {
                 // The next flush tells of a failure.
                 return Ok(frame);
@@ -179,7 +179,7 @@ impl<D: Device> Channel<D> {
         search: MutexGuard<'_, ()>,
         mut shard: MutexGuard<'_, Shard<D>>,
         patience: Patience,
-    ) -> Found {
+    ) -> FoundFrame {
         let victims = self.choose_victims(&mut shard, table, patience);
         drop(shard);
         let mut wakes = Wakes::default();
@@ -191,7 +191,7 @@ impl<D: Device> Channel<D> {
             self.announce();
         }
         let started = self.write_back(table, &victims.dirty, Purpose::Evict).map(drop);
-        Found { frame, started, unfinished: victims.unfinished }
+        FoundFrame { frame, started, unfinished: victims.unfinished }
     }
 
     /// Frees frames for whoever comes next if there are none, while the calling thread has to wait for a

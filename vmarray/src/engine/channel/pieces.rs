@@ -4,9 +4,9 @@ use backend_api::{DeviceSpan, HostSpan, Transfer};
 
 /// Which way a page goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(super) enum CopyWay {
     /// From its slot to a frame.
-    Fetch,
+    FetchUnderWay,
     /// From its frame to its slot.
     WriteBack,
 }
@@ -18,11 +18,11 @@ pub(super) enum Way {
 pub(super) fn pieces<'a>(
     pages: impl Iterator<Item = (DeviceSpan<'a>, HostSpan<'a>)>,
     bytes: u64,
-    way: Way,
+    way: CopyWay,
 ) -> Vec<Transfer<'a>> {
     let transfer = |(slot, frame, bytes)| match way {
-        Way::Fetch => Transfer::Download { from: slot, to: frame, bytes },
-        Way::WriteBack => Transfer::Upload { from: frame, to: slot, bytes },
+        CopyWay::FetchUnderWay => Transfer::Download { from: slot, to: frame, bytes },
+        CopyWay::WriteBack => Transfer::Upload { from: frame, to: slot, bytes },
     };
     let mut pieces = Vec::with_capacity(pages.size_hint().0);
     let mut last: Option<(DeviceSpan<'a>, HostSpan<'a>, u64)> = None;
@@ -58,11 +58,11 @@ mod tests {
         // host memory.
         let pages =
             [page(0, 0, 4), page(1, 0, 5), page(2, 0, 6), page(4, 0, 7), page(5, 0, 9), page(6, 1, 10)];
-        let copies = pieces(pages.into_iter(), 10, Way::Fetch);
+        let copies = pieces(pages.into_iter(), 10, CopyWay::FetchUnderWay);
         assert_eq!(copies.iter().map(Transfer::bytes).collect::<Vec<_>>(), [30, 10, 10, 10]);
         assert_eq!(copies[0], Transfer::Download { from: pages[0].0, to: pages[0].1, bytes: 30 });
-        let up = pieces(pages[..2].iter().copied(), 10, Way::WriteBack);
+        let up = pieces(pages[..2].iter().copied(), 10, CopyWay::WriteBack);
         assert_eq!(up, [Transfer::Upload { from: pages[0].1, to: pages[0].0, bytes: 20 }]);
-        assert!(pieces(std::iter::empty(), 10, Way::Fetch).is_empty());
+        assert!(pieces(std::iter::empty(), 10, CopyWay::FetchUnderWay).is_empty());
     }
 }

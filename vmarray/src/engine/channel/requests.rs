@@ -44,7 +44,7 @@ pub(crate) enum Ask {
 
 /// What came of a request.
 #[derive(Debug)]
-pub(crate) enum Answer {
+pub(crate) enum RequestAnswer {
     Read(Bytes),
     Written,
     /// The number of the frame, which the task has to [give up](super::Channel::unreserve).
@@ -55,9 +55,9 @@ pub(crate) enum Answer {
 }
 
 #[derive(Debug)]
-enum Stage {
+enum RequestStage {
     Waiting(Waker),
-    Answered(Answer),
+    Answered(RequestAnswer),
     /// The task was told of a frame that is kept for what it reads: it is at the page right now, or else
     /// waits for somebody who has the page for itself.
     Kept {
@@ -76,7 +76,7 @@ pub(crate) struct Request {
     pub(super) ask: Ask,
     /// The [thread](this_thread) that has polled the task first.
     pub(super) thread: usize,
-    stage: Mutex<Stage>,
+    stage: Mutex<RequestStage>,
     /// Whether the page was brought for this request, and not for an earlier one or a thread.
     is_first: AtomicBool,
     /// Whether the page is to be loaded without others, since a submission of several failed.
@@ -85,7 +85,7 @@ pub(crate) struct Request {
 
 /// Whether a frame could be taken away from a task.
 #[derive(Debug)]
-pub(super) enum Taken {
+pub(super) enum TakenRequest {
     /// And whom to wake, if the task was told of the frame.
     Yes(Option<Waker>),
     /// The task is at the page right now, and tells when it is done.
@@ -100,24 +100,24 @@ impl Request {
             page,
             ask,
             thread: this_thread(),
-            stage: Mutex::new(Stage::Waiting(waker)),
+            stage: Mutex::new(RequestStage::Waiting(waker)),
             is_first: AtomicBool::new(false),
             is_alone: AtomicBool::new(false),
         }
     }
 
     /// The answer, given once; else the task is woken when it is there.
-    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<Answer> {
-        let take = |stage: &mut Stage| match stage {
-            Stage::Waiting(_) => None,
-            _ => Some(self.take_answer(stage).unwrap_or(Answer::Busy)),
+    pub(crate) fn poll(&self, context: &Context<'_>) -> Poll<RequestAnswer> {
+        let take = |stage: &mut RequestStage| match stage {
+            RequestStage::Waiting(_) => None,
+            _ => Some(self.take_answer(stage).unwrap_or(RequestAnswer::Busy)),
         };
         {
             let mut stage = self.stage.lock();
             if let Some(answer) = take(&mut stage) {
                 return Poll::Ready(answer);
             }
-            if matches!(&*stage, Stage::Waiting(known) if known.will_wake(context.waker())) {
+            if matches!(&*stage, RequestStage::Waiting(known) if known.will_wake(context.waker())) {
                 return Poll::Pending;
             }
         }
@@ -127,19 +127,19 @@ impl Request {
         if let Some(answer) = take(&mut stage) {
             return Poll::Ready(answer);
         }
-        let old = std::mem::replace(&mut *stage, Stage::Waiting(waker));
+        let old = std::mem::replace(&mut *stage, RequestStage::Waiting(waker));
         drop(stage);
         drop(old);
         Poll::Pending
     }
 
     /// Ends the wait for an answer. One that was given already is returned.
-    pub(crate) fn cancel(&self) -> Option<Answer> {
+    pub(crate) fn cancel(&self) -> Option<RequestAnswer> {
         let mut stage = self.stage.lock();
-        if !matches!(*stage, Stage::Waiting(_)) {
+        if !matches!(*stage, RequestStage::Waiting(_)) {
             return self.take_answer(&mut stage);
         }
-        let old = std::mem::replace(&mut *stage, Stage::Over);
+        let old = std::mem::replace(&mut *stage, RequestStage::Over);
         // To drop a waker is the program's code, which must not run under the lock.
         drop(stage);
         drop(old);
@@ -147,22 +147,22 @@ impl Request {
     }
 
     /// The answer, if there is one that was not taken; again, if it is a frame that the task could not use.
-    fn take_answer(&self, stage: &mut Stage) -> Option<Answer> {
-        match std::mem::replace(stage, Stage::Over) {
-            Stage::Answered(Answer::Reserved(frame)) if !self.is_for_guard() => {
-                *stage = Stage::Kept { frame, is_at_page: true, waker: None };
-                Some(Answer::Reserved(frame))
+    fn take_answer(&self, stage: &mut RequestStage) -> Option<RequestAnswer> {
+        match std::mem::replace(stage, RequestStage::Over) {
+            RequestStage::Answered(RequestAnswer::Reserved(frame)) if !self.is_for_guard() => {
+                *stage = RequestStage::Kept { frame, is_at_page: true, waker: None };
+                Some(RequestAnswer::Reserved(frame))
             }
-            Stage::Answered(answer) => Some(answer),
-            Stage::Kept { frame, is_at_page, waker } => {
-                *stage = Stage::Kept { frame, is_at_page: true, waker };
-                (!is_at_page).then_some(Answer::Reserved(frame))
+            RequestStage::Answered(answer) => Some(answer),
+            RequestStage::Kept { frame, is_at_page, waker } => {
+                *stage = RequestStage::Kept { frame, is_at_page: true, waker };
+                (!is_at_page).then_some(RequestAnswer::Reserved(frame))
             }
-            waiting @ Stage::Waiting(_) => {
+            waiting @ RequestStage::Waiting(_) => {
                 *stage = waiting;
                 None
             }
-            Stage::Over => None,
+            RequestStage::Over => None,
         }
     }
 
@@ -173,7 +173,7 @@ impl Request {
         let waker = waker.clone();
         let mut stage = self.stage.lock();
         let mut old = None;
-        if let Stage::Kept { is_at_page, waker: known, .. } = &mut *stage {
+        if let RequestStage::Kept { is_at_page, waker: known, .. } = &mut *stage {
             *is_at_page = false;
             old = known.replace(waker);
         }
@@ -182,7 +182,7 @@ impl Request {
     }
 
     pub(super) fn is_waiting(&self) -> bool {
-        matches!(*self.stage.lock(), Stage::Waiting(_))
+        matches!(*self.stage.lock(), RequestStage::Waiting(_))
     }
 
     /// Whether the page was brought for this request.
@@ -226,20 +226,20 @@ impl Request {
     }
 
     /// Answers, if the task still waits: whom to wake then.
-    pub(super) fn answer(&self, answer: Answer) -> Option<Waker> {
+    pub(super) fn answer(&self, answer: RequestAnswer) -> Option<Waker> {
         self.answer_with(|| answer)
     }
 
     /// As [`answer`](Self::answer); `answer` runs only if the task still waits, which it goes on to do
     /// meanwhile.
-    pub(super) fn answer_with(&self, answer: impl FnOnce() -> Answer) -> Option<Waker> {
+    pub(super) fn answer_with(&self, answer: impl FnOnce() -> RequestAnswer) -> Option<Waker> {
         let mut stage = self.stage.lock();
-        if !matches!(*stage, Stage::Waiting(_)) {
+        if !matches!(*stage, RequestStage::Waiting(_)) {
             return None;
         }
         let answer = answer();
-        match std::mem::replace(&mut *stage, Stage::Answered(answer)) {
-            Stage::Waiting(waker) => Some(waker),
+        match std::mem::replace(&mut *stage, RequestStage::Answered(answer)) {
+            RequestStage::Waiting(waker) => Some(waker),
             _ => None,
         }
     }
@@ -259,39 +259,44 @@ impl Request {
     ///
     /// # Safety
     /// As [`serve`](Self::serve).
-    pub(super) unsafe fn read_or_write(&self, frame: *mut u8) -> Answer {
+    pub(super) unsafe fn read_or_write(&self, frame: *mut u8) -> RequestAnswer {
         match &self.ask {
             Ask::Read { offset, len } => {
                 let mut bytes = Bytes::new();
                 if bytes.try_reserve_exact(*len).is_err() {
-                    return Answer::Failed(crate::base::error::ErrorKind::NoMemory { bytes: *len }.into());
+                    return RequestAnswer::Failed(
+                        crate::base::error::ErrorKind::NoMemory { bytes: *len }.into(),
+                    );
                 }
                 bytes.resize(*len, 0);
                 // SAFETY: the task's part lies inside of the page; the caller vouches for the rest.
                 unsafe { racy::read(frame.add(*offset), &mut bytes) };
-                Answer::Read(bytes)
+                RequestAnswer::Read(bytes)
             }
             Ask::Write { offset, bytes } => {
                 // SAFETY: as above.
                 unsafe { racy::write(frame.add(*offset), bytes) };
-                Answer::Written
+                RequestAnswer::Written
             }
-            Ask::Reserve => Answer::Busy,
+            Ask::Reserve => RequestAnswer::Busy,
         }
     }
 
     /// Whether a frame is kept for what is read.
     pub(super) fn has_kept(&self) -> bool {
-        matches!(*self.stage.lock(), Stage::Answered(Answer::Reserved(_)) | Stage::Kept { .. })
+        matches!(
+            *self.stage.lock(),
+            RequestStage::Answered(RequestAnswer::Reserved(_)) | RequestStage::Kept { .. }
+        )
     }
 
     /// Ends that a frame is kept for what the task reads, which it has done. `false`: the frame was taken
     /// away from it.
     pub(super) fn let_go(&self) -> bool {
         let mut stage = self.stage.lock();
-        let old = std::mem::replace(&mut *stage, Stage::Over);
+        let old = std::mem::replace(&mut *stage, RequestStage::Over);
         drop(stage);
-        matches!(old, Stage::Kept { .. })
+        matches!(old, RequestStage::Kept { .. })
     }
 
     /// Takes a frame away from a task that was to read it, and reads for it. `None`: the page is not there
@@ -299,24 +304,26 @@ impl Request {
     ///
     /// # Safety
     /// As [`serve`](Self::serve).
-    pub(super) unsafe fn take_kept(&self, frame: Option<*mut u8>) -> Taken {
+    pub(super) unsafe fn take_kept(&self, frame: Option<*mut u8>) -> TakenRequest {
         let mut stage = self.stage.lock();
         let waker = match &mut *stage {
-            Stage::Answered(Answer::Reserved(_)) => None,
-            Stage::Kept { is_at_page: true, .. } => return Taken::NotYet,
-            Stage::Kept { waker, .. } => waker.take(),
-            _ => return Taken::Over,
+            RequestStage::Answered(RequestAnswer::Reserved(_)) => None,
+            RequestStage::Kept { is_at_page: true, .. } => return TakenRequest::NotYet,
+            RequestStage::Kept { waker, .. } => waker.take(),
+            _ => return TakenRequest::Over,
         };
         // SAFETY: passed on.
-        *stage = Stage::Answered(frame.map_or(Answer::Busy, |frame| unsafe { self.read_or_write(frame) }));
-        Taken::Yes(waker)
+        *stage = RequestStage::Answered(
+            frame.map_or(RequestAnswer::Busy, |frame| unsafe { self.read_or_write(frame) }),
+        );
+        TakenRequest::Yes(waker)
     }
 
     /// Has the task polled, though there is no answer, so that it looks for itself why.
     pub(super) fn nudge(&self) -> Option<Waker> {
         // A clone of its waker is the program's code; so it is taken, and the task leaves another one.
         let mut stage = self.stage.lock();
-        let Stage::Waiting(known) = &mut *stage else { return None };
+        let RequestStage::Waiting(known) = &mut *stage else { return None };
         Some(std::mem::replace(known, Waker::noop().clone()))
     }
 }

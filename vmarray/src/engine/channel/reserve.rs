@@ -15,7 +15,7 @@ use std::task::Waker;
 
 use backend_api::Device;
 
-use super::requests::{Answer, Taken};
+use super::requests::{RequestAnswer, TakenRequest};
 use super::{Channel, Request, Shard};
 use crate::engine::page::state::RESIDENT;
 use crate::engine::page::{self, Access, PageTable};
@@ -89,7 +89,7 @@ impl Reserved {
             // First, since the task may be done with it the moment that it is told.
             self.for_reads.add(frame);
         }
-        let waker = request.answer(Answer::Reserved(frame));
+        let waker = request.answer(RequestAnswer::Reserved(frame));
         match (waker.is_some(), request.is_for_guard()) {
             (true, true) => {}
             (true, false) => {
@@ -161,13 +161,13 @@ impl<D: Device> Channel<D> {
                 Err(_) => unsafe { request.take_kept(None) },
             };
             match taken {
-                Taken::Yes(waker) => {
+                TakenRequest::Yes(waker) => {
                     self.kept_for_reads.remove(frame);
                     any = true;
                     waker.into_iter().for_each(page::wake);
                 }
-                Taken::NotYet => later.push((frame, request)),
-                Taken::Over => {}
+                TakenRequest::NotYet => later.push((frame, request)),
+                TakenRequest::Over => {}
             }
         }
         self.lock().reserved.reads.extend(later);

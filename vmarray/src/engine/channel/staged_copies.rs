@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 use backend_api::{Device, Ticket, Transfer, contended};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::pieces::{Way, pieces};
+use super::pieces::{CopyWay, pieces};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Stage};
 
@@ -31,7 +31,7 @@ const DEPTH: usize = 2;
 /// What a thread has asked for, and what came of it.
 #[derive(Debug)]
 pub(crate) struct StagedCopy {
-    way: Way,
+    way: CopyWay,
     copies: Vec<Transfer<'static>>,
     bytes: u64,
     owner: Thread,
@@ -149,10 +149,10 @@ impl StagedCopies {
 }
 
 impl<D: Device> Channel<D> {
-    fn staged_copies(&self, way: Way) -> &Mutex<StagedCopies> {
+    fn staged_copies(&self, way: CopyWay) -> &Mutex<StagedCopies> {
         match way {
-            Way::Fetch => &self.staged_fetches,
-            Way::WriteBack => &self.staged_writes,
+            CopyWay::FetchUnderWay => &self.staged_fetches,
+            CopyWay::WriteBack => &self.staged_writes,
         }
     }
 
@@ -161,7 +161,7 @@ impl<D: Device> Channel<D> {
     pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
         self.counters.bypasses.add(pages.len() as u64);
         self.counters.bytes_from_device.add((pages.len() * self.page_bytes) as u64);
-        self.start_staged(Way::Fetch, self.staged(pages, stage), pages.len())
+        self.start_staged(CopyWay::FetchUnderWay, self.staged(pages, stage), pages.len())
     }
 
     /// Has pages, which the caller has for itself, copied from a stage to their home slots. The caller
@@ -169,12 +169,12 @@ impl<D: Device> Channel<D> {
     pub(crate) fn write_from_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
         self.counters.bypasses.add(pages.len() as u64);
         self.counters.bytes_to_device.add((pages.len() * self.page_bytes) as u64);
-        self.start_staged(Way::WriteBack, self.staged(pages, stage), pages.len())
+        self.start_staged(CopyWay::WriteBack, self.staged(pages, stage), pages.len())
     }
 
     fn start_staged(
         &self,
-        way: Way,
+        way: CopyWay,
         places: impl Iterator<Item = (DevicePlace, HostPlace)>,
         pages: usize,
     ) -> Arc<StagedCopy> {
@@ -218,7 +218,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Waits for a submission, and tells whose it was.
-    fn end_staged(&self, way: Way, ticket: Ticket) {
+    fn end_staged(&self, way: CopyWay, ticket: Ticket) {
         let outcome = self.wait(ticket);
         let done = self.staged_done(way);
         let mut list = contended::lock(self.staged_copies(way));
@@ -233,7 +233,7 @@ impl<D: Device> Channel<D> {
 
     /// Submissions that are done and that nobody waits for at the moment. The lock is not held, since a
     /// device may run wakers when it is asked.
-    fn staged_done(&self, way: Way) -> Vec<(Ticket, backend_api::Result<()>)> {
+    fn staged_done(&self, way: CopyWay) -> Vec<(Ticket, backend_api::Result<()>)> {
         let tickets: Vec<Ticket> = {
             let list = contended::lock(self.staged_copies(way));
             list.under_way.iter().filter(|group| !group.is_watched).map(|group| group.ticket).collect()
@@ -242,7 +242,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Submits what is queued, as far as there is room.
-    fn lead_staged<'a>(&'a self, way: Way, mut list: MutexGuard<'a, StagedCopies>) {
+    fn lead_staged<'a>(&'a self, way: CopyWay, mut list: MutexGuard<'a, StagedCopies>) {
         while let Some(copies) = list.next() {
             drop(list);
             let transfers: Vec<Transfer> =
@@ -264,10 +264,10 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    fn submit_staged(&self, way: Way, copies: &[Transfer<'_>]) -> backend_api::Result<Ticket> {
+    fn submit_staged(&self, way: CopyWay, copies: &[Transfer<'_>]) -> backend_api::Result<Ticket> {
         match way {
-            Way::Fetch => self.read(&mut self.load_order.lock(), |queue| queue.submit(copies)),
-            Way::WriteBack => self.write(&mut self.home_order.lock(), |queue| queue.submit(copies)),
+            CopyWay::FetchUnderWay => self.read(&mut self.load_order.lock(), |queue| queue.submit(copies)),
+            CopyWay::WriteBack => self.write(&mut self.home_order.lock(), |queue| queue.submit(copies)),
         }
     }
 }

@@ -10,9 +10,9 @@ use std::task::Waker;
 use backend_api::{Device, Progress, Ticket};
 use parking_lot::MutexGuard;
 
-use super::combine::{Load, Read, Then};
+use super::combine::{Load, LoadFor, Read};
 use super::frames::Frame;
-use super::requests::{Answer, Request};
+use super::requests::{Request, RequestAnswer};
 use super::waiting::spin_while;
 use super::{Channel, NO_PAGE, Shard};
 use crate::base::error::Result;
@@ -32,7 +32,7 @@ const READ_BYTES: usize = 4096;
 
 /// Pages on their way to frames.
 #[derive(Debug)]
-pub(super) struct Fetch {
+pub(super) struct FetchUnderWay {
     pub(super) ticket: Ticket,
     pub(super) loads: Vec<Load>,
     pub(super) reads: Vec<Arc<Read>>,
@@ -68,7 +68,7 @@ pub(super) struct FailedLoad {
     pub(super) was_alone: bool,
 }
 
-impl Fetch {
+impl FetchUnderWay {
     pub(super) fn concerns(&self, page: u64) -> bool {
         self.loads.iter().any(|load| load.page == page)
     }
@@ -113,7 +113,7 @@ struct Served {
     /// Pages that are written to, in ascending order, and what those are told who asked for something of
     /// them.
     written: Vec<u64>,
-    answers: Vec<(Arc<Request>, Answer)>,
+    answers: Vec<(Arc<Request>, RequestAnswer)>,
     /// Requests for frames, and how many frames are kept already.
     reserve: Vec<Arc<Request>>,
     kept: usize,
@@ -263,7 +263,7 @@ impl<D: Device> Channel<D> {
                 || request.is_waiting() && !table.entry(request.page).state(Ordering::Acquire).shared()
         });
         for request in refused {
-            wakes.add_waker(&request, request.answer(Answer::Busy));
+            wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
         }
         let written = requests.iter().filter(|request| request.is_write()).map(|request| request.page);
         served.written.extend(written);
@@ -309,7 +309,7 @@ impl<D: Device> Channel<D> {
                 // Another thread is at it.
                 return;
             }
-            let Fetch { loads, reads, requests, is_driven, .. } = shard.fetches.remove(at);
+            let FetchUnderWay { loads, reads, requests, is_driven, .. } = shard.fetches.remove(at);
             match error {
                 Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
                 None => {
@@ -360,18 +360,18 @@ impl<D: Device> Channel<D> {
             shard.adopt(load.page, load.frame.index, self.recency);
             let address = load.frame.address;
             let is_waited_for = match load.then {
-                Then::Share(holder) => {
+                LoadFor::Share(holder) => {
                     entry.install(address);
                     entry.downgrade(holder)
                 }
                 // Its owner may sleep, and is not to wait for its own release.
-                Then::Exclusive(_) => {
+                LoadFor::Exclusive(_) => {
                     entry.install(address);
                     entry.state(Ordering::Acquire).any(WAITED)
                 }
                 // Its first lap through the cache is free.
-                Then::Release => entry.install_and_release(address, AHEAD | USED),
-                Then::Leave => entry.install_and_release(address, written(load.page)),
+                LoadFor::Release => entry.install_and_release(address, AHEAD | USED),
+                LoadFor::Leave => entry.install_and_release(address, written(load.page)),
             };
             wakes.add(load.page, is_waited_for);
         }
@@ -396,13 +396,13 @@ impl<D: Device> Channel<D> {
         self.note_news();
         for load in loads {
             match load.then {
-                Then::Share(_) | Then::Exclusive(_) => {
+                LoadFor::Share(_) | LoadFor::Exclusive(_) => {
                     shard.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
                     // Before the claim ends: then its owner looks.
                     self.untold_failures.fetch_add(1, Ordering::Release);
                 }
-                Then::Release => self.fewer_ahead(1),
-                Then::Leave => {}
+                LoadFor::Release => self.fewer_ahead(1),
+                LoadFor::Leave => {}
             }
             shard.pages[load.frame.index as usize] = NO_PAGE;
             self.free_all(&[load.frame]);
@@ -410,7 +410,7 @@ impl<D: Device> Channel<D> {
         }
         for request in requests {
             if was_alone {
-                wakes.add_waker(&request, request.answer(Answer::Failed(error.clone().into())));
+                wakes.add_waker(&request, request.answer(RequestAnswer::Failed(error.clone().into())));
             } else {
                 // One of the others may be to blame.
                 request.retry_alone();
@@ -516,7 +516,7 @@ impl<D: Device> Shard<D> {
 
     /// Fetches that nobody waits for and that may be done, now that another one is.
     fn fetches_beside(&self, ticket: Ticket) -> Vec<Ticket> {
-        let may_be_done = |fetch: &&Fetch| {
+        let may_be_done = |fetch: &&FetchUnderWay| {
             !fetch.is_watched
                 && !fetch.is_ending
                 && (fetch.ticket.queue != ticket.queue || fetch.ticket.value < ticket.value)

@@ -3,7 +3,7 @@
 use backend_api::{Device, Ticket};
 
 use super::Channel;
-use super::pieces::{Way, pieces};
+use super::pieces::{CopyWay, pieces};
 use super::transfers::{Wakes, WriteBack};
 use super::victims::Victim;
 use crate::base::error::Result;
@@ -35,7 +35,7 @@ impl<D: Device> Channel<D> {
         let bytes = self.page_bytes as u64;
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());
-        let copies = pieces(places.into_iter(), bytes, Way::WriteBack);
+        let copies = pieces(places.into_iter(), bytes, CopyWay::WriteBack);
         // Until it is on record: whoever runs a kernel after it finds it there.
         let mut order = self.home_order.lock();
         let submitted = self.write_beside(&mut order, |queue| queue.submit(&copies));

@@ -4,7 +4,7 @@ use super::{Candidate, Verdict};
 
 /// What the hand knows about a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum Referenced {
     /// Not tracked.
     Absent,
     /// Tracked.
@@ -16,7 +16,7 @@ enum State {
 /// The frames as a ring, and the hand.
 #[derive(Debug)]
 pub(crate) struct Clock {
-    states: Vec<State>,
+    states: Vec<Referenced>,
     /// The frame to propose next.
     hand: usize,
     /// How many frames are tracked.
@@ -25,19 +25,19 @@ pub(crate) struct Clock {
 
 impl Clock {
     pub(super) fn new(frames: usize) -> Self {
-        Self { states: vec![State::Absent; frames], hand: 0, len: 0 }
+        Self { states: vec![Referenced::Absent; frames], hand: 0, len: 0 }
     }
 
     pub(super) fn inserted(&mut self, frame: u32) {
         let state = &mut self.states[frame as usize];
-        self.len += usize::from(*state == State::Absent);
-        *state = State::Present;
+        self.len += usize::from(*state == Referenced::Absent);
+        *state = Referenced::Present;
     }
 
     pub(super) fn removed(&mut self, frame: u32) {
         let state = &mut self.states[frame as usize];
-        self.len -= usize::from(*state != State::Absent);
-        *state = State::Absent;
+        self.len -= usize::from(*state != Referenced::Absent);
+        *state = Referenced::Absent;
     }
 
     /// At most two turns of the hand. The first proposes every tracked frame; the second only those the first
@@ -55,19 +55,19 @@ impl Clock {
             self.hand = if frame + 1 == frames { 0 } else { frame + 1 };
             let first_turn = step < frames;
             match self.states[frame] {
-                State::Absent => continue,
-                State::Present if !first_turn => continue,
-                State::Present | State::Spared => {}
+                Referenced::Absent => continue,
+                Referenced::Present if !first_turn => continue,
+                Referenced::Present | Referenced::Spared => {}
             }
             let verdict = candidate(frame as u32);
             self.states[frame] = match verdict {
                 Verdict::Take => {
                     taken += 1;
                     self.len -= 1;
-                    State::Absent
+                    Referenced::Absent
                 }
-                Verdict::Referenced if first_turn => State::Spared,
-                Verdict::Referenced | Verdict::Skip | Verdict::Stop => State::Present,
+                Verdict::Referenced if first_turn => Referenced::Spared,
+                Verdict::Referenced | Verdict::Skip | Verdict::Stop => Referenced::Present,
             };
             if verdict == Verdict::Stop {
                 break;

@@ -81,7 +81,7 @@ impl List {
 /// A walk over one list, from the oldest frame to the newest, that lasts for one call of `victims`.
 ///
 /// The list must not be changed otherwise meanwhile.
-pub(super) struct Sweep {
+pub(super) struct ListSweep {
     /// The frame to propose next, unless the walk is over.
     cursor: u32,
     /// Frames not proposed yet.
@@ -92,7 +92,7 @@ pub(super) struct Sweep {
     stopped: bool,
 }
 
-impl Sweep {
+impl ListSweep {
     pub(super) fn new(list: &List, links: &[Link]) -> Self {
         Self { cursor: links[list.sentinel as usize].newer, first: list.len, again: 0, stopped: false }
     }

@@ -1,6 +1,6 @@
 //! Exact LRU: a list in order of last access, and a small array instead where frames are few.
 
-use super::list::{self, Link, List, Sweep};
+use super::list::{self, Link, List, ListSweep};
 use super::{Candidate, Verdict};
 
 /// Up to this many frames, [`FewLru`] is used: the whole order is one machine word.
@@ -35,10 +35,10 @@ impl Lru {
         }
     }
 
-    /// At most two proposals a tracked frame, see [`Sweep::propose`]. A referenced frame counts as just
+    /// At most two proposals a tracked frame, see [`ListSweep::propose`]. A referenced frame counts as just
     /// touched. Skipped frames keep their place, so the next call asks about them again first.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
-        let mut sweep = Sweep::new(&self.order, &self.links);
+        let mut sweep = ListSweep::new(&self.order, &self.links);
         let mut taken = 0;
         while taken < want && !sweep.is_over() {
             taken += usize::from(sweep.propose(&mut self.order, &mut self.links, candidate).is_some());

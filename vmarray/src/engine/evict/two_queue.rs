@@ -13,11 +13,11 @@
 
 use super::Candidate;
 use super::ghosts::Ghosts;
-use super::list::{self, Link, List, Sweep};
+use super::list::{self, Link, List, ListSweep};
 
 /// One frame's page.
 #[derive(Clone, Copy, Debug)]
-struct Page {
+struct QueuedPage {
     key: u64,
     is_hot: bool,
 }
@@ -27,7 +27,7 @@ struct Page {
 pub(crate) struct TwoQueue {
     links: Vec<Link>,
     /// By frame; meaningful for tracked frames.
-    pages: Vec<Page>,
+    pages: Vec<QueuedPage>,
     recent: List,
     recent_target: usize,
     hot: List,
@@ -38,7 +38,7 @@ impl TwoQueue {
     pub(super) fn new(frames: usize) -> Self {
         Self {
             links: list::links(frames, 2),
-            pages: vec![Page { key: 0, is_hot: false }; frames],
+            pages: vec![QueuedPage { key: 0, is_hot: false }; frames],
             recent: List::new(frames, 0),
             recent_target: (frames / 4).max(1),
             hot: List::new(frames, 1),
@@ -49,7 +49,7 @@ impl TwoQueue {
     pub(super) fn inserted(&mut self, frame: u32, key: u64) {
         self.removed(frame);
         let is_hot = self.ghosts.take(key);
-        self.pages[frame as usize] = Page { key, is_hot };
+        self.pages[frame as usize] = QueuedPage { key, is_hot };
         let queue = if is_hot { &mut self.hot } else { &mut self.recent };
         queue.push(&mut self.links, frame);
     }
@@ -64,8 +64,8 @@ impl TwoQueue {
     /// From `recent` while it is longer than its target, else from `hot`; from the other one if that has
     /// nothing left to propose. Each queue is walked once, with at most two proposals a frame.
     pub(super) fn victims(&mut self, want: usize, candidate: &mut Candidate<'_>) -> usize {
-        let mut recent = Sweep::new(&self.recent, &self.links);
-        let mut hot = Sweep::new(&self.hot, &self.links);
+        let mut recent = ListSweep::new(&self.recent, &self.links);
+        let mut hot = ListSweep::new(&self.hot, &self.links);
         let mut taken = 0;
         while taken < want && !(recent.is_over() && hot.is_over()) {
             let prefer_recent = self.recent.len() > self.recent_target;

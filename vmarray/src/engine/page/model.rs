@@ -19,7 +19,7 @@ use super::quiesce::quiesce_by;
 use super::state::{DIRTY, EXCLUSIVE, RESIDENT, State, WAITED};
 
 /// A page with a frame, of which loom watches every access, and one thread's slot.
-struct Page {
+struct ModelPage {
     entry: Entry,
     slot: Slot,
     frame: UnsafeCell<u64>,
@@ -30,7 +30,7 @@ fn address() -> *mut u8 {
     std::ptr::without_provenance_mut(64)
 }
 
-impl Page {
+impl ModelPage {
     fn resident() -> Self {
         let page = Self { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) };
         page.entry.try_claim_absent(true).unwrap();
@@ -88,7 +88,7 @@ impl Page {
 #[test]
 fn a_frame_is_not_reused_under_a_lock_free_reader() {
     loom::model(|| {
-        let page = Arc::new(Page::open_for_reads());
+        let page = Arc::new(ModelPage::open_for_reads());
         let reader = thread::spawn({
             let page = page.clone();
             move || page.read()
@@ -105,7 +105,7 @@ fn a_frame_is_not_reused_under_a_lock_free_reader() {
 #[test]
 fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
     loom::model(|| {
-        let page = Arc::new(Page::open_for_reads());
+        let page = Arc::new(ModelPage::open_for_reads());
         let other = Arc::new(Entry::new());
         let reader = thread::spawn({
             let (page, other) = (page.clone(), other.clone());
@@ -128,7 +128,7 @@ fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
 #[test]
 fn a_slice_is_not_lent_under_a_lock_free_writer() {
     loom::model(|| {
-        let page = Arc::new(Page::open_for_writes());
+        let page = Arc::new(ModelPage::open_for_writes());
         let writer = thread::spawn({
             let page = page.clone();
             move || page.write(5)
@@ -149,8 +149,8 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
     // Three threads of which two spin: all schedules would take hours.
     model.preemption_bound = Some(2);
     model.check(|| {
-        let page = Arc::new(Page::open_for_writes());
-        let share = |page: &Page| {
+        let page = Arc::new(ModelPage::open_for_writes());
+        let share = |page: &ModelPage| {
             let before = page.entry.try_share(Holder::Pin, false).unwrap();
             page.quiesce(before, Access::Writes);
             let seen = page.frame.with(|at| unsafe { *at });
@@ -175,7 +175,7 @@ fn two_sharers_both_wait_for_a_lock_free_writer() {
 #[test]
 fn no_write_is_lost_to_a_write_back() {
     loom::model(|| {
-        let page = Arc::new(Page::open_for_writes());
+        let page = Arc::new(ModelPage::open_for_writes());
         let writer = thread::spawn({
             let page = page.clone();
             move || {
@@ -208,7 +208,7 @@ fn no_write_is_lost_to_a_write_back() {
 #[test]
 fn a_validated_read_is_not_torn() {
     loom::model(|| {
-        let page = Arc::new(Page::open_for_reads());
+        let page = Arc::new(ModelPage::open_for_reads());
         let words = Arc::new([AtomicU64::new(0), AtomicU64::new(0)]);
         let writer = thread::spawn({
             let (page, words) = (page.clone(), words.clone());
@@ -234,7 +234,7 @@ fn a_validated_read_is_not_torn() {
 #[test]
 fn an_exclusive_page_stays_shut() {
     loom::model(|| {
-        let page = Arc::new(Page::resident());
+        let page = Arc::new(ModelPage::resident());
         let opener = thread::spawn({
             let page = page.clone();
             move || {
@@ -287,7 +287,7 @@ fn one_of_two_loads_a_page_and_nobody_sleeps_on() {
 #[test]
 fn a_home_slot_is_not_written_under_its_reader() {
     loom::model(|| {
-        let page = Arc::new(Page { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) });
+        let page = Arc::new(ModelPage { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) });
         let reader = thread::spawn({
             let page = page.clone();
             move || {
@@ -313,7 +313,7 @@ fn a_home_slot_is_not_written_under_its_reader() {
 #[test]
 fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
     loom::model(|| {
-        let page = Arc::new(Page { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) });
+        let page = Arc::new(ModelPage { entry: Entry::new(), slot: Slot::new(), frame: UnsafeCell::new(0) });
         let reader = thread::spawn({
             let page = page.clone();
             move || {
@@ -339,7 +339,7 @@ fn a_page_loaded_beside_a_reader_of_its_home_is_not_written() {
 #[test]
 fn a_new_guard_wakes_sleepers() {
     loom::model(|| {
-        let page = Arc::new(Page::resident());
+        let page = Arc::new(ModelPage::resident());
         page.entry.try_share(Holder::Pin, false).unwrap();
         let guard = thread::spawn({
             let page = page.clone();
@@ -355,7 +355,7 @@ fn a_new_guard_wakes_sleepers() {
 #[test]
 fn a_sweep_takes_no_page_in_use() {
     loom::model(|| {
-        let page = Arc::new(Page::open_for_reads());
+        let page = Arc::new(ModelPage::open_for_reads());
         let reader = thread::spawn({
             let page = page.clone();
             move || page.read()

@@ -105,7 +105,7 @@ fn delist() {
 #[inline(always)]
 pub(crate) fn read_lock_free<R>(
     entry: &Entry,
-    counter: Counter,
+    counter: HitCounter,
     place: usize,
     access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
@@ -130,7 +130,7 @@ pub(crate) fn read_lock_free<R>(
 #[inline(always)]
 pub(crate) fn write_lock_free<R>(
     entry: &Entry,
-    counter: Counter,
+    counter: HitCounter,
     place: usize,
     access: impl FnOnce(*mut u8) -> R,
 ) -> Option<R> {
@@ -151,15 +151,15 @@ pub(crate) fn write_lock_free<R>(
 
 impl Local {
     #[inline(always)]
-    fn count_hit(&self, counter: Counter, place: usize) {
-        // SAFETY: counters are below `COUNTERS`; see `Counter`.
+    fn count_hit(&self, counter: HitCounter, place: usize) {
+        // SAFETY: counters are below `COUNTERS`; see `HitCounter`.
         let hits = &unsafe { self.hits.get_unchecked(counter.0 as usize) }[place % LANES];
         hits.store(hits.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
     }
 }
 
 /// Counts a hit of a slow path. Registers the thread, so that its count is found.
-pub(crate) fn count_hit(counter: Counter) {
+pub(crate) fn count_hit(counter: HitCounter) {
     let _ = LEASE.try_with(|_| LOCAL.with(|local| local.count_hit(counter, 0)));
 }
 
@@ -167,7 +167,7 @@ pub(crate) fn count_hit(counter: Counter) {
 #[cold]
 pub(crate) fn read_fenced<R>(
     entry: &Entry,
-    counter: Counter,
+    counter: HitCounter,
     access: impl FnOnce(*const u8) -> Option<R>,
 ) -> Option<R> {
     if is_registered() {
@@ -187,7 +187,7 @@ pub(crate) fn read_fenced<R>(
 #[cold]
 pub(crate) fn write_fenced<R>(
     entry: &Entry,
-    counter: Counter,
+    counter: HitCounter,
     access: impl FnOnce(*mut u8) -> R,
 ) -> Option<R> {
     if is_registered() {
@@ -243,7 +243,7 @@ pub(crate) fn drain_all(entry: &Entry, access: Access) {
 }
 
 /// How many hits all threads have counted for a number.
-pub(crate) fn hits(counter: Counter) -> u64 {
+pub(crate) fn hits(counter: HitCounter) -> u64 {
     let number = counter.0 as usize;
     let registry = REGISTRY.read();
     let now: u64 = registry
@@ -259,28 +259,28 @@ pub(crate) fn hits(counter: Counter) -> u64 {
 /// The number under which an array counts its hits: less than [`COUNTERS`], since only [`counter::acquire`]
 /// makes one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Counter(u32);
+pub(crate) struct HitCounter(u32);
 
 /// Hands out counters.
 pub(crate) mod counter {
-    use super::{COUNTERS, Counter};
+    use super::{COUNTERS, HitCounter};
     use parking_lot::Mutex;
 
     static NUMBERS: Mutex<(Vec<u32>, u32)> = Mutex::new((Vec::new(), 0));
 
     /// A number that no other array has, while there are some left; then one that is shared.
-    pub(crate) fn acquire() -> Counter {
+    pub(crate) fn acquire() -> HitCounter {
         let mut numbers = NUMBERS.lock();
         if let Some(number) = numbers.0.pop() {
-            return Counter(number);
+            return HitCounter(number);
         }
         let number = numbers.1.min(COUNTERS as u32 - 1);
         numbers.1 = number + 1;
-        Counter(number)
+        HitCounter(number)
     }
 
     /// Takes a number back.
-    pub(crate) fn release(Counter(number): Counter) {
+    pub(crate) fn release(HitCounter(number): HitCounter) {
         if (number as usize) < COUNTERS - 1 {
             NUMBERS.lock().0.push(number);
         }

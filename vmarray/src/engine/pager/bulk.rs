@@ -87,13 +87,13 @@ impl Units {
 
 /// A range of bytes of the array, which begins somewhere in a page.
 #[derive(Clone, Copy, Debug)]
-struct Span {
+struct BulkSpan {
     start: u64,
     bytes: u64,
     page_bytes: u64,
 }
 
-impl Span {
+impl BulkSpan {
     fn pages(&self) -> Range<u64> {
         self.start / self.page_bytes..(self.start + self.bytes).div_ceil(self.page_bytes)
     }
@@ -110,7 +110,7 @@ impl Span {
 /// The program's slice that a range is read into, shared by threads that have different units of it.
 #[derive(Debug)]
 struct Target<'a> {
-    span: Span,
+    span: BulkSpan,
     address: *mut u8,
     /// Whether it is better copied to past the processor's caches.
     passes_caches: bool,
@@ -121,7 +121,7 @@ struct Target<'a> {
 unsafe impl Sync for Target<'_> {}
 
 impl<'a> Target<'a> {
-    fn new(span: Span, into: &'a mut [u8]) -> Self {
+    fn new(span: BulkSpan, into: &'a mut [u8]) -> Self {
         debug_assert_eq!(span.bytes, into.len() as u64);
         let passes_caches = past_caches::is_worth_it(into.len());
         Self { span, address: into.as_mut_ptr(), passes_caches, slice: PhantomData }
@@ -161,7 +161,7 @@ impl<D: Device> Pager<D> {
         pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
     }
 
-    fn units(&self, span: &Span) -> Units {
+    fn units(&self, span: &BulkSpan) -> Units {
         let (pages, bytes) = (span.pages(), span.bytes);
         let channels = self.channels.len() as u64;
         // A thread on its own copies one unit while the device copies another; among several, others do.
@@ -182,7 +182,7 @@ impl<D: Device> Pager<D> {
     /// # Errors
     /// What a device reports; the slice then holds what it held, or what was read, page by page.
     pub(crate) fn read_bulk(&self, start: u64, into: &mut [u8]) -> Result<()> {
-        let span = Span { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
+        let span = BulkSpan { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
         let units = self.units(&span);
         let target = Target::new(span, into);
         copiers::run(span.bytes, self.buses, || {
@@ -337,7 +337,7 @@ impl<D: Device> Pager<D> {
     /// What a device reports, if the cache has no frame for the page either. Some pages are written then; of
     /// those whose copy failed the contents are unspecified.
     pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
-        let span = Span { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
+        let span = BulkSpan { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
         let units = self.units(&span);
         copiers::run(span.bytes, self.buses, || {
             let mut under_way = None;
@@ -354,7 +354,7 @@ impl<D: Device> Pager<D> {
     fn write_units<'a>(
         &'a self,
         units: &Units,
-        span: Span,
+        span: BulkSpan,
         from: &[u8],
         under_way: &mut Option<Flight<'a, D>>,
     ) -> Result<()> {
@@ -390,7 +390,7 @@ impl<D: Device> Pager<D> {
         Ok(())
     }
 
-    fn write_in_frames(&self, pages: &[u64], span: Span, from: &[u8]) -> Result<()> {
+    fn write_in_frames(&self, pages: &[u64], span: BulkSpan, from: &[u8]) -> Result<()> {
         for &page in pages {
             let (offset, part) = span.part(page);
             let held = self.take(page, Holder::Pin, Fetch::Overwrite, Stream::Ignore)?;
@@ -406,7 +406,7 @@ impl<D: Device> Pager<D> {
     fn begin_writing(
         &self,
         pages: &mut Pages,
-        span: Span,
+        span: BulkSpan,
         from: &[u8],
     ) -> (Option<Flight<'_, D>>, Option<Obstacle>) {
         let mut filled: Option<(Stage<D>, Vec<u64>)> = None;
@@ -492,7 +492,7 @@ mod tests {
 
     #[test]
     fn parts_of_pages_and_of_ranges() {
-        let span = Span { start: 25, bytes: 30, page_bytes: 10 };
+        let span = BulkSpan { start: 25, bytes: 30, page_bytes: 10 };
         assert_eq!(span.pages(), 2..6);
         assert_eq!(span.part(2), (5, 0..5));
         assert_eq!(span.part(3), (0, 5..15));

@@ -8,7 +8,7 @@ use backend_api::Device;
 use super::Pager;
 use crate::base::error::Result;
 use crate::base::trace;
-use crate::engine::channel::{Channel, Load, Then, pages_of};
+use crate::engine::channel::{Channel, Load, LoadFor, pages_of};
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::engine::page::unpark;
 use crate::engine::read_ahead::{self, Ahead, Streams, Use};
@@ -119,7 +119,7 @@ impl<D: Device> Pager<D> {
             let Some(frame) = unused.pop().or_else(|| frames.next()) else { break };
             match entry.try_claim_absent(true) {
                 Ok(before) if before.has(HOME) => {
-                    loads.push(Load { page, frame, then: Then::Release, id: channel.load_id() });
+                    loads.push(Load { page, frame, then: LoadFor::Release, id: channel.load_id() });
                     continue;
                 }
                 // It lost its contents between the two looks: there is nothing to fetch.

@@ -17,11 +17,11 @@ use crate::engine::page::state::ZEROED;
 pub(super) struct Settled {
     /// How often pages have lost what their slots have.
     losses: AtomicU64,
-    known: Mutex<Known>,
+    known: Mutex<KnownPages>,
 }
 
 #[derive(Debug, Default)]
-struct Known {
+struct KnownPages {
     /// What `losses` was before the pages were looked at.
     losses: u64,
     pages: Range<u64>,
@@ -56,7 +56,7 @@ impl Settled {
         if known.losses == losses && touch && !known.pages.is_empty() {
             known.pages = known.pages.start.min(pages.start)..known.pages.end.max(pages.end);
         } else if known.losses != losses || pages.end - pages.start > known.pages.end - known.pages.start {
-            *known = Known { losses, pages: pages.clone() };
+            *known = KnownPages { losses, pages: pages.clone() };
         }
     }
 

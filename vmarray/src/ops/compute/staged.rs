@@ -20,7 +20,7 @@ use crate::ops::find::{Found, Listed, What};
 const ALIGNMENT: usize = 256;
 
 /// Rows that are to be asked about, and the device that is to answer.
-pub(crate) struct Rows<'a, D: Device> {
+pub(crate) struct StagedRows<'a, D: Device> {
     device: &'a Arc<D>,
     /// What copies to the device and back are counted by.
     copied: [&'a Counter; 2],
@@ -29,7 +29,7 @@ pub(crate) struct Rows<'a, D: Device> {
     range: Range<usize>,
 }
 
-impl<'a, D: Device> Rows<'a, D> {
+impl<'a, D: Device> StagedRows<'a, D> {
     /// The elements of a range of a store, together with those of others beside them.
     pub(crate) fn new(
         first: &'a dyn Other<D>,

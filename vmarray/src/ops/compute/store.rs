@@ -111,7 +111,7 @@ impl<T: Element, D: Device> Other<D> for VirtualArray<T, D> {
 }
 
 /// A run of pages of one channel that its device works on.
-struct Run<D: Device> {
+struct DeviceRun<D: Device> {
     /// The pages, by slot.
     slots: Range<u64>,
     /// Elements, counted in the channel.
@@ -119,11 +119,11 @@ struct Run<D: Device> {
     /// Of the work and of the copies for it: each may fail by itself.
     tickets: Vec<Ticket>,
     /// Elements of other arrays; kept until the device is done.
-    _staging: Vec<Staging<D>>,
+    _staging: Vec<OperandStaging<D>>,
 }
 
 /// Elements of another array on their way to the target's device.
-struct Staging<D: Device> {
+struct OperandStaging<D: Device> {
     memory: DeviceBuffer<D>,
     host: HostBuffer<D>,
 }
@@ -140,7 +140,7 @@ struct Writer<'a, T: Element, D: Device> {
 }
 
 /// What a device is asked to work on for one run.
-struct Asked<'a, D: Device> {
+struct AskedRun<'a, D: Device> {
     /// Elements, counted in the channel.
     elements: Range<u64>,
     sources: Vec<Elements<'a>>,
@@ -156,7 +156,7 @@ struct Lane<D: Device> {
     /// The next slot to be taken, and the end.
     next: u64,
     end: u64,
-    runs: VecDeque<Run<D>>,
+    runs: VecDeque<DeviceRun<D>>,
     /// Slots and elements of the runs that are done. They are listed only if others fail.
     written: Vec<(Range<u64>, Range<u64>)>,
 }
@@ -245,7 +245,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let mut begun = false;
         match self.submit(channel, &slots, &within, plan, &staging, first, &mut begun) {
             Ok((elements, tickets)) => {
-                lanes[channel].runs.push_back(Run { slots, elements, tickets, _staging: staging });
+                lanes[channel].runs.push_back(DeviceRun { slots, elements, tickets, _staging: staging });
                 Ok(())
             }
             Err(error) => {
@@ -322,9 +322,9 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         channel: usize,
         slots: &Range<u64>,
         within: &Range<u64>,
-        staging: &'b [Staging<D>],
+        staging: &'b [OperandStaging<D>],
         staged_from: u64,
-    ) -> Asked<'b, D> {
+    ) -> AskedRun<'b, D> {
         let elements = self.elements_of(slots, within);
         let count = elements.end - elements.start;
         let (mut sources, mut neighbours) = self.target.beside(&[], channel, &elements);
@@ -342,7 +342,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
             (sources, neighbours) = self.target.beside(self.others, channel, &elements);
         }
         let geometry = self.target.geometry_of(channel, elements.start);
-        Asked { elements, sources, geometry, neighbours }
+        AskedRun { elements, sources, geometry, neighbours }
     }
 
     /// Starts the work on slots whose pages are held. Says whether the device was asked to write, also if
@@ -354,11 +354,11 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         slots: &Range<u64>,
         within: &Range<u64>,
         plan: &Plan,
-        staging: &[Staging<D>],
+        staging: &[OperandStaging<D>],
         staged_from: u64,
         begun: &mut bool,
     ) -> Result<(Range<u64>, Vec<Ticket>)> {
-        let Asked { elements, sources, geometry, neighbours } =
+        let AskedRun { elements, sources, geometry, neighbours } =
             self.asked(channel, slots, within, staging, staged_from);
         let count = elements.end - elements.start;
         let home = &self.target.pager().channels()[channel];
@@ -379,7 +379,12 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     }
 
     /// Reads the elements of other arrays that belong to these slots.
-    fn stage(&self, channel: usize, slots: Range<u64>, within: &Range<u64>) -> Result<Vec<Staging<D>>> {
+    fn stage(
+        &self,
+        channel: usize,
+        slots: Range<u64>,
+        within: &Range<u64>,
+    ) -> Result<Vec<OperandStaging<D>>> {
         let home = &self.target.pager().channels()[channel];
         let mut all = Vec::new();
         for other in self.others {
@@ -396,7 +401,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
                 other.read_bytes(indices.start - self.first..indices.end - self.first, &mut page)?;
                 host.write((part.start - elements.start) as usize * stride, &page);
             }
-            all.push(Staging { memory, host });
+            all.push(OperandStaging { memory, host });
         }
         Ok(all)
     }

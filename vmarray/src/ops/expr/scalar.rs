@@ -3,7 +3,7 @@
 use backend_api::expr::{Number, Type};
 
 mod sealed {
-    pub trait Sealed {}
+    pub trait SealedScalar {}
 }
 
 /// What a value can be: `bool`, `u8` to `u64`, `i8` to `i64`, `f32` and `f64`.
@@ -19,7 +19,7 @@ mod sealed {
 /// }
 /// assert_eq!(bytes_of::<u16>(10), 20);
 /// ```
-pub trait Scalar: sealed::Sealed + Copy + Send + Sync + 'static {
+pub trait Scalar: sealed::SealedScalar + Copy + Send + Sync + 'static {
     /// Which type it is.
     const TYPE: Type;
 
@@ -40,7 +40,7 @@ pub trait Scalar: sealed::Sealed + Copy + Send + Sync + 'static {
     fn from_bits(bits: u64) -> Self;
 }
 
-impl sealed::Sealed for bool {}
+impl sealed::SealedScalar for bool {}
 impl Scalar for bool {
     const TYPE: Type = Type::Bool;
     fn bits(self) -> u64 {
@@ -93,7 +93,7 @@ pub trait Summed: Scalar + Number {
 
 macro_rules! numbers {
     ($($T:ident $Type:ident $Sum:ident $sum:ident;)*) => { $(
-        impl sealed::Sealed for $T {}
+        impl sealed::SealedScalar for $T {}
         impl Scalar for $T {
             const TYPE: Type = Type::$Type;
             fn bits(self) -> u64 {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 
 use backend_api::{Device, Progress, Ticket};
 
-use super::{DEPTH, Place, Places, Stage, check_list, room};
+use super::{DEPTH, GatherStage, ListedPlace, Places, check_list, room};
 use crate::array::VirtualArray;
 use crate::array::asynchronous::{Acquire, Asked, Got, Refused, Want, read_of, value_of};
 use crate::base::element::Element;
@@ -26,14 +26,14 @@ const LOOKED_FOR_AT_ONCE: usize = 1 << 16;
 /// A stage whose kernel was started.
 struct UnderWay<T, D: Device> {
     channel: usize,
-    stage: Stage<T, D>,
+    stage: GatherStage<T, D>,
     ticket: Ticket,
     /// How many write-backs of the channel had failed before.
     failures: u64,
 }
 
 /// What is not done yet.
-enum Step {
+enum GatherStep {
     /// Nothing was looked at.
     First,
     /// Elements are looked for, kernels started.
@@ -62,11 +62,11 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     values: Vec<T>,
     /// The first place of the list that was not looked at.
     next: usize,
-    open: Vec<Option<(Stage<T, D>, u64)>>,
+    open: Vec<Option<(GatherStage<T, D>, u64)>>,
     under_way: VecDeque<UnderWay<T, D>>,
     /// What was fetched while a page had no sound home: to be got through the cache.
     doubtful: Vec<usize>,
-    step: Step,
+    step: GatherStep,
     asked: Asked,
     acquire: Acquire<'a, D>,
 }
@@ -87,7 +87,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             open: Vec::new(),
             under_way: VecDeque::new(),
             doubtful: Vec::new(),
-            step: Step::First,
+            step: GatherStep::First,
             asked: Asked::default(),
             acquire: Acquire::new(array.pager(), 0, Want::Share),
         }
@@ -126,7 +126,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         Poll::Ready(Ok(()))
     }
 
-    fn poll_one(&mut self, place: Place, context: &mut Context<'_>) -> Poll<Result<()>> {
+    fn poll_one(&mut self, place: ListedPlace, context: &mut Context<'_>) -> Poll<Result<()>> {
         loop {
             let state = self.array.pager().entry(place.page).state(Ordering::Acquire);
             if state.has(RESIDENT) {
@@ -180,7 +180,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
         let pager = self.array.pager();
         let of = &pager.channels()[channel];
         let room = room::<T>(self.indices.len(), pager.channels().len());
-        let stage = Stage::new(of, room)?;
+        let stage = GatherStage::new(of, room)?;
         self.open[channel] = Some((stage, of.failed_write_backs(pager.table())));
         Poll::Ready(Ok(()))
     }
@@ -257,31 +257,31 @@ impl<T: Element, D: Device> Future for GatherAsync<'_, T, D> {
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<T>>> {
         let this = &mut *self;
         loop {
-            let polled = match std::mem::replace(&mut this.step, Step::Over) {
-                Step::First => {
+            let polled = match std::mem::replace(&mut this.step, GatherStep::Over) {
+                GatherStep::First => {
                     this.begin()?;
-                    this.step = Step::List;
+                    this.step = GatherStep::List;
                     continue;
                 }
-                Step::List => match this.poll_list(context) {
+                GatherStep::List => match this.poll_list(context) {
                     Poll::Ready(Ok(())) => {
-                        this.step = Step::OneByOne(std::mem::take(&mut this.doubtful));
+                        this.step = GatherStep::OneByOne(std::mem::take(&mut this.doubtful));
                         continue;
                     }
                     polled => {
-                        this.step = Step::List;
+                        this.step = GatherStep::List;
                         polled
                     }
                 },
-                Step::OneByOne(mut left) => {
+                GatherStep::OneByOne(mut left) => {
                     let polled = this.poll_one_by_one(&mut left, context);
-                    this.step = Step::OneByOne(left);
+                    this.step = GatherStep::OneByOne(left);
                     polled
                 }
-                Step::Over => panic!("polled after it was ready"),
+                GatherStep::Over => panic!("polled after it was ready"),
             };
             if polled.is_ready() {
-                this.step = Step::Over;
+                this.step = GatherStep::Over;
             }
             return polled.map_ok(|()| std::mem::take(&mut this.values));
         }

@@ -24,9 +24,9 @@ use super::fetch::{DEPTH, workers};
 use super::homes::give_homes;
 use super::in_turn::InTurn;
 use super::looks;
-use super::places::{Place, Places};
+use super::places::{ListedPlace, Places};
 use super::segments::Segments;
-use super::stage::{Stage, bytes_for, room};
+use super::stage::{GatherStage, bytes_for, room};
 use super::{CHECKED_AT_ONCE, all_inside, check_list};
 use crate::array::VirtualArray;
 use crate::base::crew;
@@ -45,7 +45,7 @@ const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// One call, shared by its threads.
-struct Call<'a, T: Element, D: Device> {
+struct ScatterCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     places: Places,
     /// The elements that indices count from, and are to be within.
@@ -63,7 +63,7 @@ struct Call<'a, T: Element, D: Device> {
     room: usize,
     order: InTurn<Result<Prepared<T, D>>>,
     /// For each channel.
-    stages: Vec<Mutex<Stages<T, D>>>,
+    stages: Vec<Mutex<ScatterStages<T, D>>>,
     /// How many stages of a channel there are at most.
     stages_max: usize,
     failure: Mutex<Failure>,
@@ -79,25 +79,25 @@ struct Failure {
 }
 
 /// The stages of a channel that no thread fills.
-struct Stages<T, D: Device> {
+struct ScatterStages<T, D: Device> {
     made: usize,
-    spare: Vec<Stage<T, D>>,
+    spare: Vec<GatherStage<T, D>>,
     /// Those that kernels work off, with their segments, in order.
-    under_way: VecDeque<(usize, Stage<T, D>, Ticket)>,
+    under_way: VecDeque<(usize, GatherStage<T, D>, Ticket)>,
 }
 
 /// A segment that was looked at.
 struct Prepared<T, D: Device> {
     /// For each channel what its kernel is to write, and what the channel had loaded before pages were looked
     /// at.
-    stages: Vec<(Option<Stage<T, D>>, u64)>,
+    stages: Vec<(Option<GatherStage<T, D>>, u64)>,
     /// Places in the list whose pages are in RAM, or on their way.
     in_ram: Vec<usize>,
 }
 
 /// What one thread has.
-struct Worker<'a, 'b, T: Element, D: Device> {
-    call: &'a Call<'b, T, D>,
+struct ScatterWorker<'a, 'b, T: Element, D: Device> {
+    call: &'a ScatterCall<'b, T, D>,
     duplicates: Duplicates,
 }
 
@@ -112,10 +112,10 @@ pub(super) fn scatter<T: Element, D: Device>(
     let channels = array.pager().channels();
     let room = room::<T>(indices.len(), channels.len());
     let workers = workers(array, indices.len(), room);
-    let stages = || Mutex::new(Stages { made: 0, spare: Vec::new(), under_way: VecDeque::new() });
+    let stages = || Mutex::new(ScatterStages { made: 0, spare: Vec::new(), under_way: VecDeque::new() });
     let affordable = STAGES_MAX_BYTES / (bytes_for::<T>(room) * channels.len()).max(1);
     let stages_max = ((DEPTH + 1) * workers).min(affordable).max(2 * workers);
-    let call = Call {
+    let call = ScatterCall {
         array,
         places: Places::new(array.len(), array.page_len(), channels.len()),
         range: range.clone(),
@@ -134,7 +134,7 @@ pub(super) fn scatter<T: Element, D: Device>(
     };
     crew::together(workers, || {
         if call.check() {
-            Worker { call: &call, duplicates: Duplicates::default() }.run();
+            ScatterWorker { call: &call, duplicates: Duplicates::default() }.run();
         }
     });
     if call.is_outside.load(Ordering::Relaxed) {
@@ -150,10 +150,10 @@ pub(super) fn scatter<T: Element, D: Device>(
     error.map_or(Ok(()), Err)
 }
 
-impl<T: Element, D: Device> Call<'_, T, D> {
+impl<T: Element, D: Device> ScatterCall<'_, T, D> {
     /// Where the element at a place of the list lives.
     #[inline]
-    fn place(&self, position: usize) -> Place {
+    fn place(&self, position: usize) -> ListedPlace {
         self.places.of(self.range.start + self.indices[position])
     }
 
@@ -186,7 +186,7 @@ impl<T: Element, D: Device> Call<'_, T, D> {
     }
 
     /// An empty stage. Waits for a kernel if there are enough of them.
-    fn take_stage(&self, channel: usize) -> Result<Stage<T, D>> {
+    fn take_stage(&self, channel: usize) -> Result<GatherStage<T, D>> {
         let of = &self.array.pager().channels()[channel];
         let mut stages = self.stages[channel].lock();
         if let Some(stage) = stages.spare.pop() {
@@ -204,7 +204,7 @@ impl<T: Element, D: Device> Call<'_, T, D> {
         }
         stages.made += 1;
         drop(stages);
-        Stage::new(of, self.room)
+        GatherStage::new(of, self.room)
     }
 
     /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of
@@ -218,7 +218,7 @@ impl<T: Element, D: Device> Call<'_, T, D> {
             for ((stage, begun), channel) in stages.iter_mut().zip(channels) {
                 *begun = channel.loads_begun();
                 if let Some(stage) = stage {
-                    Stage::clear(stage);
+                    GatherStage::clear(stage);
                 }
             }
             in_ram.clear();
@@ -304,7 +304,7 @@ impl<T: Element, D: Device> Call<'_, T, D> {
         &self,
         segment: usize,
         channel: usize,
-        mut stage: Stage<T, D>,
+        mut stage: GatherStage<T, D>,
         begun: u64,
         in_ram: &mut Vec<usize>,
     ) -> Result<()> {
@@ -357,7 +357,7 @@ impl<T: Element, D: Device> Call<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> Worker<'_, '_, T, D> {
+impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
     fn run(mut self) {
         let call = self.call;
         loop {

@@ -9,9 +9,9 @@ use parking_lot::Mutex;
 
 use super::check_list;
 use super::looks;
-use super::places::{Place, Places};
+use super::places::{ListedPlace, Places};
 use super::segments::Segments;
-use super::stage::{Stage, bytes_for, room};
+use super::stage::{GatherStage, bytes_for, room};
 use crate::array::VirtualArray;
 use crate::base::crew;
 use crate::base::element::Element;
@@ -26,7 +26,7 @@ pub(crate) const DEPTH: usize = 2;
 const STAGES_MAX_BYTES: usize = 256 << 20;
 
 /// One call, shared by its threads.
-struct Call<'a, T: Element, D: Device> {
+struct GatherCall<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     places: Places,
     /// The element that index 0 means.
@@ -49,30 +49,30 @@ struct Call<'a, T: Element, D: Device> {
 }
 
 // SAFETY: `into` is written at places that one thread each has taken from `next`.
-unsafe impl<T: Element, D: Device> Sync for Call<'_, T, D> {}
+unsafe impl<T: Element, D: Device> Sync for GatherCall<'_, T, D> {}
 
 /// A stage whose kernel was started.
-struct UnderWay<T, D: Device> {
+struct GatherUnderWay<T, D: Device> {
     channel: usize,
-    stage: Stage<T, D>,
+    stage: GatherStage<T, D>,
     ticket: Ticket,
     /// How many write-backs of the channel had failed before the first of its elements was looked for.
     failures: u64,
 }
 
 /// What one thread has.
-struct Worker<'a, 'b, T: Element, D: Device> {
-    call: &'a Call<'b, T, D>,
+struct GatherWorker<'a, 'b, T: Element, D: Device> {
+    call: &'a GatherCall<'b, T, D>,
     /// For each channel the stage that is being filled, and the failures before.
-    open: Vec<Option<(Stage<T, D>, u64)>>,
+    open: Vec<Option<(GatherStage<T, D>, u64)>>,
     /// How many stages were opened so far.
     opened: usize,
     /// Whether pages are looked at ahead. Where all are resident that brings nothing: they are looked at
     /// again when they are read.
     looks_ahead: bool,
-    under_way: VecDeque<UnderWay<T, D>>,
+    under_way: VecDeque<GatherUnderWay<T, D>>,
     /// For each channel stages that were emptied.
-    spare: Vec<Vec<Stage<T, D>>>,
+    spare: Vec<Vec<GatherStage<T, D>>>,
 }
 
 /// How many threads work on a list: each takes stages of every channel.
@@ -93,7 +93,7 @@ pub(super) fn gather<T: Element, D: Device>(
     assert_eq!(indices.len(), into.len());
     let room = room::<T>(indices.len(), array.pager().channels().len());
     let workers = workers(array, indices.len(), room);
-    let call = Call {
+    let call = GatherCall {
         array,
         places: Places::new(array.len(), array.page_len(), array.pager().channels().len()),
         start: range.start,
@@ -109,7 +109,7 @@ pub(super) fn gather<T: Element, D: Device>(
         error: Mutex::new(None),
     };
     crew::together(workers, || {
-        if let Err(error) = Worker::new(&call).run() {
+        if let Err(error) = GatherWorker::new(&call).run() {
             call.is_over.store(true, Ordering::Relaxed);
             call.error.lock().get_or_insert(error);
         }
@@ -121,8 +121,8 @@ pub(super) fn gather<T: Element, D: Device>(
     }
 }
 
-impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
-    fn new(call: &'a Call<'b, T, D>) -> Self {
+impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
+    fn new(call: &'a GatherCall<'b, T, D>) -> Self {
         let channels = call.array.pager().channels().len();
         Self {
             call,
@@ -202,7 +202,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
 
     /// Reads an element, or has it fetched. Whether it is fetched.
     #[inline(always)]
-    fn one(&mut self, place: Place, position: usize) -> Result<bool> {
+    fn one(&mut self, place: ListedPlace, position: usize) -> Result<bool> {
         let entry = self.call.array.pager().entry(place.page);
         loop {
             let state = entry.state(Ordering::Acquire);
@@ -225,7 +225,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
     }
 
     #[inline]
-    fn push(&mut self, place: Place, position: usize) -> Result<bool> {
+    fn push(&mut self, place: ListedPlace, position: usize) -> Result<bool> {
         if let Some((stage, _)) = &mut self.open[place.channel]
             && stage.try_push(place.element, position)
         {
@@ -236,7 +236,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
 
     #[cold]
     #[inline(never)]
-    fn open_stage(&mut self, place: Place, position: usize) -> Result<bool> {
+    fn open_stage(&mut self, place: ListedPlace, position: usize) -> Result<bool> {
         self.start(place.channel)?;
         let channel = &self.call.array.pager().channels()[place.channel];
         while self.under_way.iter().filter(|work| work.channel == place.channel).count() >= DEPTH {
@@ -244,7 +244,7 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         }
         let mut stage = match self.spare[place.channel].pop() {
             Some(stage) => stage,
-            None => Stage::new(channel, self.call.room)?,
+            None => GatherStage::new(channel, self.call.room)?,
         };
         let failures = channel.failed_write_backs(self.call.array.pager().table());
         stage.clear();
@@ -265,13 +265,13 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
         let gather = stage.gather(of.slot_memory(), of.slot_bytes());
         let ticket = of.between_writes(&[], |queue| queue.gather(&gather))?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
-        self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
+        self.under_way.push_back(GatherUnderWay { channel, stage, ticket, failures });
         Ok(())
     }
 
     fn finish_oldest(&mut self) -> Result<()> {
         let Some(work) = self.under_way.pop_front() else { return Ok(()) };
-        let UnderWay { channel, stage, ticket, failures } = work;
+        let GatherUnderWay { channel, stage, ticket, failures } = work;
         let pager = self.call.array.pager();
         let of = &pager.channels()[channel];
         of.wait(ticket)?;
@@ -293,10 +293,10 @@ impl<'a, 'b, T: Element, D: Device> Worker<'a, 'b, T, D> {
     }
 }
 
-impl<T: Element, D: Device> Drop for Worker<'_, '_, T, D> {
+impl<T: Element, D: Device> Drop for GatherWorker<'_, '_, T, D> {
     fn drop(&mut self) {
         let channels = self.call.array.pager().channels();
-        for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
+        for GatherUnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
             // After an error: what the kernel reads is of no use, but it has to end, and its queue to look
             // idle then.
             if channels[channel].wait(ticket).is_ok() {

@@ -45,7 +45,7 @@ pub(crate) struct Places {
 
 /// Where an element lives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct ListedPlace {
     pub(crate) page: u64,
     /// Elements within the page.
     pub(crate) at: usize,
@@ -79,12 +79,12 @@ impl Places {
 
     /// The place of an element inside of the array.
     #[inline(always)]
-    pub(crate) fn of(&self, index: usize) -> Place {
+    pub(crate) fn of(&self, index: usize) -> ListedPlace {
         let index = index as u64;
         let page = self.by_page_len.divide(index);
         let at = index - page * self.page_len;
         let slot = self.by_channels.divide(page);
-        Place {
+        ListedPlace {
             page,
             at: at as usize,
             channel: (page - slot * self.channels) as usize,
@@ -107,7 +107,7 @@ mod tests {
         let places = Places::new(len, page_len, channels);
         let (page, at) = (index / page_len, index % page_len);
         let element = (page / channels * page_len + at) as u64;
-        let place = Place { page: page as u64, at, channel: page % channels, element };
+        let place = ListedPlace { page: page as u64, at, channel: page % channels, element };
         assert_eq!(places.page(index), place.page);
         assert_eq!(places.of(index), place, "{index} {page_len} {channels} {len}");
         assert_eq!(places.page_of(place.channel, element), page as u64);

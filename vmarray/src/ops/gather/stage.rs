@@ -24,7 +24,7 @@ const INDEX_BYTES: usize = 8;
 
 /// A list of elements of one channel, with room for their values: what one kernel works off.
 #[derive(Debug)]
-pub(crate) struct Stage<T, D: Device> {
+pub(crate) struct GatherStage<T, D: Device> {
     memory: HostBuffer<D>,
     /// How many elements it can take.
     room: usize,
@@ -34,14 +34,14 @@ pub(crate) struct Stage<T, D: Device> {
     /// The place after that of the last element; no place if there is none.
     next: usize,
     /// Elements that stand one after the other in the program's list, too: copied at once.
-    runs: Vec<Run>,
+    runs: Vec<StagedRun>,
     marker: PhantomData<fn(T)>,
 }
 
 /// Where neighbours begin: at which element of the stage, and how far behind the first one's place in the
 /// list.
 #[derive(Clone, Copy, Debug)]
-struct Run {
+struct StagedRun {
     number: u32,
     after: u32,
 }
@@ -57,7 +57,7 @@ pub(crate) fn bytes_for<T>(room: usize) -> usize {
     (room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN) + room * size_of::<T>()
 }
 
-impl<T: Element, D: Device> Stage<T, D> {
+impl<T: Element, D: Device> GatherStage<T, D> {
     /// An empty one with memory of the channel.
     pub(crate) fn new(channel: &Channel<D>, room: usize) -> Result<Self> {
         let memory = channel.take_list(bytes_for::<T>(room))?;
@@ -119,7 +119,7 @@ impl<T: Element, D: Device> Stage<T, D> {
             self.first = position;
         }
         let Ok(after) = u32::try_from(position - self.first) else { return false };
-        self.runs.push(Run { number: self.count as u32, after });
+        self.runs.push(StagedRun { number: self.count as u32, after });
         true
     }
 

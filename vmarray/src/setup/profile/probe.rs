@@ -84,7 +84,7 @@ struct Scene<'a, D: Device> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum ProbedWay {
     Down,
     Up,
 }
@@ -106,8 +106,8 @@ pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Pr
     // A device too small for that is measured with what there is.
     let scene = Scene::new(device, clock, (usable / 4).min(MEMORY_BYTES as u64) as usize)?;
     // The memory that the driver has only promised so far is there after this, and its kernels are loaded.
-    scene.stream(&[Way::Up, Way::Down], LONGEST, 2 * scene.bytes)?;
-    let speed = scene.time(&[Way::Down], LONGEST, scene.bytes)?;
+    scene.stream(&[ProbedWay::Up, ProbedWay::Down], LONGEST, 2 * scene.bytes)?;
+    let speed = scene.time(&[ProbedWay::Down], LONGEST, scene.bytes)?;
     let routing = scene.routing(speed)?;
     device.set_routing(routing);
 
@@ -115,7 +115,7 @@ pub(super) fn measure<D: Device>(device: &Arc<D>, clock: Clock<'_>) -> Result<Pr
     let page_bytes = suited(&pages);
     let read = pages.iter().map(|page| page.read).max().unwrap_or(0);
     let write = pages.iter().map(|page| page.write).max().unwrap_or(0);
-    let both = scene.speed(&[Way::Up, Way::Down], page_bytes, speed)?;
+    let both = scene.speed(&[ProbedWay::Up, ProbedWay::Down], page_bytes, speed)?;
     Ok(Profile { routing, ..Profile::new(read, write, both, page_bytes) })
 }
 
@@ -172,18 +172,18 @@ impl<'a, D: Device> Scene<'a, D> {
         (self.clock)().saturating_sub(self.start)
     }
 
-    fn queue(&self, way: Way) -> &Queue<D> {
-        if way == Way::Down { &self.down } else { &self.up }
+    fn queue(&self, way: ProbedWay) -> &Queue<D> {
+        if way == ProbedWay::Down { &self.down } else { &self.up }
     }
 
     /// Copies between slots and frames in different orders, so that no two of them can be joined; `number`
     /// says which part of the memory they use.
-    fn batch(&self, way: Way, piece_bytes: usize, pieces: usize, number: usize) -> Vec<Transfer<'_>> {
+    fn batch(&self, way: ProbedWay, piece_bytes: usize, pieces: usize, number: usize) -> Vec<Transfer<'_>> {
         let piece_bytes = piece_bytes.min(self.bytes);
         let room = self.bytes / piece_bytes;
         let pieces = pieces.clamp(1, room);
         let first = number % (room / pieces) * pieces;
-        let base = if way == Way::Down { 0 } else { self.bytes };
+        let base = if way == ProbedWay::Down { 0 } else { self.bytes };
         let at = |place: usize| (base + place * piece_bytes) as u64;
         (0..pieces)
             .map(|piece| {
@@ -191,8 +191,8 @@ impl<'a, D: Device> Scene<'a, D> {
                 let host = self.frames.at(at(first + pieces - 1 - piece));
                 let bytes = piece_bytes as u64;
                 match way {
-                    Way::Down => Transfer::Download { from: home, to: host, bytes },
-                    Way::Up => Transfer::Upload { from: host, to: home, bytes },
+                    ProbedWay::Down => Transfer::Download { from: home, to: host, bytes },
+                    ProbedWay::Up => Transfer::Upload { from: host, to: home, bytes },
                 }
             })
             .collect()
@@ -200,11 +200,12 @@ impl<'a, D: Device> Scene<'a, D> {
 
     /// Copies `bytes` and up to a batch more each of the ways, at the same time, as an array does: a few
     /// batches under way. Returns how many bytes that was, all ways together.
-    fn stream(&self, ways: &[Way], page_bytes: usize, bytes: usize) -> Result<u64> {
+    fn stream(&self, ways: &[ProbedWay], page_bytes: usize, bytes: usize) -> Result<u64> {
         let batch_bytes = BATCH_BYTES.max(page_bytes).min(self.bytes);
         let (pages, batches) = ((batch_bytes / page_bytes).max(1), bytes.div_ceil(batch_bytes));
         let parts = (self.bytes / batch_bytes).clamp(1, batches.max(1));
-        let made = |way: &Way| (0..parts).map(|part| self.batch(*way, page_bytes, pages, part)).collect();
+        let made =
+            |way: &ProbedWay| (0..parts).map(|part| self.batch(*way, page_bytes, pages, part)).collect();
         let made: Vec<Vec<Vec<Transfer>>> = ways.iter().map(made).collect();
         let mut under_way: VecDeque<Ticket> = VecDeque::new();
         let mut copied = 0;
@@ -227,7 +228,7 @@ impl<'a, D: Device> Scene<'a, D> {
     }
 
     /// Bytes per second of one such stream, all ways together.
-    fn time(&self, ways: &[Way], page_bytes: usize, bytes: usize) -> Result<u64> {
+    fn time(&self, ways: &[ProbedWay], page_bytes: usize, bytes: usize) -> Result<u64> {
         let start = (self.clock)();
         let copied = self.stream(ways, page_bytes, bytes)?;
         let time = (self.clock)().saturating_sub(start);
@@ -245,7 +246,7 @@ impl<'a, D: Device> Scene<'a, D> {
     }
 
     /// The speed of some streams on a device that has about this `speed`.
-    fn speed(&self, ways: &[Way], page_bytes: usize, speed: u64) -> Result<u64> {
+    fn speed(&self, ways: &[ProbedWay], page_bytes: usize, speed: u64) -> Result<u64> {
         let mut speeds = Vec::with_capacity(ROUNDS);
         while self.goes_on(speeds.len()) {
             speeds.push(self.time(ways, page_bytes, self.amount(speed))?);
@@ -259,10 +260,14 @@ impl<'a, D: Device> Scene<'a, D> {
         let mut rounds = 0;
         while self.goes_on(rounds) {
             for (page_bytes, [down, up], alone) in &mut figures {
-                down.push(self.time(&[Way::Down], *page_bytes, self.amount(speed))?);
-                up.push(self.time(&[Way::Up], *page_bytes, self.amount(speed))?);
+                down.push(self.time(&[ProbedWay::Down], *page_bytes, self.amount(speed))?);
+                up.push(self.time(&[ProbedWay::Up], *page_bytes, self.amount(speed))?);
                 for number in 0..ALONE {
-                    alone.push(self.once(None, Way::Down, &self.batch(Way::Down, *page_bytes, 1, number))?);
+                    alone.push(self.once(
+                        None,
+                        ProbedWay::Down,
+                        &self.batch(ProbedWay::Down, *page_bytes, 1, number),
+                    )?);
                 }
             }
             rounds += 1;
@@ -283,7 +288,7 @@ impl<'a, D: Device> Scene<'a, D> {
             return Ok(routing);
         }
         let most = bytes_in(ROUTE_TIME, speed).min(ROUTE_BYTES).min(self.bytes);
-        let ways = [Way::Down, Way::Up];
+        let ways = [ProbedWay::Down, ProbedWay::Up];
         for way in ways {
             for &route in self.device.routes() {
                 // Whatever it needs is loaded then.
@@ -300,8 +305,8 @@ impl<'a, D: Device> Scene<'a, D> {
                     }
                     // Longer ones go like the longest that was measured.
                     match way {
-                        Way::Down => routing.set_download(pieces, piece_bytes, last),
-                        Way::Up => routing.set_upload(pieces, piece_bytes, last),
+                        ProbedWay::Down => routing.set_download(pieces, piece_bytes, last),
+                        ProbedWay::Up => routing.set_upload(pieces, piece_bytes, last),
                     }
                 }
             }
@@ -310,7 +315,7 @@ impl<'a, D: Device> Scene<'a, D> {
     }
 
     /// The route of a batch that is better than what the device chooses, if there is one.
-    fn best_route(&self, way: Way, pieces: usize, piece_bytes: usize) -> Result<Option<Route>> {
+    fn best_route(&self, way: ProbedWay, pieces: usize, piece_bytes: usize) -> Result<Option<Route>> {
         let own = std::iter::once(None);
         let all: Vec<Option<Route>> =
             own.chain(self.device.routes().iter().map(|route| Some(*route))).collect();
@@ -329,7 +334,7 @@ impl<'a, D: Device> Scene<'a, D> {
     fn compare(
         &self,
         routes: &[Option<Route>],
-        way: Way,
+        way: ProbedWay,
         pieces: usize,
         piece_bytes: usize,
         is_careful: bool,
@@ -355,7 +360,7 @@ impl<'a, D: Device> Scene<'a, D> {
     }
 
     /// The time of one batch and the wait for it.
-    fn once(&self, route: Option<Route>, way: Way, batch: &[Transfer]) -> Result<Duration> {
+    fn once(&self, route: Option<Route>, way: ProbedWay, batch: &[Transfer]) -> Result<Duration> {
         let start = (self.clock)();
         let queue = self.queue(way);
         let ticket = match route {
@@ -376,7 +381,7 @@ impl<'a, D: Device> Scene<'a, D> {
         for _ in 0..BOTH_ROUNDS {
             let [own, found] = [Routing::new(), *routing].map(|table| {
                 self.device.set_routing(table);
-                self.time(&[Way::Up, Way::Down], TYPICAL, bytes)
+                self.time(&[ProbedWay::Up, ProbedWay::Down], TYPICAL, bytes)
             });
             // Of two that follow each other, since both see the same disturbances.
             shares.push(found? as f64 / own? as f64);

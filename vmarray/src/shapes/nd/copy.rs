@@ -7,7 +7,7 @@ use backend_api::Device;
 
 use super::geometry::{Geometry, Tiling, run_axis};
 use super::shape::{self, Bounds, Positions};
-use super::visit::{Ahead, Hold, Pinned};
+use super::visit::{BoxAhead, PinFor, Pinned};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -17,13 +17,13 @@ use crate::ops::view::{INTERNAL, Store, StoreMut};
 
 /// Memory that a box is copied to or from: an element of the box at `[i, j, …]` is
 /// `i * strides[0] + j * strides[1] + …` behind the first.
-pub(crate) struct Places<'a, T, const N: usize> {
+pub(crate) struct BoxPlaces<'a, T, const N: usize> {
     first: *mut T,
     strides: [isize; N],
     marker: PhantomData<&'a mut [T]>,
 }
 
-impl<'a, T: Element, const N: usize> Places<'a, T, N> {
+impl<'a, T: Element, const N: usize> BoxPlaces<'a, T, N> {
     /// Places for the box, row by row in a slice of its length.
     pub(crate) fn dense(extent: &[usize; N], slice: &'a mut [T]) -> Result<Self> {
         expect_len(extent, slice.len())?;
@@ -51,27 +51,27 @@ impl<'a, T: Element, const N: usize> Places<'a, T, N> {
     }
 }
 
-/// As [`Places::dense`], for a slice that is only read.
-pub(crate) struct Source<'a, T, const N: usize>(Places<'a, T, N>);
+/// As [`BoxPlaces::dense`], for a slice that is only read.
+pub(crate) struct FromPlaces<'a, T, const N: usize>(BoxPlaces<'a, T, N>);
 
-impl<'a, T: Element, const N: usize> Source<'a, T, N> {
+impl<'a, T: Element, const N: usize> FromPlaces<'a, T, N> {
     pub(crate) fn dense(extent: &[usize; N], slice: &'a [T]) -> Result<Self> {
         expect_len(extent, slice.len())?;
         let strides = shape::strides(extent).map(usize::cast_signed);
-        Ok(Self(Places::at(slice.as_ptr().cast_mut(), strides)))
+        Ok(Self(BoxPlaces::at(slice.as_ptr().cast_mut(), strides)))
     }
 
     pub(crate) fn strided(extent: &[usize; N], strides: [usize; N], slice: &'a [T]) -> Result<Self> {
         shape::check_places(extent, &strides, slice.len())?;
-        Ok(Self(Places::at(slice.as_ptr().cast_mut(), steps(extent, strides))))
+        Ok(Self(BoxPlaces::at(slice.as_ptr().cast_mut(), steps(extent, strides))))
     }
 
     /// # Safety
-    /// As [`Places::from_raw`], for boxes that are written.
+    /// As [`BoxPlaces::from_raw`], for boxes that are written.
     #[cfg_attr(not(feature = "ndarray"), allow(dead_code, reason = "its one user"))]
     pub(crate) unsafe fn from_raw(first: *const T, strides: [isize; N]) -> Self {
         // SAFETY: passed on.
-        Self(unsafe { Places::from_raw(first.cast_mut(), strides) })
+        Self(unsafe { BoxPlaces::from_raw(first.cast_mut(), strides) })
     }
 }
 
@@ -90,7 +90,7 @@ fn expect_len<const N: usize>(extent: &[usize; N], got: usize) -> Result<()> {
 }
 
 /// What a box and a page have in common, or a part of that.
-struct Piece<const N: usize> {
+struct PagePiece<const N: usize> {
     page: usize,
     /// Whether the box has all elements of the page, padding aside.
     whole: bool,
@@ -106,7 +106,7 @@ pub(crate) fn read<S: Store, const N: usize>(
     store: &S,
     geometry: &Geometry<N>,
     of: &Bounds<N>,
-    to: Places<'_, S::Element, N>,
+    to: BoxPlaces<'_, S::Element, N>,
 ) -> Result<()> {
     let Some(array) = store.as_array() else { return read_rows(store, geometry, of, to) };
     let strides = geometry.strides.map(usize::cast_signed);
@@ -117,7 +117,7 @@ pub(crate) fn read<S: Store, const N: usize>(
         of,
         &to.strides,
         pages,
-        |_| Hold::Read,
+        |_| PinFor::Read,
         |page, piece| {
             // SAFETY: the piece lies in the page, which nobody writes to while it is pinned, and in the
             // places, which are borrowed exclusively, as `dense` and `strided` have checked and `from_raw`'s
@@ -135,7 +135,7 @@ pub(crate) fn write<S: StoreMut, const N: usize>(
     store: &S,
     geometry: &Geometry<N>,
     of: &Bounds<N>,
-    from: Source<'_, S::Element, N>,
+    from: FromPlaces<'_, S::Element, N>,
 ) -> Result<()> {
     let from = from.0;
     let Some(array) = store.as_array() else { return write_rows(store, geometry, of, from) };
@@ -178,7 +178,7 @@ fn read_rows<S: Store, const N: usize>(
     store: &S,
     geometry: &Geometry<N>,
     of: &Bounds<N>,
-    to: Places<'_, S::Element, N>,
+    to: BoxPlaces<'_, S::Element, N>,
 ) -> Result<()> {
     let mut row = zeroed_vec(of.end[N - 1] - of.start[N - 1])?;
     for (from, at) in rows(geometry, of) {
@@ -197,7 +197,7 @@ fn write_rows<S: StoreMut, const N: usize>(
     store: &S,
     geometry: &Geometry<N>,
     of: &Bounds<N>,
-    from: Places<'_, S::Element, N>,
+    from: BoxPlaces<'_, S::Element, N>,
 ) -> Result<()> {
     let mut row = zeroed_vec(of.end[N - 1] - of.start[N - 1])?;
     for (to, at) in rows(geometry, of) {
@@ -216,9 +216,9 @@ fn change<T: Element, D: Device, const N: usize>(
     geometry: &Geometry<N>,
     of: &Bounds<N>,
     strides: &[isize; N],
-    mut run: impl FnMut(&Pinned<'_, T, D>, &Piece<N>),
+    mut run: impl FnMut(&Pinned<'_, T, D>, &PagePiece<N>),
 ) -> Result<()> {
-    let hold = |piece: &Piece<N>| if piece.whole { Hold::Overwrite } else { Hold::Change };
+    let hold = |piece: &PagePiece<N>| if piece.whole { PinFor::Overwrite } else { PinFor::Change };
     let pages = geometry.partial_pages(of, array.page_len(), array.len());
     visit(array, geometry, of, strides, pages, hold, |page, piece| {
         if piece.whole && shape::volume(&piece.extent) < page.len() && geometry.tiling.is_some() {
@@ -238,8 +238,8 @@ fn visit<'a, T: Element, D: Device, const N: usize>(
     of: &Bounds<N>,
     strides: &[isize; N],
     fetched: impl Iterator<Item = Range<usize>>,
-    hold: impl Fn(&Piece<N>) -> Hold,
-    mut run: impl FnMut(&Pinned<'a, T, D>, &Piece<N>),
+    hold: impl Fn(&PagePiece<N>) -> PinFor,
+    mut run: impl FnMut(&Pinned<'a, T, D>, &PagePiece<N>),
 ) -> Result<()> {
     if shape::is_void(of) {
         return Ok(());
@@ -249,16 +249,16 @@ fn visit<'a, T: Element, D: Device, const N: usize>(
     // A box of one page may be one of many that follow each other; others look ahead themselves.
     let is_single = first.as_ref().is_none_or(|pages| pages.len() == 1) && fetched.peek().is_none();
     let stream = if is_single { Stream::Follow } else { Stream::Ignore };
-    let mut ahead = (!is_single).then(|| Ahead::new(array, first.into_iter().chain(fetched)));
+    let mut ahead = (!is_single).then(|| BoxAhead::new(array, first.into_iter().chain(fetched)));
     let mut pinned: Option<Pinned<'a, T, D>> = None;
-    let take = |piece: Piece<N>| -> Result<()> {
+    let take = |piece: PagePiece<N>| -> Result<()> {
         let page = match pinned.take() {
             Some(page) if page.page() == piece.page => page,
             before => {
                 drop(before);
                 let hold = hold(&piece);
                 // What is overwritten whole is not fetched.
-                if let Some(ahead) = ahead.as_mut().filter(|_| hold != Hold::Overwrite) {
+                if let Some(ahead) = ahead.as_mut().filter(|_| hold != PinFor::Overwrite) {
                     ahead.step();
                 }
                 Pinned::new(array, piece.page, hold, stream)?
@@ -279,13 +279,13 @@ fn pieces_of_tiles<const N: usize>(
     tiling: &Tiling<N>,
     of: &Bounds<N>,
     strides: &[isize; N],
-    mut take: impl FnMut(Piece<N>) -> Result<()>,
+    mut take: impl FnMut(PagePiece<N>) -> Result<()>,
 ) -> Result<()> {
     let all = [0; N]..geometry.shape;
     for at in tiling.touched(of) {
         let tile = shape::intersection(&tiling.positions_of(at), &all);
         let part = shape::intersection(&tile, of);
-        take(Piece {
+        take(PagePiece {
             page: tiling.number_of(&at),
             whole: part == tile,
             extent: shape::extent(&part),
@@ -302,7 +302,7 @@ fn pieces_of_rows<const N: usize>(
     strides: &[isize; N],
     page_len: usize,
     len: usize,
-    mut take: impl FnMut(Piece<N>) -> Result<()>,
+    mut take: impl FnMut(PagePiece<N>) -> Result<()>,
 ) -> Result<()> {
     let extent = shape::extent(of);
     // Runs without gaps in the array, and those of them that have no gaps outside, either.
@@ -328,7 +328,7 @@ fn pieces_of_rows<const N: usize>(
                 let count = (part_len - done).min(of_page.end - (start + done));
                 let mut extent = [1; N];
                 extent[N - 1] = count;
-                take(Piece {
+                take(PagePiece {
                     page,
                     whole: run.start <= of_page.start && of_page.end <= run.end,
                     extent,

@@ -131,13 +131,13 @@ impl<const N: usize> Geometry<N> {
     pub(crate) fn ranges(&self, of: &Bounds<N>) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
         let shape = self.shape;
         let geometry = *self;
-        let plain = self.tiling.is_none().then(|| Runs::new(&shape, of));
+        let plain = self.tiling.is_none().then(|| BoxRuns::new(&shape, of));
         let tiles = self.tiling.map(|tiling| {
             let of = of.clone();
             tiling.touched(&of).flat_map(move |at| {
                 let part = geometry.part_of_tile(&tiling, at, &of);
                 let first = tiling.number_of(&at) * tiling.len;
-                Runs::new(&tiling.tile, &part).map(move |run| first + run.start..first + run.end)
+                BoxRuns::new(&tiling.tile, &part).map(move |run| first + run.start..first + run.end)
             })
         });
         plain.into_iter().flatten().chain(tiles.into_iter().flatten())
@@ -160,13 +160,13 @@ impl<const N: usize> Geometry<N> {
     ) -> impl Iterator<Item = Range<usize>> + Clone + use<N> {
         let plain = self.tiling.is_none().then(|| {
             let mut done = 0;
-            Runs::new(&self.shape, of).filter_map(move |run| {
+            BoxRuns::new(&self.shape, of).filter_map(move |run| {
                 let pages = (run.start / page_len).max(done)..run.end.div_ceil(page_len);
                 done = pages.end;
                 (!pages.is_empty()).then_some(pages)
             })
         });
-        let tiles = self.tiling.map(|tiling| Runs::new(&tiling.counts, &tiling.touched_box(of)));
+        let tiles = self.tiling.map(|tiling| BoxRuns::new(&tiling.counts, &tiling.touched_box(of)));
         plain.into_iter().flatten().chain(tiles.into_iter().flatten())
     }
 
@@ -179,7 +179,7 @@ impl<const N: usize> Geometry<N> {
     ) -> impl Iterator<Item = Range<usize>> + use<N> {
         let plain = self.tiling.is_none().then(|| {
             let mut done = 0;
-            Runs::new(&self.shape, of).flat_map(move |run| {
+            BoxRuns::new(&self.shape, of).flat_map(move |run| {
                 let (first, last) = (run.start / page_len, (run.end - 1) / page_len);
                 let is_partial =
                     |page: usize| page * page_len < run.start || ((page + 1) * page_len).min(len) > run.end;
@@ -250,14 +250,14 @@ pub(crate) fn unravel<const N: usize>(shape: &[usize; N], index: usize) -> Optio
 /// The ranges of a box in a row-major shape: each as long as it gets, but for the last of one slab touching
 /// the first of the next.
 #[derive(Clone, Debug)]
-pub(crate) struct Runs<const N: usize> {
+pub(crate) struct BoxRuns<const N: usize> {
     strides: [usize; N],
     /// Where the ranges start.
     starts: Positions<N>,
     len: usize,
 }
 
-impl<const N: usize> Runs<N> {
+impl<const N: usize> BoxRuns<N> {
     pub(crate) fn new(shape: &[usize; N], of: &Bounds<N>) -> Self {
         let strides = shape::strides(shape);
         let axis = run_axis(shape, of);
@@ -282,7 +282,7 @@ pub(crate) fn run_axis<const N: usize>(shape: &[usize; N], of: &Bounds<N>) -> us
     axis
 }
 
-impl<const N: usize> Iterator for Runs<N> {
+impl<const N: usize> Iterator for BoxRuns<N> {
     type Item = Range<usize>;
 
     fn next(&mut self) -> Option<Range<usize>> {

@@ -2,7 +2,7 @@
 
 use backend_api::Device;
 
-use super::copy::{self, Places, Source};
+use super::copy::{self, BoxPlaces, FromPlaces};
 use super::shape::{Positions, check_extent};
 use super::{NdArray, NdSection, NdSectionMut, NdView as _, segments};
 use crate::array::VirtualArray;
@@ -285,7 +285,7 @@ impl<T: Element, const N: usize, D: Device> Grid<N> for NdArray<T, N, D> {
         into: &mut [T],
     ) -> Result<()> {
         let of = check_extent(&self.shape(), start, extent)?;
-        copy::read(&self.elements, &self.geometry, &of, Places::strided(&extent, strides, into)?)
+        copy::read(&self.elements, &self.geometry, &of, BoxPlaces::strided(&extent, strides, into)?)
     }
 
     fn read_segments(&self, segments: [&[Segment]; N], strides: [usize; N], into: &mut [T]) -> Result<()> {
@@ -311,7 +311,7 @@ impl<T: Element, const N: usize, D: Device> GridMut<N> for NdArray<T, N, D> {
         from: &[T],
     ) -> Result<()> {
         let of = check_extent(&self.shape(), start, extent)?;
-        copy::write(&self.elements, &self.geometry, &of, Source::strided(&extent, strides, from)?)
+        copy::write(&self.elements, &self.geometry, &of, FromPlaces::strided(&extent, strides, from)?)
     }
 }
 

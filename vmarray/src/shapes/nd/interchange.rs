@@ -2,7 +2,7 @@
 
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 
-use super::copy::{self, Places, Source};
+use super::copy::{self, BoxPlaces, FromPlaces};
 use super::region::NdShape;
 use super::shape::{self, Bounds};
 use crate::base::error::{ErrorKind, Result};
@@ -28,7 +28,7 @@ pub(super) fn read<S: Store, E: Dimension, const N: usize, const M: usize>(
     let of = view.bounds(&box_like(&view.extents, start, into.shape())?);
     let strides = view.spread(std::array::from_fn(|axis| into.strides()[axis]), |_| 0);
     // SAFETY: the view has the box's shape, and is borrowed exclusively while the copy runs.
-    let to = unsafe { Places::from_raw(into.as_mut_ptr(), strides) };
+    let to = unsafe { BoxPlaces::from_raw(into.as_mut_ptr(), strides) };
     copy::read(store, &view.geometry, &of, to)
 }
 
@@ -42,7 +42,7 @@ pub(super) fn write<S: StoreMut, E: Dimension, const N: usize, const M: usize>(
     let of = view.bounds(&box_like(&view.extents, start, from.shape())?);
     let strides = view.spread(std::array::from_fn(|axis| from.strides()[axis]), |_| 0);
     // SAFETY: the view has the box's shape, and is borrowed while the copy runs.
-    let source = unsafe { Source::from_raw(from.as_ptr(), strides) };
+    let source = unsafe { FromPlaces::from_raw(from.as_ptr(), strides) };
     copy::write(store, &view.geometry, &of, source)
 }
 

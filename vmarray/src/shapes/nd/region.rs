@@ -7,7 +7,7 @@ use backend_api::Device;
 
 use super::NdArray;
 use super::boxes::merged;
-use super::copy::{self, Places};
+use super::copy::{self, BoxPlaces};
 use super::geometry::Geometry;
 use super::section::{NdSection, NdSectionMut};
 use super::shape::{self, Bounds};
@@ -268,7 +268,7 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         _: Internal,
     ) -> Result<()> {
         let of = self.bounds(of);
-        copy::read(store, &self.geometry, &of, Places::dense(&shape::extent(&of), into)?)
+        copy::read(store, &self.geometry, &of, BoxPlaces::dense(&shape::extent(&of), into)?)
     }
 
     fn fill<S: StoreMut>(&self, store: &S, of: &Bounds<M>, value: S::Element, _: Internal) -> Result<()> {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::copy::{self, Places, Source};
+use super::copy::{self, BoxPlaces, FromPlaces};
 use super::geometry::{Geometry, NdLayout};
 use super::region::NdShape;
 use super::shape::{self, Bounds};
@@ -147,7 +147,7 @@ impl<T: Element, const N: usize, const M: usize, const WRITES: bool, D: Device>
     /// As [`Grid::read_strided`](super::Grid::read_strided).
     pub(super) fn read_places(&self, of: &Bounds<M>, strides: [usize; M], into: &mut [T]) -> Result<()> {
         let of = self.shape.bounds(of);
-        let to = Places::strided(&shape::extent(&of), self.shape.spread(strides, |_| 0), into)?;
+        let to = BoxPlaces::strided(&shape::extent(&of), self.shape.spread(strides, |_| 0), into)?;
         copy::read(self.store, &self.shape.geometry, &of, to)
     }
 
@@ -175,7 +175,7 @@ impl<T: Element, const N: usize, const M: usize, const WRITES: bool, D: Device>
     /// As [`GridMut::write_strided`](super::GridMut::write_strided).
     pub(super) fn write_places(&self, of: &Bounds<M>, strides: [usize; M], from: &[T]) -> Result<()> {
         let of = self.shape.bounds(of);
-        let from = Source::strided(&shape::extent(&of), self.shape.spread(strides, |_| 0), from)?;
+        let from = FromPlaces::strided(&shape::extent(&of), self.shape.spread(strides, |_| 0), from)?;
         copy::write(self.store, &self.shape.geometry, &of, from)
     }
 }

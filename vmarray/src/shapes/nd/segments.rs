@@ -8,7 +8,7 @@ use super::Segment;
 use super::copy::copy_block;
 use super::geometry::{Geometry, Tiling};
 use super::shape::{self, Positions};
-use super::visit::{Hold, Pinned};
+use super::visit::{PinFor, Pinned};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
@@ -101,7 +101,7 @@ impl<T: Element, D: Device, const N: usize> Reader<'_, T, D, N> {
     unsafe fn copy(&mut self, page: usize, at: usize, extent: &[usize; N], place: usize) -> Result<()> {
         if self.pinned.as_ref().is_none_or(|pinned| pinned.page() != page) {
             self.pinned = None;
-            self.pinned = Some(Pinned::new(self.array, page, Hold::Read, Stream::Ignore)?);
+            self.pinned = Some(Pinned::new(self.array, page, PinFor::Read, Stream::Ignore)?);
         }
         if let Some(pinned) = &self.pinned {
             // SAFETY: promised by the caller; nobody writes to the page while it is pinned, and the slice is
@@ -116,14 +116,14 @@ impl<T: Element, D: Device, const N: usize> Reader<'_, T, D, N> {
 }
 
 /// The parts of an axis' segments that lie in one tile: positions along the axis, and places.
-struct Cut {
+struct AxisCut {
     tile: usize,
     parts: Vec<(Range<usize>, usize)>,
 }
 
 /// Cuts the segments of an axis at the borders of tiles.
-fn cut(segments: &[Segment], tile: usize) -> Vec<Cut> {
-    let mut cuts: Vec<Cut> = Vec::new();
+fn cut(segments: &[Segment], tile: usize) -> Vec<AxisCut> {
+    let mut cuts: Vec<AxisCut> = Vec::new();
     for segment in segments {
         let (mut start, end) = (segment.start, segment.start + segment.len);
         while start < end {
@@ -133,7 +133,7 @@ fn cut(segments: &[Segment], tile: usize) -> Vec<Cut> {
             start = part.end;
             match cuts.last_mut() {
                 Some(last) if last.tile == number => last.parts.push((part, place)),
-                _ => cuts.push(Cut { tile: number, parts: vec![(part, place)] }),
+                _ => cuts.push(AxisCut { tile: number, parts: vec![(part, place)] }),
             }
         }
     }
@@ -147,9 +147,9 @@ fn read_tiles<T: Element, D: Device, const N: usize>(
     strides: &[usize; N],
     reader: &mut Reader<'_, T, D, N>,
 ) -> Result<()> {
-    let cuts: [Vec<Cut>; N] = std::array::from_fn(|axis| cut(&segments[axis], tiling.tile[axis]));
+    let cuts: [Vec<AxisCut>; N] = std::array::from_fn(|axis| cut(&segments[axis], tiling.tile[axis]));
     for tile in Positions::new([0; N]..std::array::from_fn(|axis| cuts[axis].len())) {
-        let tile: [&Cut; N] = std::array::from_fn(|axis| &cuts[axis][tile[axis]]);
+        let tile: [&AxisCut; N] = std::array::from_fn(|axis| &cuts[axis][tile[axis]]);
         let page = tiling.number_of(&tile.map(|cut| cut.tile));
         for part in Positions::new([0; N]..tile.map(|cut| cut.parts.len())) {
             let (mut at, mut place, mut extent) = (0, 0, [0; N]);

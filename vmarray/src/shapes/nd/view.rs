@@ -2,7 +2,7 @@
 
 use std::ops::RangeBounds;
 
-use super::copy::{self, Source};
+use super::copy::{self, FromPlaces};
 #[cfg(feature = "ndarray")]
 use super::interchange;
 use super::region::NdShape;
@@ -236,7 +236,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// ```
     fn write_box(self, bounds: impl RangeBounds<[usize; M]>, from: &[Self::Element]) -> Result<()> {
         let ((store, shape), of) = (self.parts(), self.box_in_store(bounds)?);
-        copy::write(store, &shape.geometry, &of, Source::dense(&shape::extent(&of), from)?)
+        copy::write(store, &shape.geometry, &of, FromPlaces::dense(&shape::extent(&of), from)?)
     }
 
     /// Runs a closure on a copy of a box of the view as one slice, in row-major order, which is read and

@@ -18,7 +18,7 @@ const LOOKAHEAD: usize = 8;
 
 /// What becomes of a page that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Hold {
+pub(super) enum PinFor {
     /// It stays as it is meanwhile.
     Read,
     /// It is this thread's alone, and written to.
@@ -31,7 +31,7 @@ pub(super) enum Hold {
 pub(super) struct Pinned<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
     page: usize,
-    hold: Hold,
+    hold: PinFor,
     address: *mut T,
     marker: PhantomData<*mut T>,
 }
@@ -40,14 +40,14 @@ impl<'a, T: Element, D: Device> Pinned<'a, T, D> {
     pub(super) fn new(
         array: &'a VirtualArray<T, D>,
         page: usize,
-        hold: Hold,
+        hold: PinFor,
         stream: Stream,
     ) -> Result<Self> {
         let pager = array.pager();
         let held = match hold {
-            Hold::Read => pager.share_steady(page as u64, Holder::Pin, stream)?,
-            Hold::Change => pager.take(page as u64, Holder::Pin, Fetch::Contents, stream)?,
-            Hold::Overwrite => pager.take(page as u64, Holder::Pin, Fetch::Overwrite, stream)?,
+            PinFor::Read => pager.share_steady(page as u64, Holder::Pin, stream)?,
+            PinFor::Change => pager.take(page as u64, Holder::Pin, Fetch::Contents, stream)?,
+            PinFor::Overwrite => pager.take(page as u64, Holder::Pin, Fetch::Overwrite, stream)?,
         };
         Ok(Self { array, page, hold, address: held.address.cast(), marker: PhantomData })
     }
@@ -71,14 +71,14 @@ impl<'a, T: Element, D: Device> Pinned<'a, T, D> {
 impl<T: Element, D: Device> Drop for Pinned<'_, T, D> {
     fn drop(&mut self) {
         match self.hold {
-            Hold::Read => self.array.pager().unshare(self.page as u64, Holder::Pin),
+            PinFor::Read => self.array.pager().unshare(self.page as u64, Holder::Pin),
             _ => self.array.pager().release(self.page as u64, Holder::Pin, DIRTY),
         }
     }
 }
 
 /// Fetches pages that are about to be used, in order, in batches.
-pub(super) struct Ahead<'a, T: Element, D: Device, I: Iterator<Item = Range<usize>>> {
+pub(super) struct BoxAhead<'a, T: Element, D: Device, I: Iterator<Item = Range<usize>>> {
     array: &'a VirtualArray<T, D>,
     /// What is not on its way yet.
     rest: Peekable<I>,
@@ -88,7 +88,7 @@ pub(super) struct Ahead<'a, T: Element, D: Device, I: Iterator<Item = Range<usiz
     window: usize,
 }
 
-impl<'a, T: Element, D: Device, I: Iterator<Item = Range<usize>>> Ahead<'a, T, D, I> {
+impl<'a, T: Element, D: Device, I: Iterator<Item = Range<usize>>> BoxAhead<'a, T, D, I> {
     pub(super) fn new(array: &'a VirtualArray<T, D>, pages: I) -> Self {
         let pager = array.pager();
         let quarter = usize::try_from(pager.frames() / 4).unwrap_or(usize::MAX);

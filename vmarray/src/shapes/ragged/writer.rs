@@ -39,7 +39,7 @@ use crate::setup::any::AnyDevice;
 pub struct RaggedWriter<T: Element, D: Device = AnyDevice> {
     /// Moves on under a share of `store`, and no further than that has room for.
     next: Mutex<Next>,
-    store: RwLock<Store<T, D>>,
+    store: RwLock<WrittenRows<T, D>>,
     /// The first row that could not be written, and where it begins.
     failed: Mutex<Option<Next>>,
 }
@@ -51,7 +51,7 @@ struct Next {
     element: usize,
 }
 
-struct Store<T: Element, D: Device> {
+struct WrittenRows<T: Element, D: Device> {
     offsets: Growing<u64, D>,
     elements: Growing<T, D>,
 }
@@ -62,7 +62,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
         offsets: Builder<u64, D>,
         (rows, capacity): (usize, usize),
     ) -> Result<Self> {
-        let store = Store {
+        let store = WrittenRows {
             offsets: Growing::new(offsets, rows.saturating_add(1))?,
             elements: Growing::new(elements, capacity)?,
         };
@@ -136,7 +136,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
 
     /// Row number and place of so many elements in so many rows, which are the caller's from now on;
     /// none if there is no room.
-    fn reserve(&self, store: &Store<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
+    fn reserve(&self, store: &WrittenRows<T, D>, elements: usize, rows: usize) -> Result<Option<Next>> {
         let mut next = self.next.lock();
         let end = Self::end(*next, elements, rows)?;
         let has_room = end.row < store.offsets.array().len() && end.element <= store.elements.array().len();
@@ -225,7 +225,7 @@ impl<T: Element, D: Device> RaggedWriter<T, D> {
     }
 }
 
-impl<T: Element, D: Device> Store<T, D> {
+impl<T: Element, D: Device> WrittenRows<T, D> {
     /// Writes rows that were reserved.
     fn write(&self, first: Next, elements: &[T], lengths: &[usize]) -> Result<()> {
         let mut end = first.element as u64;

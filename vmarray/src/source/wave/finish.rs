@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use backend_api::Device;
 
-use super::{Access, Core, Member, Operation, Run, Wave};
+use super::{Core, Member, Operation, RunAccess, SlotRun, Wave};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::source::channel::PageBlocks;
@@ -31,7 +31,7 @@ impl<T: Element, D: Device> Core<T, D> {
             let fetched = wave.members.iter().filter(|member| member.fetched != 0);
             fetched.for_each(|member| self.entries[member.page].fetched(member.fetched));
         }
-        let by_run = operation.access() != Access::Read && operation.value().is_none();
+        let by_run = operation.access() != RunAccess::Read && operation.value().is_none();
         let mut flow = ControlFlow::Continue(());
         while let Some((run, tickets, work)) = wave.works.pop_front() {
             // All of them, so that nothing is under way any more.
@@ -51,7 +51,7 @@ impl<T: Element, D: Device> Core<T, D> {
                 result = self.launch(&mut wave, operation);
             }
         }
-        if operation.access() != Access::Read && result.is_err() {
+        if operation.access() != RunAccess::Read && result.is_err() {
             // Of work that was refused a part may be under way.
             let rest = wave.channel.kernels().submit(&[]);
             let _ = rest.and_then(|ticket| wave.channel.device().wait(ticket));
@@ -77,7 +77,7 @@ impl<T: Element, D: Device> Core<T, D> {
     fn note_changed<O: Operation<T, D>>(
         &self,
         wave: &Wave<'_, D, O::Work>,
-        run: &Run,
+        run: &SlotRun,
         arrived: bool,
         done: bool,
         operation: &O,
