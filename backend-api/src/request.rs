@@ -140,8 +140,8 @@ macro_rules! span {
             /// ```
             ///
             /// # Safety
-            /// The caller owns the memory, or acts for its owner, until the last use of the place, and lets nobody
-            /// use it who would not get one from the owner then.
+            /// The caller owns the memory, or acts for its owner, until the last use of the place, and lets
+            /// nobody use it who would not get one from the owner then.
             #[must_use]
             pub unsafe fn detach(self) -> $Span<'static> {
                 $Span { $name: self.$name, offset: self.offset, owner: PhantomData }

@@ -101,8 +101,8 @@ impl FileDeviceBuilder {
         self
     }
 
-    /// How many worker threads there are at most, and so how many requests the drive sees at once; at least 1.
-    /// The default is the number of processors that this program may use. Drives like more.
+    /// How many worker threads there are at most, and so how many requests the drive sees at once; at least
+    /// one. The default is the number of processors that this program may use. Drives like more.
     ///
     /// ```
     /// use backend_host::FileDevice;
