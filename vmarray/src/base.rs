@@ -1,7 +1,6 @@
 //! What everything here rests on, and what knows nothing of arrays: elements, errors, statistics, memory,
 //! threads.
 
-pub(crate) mod crew;
 #[cfg(not(loom))]
 pub(crate) mod element;
 #[cfg(not(loom))]
@@ -9,6 +8,7 @@ pub(crate) mod error;
 #[cfg(not(loom))]
 pub(crate) mod memory;
 pub(crate) mod past_caches;
+pub(crate) mod scoped_threads;
 #[cfg(not(loom))]
 pub(crate) mod stats;
 #[cfg(not(loom))]

@@ -4,13 +4,13 @@
 pub(crate) mod channel;
 pub(crate) mod combiner;
 #[cfg(not(loom))]
-pub(crate) mod copiers;
-#[cfg(not(loom))]
 pub(crate) mod evict;
 #[cfg(not(loom))]
 pub(crate) mod guards;
 pub(crate) mod page;
 #[cfg(not(loom))]
 pub(crate) mod pager;
+#[cfg(not(loom))]
+pub(crate) mod parallel_copy;
 #[cfg(not(loom))]
 pub(crate) mod read_ahead;

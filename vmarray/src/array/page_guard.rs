@@ -270,17 +270,17 @@ impl<T: Element, D: Device> PageMut<'_, T, D> {
     }
 
     /// Declares the page dirty, so that whoever flushes or searches meanwhile finds that it cannot be had.
-    fn soil(&mut self) {
+    fn mark_dirty(&mut self) {
         if !self.written {
             self.written = true;
-            self.place.array.pager().entry(self.place.page()).soil();
+            self.place.array.pager().entry(self.place.page()).mark_dirty();
         }
     }
 }
 
 impl<T: Element, D: Device> DerefMut for PageMut<'_, T, D> {
     fn deref_mut(&mut self) -> &mut [T] {
-        self.soil();
+        self.mark_dirty();
         // SAFETY: as in `deref`; the guard is exclusive, and so is the borrow of the guard.
         unsafe { std::slice::from_raw_parts_mut(self.place.address, self.place.cut.range.len()) }
     }

@@ -25,24 +25,24 @@
 //! | `staged_copies` | copies of such ranges by several threads in one submission |
 //! | `pieces` | copies of neighbouring pages as one |
 //! | `queues` | the queues of one direction, and which one is next |
-//! | `home_order` | the order between queues where kernels are concerned |
+//! | `queue_barriers` | the order between queues where kernels are concerned |
 //! | `order_lock` | locks under which work is submitted |
 //! | `lists` | pinned memory for lists of indices and values |
 
 mod ahead;
+mod coalesce;
 mod combine;
-mod device_work;
 mod drive;
 mod driver;
 mod frames;
 mod guards;
-mod home_order;
 mod lists;
 mod order_lock;
-mod pieces;
+mod queue_barriers;
 mod queues;
 mod requests;
 mod reserve;
+mod slot_io;
 mod staged_copies;
 mod staging;
 mod tasks;
@@ -72,15 +72,15 @@ use crate::engine::page::{Access, Entry, PageTable, State, barrier_all, drain_al
 
 use combine::Read;
 pub(crate) use combine::{Load, LoadFor, Loaded};
-use device_work::Bounce;
 use drive::{Serving, UNDER_WAY_MAX};
 pub(crate) use driver::Driver;
-pub(crate) use frames::{Frame, Patience};
-use home_order::{HomeOrder, LoadOrder};
+pub(crate) use frames::{Blocking, Frame};
 use order_lock::OrderLock;
+use queue_barriers::{LoadOrder, QueueBarriers};
 use queues::Queues;
 pub(crate) use requests::{Ask, Bytes, Request, RequestAnswer};
 use reserve::Reserved;
+use slot_io::Bounce;
 use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
 use staging::Stages;
@@ -88,7 +88,7 @@ pub(crate) use staging::{Stage, stage_pages};
 pub(crate) use tasks::TaskWait;
 use transfers::{FailedLoad, FetchUnderWay, WriteBack};
 pub(crate) use victims::Victim;
-pub(crate) use write_back::Purpose;
+pub(crate) use write_back::WriteBackFor;
 
 /// A place in the slots, kept beside them: detached where a channel gives it out.
 pub(crate) type DevicePlace = DeviceSpan<'static>;
@@ -163,7 +163,7 @@ pub(crate) struct Channel<D: Device> {
     guards: AtomicU32,
     guards_max: AtomicU32,
     /// Held while a write to home slots, or a kernel on them, is submitted.
-    home_order: OrderLock<HomeOrder>,
+    queue_barriers: OrderLock<QueueBarriers>,
     /// What tasks ask for, who is to be woken when something of it is done, and whether there is no frame for
     /// it; also not if nobody but the program lets go of frames.
     requests: Combiner<Arc<Request>, Serving>,
@@ -172,7 +172,7 @@ pub(crate) struct Channel<D: Device> {
     is_short_of_frames: AtomicBool,
     are_all_kept: AtomicBool,
     /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the
-    /// submission. Taken after `home_order`.
+    /// submission. Taken after `queue_barriers`.
     load_order: OrderLock<LoadOrder>,
     lists: Mutex<Vec<HostBuffer<D>>>,
     bounce: Mutex<Bounce<D>>,
@@ -276,7 +276,7 @@ impl<D: Device> Channel<D> {
             ahead_refusals: AtomicU32::new(0),
             guards: AtomicU32::new(0),
             guards_max: AtomicU32::new(guards::most(plan.frames_max)),
-            home_order: OrderLock::default(),
+            queue_barriers: OrderLock::default(),
             requests: Combiner::new(UNDER_WAY_MAX, Serving::default()),
             kept_for_reads,
             driver: OnceLock::new(),

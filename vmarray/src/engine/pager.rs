@@ -5,8 +5,8 @@ mod bulk;
 mod claims;
 mod fill;
 mod flush;
+mod init_tracker;
 mod prefetch;
-mod settled;
 #[cfg(test)]
 mod tests;
 mod uncached;
@@ -18,9 +18,9 @@ use backend_api::{Device, racy};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats::Stats;
-use crate::engine::channel::{Channel, Driver, Load, LoadFor, Loaded, Patience};
+use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
 use crate::engine::guards::{self, Identity};
-use crate::engine::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WANTED};
+use crate::engine::page::state::{AHEAD, EXCLUSIVE, HOME, IN_FLIGHT, RESIDENT, WAITED, WRITER_PENDING};
 use crate::engine::page::{
     Access, Entry, HitCounter, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
 };
@@ -88,7 +88,7 @@ pub struct Pager<D: Device> {
     buses: usize,
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
-    settled: settled::Settled,
+    settled: init_tracker::InitTracker,
 }
 
 impl<D: Device> Pager<D> {
@@ -120,7 +120,7 @@ impl<D: Device> Pager<D> {
             identity: Identity::new(),
             buses,
             bulk_copies: AtomicU64::new(0),
-            settled: settled::Settled::default(),
+            settled: init_tracker::InitTracker::default(),
         };
         pager.reset_stats();
         pager
@@ -234,7 +234,7 @@ impl<D: Device> Pager<D> {
     /// behind it.
     fn await_wanted(&self, page: u64, state: State, wants: &mut bool) -> Result<()> {
         *wants = true;
-        self.table.entry(page).want();
+        self.table.entry(page).set_writer_pending();
         self.await_page(page, state, true)
     }
 
@@ -253,7 +253,7 @@ impl<D: Device> Pager<D> {
             let attempt = match then {
                 LoadFor::Share(holder) => match entry.try_share(holder, false) {
                     // Behind somebody who wants it: whoever holds guards must not queue up.
-                    Err(Refusal::Busy(s)) if s.any(WANTED) && !s.any(EXCLUSIVE) && guards::held() => {
+                    Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
                         entry.try_share(holder, true)
                     }
                     attempt => attempt,
@@ -313,7 +313,7 @@ impl<D: Device> Pager<D> {
         // mark either.
         let mut frame = None;
         if *wants {
-            frame = channel.take_frame(&self.table, Patience::Try)?;
+            frame = channel.take_frame(&self.table, Blocking::Try)?;
             if frame.is_none() {
                 *wants = false;
                 if entry.give_up() {
@@ -322,7 +322,7 @@ impl<D: Device> Pager<D> {
             }
         }
         if frame.is_none() {
-            frame = channel.take_frame(&self.table, Patience::Wait)?;
+            frame = channel.take_frame(&self.table, Blocking::Wait)?;
         }
         let Some(frame) = frame else { return Ok(None) };
         // Readers of the home slot may stay while the page is only shared: it cannot be written back before
@@ -370,7 +370,7 @@ impl<D: Device> Pager<D> {
             unsafe { racy::fill(frame.address, 0, self.page_bytes) };
         }
         entry.install(frame.address);
-        channel.adopt(page, frame);
+        channel.policy_insert(page, frame);
         let wake = match then {
             LoadFor::Share(holder) => entry.downgrade(holder),
             LoadFor::Exclusive(holder) => entry.hold_exclusive(holder),
@@ -397,8 +397,9 @@ impl<D: Device> Pager<D> {
         }
         channel.counters.waits.add(1);
         park(entry, |s| {
-            let busy =
-                s.any(EXCLUSIVE) || !s.has_room() || if exclusive { s.shared() } else { s.any(WANTED) };
+            let busy = s.any(EXCLUSIVE)
+                || !s.has_room()
+                || if exclusive { s.shared() } else { s.any(WRITER_PENDING) };
             busy && !s.any(IN_FLIGHT) && !forbidden(s)
         });
         Ok(())

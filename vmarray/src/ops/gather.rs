@@ -1,13 +1,13 @@
 //! Many elements at once, by lists of indices.
 
 mod asynchronous;
+mod batch_probe;
 mod deliver;
 mod duplicates;
 mod fetch;
 mod homes;
 mod in_turn;
 mod iter;
-mod looks;
 mod places;
 mod segments;
 mod stage;
@@ -15,9 +15,9 @@ mod stage;
 use std::ops::Range;
 
 use crate::array::VirtualArray;
-use crate::base::crew::CORES;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
+use crate::base::scoped_threads::CORES;
 use crate::engine::guards;
 use backend_api::Device;
 

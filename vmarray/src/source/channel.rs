@@ -140,14 +140,14 @@ impl<D: Device> Pool<D> {
     }
 
     /// A page gets a slot that nobody has.
-    pub(super) fn adopt(&mut self, slot: u32, page: usize) {
+    pub(super) fn policy_insert(&mut self, slot: u32, page: usize) {
         self.pages[slot as usize] = page;
         self.referenced[slot as usize] = false;
         self.evictor.inserted(slot, page as u64);
     }
 
     /// A page has given up its slot.
-    pub(super) fn disown(&mut self, slot: u32) {
+    pub(super) fn policy_remove(&mut self, slot: u32) {
         self.evictor.removed(slot);
         self.pages[slot as usize] = NO_PAGE;
         self.free.push(slot);

@@ -114,7 +114,7 @@ impl<T: Element, D: Device> Core<T, D> {
                     self.settle(page, u64::MAX)?;
                     entry.invalidate(u64::MAX);
                     entry.place(None);
-                    pool.disown(slot);
+                    pool.policy_remove(slot);
                 }
             }
         }

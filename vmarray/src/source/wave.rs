@@ -392,7 +392,7 @@ impl<T: Element, D: Device> Core<T, D> {
             let without = wave.members.iter_mut().filter(|member| member.slot == NO_SLOT);
             for (member, slot) in without.zip(slots) {
                 self.entries[member.page].place(Some(slot));
-                pool.adopt(slot, member.page);
+                pool.policy_insert(slot, member.page);
                 member.slot = slot;
             }
         }

@@ -11,7 +11,7 @@ use backend_api::Device;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::channel::{Ask, Bytes, Request, RequestAnswer, TaskWait};
-use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, WANTED};
+use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, WRITER_PENDING};
 use crate::engine::page::{Asleep, Refusal, State, park_task, wake};
 use crate::engine::pager::Pager;
 
@@ -23,7 +23,7 @@ const TURNS: u32 = 64;
 enum Wait {
     Nothing,
     /// An answer; woken as well by what else may end the wait.
-    RequestAnswer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
+    Answer(Arc<Request>, #[expect(dead_code, reason = "held for its drop")] Option<Asleep>),
     /// A page to be released, or a guard.
     Asleep(Asleep),
 }
@@ -112,9 +112,9 @@ impl<'a, D: Device> Acquire<'a, D> {
         request.wait_kept(context.waker());
         let asleep = match std::mem::replace(&mut self.wait, Wait::Nothing) {
             Wait::Asleep(asleep) => Some(asleep),
-            Wait::Nothing | Wait::RequestAnswer(..) => None,
+            Wait::Nothing | Wait::Answer(..) => None,
         };
-        self.wait = Wait::RequestAnswer(request, asleep);
+        self.wait = Wait::Answer(request, asleep);
         self.pager.channel(self.page).tell_of_kept();
     }
 
@@ -137,7 +137,7 @@ impl<'a, D: Device> Acquire<'a, D> {
         ask: impl Fn() -> Option<Ask>,
     ) -> Poll<Result<Got<R>>> {
         for _ in 0..TURNS {
-            if let Wait::RequestAnswer(..) = self.wait {
+            if let Wait::Answer(..) = self.wait {
                 match self.poll_answer(context) {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(RequestAnswer::Failed(error)) => return Poll::Ready(Err(error)),
@@ -175,7 +175,7 @@ impl<'a, D: Device> Acquire<'a, D> {
                         self.unreserve();
                         let request = Arc::new(Request::new(self.page, ask, context.waker().clone()));
                         self.pager.channel(self.page).ask(self.pager.table(), &request);
-                        self.wait = Wait::RequestAnswer(request, None);
+                        self.wait = Wait::Answer(request, None);
                         Poll::Ready(Ok(()))
                     }
                     None => match refusal {
@@ -196,7 +196,7 @@ impl<'a, D: Device> Acquire<'a, D> {
 
     /// Waits until the request is answered.
     fn poll_answer(&mut self, context: &mut Context<'_>) -> Poll<RequestAnswer> {
-        let Wait::RequestAnswer(request, _) = &self.wait else { return Poll::Ready(RequestAnswer::Busy) };
+        let Wait::Answer(request, _) = &self.wait else { return Poll::Ready(RequestAnswer::Busy) };
         let request = Arc::clone(request);
         if let Poll::Ready(answer) = request.poll(context) {
             self.has_missed |= request.is_first();
@@ -209,7 +209,7 @@ impl<'a, D: Device> Acquire<'a, D> {
         match self.pager.channel(self.page).poll_frames(context.waker()) {
             Ok(TaskWait::No | TaskWait::Woken) => Poll::Pending,
             Ok(TaskWait::Asleep(asleep)) => {
-                self.wait = Wait::RequestAnswer(request, Some(asleep));
+                self.wait = Wait::Answer(request, Some(asleep));
                 Poll::Pending
             }
             // Unless the answer came meanwhile.
@@ -252,8 +252,9 @@ impl<'a, D: Device> Acquire<'a, D> {
         channel.counters.waits.add(1);
         let exclusive = self.want == Want::Exclusive;
         let asleep = park_task(table.entry(self.page), context.waker(), |s| {
-            let busy =
-                s.any(EXCLUSIVE) || !s.has_room() || if exclusive { s.shared() } else { s.any(WANTED) };
+            let busy = s.any(EXCLUSIVE)
+                || !s.has_room()
+                || if exclusive { s.shared() } else { s.any(WRITER_PENDING) };
             busy && !s.any(IN_FLIGHT) && !forbidden(s)
         });
         self.wait_for(asleep.map_or(TaskWait::No, TaskWait::Asleep)).map(Ok)
@@ -268,7 +269,7 @@ impl<'a, D: Device> Acquire<'a, D> {
 
     /// Gives up all that the task waits for.
     pub(crate) fn stop(&mut self) {
-        if let Wait::RequestAnswer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
+        if let Wait::Answer(request, _) = std::mem::replace(&mut self.wait, Wait::Nothing)
             && let Some(RequestAnswer::Reserved(frame)) = request.cancel()
         {
             self.reserved = Some((frame, request));

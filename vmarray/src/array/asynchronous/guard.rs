@@ -15,7 +15,7 @@ use crate::array::page_guard::{Cut, PageMut, PageRef};
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::engine::channel::Ask;
-use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED, WANTED};
+use crate::engine::page::state::{AHEAD, IN_FLIGHT, RESIDENT, WAITED, WRITER_PENDING};
 use crate::engine::page::{Access, Holder, Refusal, count_hit, unpark};
 use crate::setup::any::AnyDevice;
 
@@ -132,7 +132,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
             } else {
                 match entry.try_share(Holder::Guard, false) {
                     // Whoever holds guards must not queue up behind somebody who wants the page.
-                    Err(Refusal::Busy(s)) if s.any(WANTED) && crate::engine::guards::held() => {
+                    Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && crate::engine::guards::held() => {
                         entry.try_share(Holder::Guard, true)
                     }
                     held => held,

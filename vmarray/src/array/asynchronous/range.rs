@@ -16,7 +16,7 @@ use crate::array::VirtualArray;
 use crate::array::range::parts;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
-use crate::engine::channel::{Ask, Channel, Purpose, Victim};
+use crate::engine::channel::{Ask, Channel, Victim, WriteBackFor};
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, EXCLUSIVE, RESIDENT};
 use crate::engine::page::{Access, Holder, Refusal, count_hit};
@@ -311,7 +311,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
         }
         self.started += 1;
         let pager = self.array.pager();
-        match pager.channels()[number].write_back(pager.table(), batch, Purpose::Flush) {
+        match pager.channels()[number].write_back(pager.table(), batch, WriteBackFor::Flush) {
             Ok(ticket) => self.tickets.extend(ticket.map(|ticket| (number, ticket))),
             Err(error) => self.keep(Err(error)),
         }

@@ -23,8 +23,8 @@ use std::sync::{Arc, OnceLock};
 use backend_api::{Device, Ticket, Transfer};
 use parking_lot::MutexGuard;
 
+use super::coalesce::{CopyWay, coalesce};
 use super::frames::Frame;
-use super::pieces::{CopyWay, pieces};
 use super::requests::Request;
 use super::transfers::{FetchUnderWay, Wakes};
 use super::waiting::spin_while;
@@ -259,7 +259,7 @@ impl<D: Device> Channel<D> {
         let bytes = self.page_bytes as u64;
         loads.sort_unstable_by_key(|load| load.page);
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
-        let mut copies = pieces(pages, bytes, CopyWay::FetchUnderWay);
+        let mut copies = coalesce(pages, bytes, CopyWay::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
         // Until the loads are on record: a waker that blocks would wait for them in vain.
         let deferral = Deferral::begin();

@@ -17,7 +17,7 @@ use std::task::Waker;
 use backend_api::{Device, Progress, Ticket, racy};
 
 use super::combine::{Load, LoadFor};
-use super::frames::{Frame, Patience};
+use super::frames::{Blocking, Frame};
 use super::requests::{Request, RequestAnswer};
 use super::transfers::Wakes;
 use super::{Channel, NO_PAGE};
@@ -200,7 +200,7 @@ impl<D: Device> Channel<D> {
     ) -> Result<Vec<Frame>, (Vec<Frame>, crate::Error)> {
         let mut taken = Vec::with_capacity(most);
         while taken.len() < most {
-            match self.take_frame(table, Patience::Try) {
+            match self.take_frame(table, Blocking::Try) {
                 Ok(Some(frame)) => taken.push(frame),
                 Ok(None) => break,
                 Err(error) => return Err((taken, error)),
@@ -254,7 +254,7 @@ impl<D: Device> Channel<D> {
                 // SAFETY: the frame is a page long, and this thread's alone until the page is released.
                 unsafe { racy::fill(frame.address, 0, self.page_bytes) };
                 entry.install(frame.address);
-                self.adopt(request.page, frame);
+                self.policy_insert(request.page, frame);
                 wakes.add_waker(&request, self.serve_held(table, &request, 0));
             }
         }
@@ -357,7 +357,7 @@ impl<D: Device> Channel<D> {
         let entry = table.entry(request.page);
         if request.is_write() && request.is_waiting() {
             // First: who is told that it was written may look for dirty pages next.
-            entry.soil();
+            entry.mark_dirty();
         }
         // SAFETY: the page is held exclusively and quiet.
         let waker = unsafe { self.serve(request, entry.address()) };

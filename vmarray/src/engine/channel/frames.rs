@@ -8,7 +8,7 @@ use parking_lot::MutexGuard;
 
 use super::transfers::Wakes;
 use super::victims::USED_PATIENCE;
-use super::write_back::Purpose;
+use super::write_back::WriteBackFor;
 use super::{Channel, HostPlace, NO_PAGE, Shard};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::guards;
@@ -46,7 +46,7 @@ unsafe impl Send for Frame {}
 
 /// Whether a frame is worth waiting for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum Blocking {
     Wait,
     Try,
 }
@@ -124,7 +124,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Gets a frame that nobody uses. `None` only to the impatient.
-    pub(crate) fn take_frame(&self, table: &PageTable, patience: Patience) -> Result<Option<Frame>> {
+    pub(crate) fn take_frame(&self, table: &PageTable, patience: Blocking) -> Result<Option<Frame>> {
         let mut turns = 0_u32;
         // Searches that were broken off, so that others get the lock, are gone on with for two turns of a
         // clock's hand.
@@ -164,7 +164,7 @@ impl<D: Device> Channel<D> {
                 goes_on -= 1;
                 continue;
             }
-            if patience == Patience::Try {
+            if patience == Blocking::Try {
                 return Ok(None);
             }
             turns += 1;
@@ -178,7 +178,7 @@ impl<D: Device> Channel<D> {
         table: &PageTable,
         search: MutexGuard<'_, ()>,
         mut shard: MutexGuard<'_, Shard<D>>,
-        patience: Patience,
+        patience: Blocking,
     ) -> FoundFrame {
         let victims = self.choose_victims(&mut shard, table, patience);
         drop(shard);
@@ -190,7 +190,7 @@ impl<D: Device> Channel<D> {
         if victims.clean.len() > 1 {
             self.announce();
         }
-        let started = self.write_back(table, &victims.dirty, Purpose::Evict).map(drop);
+        let started = self.write_back(table, &victims.dirty, WriteBackFor::Evict).map(drop);
         FoundFrame { frame, started, unfinished: victims.unfinished }
     }
 
@@ -209,7 +209,7 @@ impl<D: Device> Channel<D> {
             return;
         }
         // The next flush tells of a failure.
-        if let Some(frame) = self.free_some(table, search, shard, Patience::Try).frame {
+        if let Some(frame) = self.free_some(table, search, shard, Blocking::Try).frame {
             self.put_back(frame);
         }
     }
@@ -223,7 +223,7 @@ impl<D: Device> Channel<D> {
         while taken.len() < most {
             taken.extend(iter::from_fn(|| self.free.pop()).take(most - taken.len()));
             if taken.len() < most {
-                match self.take_frame(table, Patience::Try) {
+                match self.take_frame(table, Blocking::Try) {
                     Ok(Some(frame)) => taken.push(frame),
                     Ok(None) => break,
                     Err(error) => {
@@ -321,7 +321,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Puts a frame under the eviction policy: it now holds this page.
-    pub(crate) fn adopt(&self, page: u64, frame: Frame) {
+    pub(crate) fn policy_insert(&self, page: u64, frame: Frame) {
         let told = self.newcomers.push((page, frame.index));
         debug_assert!(told.is_ok(), "a frame has one page");
         // So that nobody has to tell of all at once.
@@ -339,7 +339,7 @@ impl<D: Device> Channel<D> {
     /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is
     /// vacated the caller [puts it back](Self::put_back): not before, since the entry still names it; and it
     /// is taken out before that, since the page may get another frame the moment it is vacated.
-    pub(crate) fn disown(&self, address: *mut u8, page: u64) -> Frame {
+    pub(crate) fn policy_remove(&self, address: *mut u8, page: u64) -> Frame {
         let mut shard = self.lock();
         let frame = shard.frame_at(address, self.frame_stride);
         shard.evictor.removed(frame.index);
@@ -355,7 +355,7 @@ impl<D: Device> Channel<D> {
 }
 
 impl<D: Device> Shard<D> {
-    pub(super) fn adopt(&mut self, page: u64, frame: u32, recency: bool) {
+    pub(super) fn policy_insert(&mut self, page: u64, frame: u32, recency: bool) {
         self.pages[frame as usize] = page;
         self.evictor.inserted(frame, page);
         if !recency {

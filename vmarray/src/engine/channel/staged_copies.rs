@@ -18,7 +18,7 @@ use std::thread::{self, Thread};
 use backend_api::{Device, Ticket, Transfer, contended};
 use parking_lot::{Mutex, MutexGuard};
 
-use super::pieces::{CopyWay, pieces};
+use super::coalesce::{CopyWay, coalesce};
 use super::waiting::spin_while;
 use super::{Channel, DevicePlace, HostPlace, Stage};
 
@@ -151,7 +151,7 @@ impl StagedCopies {
 impl<D: Device> Channel<D> {
     fn staged_copies(&self, way: CopyWay) -> &Mutex<StagedCopies> {
         match way {
-            CopyWay::FetchUnderWay => &self.staged_fetches,
+            CopyWay::Fetch => &self.staged_fetches,
             CopyWay::WriteBack => &self.staged_writes,
         }
     }
@@ -161,7 +161,7 @@ impl<D: Device> Channel<D> {
     pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
         self.counters.bypasses.add(pages.len() as u64);
         self.counters.bytes_from_device.add((pages.len() * self.page_bytes) as u64);
-        self.start_staged(CopyWay::FetchUnderWay, self.staged(pages, stage), pages.len())
+        self.start_staged(CopyWay::Fetch, self.staged(pages, stage), pages.len())
     }
 
     /// Has pages, which the caller has for itself, copied from a stage to their home slots. The caller
@@ -180,7 +180,7 @@ impl<D: Device> Channel<D> {
     ) -> Arc<StagedCopy> {
         let copy = Arc::new(StagedCopy {
             way,
-            copies: pieces(places, self.page_bytes as u64, way),
+            copies: coalesce(places, self.page_bytes as u64, way),
             bytes: (pages * self.page_bytes) as u64,
             owner: thread::current(),
             is_left: AtomicBool::new(false),
@@ -266,8 +266,8 @@ impl<D: Device> Channel<D> {
 
     fn submit_staged(&self, way: CopyWay, copies: &[Transfer<'_>]) -> backend_api::Result<Ticket> {
         match way {
-            CopyWay::FetchUnderWay => self.read(&mut self.load_order.lock(), |queue| queue.submit(copies)),
-            CopyWay::WriteBack => self.write(&mut self.home_order.lock(), |queue| queue.submit(copies)),
+            CopyWay::Fetch => self.read(&mut self.load_order.lock(), |queue| queue.submit(copies)),
+            CopyWay::WriteBack => self.write(&mut self.queue_barriers.lock(), |queue| queue.submit(copies)),
         }
     }
 }

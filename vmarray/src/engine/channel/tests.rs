@@ -14,11 +14,11 @@ use backend_host::{HostDevice, SimulatedDevice};
 
 use super::transfers::Wakes;
 use super::waiting::spin_while;
-use super::{NO_PAGE, Patience, Purpose, Victim};
+use super::{Blocking, NO_PAGE, Victim, WriteBackFor};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::array::page_guard::Visit;
-use crate::engine::page::state::{IN_FLIGHT, WANTED};
+use crate::engine::page::state::{IN_FLIGHT, WRITER_PENDING};
 use crate::prelude::*;
 use crate::setup::placement::Placement;
 
@@ -203,7 +203,7 @@ fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     let entry = table.entry(0);
     let before = entry.try_write_back().unwrap();
     let victim = Victim { page: 0, frame: channel.frame_at(entry.address()), before };
-    let ticket = channel.write_back(table, &[victim], Purpose::Evict).unwrap().unwrap();
+    let ticket = channel.write_back(table, &[victim], WriteBackFor::Evict).unwrap().unwrap();
     // Nobody is woken when it ends, since nobody ends it: this returns all the same.
     channel.sleep_in_flight(table, 0, |state| state.any(IN_FLIGHT));
     assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
@@ -310,14 +310,14 @@ fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
     assert!(array.pager().try_claim_home(0).unwrap());
     std::thread::scope(|scope| {
         let writer = scope.spawn(|| array.set(5, 7).unwrap());
-        while !entry.state(Ordering::Acquire).any(WANTED) {
+        while !entry.state(Ordering::Acquire).any(WRITER_PENDING) {
             std::thread::yield_now();
         }
         array.pager().release_unchanged(0);
         while channel.sleepers.load(Ordering::SeqCst) == 0 {
             std::thread::yield_now();
         }
-        let is_wanted = entry.state(Ordering::Acquire).any(WANTED);
+        let is_wanted = entry.state(Ordering::Acquire).any(WRITER_PENDING);
         drop(guard);
         writer.join().unwrap();
         assert!(!is_wanted);
@@ -394,7 +394,7 @@ fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
                 .join()
                 .unwrap();
         });
-        channel.choose_victims(&mut shard, table, Patience::Try)
+        channel.choose_victims(&mut shard, table, Blocking::Try)
     };
     let [victim] = victims.clean.as_slice() else { panic!("one page is resident: {:?}", victims.clean) };
     assert_eq!(victim.page, 5);
@@ -414,7 +414,7 @@ fn what_fits_into_a_large_cache_stays_once_pages_had_to_go() {
     array.flush(..).unwrap();
     let (channel, table) = (&array.pager().channels()[0], array.pager().table());
     // As by a thread that finds its page loaded by another one then.
-    let frame = channel.take_frame(table, Patience::Wait).unwrap().unwrap();
+    let frame = channel.take_frame(table, Blocking::Wait).unwrap().unwrap();
     channel.put_back(frame);
     assert!(array.stats().total().evictions > 0);
     (0..256).for_each(|page| assert_eq!(array.get(page * PAGE_LEN).unwrap(), 7));

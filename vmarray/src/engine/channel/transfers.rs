@@ -357,7 +357,7 @@ impl<D: Device> Channel<D> {
             }
             let entry = table.entry(load.page);
             // First, since whoever has the page exclusively goes on the moment that it is resident.
-            shard.adopt(load.page, load.frame.index, self.recency);
+            shard.policy_insert(load.page, load.frame.index, self.recency);
             let address = load.frame.address;
             let is_waited_for = match load.then {
                 LoadFor::Share(holder) => {
@@ -406,7 +406,7 @@ impl<D: Device> Channel<D> {
             }
             shard.pages[load.frame.index as usize] = NO_PAGE;
             self.free_all(&[load.frame]);
-            wakes.add(load.page, table.entry(load.page).vacate(false));
+            wakes.add(load.page, table.entry(load.page).unmap(false));
         }
         for request in requests {
             if was_alone {

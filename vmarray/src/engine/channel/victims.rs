@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use backend_api::Device;
 
-use super::frames::{Frame, Patience};
+use super::frames::{Blocking, Frame};
 use super::transfers::Wakes;
 use super::{Channel, NO_PAGE, Shard};
 use crate::engine::evict::Verdict;
@@ -65,7 +65,7 @@ impl<D: Device> Channel<D> {
         &self,
         shard: &mut Shard<D>,
         table: &PageTable,
-        patience: Patience,
+        patience: Blocking,
     ) -> Victims {
         let want = self.round_frames();
         let mut victims = Victims::default();
@@ -89,7 +89,7 @@ impl<D: Device> Channel<D> {
         self.claim_passed(shard, table, (want, if is_behind { dirty_want } else { 0 }), &mut victims);
         let wanted = want.saturating_sub(victims.clean.len());
         let is_supplied = victims.clean.len() + victims.dirty.len() >= want
-            && (patience == Patience::Wait || !victims.clean.is_empty());
+            && (patience == Blocking::Wait || !victims.clean.is_empty());
         if is_supplied && !(is_behind && victims.dirty.is_empty()) {
             return victims;
         }
@@ -222,7 +222,7 @@ impl<D: Device> Channel<D> {
     pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim], wakes: &mut Wakes) -> Option<Frame> {
         self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), Access::All);
         for victim in clean {
-            wakes.add(victim.page, table.entry(victim.page).vacate(false));
+            wakes.add(victim.page, table.entry(victim.page).unmap(false));
         }
         let (first, rest) = clean.split_first()?;
         self.counters.evictions.add(clean.len() as u64);

@@ -33,7 +33,7 @@ impl<D: Device> Channel<D> {
     /// Tells the policy of pages that were put in frames.
     pub(super) fn welcome(&self, shard: &mut Shard<D>) {
         while let Some((page, frame)) = self.newcomers.pop() {
-            shard.adopt(page, frame, self.recency);
+            shard.policy_insert(page, frame, self.recency);
         }
     }
 

@@ -3,7 +3,7 @@
 use backend_api::{Device, Ticket};
 
 use super::Channel;
-use super::pieces::{CopyWay, pieces};
+use super::coalesce::{CopyWay, coalesce};
 use super::transfers::{Wakes, WriteBack};
 use super::victims::Victim;
 use crate::base::error::Result;
@@ -11,7 +11,7 @@ use crate::engine::page::{Access, PageTable};
 
 /// Why pages are written back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
+pub(crate) enum WriteBackFor {
     /// To take their frames next.
     Evict,
     Flush,
@@ -26,7 +26,7 @@ impl<D: Device> Channel<D> {
         &self,
         table: &PageTable,
         dirty: &[Victim],
-        purpose: Purpose,
+        purpose: WriteBackFor,
     ) -> Result<Option<Ticket>> {
         if dirty.is_empty() {
             return Ok(None);
@@ -35,9 +35,9 @@ impl<D: Device> Channel<D> {
         let bytes = self.page_bytes as u64;
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());
-        let copies = pieces(places.into_iter(), bytes, CopyWay::WriteBack);
+        let copies = coalesce(places.into_iter(), bytes, CopyWay::WriteBack);
         // Until it is on record: whoever runs a kernel after it finds it there.
-        let mut order = self.home_order.lock();
+        let mut order = self.queue_barriers.lock();
         let submitted = self.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
@@ -45,7 +45,7 @@ impl<D: Device> Channel<D> {
             Ok(ticket) => {
                 self.counters.bytes_to_device.add(bytes * dirty.len() as u64);
                 let pages = dirty.iter().map(|v| v.page).collect();
-                let evicting = purpose == Purpose::Evict;
+                let evicting = purpose == WriteBackFor::Evict;
                 shard.write_backs.push(WriteBack {
                     ticket,
                     pages,
@@ -83,7 +83,7 @@ impl<D: Device> Channel<D> {
         let entry = table.entry(page);
         let before = entry.write_back_held();
         let victim = Victim { page, frame: self.frame_at(entry.address()), before };
-        let started = self.write_back(table, &[victim], Purpose::Flush);
+        let started = self.write_back(table, &[victim], WriteBackFor::Flush);
         let result = started.and_then(|ticket| ticket.map_or(Ok(()), |ticket| self.finish(table, ticket)));
         if result.is_err() {
             // Told to the caller.

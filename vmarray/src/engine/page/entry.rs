@@ -10,7 +10,7 @@
 
 use super::state::{
     AHEAD, DIRTY, EXCLUSIVE, GUARD, HOME, IN_FLIGHT, PIN, READERS, RESIDENT, State, USED, VERSION, WAITED,
-    WANTED, WRITERS, ZEROED,
+    WRITER_PENDING, WRITERS, ZEROED,
 };
 use super::sync::{AtomicPtr, AtomicU64, Ordering};
 
@@ -120,13 +120,13 @@ impl Entry {
     /// at the hazard slots; if it has `WAITED` and the holder is a guard, sleepers are to be woken, since
     /// they may not be allowed to wait for guards.
     ///
-    /// Sharers queue up behind somebody who wants the page exclusively, unless they are `hasty`: those who
+    /// Sharers queue up behind somebody who wants the page exclusively, unless they are `barging`: those who
     /// hold guards must not wait for somebody who might wait for them.
-    pub(crate) fn try_share(&self, holder: Holder, hasty: bool) -> Result<State, Refusal> {
+    pub(crate) fn try_share(&self, holder: Holder, barging: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),
             s if !s.has(RESIDENT) => Err(Refusal::Absent),
-            s if s.any(WANTED) && !hasty => Err(Refusal::Busy(s)),
+            s if s.any(WRITER_PENDING) && !barging => Err(Refusal::Busy(s)),
             s => {
                 let next = (s.0 | USED) & !AHEAD;
                 Ok((if holder == Holder::Guard { next & !WAITED } else { next }) + holder.unit())
@@ -136,10 +136,10 @@ impl Entry {
 
     /// Keeps an absent page's home slot from being written to. `Ok` tells whether the slot has contents.
     /// Queues up as [`try_share`](Self::try_share) does.
-    pub(crate) fn try_share_home(&self, hasty: bool) -> Result<bool, Refusal> {
+    pub(crate) fn try_share_home(&self, barging: bool) -> Result<bool, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || !s.has_room() => Err(Refusal::Busy(s)),
-            s if s.any(WANTED) && !hasty => Err(Refusal::Busy(s)),
+            s if s.any(WRITER_PENDING) && !barging => Err(Refusal::Busy(s)),
             s => Ok(s.0 + PIN),
         })
         .map(|s| s.has(HOME))
@@ -180,7 +180,7 @@ impl Entry {
             s if s.any(EXCLUSIVE) || s.shared() => Err(Refusal::Busy(s)),
             s if !s.has(RESIDENT) => Err(Refusal::Absent),
             s => {
-                let next = (s.0 | USED | EXCLUSIVE) & !(AHEAD | WANTED);
+                let next = (s.0 | USED | EXCLUSIVE) & !(AHEAD | WRITER_PENDING);
                 Ok(if holder == Holder::Guard { (next & !WAITED) + GUARD } else { next })
             }
         })
@@ -229,7 +229,7 @@ impl Entry {
     /// Gives an absent page, held exclusively, its frame. Still exclusive afterwards.
     pub(crate) fn install(&self, address: *mut u8) {
         self.address.store(address, Ordering::Relaxed);
-        self.change(|s| (s.0 | RESIDENT) & !(IN_FLIGHT | WANTED));
+        self.change(|s| (s.0 | RESIDENT) & !(IN_FLIGHT | WRITER_PENDING));
     }
 
     /// Gives an absent page, held exclusively, its frame, and ends the hold: [`install`](Self::install) and
@@ -239,7 +239,7 @@ impl Entry {
         self.address.store(address, Ordering::Relaxed);
         self.change(|s| {
             debug_assert!(s.has(EXCLUSIVE) && !s.any(RESIDENT), "{s:?}");
-            (s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT | WANTED) | RESIDENT | add).wrapping_add(VERSION)
+            (s.0 & !(EXCLUSIVE | WAITED | IN_FLIGHT | WRITER_PENDING) | RESIDENT | add).wrapping_add(VERSION)
         })
         .any(WAITED)
     }
@@ -251,7 +251,7 @@ impl Entry {
     }
 
     /// Declares a page dirty that the caller holds exclusively.
-    pub(crate) fn soil(&self) {
+    pub(crate) fn mark_dirty(&self) {
         self.change(|s| s.0 | DIRTY);
     }
 
@@ -268,15 +268,15 @@ impl Entry {
 
     /// Asks sharers to wait. Whoever does so goes on trying until the page is theirs, or [gives
     /// up](Self::give_up).
-    pub(crate) fn want(&self) {
-        self.change(|s| s.0 | WANTED);
+    pub(crate) fn set_writer_pending(&self) {
+        self.change(|s| s.0 | WRITER_PENDING);
     }
 
     /// Lets sharers in again. Others who want the page ask anew when they are woken. Tells whether sleepers
     /// are to be woken.
     #[must_use]
     pub(crate) fn give_up(&self) -> bool {
-        self.change(|s| s.0 & !(WANTED | WAITED)).any(WAITED)
+        self.change(|s| s.0 & !(WRITER_PENDING | WAITED)).any(WAITED)
     }
 
     /// Ends an exclusive hold and adds bits (`DIRTY`, `HOME`, `AHEAD`, …). Tells whether sleepers are to be
@@ -316,9 +316,17 @@ impl Entry {
     /// Takes the frame from a page that is held exclusively and has no lock-free access under way, and
     /// releases it. `forget` also declares the home slot empty. Tells whether sleepers are to be woken.
     #[must_use]
-    pub(crate) fn vacate(&self, forget: bool) -> bool {
-        let clear =
-            RESIDENT | USED | READERS | WRITERS | DIRTY | EXCLUSIVE | IN_FLIGHT | WAITED | AHEAD | WANTED;
+    pub(crate) fn unmap(&self, forget: bool) -> bool {
+        let clear = RESIDENT
+            | USED
+            | READERS
+            | WRITERS
+            | DIRTY
+            | EXCLUSIVE
+            | IN_FLIGHT
+            | WAITED
+            | AHEAD
+            | WRITER_PENDING;
         let clear = if forget { clear | HOME | ZEROED } else { clear };
         self.change(|s| {
             debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
@@ -327,10 +335,10 @@ impl Entry {
         .any(WAITED)
     }
 
-    /// As [`vacate`](Self::vacate), but the caller goes on to hold the page, which is absent now.
+    /// As [`unmap`](Self::unmap), but the caller goes on to hold the page, which is absent now.
     #[must_use]
-    pub(crate) fn vacate_and_keep(&self) -> bool {
-        let clear = RESIDENT | USED | READERS | WRITERS | DIRTY | IN_FLIGHT | WAITED | AHEAD | WANTED;
+    pub(crate) fn unmap_and_keep(&self) -> bool {
+        let clear = RESIDENT | USED | READERS | WRITERS | DIRTY | IN_FLIGHT | WAITED | AHEAD | WRITER_PENDING;
         self.change(|s| {
             debug_assert!(s.has(EXCLUSIVE) && !s.any(READERS | WRITERS), "{s:?}");
             (s.0 & !clear).wrapping_add(VERSION)

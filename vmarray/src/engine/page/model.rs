@@ -96,7 +96,7 @@ fn a_frame_is_not_reused_under_a_lock_free_reader() {
         let before = page.entry.try_exclusive(Holder::Pin).unwrap();
         page.quiesce(before, Access::All);
         page.frame.with_mut(|at| unsafe { *at = 7 });
-        let _ = page.entry.vacate(false);
+        let _ = page.entry.unmap(false);
         assert!(matches!(reader.join().unwrap(), None | Some(0)));
     });
 }
@@ -120,7 +120,7 @@ fn a_frame_is_not_reused_under_a_reader_who_goes_on_to_another_page() {
         let before = page.entry.try_exclusive(Holder::Pin).unwrap();
         page.quiesce(before, Access::All);
         page.frame.with_mut(|at| unsafe { *at = 7 });
-        let _ = page.entry.vacate(false);
+        let _ = page.entry.unmap(false);
         assert!(matches!(reader.join().unwrap(), None | Some(0)));
     });
 }
@@ -364,7 +364,7 @@ fn a_sweep_takes_no_page_in_use() {
             if let Sweep::Claimed(before) = page.entry.sweep(true, false) {
                 page.quiesce(before, Access::All);
                 page.frame.with_mut(|at| unsafe { *at = 9 });
-                let _ = page.entry.vacate(false);
+                let _ = page.entry.unmap(false);
             }
         }
         assert!(matches!(reader.join().unwrap(), None | Some(0)));

@@ -12,7 +12,7 @@
 //! | 7 | `WAITED` | somebody sleeps until the page is released |
 //! | 8 | `HOME` | the home slot has contents; without it the page reads as zeroes and is never fetched |
 //! | 9 | `AHEAD` | loaded ahead of need and not used yet |
-//! | 10 | `WANTED` | somebody waits to have the page exclusively: new sharers wait behind those there are |
+//! | 10 | `WRITER_PENDING` | somebody waits to have the page exclusively: new sharers wait behind those there are |
 //! | 11..21 | pins | holders of the page that will let go without the program's help: copies, write-back |
 //! | 21..31 | guards | holders that are in the program's hands. With `EXCLUSIVE`, the one holder is a guard |
 //! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
@@ -38,7 +38,7 @@ pub(crate) const IN_FLIGHT: u64 = 1 << 6;
 pub(crate) const WAITED: u64 = 1 << 7;
 pub(crate) const HOME: u64 = 1 << 8;
 pub(crate) const AHEAD: u64 = 1 << 9;
-pub(crate) const WANTED: u64 = 1 << 10;
+pub(crate) const WRITER_PENDING: u64 = 1 << 10;
 pub(crate) const ZEROED: u64 = 1 << 31;
 
 const COUNT_BITS: u32 = 10;

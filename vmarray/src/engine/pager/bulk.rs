@@ -25,10 +25,10 @@ use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::base::past_caches;
 use crate::engine::channel::{Channel, Stage, StagedCopy, stage_pages};
-use crate::engine::copiers;
 use crate::engine::guards;
 use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT};
 use crate::engine::page::{Access, Holder, Refusal, State};
+use crate::engine::parallel_copy;
 
 /// A range passes by the cache if it takes at least so many pages, and at least this share of all frames:
 /// short ones are likely to be wanted again, and cost others little of the cache. Nor does it if the cache
@@ -166,7 +166,7 @@ impl<D: Device> Pager<D> {
         let channels = self.channels.len() as u64;
         // A thread on its own copies one unit while the device copies another; among several, others do.
         let unit_bytes =
-            if copiers::is_shared(bytes) && !guards::held() { usize::MAX } else { LONE_UNIT_BYTES };
+            if parallel_copy::is_shared(bytes) && !guards::held() { usize::MAX } else { LONE_UNIT_BYTES };
         let most = (unit_bytes / self.page_bytes).clamp(1, stage_pages(self.page_bytes)) as u64;
         Units {
             pages,
@@ -185,7 +185,7 @@ impl<D: Device> Pager<D> {
         let span = BulkSpan { start, bytes: into.len() as u64, page_bytes: self.page_bytes as u64 };
         let units = self.units(&span);
         let target = Target::new(span, into);
-        copiers::run(span.bytes, self.buses, || {
+        parallel_copy::run(span.bytes, self.buses, || {
             let mut under_way = None;
             let outcome = self.read_units(&units, &target, &mut under_way);
             if outcome.is_err() {
@@ -251,10 +251,10 @@ impl<D: Device> Pager<D> {
         let mut wanted = Vec::new();
         let mut obstacle = None;
         let mut rest = pages.clone();
-        let hasty = guards::held();
+        let barging = guards::held();
         while let Some(page) = first(&rest) {
             let entry = self.table.entry(page);
-            match entry.try_share(Holder::Pin, hasty) {
+            match entry.try_share(Holder::Pin, barging) {
                 Ok(before) => {
                     let channel = self.channel(page);
                     crate::engine::page::count_hit(self.counter);
@@ -271,7 +271,7 @@ impl<D: Device> Pager<D> {
                     obstacle = Some(Obstacle::Busy(state));
                     break;
                 }
-                Err(Refusal::Absent) => match entry.try_share_home(hasty) {
+                Err(Refusal::Absent) => match entry.try_share_home(barging) {
                     Ok(true) => wanted.push(page),
                     Ok(false) => {
                         // SAFETY: the page is of a unit that this thread has taken.
@@ -339,7 +339,7 @@ impl<D: Device> Pager<D> {
     pub(crate) fn write_bulk(&self, start: u64, from: &[u8]) -> Result<()> {
         let span = BulkSpan { start, bytes: from.len() as u64, page_bytes: self.page_bytes as u64 };
         let units = self.units(&span);
-        copiers::run(span.bytes, self.buses, || {
+        parallel_copy::run(span.bytes, self.buses, || {
             let mut under_way = None;
             let outcome = self.write_units(&units, span, from, &mut under_way);
             if outcome.is_err() {

@@ -14,7 +14,7 @@ impl<D: Device> Pager<D> {
     /// may wait for their devices, and for nothing else.
     pub(crate) fn try_claim_home(&self, page: u64) -> Result<bool> {
         match self.entry(page).try_claim_absent(false) {
-            Ok(before) => self.prepare_home(page, before).map(|()| true),
+            Ok(before) => self.ensure_initialized(page, before).map(|()| true),
             Err(_) => Ok(false),
         }
     }
@@ -29,7 +29,7 @@ impl<D: Device> Pager<D> {
         let (entry, channel) = (self.entry(page), self.channel(page));
         loop {
             let state = match entry.try_claim_absent(false) {
-                Ok(before) => return self.prepare_home(page, before),
+                Ok(before) => return self.ensure_initialized(page, before),
                 Err(Refusal::Absent) => continue,
                 Err(Refusal::Busy(state)) => state,
             };
@@ -45,12 +45,12 @@ impl<D: Device> Pager<D> {
                             return Err(error);
                         }
                         channel.fewer_ahead(usize::from(before.any(AHEAD)));
-                        let frame = channel.disown(entry.address(), page);
-                        if entry.vacate_and_keep() {
+                        let frame = channel.policy_remove(entry.address(), page);
+                        if entry.unmap_and_keep() {
                             unpark(entry);
                         }
                         channel.put_back(frame);
-                        return self.prepare_home(page, entry.state(Ordering::Relaxed));
+                        return self.ensure_initialized(page, entry.state(Ordering::Relaxed));
                     }
                     Err(Refusal::Absent) => continue,
                     Err(Refusal::Busy(state)) => state,
@@ -63,7 +63,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// Writes zeroes to the slot of a held page that has no contents; lets the page go if that fails.
-    fn prepare_home(&self, page: u64, before: State) -> Result<()> {
+    fn ensure_initialized(&self, page: u64, before: State) -> Result<()> {
         let mut result = Ok(());
         if !before.any(HOME | ZEROED) {
             let slot = page / self.channels.len() as u64;

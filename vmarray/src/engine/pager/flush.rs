@@ -7,7 +7,7 @@ use backend_api::Device;
 
 use super::Pager;
 use crate::base::error::{ErrorKind, Result};
-use crate::engine::channel::{Purpose, Victim};
+use crate::engine::channel::{Victim, WriteBackFor};
 use crate::engine::page::state::{AHEAD, DIRTY, EXCLUSIVE};
 use crate::engine::page::{Access, Holder, Refusal, unpark};
 
@@ -35,7 +35,7 @@ impl<D: Device> Pager<D> {
         for channel in &self.channels {
             let mut batch: Vec<Victim> = Vec::new();
             let mut submit = |batch: &mut Vec<Victim>, keep: &mut dyn FnMut(Result<()>)| {
-                match channel.write_back(&self.table, batch, Purpose::Flush) {
+                match channel.write_back(&self.table, batch, WriteBackFor::Flush) {
                     Ok(ticket) => tickets.extend(ticket.map(|ticket| (channel, ticket))),
                     Err(error) => keep(Err(error)),
                 }
@@ -119,8 +119,8 @@ impl<D: Device> Pager<D> {
                     }
                     channel.quiesce(entry, before, Access::All);
                     channel.fewer_ahead(usize::from(before.any(AHEAD)));
-                    let frame = channel.disown(entry.address(), page);
-                    if entry.vacate(forget) {
+                    let frame = channel.policy_remove(entry.address(), page);
+                    if entry.unmap(forget) {
                         unpark(entry);
                     }
                     if forget {
@@ -132,7 +132,7 @@ impl<D: Device> Pager<D> {
                 Err(Refusal::Absent) if !forget => return Ok(()),
                 Err(Refusal::Absent) => {
                     if entry.try_claim_absent(false).is_ok() {
-                        if entry.vacate(true) {
+                        if entry.unmap(true) {
                             unpark(entry);
                         }
                         self.settled.lose();

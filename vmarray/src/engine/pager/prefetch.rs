@@ -124,7 +124,7 @@ impl<D: Device> Pager<D> {
                 }
                 // It lost its contents between the two looks: there is nothing to fetch.
                 Ok(_) => {
-                    if entry.vacate(false) {
+                    if entry.unmap(false) {
                         unpark(entry);
                     }
                 }

@@ -9,7 +9,7 @@ use backend_api::{Device, ErrorKind};
 use backend_host::HostDevice;
 
 use crate::array::VirtualArray;
-use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WANTED};
+use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT, WRITER_PENDING};
 use crate::engine::page::{Holder, Refusal};
 use crate::prelude::*;
 use crate::setup::placement::Placement;
@@ -40,7 +40,7 @@ fn readers_of_a_home_queue_up_behind_who_wants_the_page() {
         assert_eq!(entry.try_share_home(false), Ok(true));
         thread::scope(|scope| {
             let writer = scope.spawn(|| write(&array, 5, 7).unwrap());
-            while !entry.state(Ordering::Acquire).any(WANTED) {
+            while !entry.state(Ordering::Acquire).any(WRITER_PENDING) {
                 thread::yield_now();
             }
             assert!(matches!(entry.try_share_home(false), Err(Refusal::Busy(_))));
@@ -52,7 +52,7 @@ fn readers_of_a_home_queue_up_behind_who_wants_the_page() {
             writer.join().unwrap();
             assert!([1, 7].contains(&reader.join().unwrap()));
         });
-        assert!(!entry.state(Ordering::Acquire).any(WANTED));
+        assert!(!entry.state(Ordering::Acquire).any(WRITER_PENDING));
         array.fill(.., 1).unwrap();
         array.evict(..).unwrap();
     }

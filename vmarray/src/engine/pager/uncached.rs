@@ -11,9 +11,9 @@ use crate::engine::page::{Access, Holder, Refusal, count_hit};
 impl<D: Device> Pager<D> {
     /// Reads bytes of a page without giving it a frame.
     pub(crate) fn read_uncached(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
-        let (entry, hasty) = (self.table.entry(page), guards::held());
+        let (entry, barging) = (self.table.entry(page), guards::held());
         loop {
-            match entry.try_share(Holder::Pin, hasty) {
+            match entry.try_share(Holder::Pin, barging) {
                 Ok(before) => {
                     count_hit(self.counter);
                     self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
@@ -25,7 +25,7 @@ impl<D: Device> Pager<D> {
                     return Ok(());
                 }
                 Err(Refusal::Busy(state)) => self.await_page(page, state, false)?,
-                Err(Refusal::Absent) => match entry.try_share_home(hasty) {
+                Err(Refusal::Absent) => match entry.try_share_home(barging) {
                     Ok(has_home) => {
                         let result = if has_home {
                             self.channel(page).read_home(&self.table, page, offset, into)

@@ -180,10 +180,10 @@ pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
     /// The element types of the others, in expressions together with that of the first.
     type Elements;
     /// Their rows, that of the first included.
-    type StagedRows;
+    type Rows;
     /// See [`Joined::rows`].
     #[doc(hidden)]
-    fn rows() -> Self::StagedRows;
+    fn rows() -> Self::Rows;
     /// What devices are given, and how long each is.
     #[doc(hidden)]
     fn operands(self) -> Vec<(Operand<'a, Devices<'a, V>>, usize)>;
@@ -195,12 +195,12 @@ macro_rules! joinable {
 
         impl<'a, V: View<'a>, $($A: Column<'a, Devices<'a, V>>),*> Joinable<'a, V> for ($($A,)*) {
             type Elements = $Tuple;
-            type StagedRows = (
+            type Rows = (
                 Row<(V::Element, $Tuple), V::Element, 0>,
                 $(Row<(V::Element, $Tuple), $A::Element, $n>,)*
             );
 
-            fn rows() -> Self::StagedRows {
+            fn rows() -> Self::Rows {
                 (Row::NEW, $(Row::<(V::Element, $Tuple), $A::Element, $n>::NEW,)*)
             }
 
@@ -244,7 +244,7 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
-    pub fn rows(&self) -> O::StagedRows {
+    pub fn rows(&self) -> O::Rows {
         O::rows()
     }
 }

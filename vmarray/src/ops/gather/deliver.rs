@@ -19,19 +19,19 @@ use std::time::Duration;
 use backend_api::{Device, Ticket, contended};
 use parking_lot::Mutex;
 
+use super::batch_probe;
 use super::duplicates::Duplicates;
 use super::fetch::{DEPTH, workers};
-use super::homes::give_homes;
+use super::homes::ensure_initialized;
 use super::in_turn::InTurn;
-use super::looks;
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
 use super::stage::{GatherStage, bytes_for, room};
 use super::{CHECKED_AT_ONCE, all_inside, check_list};
 use crate::array::VirtualArray;
-use crate::base::crew;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
+use crate::base::scoped_threads;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 
@@ -132,7 +132,7 @@ pub(super) fn scatter<T: Element, D: Device>(
         stages_max,
         failure: Mutex::new(Failure::default()),
     };
-    crew::together(workers, || {
+    scoped_threads::together(workers, || {
         if call.check() {
             ScatterWorker { call: &call, duplicates: Duplicates::default() }.run();
         }
@@ -226,7 +226,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             for (positions, left_out) in pieces.clone() {
                 let (first, start) = (positions.start, self.range.start);
                 let indices = &self.indices[positions];
-                let at_home = looks::at_home(pager, self.places, start, indices) & !left_out;
+                let at_home = batch_probe::at_home(pager, self.places, start, indices) & !left_out;
                 let mut at = 0;
                 while at < indices.len() {
                     if left_out >> at & 1 != 0 {
@@ -265,7 +265,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             }
             homeless.sort_unstable();
             homeless.dedup();
-            give_homes(pager, &homeless)?;
+            ensure_initialized(pager, &homeless)?;
         }
         stages
             .iter_mut()
@@ -370,9 +370,9 @@ impl<T: Element, D: Device> ScatterWorker<'_, '_, T, D> {
             // A device of the program's own may panic.
             let prepared = call.order.end_if_it_panics(|| {
                 duplicates.find(&call.indices[first..end]);
-                let pieces = (first..end).step_by(looks::AT_ONCE).enumerate();
+                let pieces = (first..end).step_by(batch_probe::AT_ONCE).enumerate();
                 call.prepare(pieces.map(|(word, piece)| {
-                    (piece..end.min(piece + looks::AT_ONCE), duplicates.superseded_in(word))
+                    (piece..end.min(piece + batch_probe::AT_ONCE), duplicates.superseded_in(word))
                 }))
             });
             call.order.leave(segment, prepared, |segment, prepared| {

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use backend_api::{Device, Ticket};
 use parking_lot::Mutex;
 
+use super::batch_probe;
 use super::check_list;
-use super::looks;
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
 use super::stage::{GatherStage, bytes_for, room};
 use crate::array::VirtualArray;
-use crate::base::crew;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::past_caches;
+use crate::base::scoped_threads;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{HOME, RESIDENT};
 
@@ -108,7 +108,7 @@ pub(super) fn gather<T: Element, D: Device>(
         is_over: AtomicBool::new(false),
         error: Mutex::new(None),
     };
-    crew::together(workers, || {
+    scoped_threads::together(workers, || {
         if let Err(error) = GatherWorker::new(&call).run() {
             call.is_over.store(true, Ordering::Relaxed);
             call.error.lock().get_or_insert(error);
@@ -163,14 +163,14 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
     /// once, or those until a stage was opened. The first one that was not looked for.
     fn some(&mut self, first: usize, end: usize) -> Result<usize> {
         let call = self.call;
-        let indices = &call.indices[first..end.min(first + looks::AT_ONCE)];
+        let indices = &call.indices[first..end.min(first + batch_probe::AT_ONCE)];
         if !self.looks_ahead {
             for (index, position) in indices.iter().zip(first..) {
                 self.looks_ahead |= self.one(call.places.of(call.start + index), position)?;
             }
             return Ok(first + indices.len());
         }
-        let at_home = looks::at_home(call.array.pager(), call.places, call.start, indices);
+        let at_home = batch_probe::at_home(call.array.pager(), call.places, call.start, indices);
         self.looks_ahead = at_home != 0;
         let mut at = 0;
         while at < indices.len() {

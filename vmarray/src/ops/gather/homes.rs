@@ -24,7 +24,7 @@ struct Claimed {
 
 /// Gives pages zeroes for contents that are absent and have none, without frames. The list is ascending,
 /// without duplicates. Others are left as they are.
-pub(super) fn give_homes<D: Device>(pager: &Pager<D>, pages: &[u64]) -> Result<()> {
+pub(super) fn ensure_initialized<D: Device>(pager: &Pager<D>, pages: &[u64]) -> Result<()> {
     let channels = pager.channels().len() as u64;
     for channel in 0..channels {
         let mut run: Vec<Claimed> = Vec::new();

@@ -116,7 +116,7 @@ impl<P> Drop for EndOnUnwind<'_, P> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::base::crew::together;
+    use crate::base::scoped_threads::together;
 
     #[test]
     fn pieces_are_finished_in_order_and_not_too_far_ahead() {

@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::base::crew::{self, CORES};
 use crate::base::error::Result;
+use crate::base::scoped_threads::{self, CORES};
 use crate::engine::guards;
 
 /// What is worth a thread of its own, in bytes: starting a new one takes as long as copying a hundredth of
@@ -60,7 +60,7 @@ fn on_threads(count: usize, copy: impl Fn() -> Result<()> + Sync) -> Result<()> 
         return copy();
     }
     let error = Mutex::new(None);
-    crew::together(count, || {
+    scoped_threads::together(count, || {
         if let Err(failed) = copy() {
             error.lock().get_or_insert(failed);
         }

@@ -129,7 +129,7 @@ impl<'a> Scene<'a> {
         let place = self.next_value();
         let copy =
             Transfer::Upload { from: self.memory.at(place), to: self.channel.home(SLOT), bytes: PAGE_BYTES };
-        let mut order = self.channel.home_order.lock();
+        let mut order = self.channel.queue_barriers.lock();
         let ticket = if is_beside {
             self.channel.write_beside(&mut order, |queue| queue.submit(&[copy]))
         } else {
@@ -147,7 +147,7 @@ impl<'a> Scene<'a> {
         self.read.iter().for_each(|(ticket, ..)| self.channel.wait(*ticket).unwrap());
         let (from, to) = (self.memory.at(0), self.channel.home(SLOT + 1));
         let copy = Transfer::Upload { from, to, bytes: PAGE_BYTES };
-        let mut order = self.channel.home_order.lock();
+        let mut order = self.channel.queue_barriers.lock();
         self.channel.write_beside(&mut order, |queue| queue.submit(&[copy])).unwrap();
     }
 

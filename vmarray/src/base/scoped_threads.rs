@@ -88,7 +88,7 @@ pub(crate) fn together(threads: usize, work: impl Fn() + Sync) {
     });
     let until_done = UntilDone(&call);
     for _ in 1..threads {
-        if !hand_out(lent, &call) {
+        if !run_on_worker(lent, &call) {
             break;
         }
     }
@@ -113,7 +113,7 @@ impl Drop for UntilDone<'_> {
 }
 
 /// Has an idle thread, or a new one, run what is lent; false if there is none.
-fn hand_out(work: Lent, call: &Arc<Call>) -> bool {
+fn run_on_worker(work: Lent, call: &Arc<Call>) -> bool {
     call.state.lock().users += 1;
     let job = Job { work, call: Arc::clone(call) };
     let idle = IDLE.lock().pop();
@@ -122,7 +122,7 @@ fn hand_out(work: Lent, call: &Arc<Call>) -> bool {
         seat.called.notify_one();
         return true;
     }
-    let started = thread::Builder::new().name("vmarray-crew".into()).spawn(move || serve(job));
+    let started = thread::Builder::new().name("vmarray-worker".into()).spawn(move || serve(job));
     if started.is_err() {
         call.state.lock().users -= 1;
     }

@@ -6,7 +6,7 @@ use backend_api::{DeviceSpan, HostSpan, Transfer};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CopyWay {
     /// From its slot to a frame.
-    FetchUnderWay,
+    Fetch,
     /// From its frame to its slot.
     WriteBack,
 }
@@ -15,13 +15,13 @@ pub(super) enum CopyWay {
 /// one.
 ///
 /// The driver takes microseconds for each piece, so one long copy is far cheaper than several short ones.
-pub(super) fn pieces<'a>(
+pub(super) fn coalesce<'a>(
     pages: impl Iterator<Item = (DeviceSpan<'a>, HostSpan<'a>)>,
     bytes: u64,
     way: CopyWay,
 ) -> Vec<Transfer<'a>> {
     let transfer = |(slot, frame, bytes)| match way {
-        CopyWay::FetchUnderWay => Transfer::Download { from: slot, to: frame, bytes },
+        CopyWay::Fetch => Transfer::Download { from: slot, to: frame, bytes },
         CopyWay::WriteBack => Transfer::Upload { from: frame, to: slot, bytes },
     };
     let mut pieces = Vec::with_capacity(pages.size_hint().0);
@@ -58,11 +58,11 @@ mod tests {
         // host memory.
         let pages =
             [page(0, 0, 4), page(1, 0, 5), page(2, 0, 6), page(4, 0, 7), page(5, 0, 9), page(6, 1, 10)];
-        let copies = pieces(pages.into_iter(), 10, CopyWay::FetchUnderWay);
+        let copies = coalesce(pages.into_iter(), 10, CopyWay::Fetch);
         assert_eq!(copies.iter().map(Transfer::bytes).collect::<Vec<_>>(), [30, 10, 10, 10]);
         assert_eq!(copies[0], Transfer::Download { from: pages[0].0, to: pages[0].1, bytes: 30 });
-        let up = pieces(pages[..2].iter().copied(), 10, CopyWay::WriteBack);
+        let up = coalesce(pages[..2].iter().copied(), 10, CopyWay::WriteBack);
         assert_eq!(up, [Transfer::Upload { from: pages[0].1, to: pages[0].0, bytes: 20 }]);
-        assert!(pieces(std::iter::empty(), 10, CopyWay::FetchUnderWay).is_empty());
+        assert!(coalesce(std::iter::empty(), 10, CopyWay::Fetch).is_empty());
     }
 }

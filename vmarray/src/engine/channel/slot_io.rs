@@ -63,7 +63,7 @@ impl<D: Device> Channel<D> {
             bytes: (slots.end - slots.start) * bytes,
             pattern,
         };
-        let mut order = self.home_order.lock();
+        let mut order = self.queue_barriers.lock();
         let loads = self.begin_loads();
         let ticket = self.write(&mut order, |queue| queue.fill(&fill));
         drop(loads);
@@ -99,7 +99,7 @@ impl<D: Device> Channel<D> {
         unsafe { bytes.as_ptr().copy_to_nonoverlapping(address, bytes.len()) };
         let to = self.home(page).plus(offset as u64);
         let copy = Copy::Upload { from: host, to, bytes: bytes.len() as u64 };
-        let ticket = self.write(&mut self.home_order.lock(), |queue| queue.submit(&[copy]));
+        let ticket = self.write(&mut self.queue_barriers.lock(), |queue| queue.submit(&[copy]));
         let result = ticket.and_then(|ticket| self.wait(ticket));
         if result.is_ok() {
             self.counters.bytes_to_device.add(bytes.len() as u64);

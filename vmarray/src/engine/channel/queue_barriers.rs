@@ -25,7 +25,7 @@ type Known = [u64; QUEUES];
 
 /// What writes and kernels have to come after.
 #[derive(Debug, Default)]
-pub(super) struct HomeOrder {
+pub(super) struct QueueBarriers {
     /// By write queue.
     writes: Newest,
     /// By fetch queue.
@@ -70,7 +70,7 @@ impl<D: Device> Channel<D> {
     /// writes.
     pub(super) fn write(
         &self,
-        order: &mut HomeOrder,
+        order: &mut QueueBarriers,
         submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         self.write_in(order, (0, self.writes.first()), submit)
@@ -80,7 +80,7 @@ impl<D: Device> Channel<D> {
     /// stay busy between them, and are to have their share of it.
     pub(super) fn write_beside(
         &self,
-        order: &mut HomeOrder,
+        order: &mut QueueBarriers,
         submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         let is_alone = !self.fetches.are_busy();
@@ -90,7 +90,7 @@ impl<D: Device> Channel<D> {
 
     fn write_in(
         &self,
-        order: &mut HomeOrder,
+        order: &mut QueueBarriers,
         (at, queue): (usize, &Queue<D>),
         submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
     ) -> Result<Ticket> {
@@ -124,7 +124,7 @@ impl<D: Device> Channel<D> {
     /// Submits a kernel that writes to home slots.
     fn store(
         &self,
-        order: &mut HomeOrder,
+        order: &mut QueueBarriers,
         loads: &mut LoadOrder,
         submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
     ) -> Result<Ticket> {
@@ -145,7 +145,7 @@ impl<D: Device> Channel<D> {
     /// Submits a kernel that reads home slots to a queue.
     fn examine(
         &self,
-        order: &mut HomeOrder,
+        order: &mut QueueBarriers,
         loads: &mut LoadOrder,
         (at, queue): (usize, &Queue<D>),
         submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
@@ -166,7 +166,7 @@ impl<D: Device> Channel<D> {
         submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         if others.is_empty() {
-            let (mut order, mut loads) = (self.home_order.lock(), self.load_order.lock());
+            let (mut order, mut loads) = (self.queue_barriers.lock(), self.load_order.lock());
             return self.examine(&mut order, &mut loads, self.fetches.least_busy(&self.device), submit);
         }
         self.beside(others, |order, loads, order_after_others| {
@@ -195,7 +195,11 @@ impl<D: Device> Channel<D> {
     fn beside(
         &self,
         others: &[&Self],
-        submit: impl FnOnce(&mut HomeOrder, &mut LoadOrder, &dyn Fn(&Queue<D>) -> Result<()>) -> Result<Ticket>,
+        submit: impl FnOnce(
+            &mut QueueBarriers,
+            &mut LoadOrder,
+            &dyn Fn(&Queue<D>) -> Result<()>,
+        ) -> Result<Ticket>,
     ) -> Result<Ticket> {
         let mut others: Vec<&Self> =
             others.iter().copied().filter(|other| !std::ptr::eq(*other, self)).collect();
@@ -205,8 +209,10 @@ impl<D: Device> Channel<D> {
         let own = others.partition_point(|other| std::ptr::from_ref(*other) < self);
         let mut channels = others.clone();
         channels.insert(own, self);
-        let mut locked: Vec<_> =
-            channels.iter().map(|channel| (channel.home_order.lock(), channel.load_order.lock())).collect();
+        let mut locked: Vec<_> = channels
+            .iter()
+            .map(|channel| (channel.queue_barriers.lock(), channel.load_order.lock()))
+            .collect();
         let mut writes: Vec<Ticket> = Vec::new();
         for (_, (order, loads)) in locked.iter().enumerate().filter(|(number, _)| *number != own) {
             writes.extend(order.writes.iter().chain([&loads.store]).flatten());
@@ -251,7 +257,7 @@ impl<D: Device> Channel<D> {
         begun: u64,
         choose: impl FnOnce(bool) -> Option<Scatter<'a>>,
     ) -> Result<Option<Ticket>> {
-        let mut order = self.home_order.lock();
+        let mut order = self.queue_barriers.lock();
         let mut loads = self.load_order.lock();
         let Some(scatter) = choose(loads.begun != begun) else { return Ok(None) };
         self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter)).map(Some)

@@ -14,7 +14,7 @@ use crate::engine::page::State;
 use crate::engine::page::state::ZEROED;
 
 #[derive(Debug, Default)]
-pub(super) struct Settled {
+pub(super) struct InitTracker {
     /// How often pages have lost what their slots have.
     losses: AtomicU64,
     known: Mutex<KnownPages>,
@@ -31,7 +31,7 @@ struct KnownPages {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Since(u64);
 
-impl Settled {
+impl InitTracker {
     /// Begins to look at pages. Tells which of them have to be looked at.
     pub fn begin(&self, pages: &Range<u64>) -> (Since, Range<u64>) {
         let losses = self.losses.load(Ordering::Acquire);
@@ -80,7 +80,7 @@ mod tests {
 
     #[test]
     fn what_was_looked_at_is_not_looked_at_again_until_something_is_lost() {
-        let settled = Settled::default();
+        let settled = InitTracker::default();
         let look = |pages: Range<u64>| {
             let (since, rest) = settled.begin(&pages);
             settled.end(since, &pages);
