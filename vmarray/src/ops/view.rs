@@ -530,6 +530,21 @@ pub trait View<'a>: sealed::Sealed + Copy {
 /// A [`View`] whose elements can be changed.
 ///
 /// Writing needs no exclusive access: any number of these may overlap, in any number of threads.
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// fn clear<'a>(samples: impl ViewMut<'a, Element = f32>) -> vmarray::Result<()> {
+///     samples.fill(.., 0.0)
+/// }
+///
+/// let array = VirtualArray::<f32>::new(1000)?;
+/// array.fill(.., 1.0)?;
+/// clear(array.section_mut(..10)?)?;
+/// clear(&NdArray::<f32, 2>::new([30, 40])?)?;
+/// assert_eq!(array.sum(.., Field::whole())?, 990.0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// A part of it that can be written to.
     type SectionMut: ViewMut<'a, Element = Self::Element, Index = Self::Index, Store = Self::Store>;

@@ -53,6 +53,20 @@ use crate::ops::gather::GatherAsync;
 /// [`WouldDeadlock`](crate::ErrorKind::WouldDeadlock) or [`TooManyGuards`](crate::ErrorKind::TooManyGuards)
 /// where the blocking form would. Also when the thread takes a guard while the future waits. Errors of
 /// indices and ranges come from the future.
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// array.fill(.., 2)?;
+/// let section = array.section(100..200)?;
+/// let mut sum = 0;
+/// for page in section.pages() {
+///     sum += page?.iter().sum::<u32>();
+/// }
+/// assert_eq!((sum, section.iter().count()), (200, 100));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait PagedView<'a, T: Element, D: Device>:
     View<'a, Element = T, Index = usize, Store = VirtualArray<T, D>, Shape = Linear>
 {
@@ -377,6 +391,15 @@ impl<'a, T: Element, D: Device, V> PagedView<'a, T, D> for V where
 }
 
 /// A [`PagedView`] whose elements can be changed.
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// let array = VirtualArray::<u32>::new(1000)?;
+/// array.section_mut(100..200)?.for_each_mut(.., |index, element| *element = index as u32)?;
+/// assert_eq!((array.get(99)?, array.get(199)?), (0, 99));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait PagedViewMut<'a, T: Element, D: Device>:
     PagedView<'a, T, D> + ViewMut<'a, Element = T, Index = usize, Store = VirtualArray<T, D>, Shape = Linear>
 {

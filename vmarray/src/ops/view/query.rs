@@ -363,6 +363,19 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Reduction>(
 }
 
 /// A [`Query`] whose rows can be assigned to: every [`ViewMut`], and joined views whose first is one.
+///
+/// ```
+/// use vmarray::{expr::index, prelude::*};
+///
+/// let (squares, roots) = (VirtualArray::<u64>::new(100)?, VirtualArray::<u64>::new(100)?);
+/// roots.transform(.., Field::whole().set(index()))?;
+/// let joined = squares.join((&roots,))?;
+/// let (square, root) = joined.rows();
+/// let root = root.get(Field::whole());
+/// joined.transform(.., square.set(Field::whole(), root.clone() * root))?;
+/// assert_eq!(squares.get(9)?, 81);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait QueryMut<'a>: Query<'a> {
     #[doc(hidden)]
     fn assign(self, range: &Range<usize>, plan: &Plan) -> Result<()>;

@@ -50,6 +50,16 @@ pub struct Section<'a, S: Store, const WRITES: bool = false> {
 }
 
 /// A [`Section`] that can be written to.
+///
+/// ```
+/// use vmarray::{SectionMut, prelude::*};
+///
+/// let array = VirtualArray::<u32>::new(100)?;
+/// let tail: SectionMut<'_, VirtualArray<u32>> = array.section_mut(90..)?;
+/// tail.fill(.., 1)?;
+/// assert_eq!(array.get(90)?, 1);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub type SectionMut<'a, S> = Section<'a, S, true>;
 
 impl<'a, S: Store, const WRITES: bool> Section<'a, S, WRITES> {

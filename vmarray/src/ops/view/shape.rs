@@ -15,6 +15,17 @@ use super::store::{Store, StoreMut};
 /// How the index of an element in a view becomes its place in the store, and back.
 ///
 /// [`Linear`] is a range, and [`NdShape`](crate::NdShape) a box of several dimensions. There are no others.
+///
+/// ```
+/// use vmarray::prelude::*;
+/// use vmarray::{NdSection, NdShape};
+///
+/// let array = VirtualArray::<u8>::new(12)?;
+/// let table: NdSection<'_, _, 2> = NdSection::over(&array, [3, 4])?;
+/// fn is_a_box<'a>(_: impl View<'a, Shape = NdShape<2>, Index = [usize; 2]>) {}
+/// is_a_box(table);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// What an element is called by: `usize`, or `[usize; N]`.
     type Index: Copy + fmt::Debug + Ord + Send + Sync + Unpin + 'static;
@@ -138,6 +149,18 @@ impl<T> Lowered<T> {
 }
 
 /// A range of a store, counted from its start.
+///
+/// ```
+/// use vmarray::prelude::*;
+/// use vmarray::Linear;
+///
+/// // Any range: of an array or of a source.
+/// fn first<'a, T>(view: impl View<'a, Element = T, Shape = Linear, Index = usize>) -> vmarray::Result<T> {
+///     view.get(0)
+/// }
+/// assert_eq!(first(VirtualArray::<u8>::new(10)?.section(5..)?)?, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Linear {
     pub(crate) start: usize,

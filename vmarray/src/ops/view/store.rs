@@ -14,6 +14,17 @@ use crate::ops::find::{Found, What};
 
 /// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
 /// others.
+///
+/// ```
+/// use vmarray::{Section, Store, prelude::*};
+///
+/// // Of an array or of a source, whatever its elements.
+/// fn bytes<S: Store>(section: Section<'_, S>) -> usize {
+///     section.len() * size_of::<S::Element>()
+/// }
+/// assert_eq!(bytes(Source::new(vec![0_u64; 10])?.section(2..)?), 64);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait Store: Sealed + Sized {
     /// The type of its elements.
     type Element: Element;
@@ -95,6 +106,18 @@ pub trait Store: Sealed + Sized {
 }
 
 /// A [`Store`] whose elements can be changed: an array, or a source over memory that can be written to.
+///
+/// ```
+/// use vmarray::{SectionMut, StoreMut, prelude::*};
+///
+/// fn double<S: StoreMut<Element = u32>>(section: SectionMut<'_, S>) -> vmarray::Result<()> {
+///     section.transform(.., Field::whole().set(Field::whole() * 2))
+/// }
+/// let source = Source::new(vec![3_u32; 10])?;
+/// double(source.section_mut(5..)?)?;
+/// assert_eq!(source.to_vec(4..6)?, [3, 6]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait StoreMut: Store {
     #[doc(hidden)]
     fn set_at(&self, place: usize, value: Self::Element, _: Internal) -> Result<()>;

@@ -6,6 +6,16 @@ use crate::ops::view::View;
 use crate::shapes::nd::Grid;
 
 /// Views of arrays of one and of several dimensions, which can be given a boundary mode.
+///
+/// ```
+/// use vmarray::boundary::Zero;
+/// use vmarray::prelude::*;
+///
+/// let image = NdArray::<u8, 2>::new([4, 4])?;
+/// image.fill(.., 7)?;
+/// assert_eq!(image.section([2, 2]..)?.bounded(Zero).to_vec([1, 1], [2, 2])?, [7, 0, 0, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait Bounded<'a, const N: usize>: View<'a> + Grid<N, Element = <Self as View<'a>>::Element> {
     /// A view that says what is read outside. See [`boundary`](crate::boundary).
     ///

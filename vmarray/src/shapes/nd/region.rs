@@ -20,6 +20,18 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut};
 
 /// A box of a store that holds `N` dimensions, of which it has `M` axes: a [`Shape`].
+///
+/// ```
+/// use vmarray::{NdShape, prelude::*};
+///
+/// // Planes of volumes: two axes of three.
+/// fn area<'a>(plane: impl View<'a, Index = [usize; 2], Shape = NdShape<3, 2>>) -> usize {
+///     plane.len()
+/// }
+/// let volume = NdArray::<u8, 3>::new([4, 5, 6])?;
+/// assert_eq!(area(volume.project::<2>(0, 1)?), 30);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 #[derive(Clone, Copy, Debug)]
 pub struct NdShape<const N: usize, const M: usize = N> {
     pub(crate) geometry: Geometry<N>,

@@ -50,6 +50,16 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 }
 
 /// An [`NdSection`] that can be written to.
+///
+/// ```
+/// use vmarray::{NdSectionMut, prelude::*};
+///
+/// let image = NdArray::<u8, 2>::new([4, 5])?;
+/// let corner: NdSectionMut<'_, VirtualArray<u8>, 2> = image.section_mut([2, 3]..)?;
+/// corner.fill(.., 1)?;
+/// assert_eq!(image.count(.., Field::whole(), &1)?, 4);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub type NdSectionMut<'a, S, const N: usize, const M: usize = N> = NdSection<'a, S, N, M, true>;
 
 /// The geometry of a store that holds so many elements, row by row.

@@ -22,6 +22,16 @@ use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut
 /// A [`View`] of a box of several dimensions: `M` axes of a store of `N`.
 ///
 /// Implemented for `&NdArray` and [`NdSection`].
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// let image = NdArray::<u32, 2>::new([30, 40])?;
+/// image.fill([10, 0]..[11, 40], 3)?;
+/// let column = image.project::<1>(1, 5)?;
+/// assert_eq!((column.shape(), column.find(Field::whole(), &3)?), ([30], vec![[10]]));
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait NdView<'a, const N: usize, const M: usize>:
     View<'a, Index = [usize; M], Shape = NdShape<N, M>>
 {
@@ -219,6 +229,15 @@ impl<'a, const N: usize, const M: usize, V> NdView<'a, N, M> for V where
 }
 
 /// An [`NdView`] whose elements can be changed.
+///
+/// ```
+/// use vmarray::prelude::*;
+///
+/// let image = NdArray::<u32, 2>::new([30, 40])?;
+/// image.project_mut::<1>(0, 10)?.write_box([5]..[8], &[1, 2, 3])?;
+/// assert_eq!(image.to_vec([10, 4]..[11, 9])?, [0, 1, 2, 3, 0]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub trait NdViewMut<'a, const N: usize, const M: usize>:
     NdView<'a, N, M> + ViewMut<'a, Index = [usize; M], Shape = NdShape<N, M>>
 {
