@@ -1,15 +1,19 @@
 //! The array, and everything that concerns one element.
 
 pub(crate) mod asynchronous;
+#[forbid(unsafe_code)]
 pub(crate) mod builder;
 pub(crate) mod cursor;
+#[forbid(unsafe_code)]
 pub(crate) mod footprint;
 pub(crate) mod huge;
 pub(crate) mod iter;
 pub(crate) mod map;
 pub(crate) mod page_guard;
 #[cfg(feature = "rayon")]
+#[forbid(unsafe_code)]
 pub(crate) mod parallel;
+#[forbid(unsafe_code)]
 pub(crate) mod range;
 pub(crate) mod resident;
 

@@ -4,12 +4,15 @@
 #[cfg(not(loom))]
 pub(crate) mod element;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 pub(crate) mod error;
 #[cfg(not(loom))]
 pub(crate) mod memory;
 pub(crate) mod past_caches;
 pub(crate) mod scoped_threads;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 pub(crate) mod stats;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 pub(crate) mod trace;

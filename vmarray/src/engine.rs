@@ -2,15 +2,20 @@
 
 #[cfg(not(loom))]
 pub(crate) mod channel;
+#[forbid(unsafe_code)]
 pub(crate) mod combiner;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 pub(crate) mod evict;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 pub(crate) mod guards;
 pub(crate) mod page;
 #[cfg(not(loom))]
 pub(crate) mod pager;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 pub(crate) mod parallel_copy;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 pub(crate) mod read_ahead;

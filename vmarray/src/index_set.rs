@@ -1,17 +1,30 @@
 //! Sets of index tuples whose columns are labelled with dimensions, and the natural join of two of them.
 
+#[forbid(unsafe_code)]
 mod chunks;
+#[forbid(unsafe_code)]
 mod combination;
+#[forbid(unsafe_code)]
 mod combine;
+#[forbid(unsafe_code)]
 mod edit;
+#[forbid(unsafe_code)]
 mod emit;
+#[forbid(unsafe_code)]
 mod engine;
+#[forbid(unsafe_code)]
 mod keys;
+#[forbid(unsafe_code)]
 mod merge;
+#[forbid(unsafe_code)]
 mod paged;
+#[forbid(unsafe_code)]
 mod partition;
+#[forbid(unsafe_code)]
 mod runs;
+#[forbid(unsafe_code)]
 mod source;
+#[forbid(unsafe_code)]
 mod threads;
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ mod array;
 mod base;
 mod engine;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 mod index_set;
 #[cfg(not(loom))]
 mod ops;

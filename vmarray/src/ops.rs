@@ -1,8 +1,12 @@
 //! Operations on elements where they lie: questions and assignments by expressions, searches, lists of
 //! indices.
 
+#[forbid(unsafe_code)]
 pub(crate) mod compute;
+#[forbid(unsafe_code)]
 pub mod expr;
+#[forbid(unsafe_code)]
 pub(crate) mod find;
 pub(crate) mod gather;
+#[forbid(unsafe_code)]
 pub(crate) mod view;

@@ -1,8 +1,11 @@
 //! What arrays are built of: devices, how pages are placed on them, what was measured of them.
 
 pub(crate) mod any;
+#[forbid(unsafe_code)]
 pub(crate) mod discovery;
 #[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host")))]
 pub(crate) mod no_device;
+#[forbid(unsafe_code)]
 pub(crate) mod placement;
+#[forbid(unsafe_code)]
 pub(crate) mod profile;

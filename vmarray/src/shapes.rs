@@ -2,4 +2,5 @@
 
 pub mod boundary;
 pub(crate) mod nd;
+#[forbid(unsafe_code)]
 pub(crate) mod ragged;

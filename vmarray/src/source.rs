@@ -4,15 +4,22 @@ mod builder;
 mod channel;
 mod coherence;
 mod core;
+#[forbid(unsafe_code)]
 mod directory;
 mod future;
+#[forbid(unsafe_code)]
 mod gather;
 mod home;
 mod pick;
+#[forbid(unsafe_code)]
 mod reduce;
+#[forbid(unsafe_code)]
 mod search;
+#[forbid(unsafe_code)]
 mod staging;
+#[forbid(unsafe_code)]
 mod store;
+#[forbid(unsafe_code)]
 mod view;
 mod wave;
 

@@ -3,8 +3,10 @@
 //! They need no particular executor: all they use is [`std::future`], and the wakers of devices. Each is a
 //! type of its own and can be named.
 
+#[forbid(unsafe_code)]
 mod acquire;
 mod element;
+#[forbid(unsafe_code)]
 mod guard;
 mod range;
 

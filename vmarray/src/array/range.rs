@@ -2,14 +2,12 @@
 
 use std::ops::{Bound, Range, RangeBounds};
 
-use backend_api::{Device, racy};
+use backend_api::Device;
 
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
-use crate::engine::page::Holder;
-use crate::engine::page::state::DIRTY;
-use crate::engine::pager::{Fetch, Stream};
+use crate::engine::pager::{ExclusiveHold, Fetch, Stream};
 
 /// How far ahead of a range operation its pages are fetched, in pages a channel.
 const LOOKAHEAD: u64 = 8;
@@ -74,15 +72,9 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.read_ahead_of(&range);
         for part in parts(range.clone(), self.page_len()) {
             self.keep_ahead(&range, part.page);
-            let held = self.pager().share_steady(part.page as u64, Holder::Pin, stream)?;
+            let page = self.pager().hold_shared(part.page as u64, stream)?;
             let into = &mut into[part.of_range];
-            // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and nobody
-            // writes.
-            unsafe {
-                let from = held.address.cast::<T>().add(part.within.start);
-                racy::read(from.cast(), bytemuck::cast_slice_mut(into));
-            }
-            self.pager().unshare(part.page as u64, Holder::Pin);
+            page.read(part.within.start * size_of::<T>(), bytemuck::cast_slice_mut(into));
         }
         Ok(())
     }
@@ -106,36 +98,26 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     fn write_by_page(&self, start: usize, from: &[T]) -> Result<()> {
         for part in parts(start..start + from.len(), self.page_len()) {
             let from = &from[part.of_range.clone()];
-            self.overwrite(&part, |to| {
-                // SAFETY: the slice has as many elements as the part, whose place is this thread's alone.
-                unsafe { racy::write(to.cast(), bytemuck::cast_slice(from)) }
-            })?;
+            let mut page = self.hold_part(&part)?;
+            page.write(part.within.start * size_of::<T>(), bytemuck::cast_slice(from));
         }
         Ok(())
     }
 
-    /// Runs `write` on the first element of a part of a page that this thread has for itself. It must write
-    /// all of the part's elements.
-    fn overwrite(&self, part: &PagePart, write: impl FnOnce(*mut T)) -> Result<()> {
+    /// Holds the page of a part, all of which will be overwritten.
+    fn hold_part(&self, part: &PagePart) -> Result<ExclusiveHold<'_, D>> {
         let whole = part.within.len() == self.page_range(part.page).len();
         let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
-        let held = self.pager().take(part.page as u64, Holder::Pin, fetch, Stream::Ignore)?;
-        // SAFETY: the part lies inside of the page.
-        write(unsafe { held.address.cast::<T>().add(part.within.start) });
-        self.pager().release(part.page as u64, Holder::Pin, DIRTY);
-        Ok(())
+        self.pager().hold_exclusive(part.page as u64, fetch, Stream::Ignore)
     }
 
     /// Writes one value to all elements of a range.
     pub(crate) fn fill_range(&self, range: &Range<usize>, value: T) -> Result<()> {
         let pages = self.whole_pages(range);
-        let fill_part = |part: PagePart| {
-            self.overwrite(&part, |to| {
-                for i in 0..part.within.len() {
-                    // SAFETY: inside of the part, whose place is this thread's alone.
-                    unsafe { to.add(i).write(value) }
-                }
-            })
+        let fill_part = |part: PagePart| -> Result<()> {
+            let mut page = self.hold_part(&part)?;
+            bytemuck::cast_slice_mut::<_, T>(page.bytes())[part.within].fill(value);
+            Ok(())
         };
         if pages.is_empty() || size_of::<T>() > backend_api::Fill::PATTERN_MAX_BYTES {
             return parts(range.clone(), self.page_len()).try_for_each(fill_part);

@@ -29,28 +29,41 @@
 //! | `order_lock` | locks under which work is submitted |
 //! | `lists` | pinned memory for lists of indices and values |
 
+#[forbid(unsafe_code)]
 mod ahead;
 mod coalesce;
+#[forbid(unsafe_code)]
 mod combine;
 mod drive;
+#[forbid(unsafe_code)]
 mod driver;
 mod frames;
+#[forbid(unsafe_code)]
 mod guards;
+#[forbid(unsafe_code)]
 mod lists;
+#[forbid(unsafe_code)]
 mod order_lock;
+#[forbid(unsafe_code)]
 mod queue_barriers;
+#[forbid(unsafe_code)]
 mod queues;
 mod requests;
 mod reserve;
 mod slot_io;
+#[forbid(unsafe_code)]
 mod staged_copies;
 mod staging;
+#[forbid(unsafe_code)]
 mod tasks;
 #[cfg(test)]
 mod tests;
 mod transfers;
+#[forbid(unsafe_code)]
 mod victims;
+#[forbid(unsafe_code)]
 mod waiting;
+#[forbid(unsafe_code)]
 mod write_back;
 
 use std::collections::HashMap;

@@ -6,15 +6,22 @@
 
 mod barrier;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 mod deferral;
+#[forbid(unsafe_code)]
 mod entry;
+#[forbid(unsafe_code)]
 mod hazard;
 #[cfg(not(loom))]
 mod park;
+#[forbid(unsafe_code)]
 mod quiesce;
+#[forbid(unsafe_code)]
 pub(crate) mod state;
+#[forbid(unsafe_code)]
 mod sync;
 #[cfg(not(loom))]
+#[forbid(unsafe_code)]
 mod table;
 #[cfg(not(loom))]
 mod threads;

@@ -2,13 +2,20 @@
 //! here.
 
 mod bulk;
+#[forbid(unsafe_code)]
 mod claims;
+#[forbid(unsafe_code)]
 mod fill;
+#[forbid(unsafe_code)]
 mod flush;
+mod hold;
+#[forbid(unsafe_code)]
 mod init_tracker;
+#[forbid(unsafe_code)]
 mod prefetch;
 #[cfg(test)]
 mod tests;
+#[forbid(unsafe_code)]
 mod uncached;
 
 use std::sync::Arc;
@@ -25,6 +32,8 @@ use crate::engine::page::{
     Access, Entry, HitCounter, Holder, PageTable, Refusal, State, count_hit, counter, hits, park, unpark,
 };
 use crate::engine::read_ahead::Use;
+
+pub(crate) use hold::{ExclusiveHold, SharedHold};
 
 /// Whether a page that is about to be held needs its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,22 @@
 //! Many elements at once, by lists of indices.
 
 mod asynchronous;
+#[forbid(unsafe_code)]
 mod batch_probe;
+#[forbid(unsafe_code)]
 mod deliver;
+#[forbid(unsafe_code)]
 mod duplicates;
 mod fetch;
+#[forbid(unsafe_code)]
 mod homes;
+#[forbid(unsafe_code)]
 mod in_turn;
+#[forbid(unsafe_code)]
 mod iter;
+#[forbid(unsafe_code)]
 mod places;
+#[forbid(unsafe_code)]
 mod segments;
 mod stage;
 

@@ -40,11 +40,16 @@
 //!
 #![doc = include_str!("../../docs/boundary/pictures.md")]
 
+#[forbid(unsafe_code)]
 mod bounded;
+#[forbid(unsafe_code)]
 mod each;
 mod modes;
+#[forbid(unsafe_code)]
 mod part;
+#[forbid(unsafe_code)]
 mod view;
+#[forbid(unsafe_code)]
 mod window;
 
 pub use bounded::Bounded;

@@ -1,21 +1,34 @@
 //! Arrays of several dimensions.
 
+#[forbid(unsafe_code)]
 mod boxes;
+#[forbid(unsafe_code)]
 mod builder;
 mod copy;
+#[forbid(unsafe_code)]
 mod geometry;
+#[forbid(unsafe_code)]
 mod grid;
 #[cfg(feature = "ndarray")]
 mod interchange;
+#[forbid(unsafe_code)]
 mod line;
+#[forbid(unsafe_code)]
 mod region;
+#[forbid(unsafe_code)]
 mod section;
 mod segments;
+#[forbid(unsafe_code)]
 mod sets;
+#[forbid(unsafe_code)]
 mod shape;
+#[forbid(unsafe_code)]
 mod tile;
+#[forbid(unsafe_code)]
 mod tiles;
+#[forbid(unsafe_code)]
 mod view;
+#[forbid(unsafe_code)]
 mod visit;
 
 use std::fmt;

@@ -19,15 +19,15 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{Device, racy};
+use backend_api::Device;
 
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::base::past_caches;
 use crate::engine::channel::{Channel, Stage, StagedCopy, stage_pages};
 use crate::engine::guards;
-use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT};
-use crate::engine::page::{Access, Holder, Refusal, State};
+use crate::engine::page::state::{AHEAD, HOME, RESIDENT};
+use crate::engine::page::{Holder, Refusal, State};
 use crate::engine::parallel_copy;
 
 /// A range passes by the cache if it takes at least so many pages, and at least this share of all frames:
@@ -232,12 +232,10 @@ impl<D: Device> Pager<D> {
     }
 
     fn read_in_frame(&self, page: u64, target: &Target<'_>) -> Result<()> {
-        let held = self.share_steady(page, Holder::Pin, Stream::Ignore)?;
+        let held = self.hold_shared(page, Stream::Ignore)?;
         // SAFETY: the page is of a unit that this thread has taken.
         let (offset, into) = unsafe { target.part(page) };
-        // SAFETY: inside of the page, which is shared, so that it stays resident and nobody writes.
-        unsafe { racy::read(held.address.add(offset), into) };
-        self.unshare(page, Holder::Pin);
+        held.read(offset, into);
         Ok(())
     }
 
@@ -256,16 +254,11 @@ impl<D: Device> Pager<D> {
             let entry = self.table.entry(page);
             match entry.try_share(Holder::Pin, barging) {
                 Ok(before) => {
-                    let channel = self.channel(page);
                     crate::engine::page::count_hit(self.counter);
-                    channel.fewer_ahead(usize::from(before.any(AHEAD)));
-                    channel.quiesce(entry, before, Access::Writes);
+                    self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
                     // SAFETY: the page is of a unit that this thread has taken.
                     let (offset, into) = unsafe { target.part(page) };
-                    // SAFETY: inside of the page, which is shared, so that it stays resident and nobody
-                    // writes.
-                    unsafe { racy::read(entry.address().add(offset), into) };
-                    self.unshare(page, Holder::Pin);
+                    self.now_shared(page, before).read(offset, into);
                 }
                 Err(Refusal::Busy(state)) => {
                     obstacle = Some(Obstacle::Busy(state));
@@ -393,10 +386,7 @@ impl<D: Device> Pager<D> {
     fn write_in_frames(&self, pages: &[u64], span: BulkSpan, from: &[u8]) -> Result<()> {
         for &page in pages {
             let (offset, part) = span.part(page);
-            let held = self.take(page, Holder::Pin, Fetch::Overwrite, Stream::Ignore)?;
-            // SAFETY: inside of the page, which is this thread's alone.
-            unsafe { racy::write(held.address.add(offset), &from[part]) };
-            self.release(page, Holder::Pin, DIRTY);
+            self.hold_exclusive(page, Fetch::Overwrite, Stream::Ignore)?.write(offset, &from[part]);
         }
         Ok(())
     }
@@ -420,10 +410,7 @@ impl<D: Device> Pager<D> {
                 Ok(before) => {
                     crate::engine::page::count_hit(self.counter);
                     channel.fewer_ahead(usize::from(before.any(AHEAD)));
-                    channel.quiesce(entry, before, Access::All);
-                    // SAFETY: inside of the page, which is this thread's alone.
-                    unsafe { racy::write(entry.address().add(offset), &from[part]) };
-                    self.release(page, Holder::Pin, DIRTY);
+                    self.now_exclusive(page, before).write(offset, &from[part]);
                     pages.next();
                     continue;
                 }

@@ -79,11 +79,7 @@ impl<D: Device> Pager<D> {
     }
 
     fn fill_in_frame(&self, page: u64, pattern: &[u8]) -> Result<()> {
-        let held = self.take(page, Holder::Pin, Fetch::Overwrite, Stream::Ignore)?;
-        // SAFETY: the page is this thread's alone.
-        let frame = unsafe { std::slice::from_raw_parts_mut(held.address, self.page_bytes) };
-        repeat(frame, pattern);
-        self.release(page, Holder::Pin, DIRTY);
+        repeat(self.hold_exclusive(page, Fetch::Overwrite, Stream::Ignore)?.bytes(), pattern);
         Ok(())
     }
 

@@ -1,12 +1,12 @@
 //! Bytes of pages that are given no frame.
 
-use backend_api::{Device, racy};
+use backend_api::Device;
 
 use super::Pager;
 use crate::base::error::Result;
 use crate::engine::guards;
-use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
-use crate::engine::page::{Access, Holder, Refusal, count_hit};
+use crate::engine::page::state::{AHEAD, HOME, RESIDENT, ZEROED};
+use crate::engine::page::{Holder, Refusal, count_hit};
 
 impl<D: Device> Pager<D> {
     /// Reads bytes of a page without giving it a frame.
@@ -17,11 +17,7 @@ impl<D: Device> Pager<D> {
                 Ok(before) => {
                     count_hit(self.counter);
                     self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
-                    self.channel(page).quiesce(entry, before, Access::Writes);
-                    // SAFETY: the page is shared, so it stays resident and nobody writes; the range is inside
-                    // of it.
-                    unsafe { racy::read(entry.address().add(offset), into) };
-                    self.unshare(page, Holder::Pin);
+                    self.now_shared(page, before).read(offset, into);
                     return Ok(());
                 }
                 Err(Refusal::Busy(state)) => self.await_page(page, state, false)?,
@@ -57,10 +53,7 @@ impl<D: Device> Pager<D> {
                 Ok(before) => {
                     count_hit(self.counter);
                     self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
-                    self.channel(page).quiesce(entry, before, Access::All);
-                    // SAFETY: the page is this thread's alone; the range is inside of it.
-                    unsafe { racy::write(entry.address().add(offset), bytes) };
-                    self.release(page, Holder::Pin, DIRTY);
+                    self.now_exclusive(page, before).write(offset, bytes);
                     return Ok(());
                 }
                 Err(Refusal::Busy(state)) => self.await_wanted(page, state, wants)?,

@@ -1,7 +1,6 @@
 //! Pages held for the time of a copy, and fetched ahead of it.
 
 use std::iter::Peekable;
-use std::marker::PhantomData;
 use std::ops::Range;
 
 use backend_api::Device;
@@ -9,9 +8,7 @@ use backend_api::Device;
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::engine::page::Holder;
-use crate::engine::page::state::DIRTY;
-use crate::engine::pager::{Fetch, Stream};
+use crate::engine::pager::{ExclusiveHold, Fetch, SharedHold, Stream};
 
 /// How far ahead of a copy its pages are fetched, in pages a channel.
 const LOOKAHEAD: usize = 8;
@@ -30,10 +27,12 @@ pub(super) enum PinFor {
 /// A page in its frame, held by code of this library alone, for a short time.
 pub(super) struct Pinned<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
-    page: usize,
-    hold: PinFor,
-    address: *mut T,
-    marker: PhantomData<*mut T>,
+    hold: PageHold<'a, D>,
+}
+
+enum PageHold<'a, D: Device> {
+    Shared(SharedHold<'a, D>),
+    Exclusive(ExclusiveHold<'a, D>),
 }
 
 impl<'a, T: Element, D: Device> Pinned<'a, T, D> {
@@ -43,37 +42,35 @@ impl<'a, T: Element, D: Device> Pinned<'a, T, D> {
         hold: PinFor,
         stream: Stream,
     ) -> Result<Self> {
-        let pager = array.pager();
-        let held = match hold {
-            PinFor::Read => pager.share_steady(page as u64, Holder::Pin, stream)?,
-            PinFor::Change => pager.take(page as u64, Holder::Pin, Fetch::Contents, stream)?,
-            PinFor::Overwrite => pager.take(page as u64, Holder::Pin, Fetch::Overwrite, stream)?,
+        let exclusive =
+            |fetch| array.pager().hold_exclusive(page as u64, fetch, stream).map(PageHold::Exclusive);
+        let hold = match hold {
+            PinFor::Read => PageHold::Shared(array.pager().hold_shared(page as u64, stream)?),
+            PinFor::Change => exclusive(Fetch::Contents)?,
+            PinFor::Overwrite => exclusive(Fetch::Overwrite)?,
         };
-        Ok(Self { array, page, hold, address: held.address.cast(), marker: PhantomData })
+        Ok(Self { array, hold })
     }
 
     pub(super) fn page(&self) -> usize {
-        self.page
+        match &self.hold {
+            PageHold::Shared(hold) => hold.page() as usize,
+            PageHold::Exclusive(hold) => hold.page() as usize,
+        }
     }
 
     /// The page's first element. Others only read it, or nobody else touches it, as the hold says, until this
     /// is dropped.
     pub(super) fn address(&self) -> *mut T {
-        self.address
+        match &self.hold {
+            PageHold::Shared(hold) => hold.address().cast(),
+            PageHold::Exclusive(hold) => hold.address().cast(),
+        }
     }
 
     /// How many elements the page has.
     pub(super) fn len(&self) -> usize {
-        self.array.page_range(self.page).len()
-    }
-}
-
-impl<T: Element, D: Device> Drop for Pinned<'_, T, D> {
-    fn drop(&mut self) {
-        match self.hold {
-            PinFor::Read => self.array.pager().unshare(self.page as u64, Holder::Pin),
-            _ => self.array.pager().release(self.page as u64, Holder::Pin, DIRTY),
-        }
+        self.array.page_range(self.page()).len()
     }
 }
 
