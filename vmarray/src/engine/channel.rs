@@ -20,10 +20,10 @@
 //! | `write_back` | dirty pages on their way home |
 //! | `ahead` | how many pages were fetched ahead and not used yet |
 //! | `guards` | how many frames the program's guards may hold |
-//! | `device_work` | fills, kernels and copies of single elements on home slots |
+//! | `slot_io` | fills, kernels and copies of single elements on home slots |
 //! | `staging` | pinned memory for ranges that pass by the cache |
 //! | `staged_copies` | copies of such ranges by several threads in one submission |
-//! | `pieces` | copies of neighbouring pages as one |
+//! | `coalesce` | copies of neighbouring pages as one |
 //! | `queues` | the queues of one direction, and which one is next |
 //! | `queue_barriers` | the order between queues where kernels are concerned |
 //! | `order_lock` | locks under which work is submitted |
