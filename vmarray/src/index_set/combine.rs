@@ -5,10 +5,11 @@ use std::fmt;
 use super::combination::Combination;
 use super::engine::Limits;
 use super::merge::Merge;
-use super::{Tuples, distinct, threads};
+use super::{Tuples, distinct};
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
+use crate::base::scoped_threads;
 
 /// Merges two sets of tuples: each pair of tuples that agree on the common dimensions becomes one tuple over
 /// the union of the dimensions. A natural join, in the words of databases.
@@ -158,7 +159,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combine<'a, A, B> {
         let in_memory = a.in_memory().is_some() && b.in_memory().is_some();
         let default_bytes = if in_memory { usize::MAX } else { MEMORY_BYTES };
         let limits = Limits {
-            threads: self.threads.unwrap_or_else(threads::available).max(1),
+            threads: self.threads.unwrap_or(*scoped_threads::CORES).max(1),
             memory_bytes: self.memory_bytes.unwrap_or(default_bytes),
         };
         Combination::find(a, b, merge, limits)

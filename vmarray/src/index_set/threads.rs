@@ -1,15 +1,10 @@
 //! Work shared out to threads that live as long as it takes.
 
-use std::sync::{Mutex, PoisonError};
-use std::thread::{Builder, scope};
+use parking_lot::Mutex;
 
 use crate::base::error::Result;
+use crate::base::scoped_threads;
 use crate::engine::guards;
-
-/// How many threads suit the machine.
-pub(super) fn available() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
 
 /// Runs `work` on all items. Up to `threads` threads, the calling one among them, each with scratch memory of
 /// its own, take one item at a time, in order. After an error, which is returned, no more items are taken.
@@ -19,36 +14,25 @@ pub(super) fn available() -> usize {
 pub(super) fn for_each<I, S>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,
-    scratch: impl Fn() -> S + Sync,
+    scratch_of: impl Fn() -> S + Sync,
     work: impl Fn(&mut S, I) -> Result<()> + Sync,
 ) -> Result<()> {
     let items = items.into_iter();
     let most = items.size_hint().1.unwrap_or(usize::MAX);
-    let helpers = if guards::held() { 0 } else { threads.min(most).saturating_sub(1) };
-    let items = Mutex::new(items);
-    let take = || items.lock().unwrap_or_else(PoisonError::into_inner).next();
-    let run = || {
-        let mut scratch = scratch();
+    let threads = if guards::held() { 1 } else { threads.min(most) };
+    let (items, result) = (Mutex::new(items), Mutex::new(Ok(())));
+    scoped_threads::together(threads, || {
+        let take = || items.lock().next();
+        let mut scratch = None;
         while let Some(item) = take() {
-            if let Err(error) = work(&mut scratch, item) {
+            if let Err(error) = work(scratch.get_or_insert_with(&scratch_of), item) {
                 while take().is_some() {}
-                return Err(error);
+                let mut result = result.lock();
+                *result = std::mem::replace(&mut *result, Ok(())).and(Err(error));
             }
         }
-        Ok(())
-    };
-    scope(|scope| {
-        let started: Vec<_> =
-            (0..helpers).map_while(|_| Builder::new().spawn_scoped(scope, run).ok()).collect();
-        let mut result = run();
-        for thread in started {
-            match thread.join() {
-                Ok(other) => result = result.and(other),
-                Err(panic) => std::panic::resume_unwind(panic),
-            }
-        }
-        result
-    })
+    });
+    result.into_inner()
 }
 
 #[cfg(test)]

@@ -10,16 +10,18 @@ mod finish;
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::{ControlFlow, Range};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use backend_api::expr::Geometry;
 use backend_api::{Device, DeviceSpan, Elements, Ticket};
-use parking_lot::{RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
 
 use super::channel::{PageBlocks, Pool, SourceChannel};
 use super::core::Core;
 use super::directory::{DirectoryEntry, NO_SLOT};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
+use crate::base::scoped_threads;
 
 /// A wave has at most this many bytes.
 const WAVE_BYTES: usize = 256 << 20;
@@ -231,27 +233,19 @@ impl<T: Element, D: Device> Core<T, D> {
             }
             return (outcomes, Ok(()));
         }
-        std::thread::scope(|scope| {
-            let threads: Vec<_> = channels[1..]
-                .iter()
-                .map(|&channel| {
-                    let drive = move || self.drive(channel, range, operation);
-                    (channel, std::thread::Builder::new().spawn_scoped(scope, drive))
-                })
-                .collect();
-            let mut take = |(outcome, done): (O::Outcome, Result<()>)| {
-                outcomes.push(outcome);
-                result = std::mem::replace(&mut result, Ok(())).and(done);
-            };
-            take(self.drive(channels[0], range, operation));
-            for (channel, thread) in threads {
-                take(match thread {
-                    Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-                    // No thread was to be had.
-                    Err(_) => self.drive(channel, range, operation),
-                });
+        let (next, done) =
+            (AtomicUsize::new(0), channels.iter().map(|_| Mutex::new(None)).collect::<Vec<_>>());
+        scoped_threads::together(busy, || {
+            while let Some((channel, done)) = Some(next.fetch_add(1, Ordering::Relaxed))
+                .and_then(|number| Some((*channels.get(number)?, &done[number])))
+            {
+                *done.lock() = Some(self.drive(channel, range, operation));
             }
         });
+        for (outcome, done) in done.into_iter().filter_map(Mutex::into_inner) {
+            outcomes.push(outcome);
+            result = result.and(done);
+        }
         (outcomes, result)
     }
 
