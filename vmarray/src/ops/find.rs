@@ -13,7 +13,7 @@ use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counter;
 use crate::engine::channel::Channel;
 use crate::ops::compute::Operand;
-use crate::ops::view::{Shape, Store};
+use crate::ops::view::{INTERNAL, Shape, Store};
 
 /// How many indices are listed at first; if there are more, the device is asked again.
 const FIRST_LIMIT: u64 = 4096;
@@ -55,6 +55,9 @@ const GAP_MAX: usize = if cfg!(test) { 8 } else { 1 << 16 };
 /// How long one search of several runs may become.
 const JOINED_MAX: usize = if cfg!(test) { 64 } else { 1 << 22 };
 
+/// How many matches are listed to find those that come first, where they are stored in another order.
+const LISTED_MAX: usize = if cfg!(test) { 8 } else { 1 << 20 };
+
 /// Searches a region of a store for a value. The total is exact if all are to be counted.
 pub(crate) fn search_region<S: Store, X: Shape>(
     store: &S,
@@ -94,9 +97,24 @@ fn search_slab<S: Store, X: Shape>(
     count_all: bool,
 ) -> Result<Found<X::Index>> {
     let (region, is_in_order) = (shape.cut(of), shape.is_in_order(of));
+    if !is_in_order && (1..usize::MAX).contains(&limit) {
+        // All are listed before it is known which ones come first: of a part that does not have too many.
+        let total = search_slab(store, shape, of, what, 0, true)?.total;
+        if total > LISTED_MAX
+            && let Some((first, second)) = shape.halves(of)
+        {
+            let mut found = search_slab(store, shape, &first, what, limit, count_all)?;
+            if found.indices.len() < limit {
+                let more = limit - found.indices.len();
+                found.indices.append(&mut search_slab(store, shape, &second, what, more, false)?.indices);
+            }
+            return Ok(Found { total, ..found });
+        }
+    }
     let joins = |next: &Range<usize>, range: &Range<usize>| match next.start - range.end {
         0 => true,
-        gap => gap <= GAP_MAX && next.end - range.start <= JOINED_MAX,
+        // What is found in gaps has to be listed to be left out.
+        gap => limit > 0 && gap <= GAP_MAX && next.end - range.start <= JOINED_MAX,
     };
     let mut all = Found { indices: Vec::new(), total: 0 };
     let mut runs = shape.runs(of).peekable();
@@ -109,7 +127,7 @@ fn search_slab<S: Store, X: Shape>(
         // What is found in gaps, or in another order, is not all that counts.
         let is_exact = !has_gaps && (is_in_order || limit == 0);
         let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
-        let found = store.search(&[], &range, what, wanted, count_all || !is_exact)?;
+        let found = store.search(&[], &range, what, wanted, count_all || !is_exact, INTERNAL)?;
         let total = found.total;
         let inside = found.indices.into_iter().filter(|place| !has_gaps || region.index_at(*place).is_some());
         let mut indices: Vec<_> = inside.filter_map(|place| shape.index_at(place)).collect();

@@ -63,6 +63,7 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
         what: &What<'_>,
         limit: usize,
         count_all: bool,
+        _: Internal,
     ) -> Result<Found> {
         if others.is_empty() {
             return self.core.search(range, what, limit, count_all);
@@ -79,6 +80,7 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
         others: &[Operand<'_, D>],
         range: &Range<usize>,
         reduction: &R,
+        _: Internal,
     ) -> Result<R::Whole> {
         if others.is_empty() {
             return self.core.reduce(range, reduction);
@@ -145,7 +147,13 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
         gather::scatter(&self.core, of, list, values)
     }
 
-    fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+    fn assign(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        plan: &Plan,
+        _: Internal,
+    ) -> Result<()> {
         self.core.assign(others, range, plan)
     }
 }

@@ -123,8 +123,8 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Gets a frame that nobody uses. `None` only to the impatient.
-    pub(crate) fn take_frame(&self, table: &PageTable, patience: Blocking) -> Result<Option<Frame>> {
+    /// Gets a frame that nobody uses. `None` only to who does not block.
+    pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
         let mut turns = 0_u32;
         // Searches that were broken off, so that others get the lock, are gone on with for two turns of a
         // clock's hand.
@@ -151,7 +151,7 @@ impl<D: Device> Channel<D> {
                 self.grow()?;
                 continue;
             }
-            let FoundFrame { frame, started, unfinished } = self.free_some(table, search, shard, patience);
+            let FoundFrame { frame, started, unfinished } = self.free_some(table, search, shard, blocking);
             if frame.is_some() {
                 // The next flush tells of a failure.
                 return Ok(frame);
@@ -164,7 +164,7 @@ impl<D: Device> Channel<D> {
                 goes_on -= 1;
                 continue;
             }
-            if patience == Blocking::Try {
+            if blocking == Blocking::Try {
                 return Ok(None);
             }
             turns += 1;
@@ -178,9 +178,9 @@ impl<D: Device> Channel<D> {
         table: &PageTable,
         search: MutexGuard<'_, ()>,
         mut shard: MutexGuard<'_, Shard<D>>,
-        patience: Blocking,
+        blocking: Blocking,
     ) -> FoundFrame {
-        let victims = self.choose_victims(&mut shard, table, patience);
+        let victims = self.choose_victims(&mut shard, table, blocking);
         drop(shard);
         let mut wakes = Wakes::default();
         let frame = self.free_clean(table, &victims.clean, &mut wakes);
@@ -337,8 +337,8 @@ impl<D: Device> Channel<D> {
     }
 
     /// Takes the frame of a page that the caller holds exclusively out of the policy. Once the page is
-    /// vacated the caller [puts it back](Self::put_back): not before, since the entry still names it; and it
-    /// is taken out before that, since the page may get another frame the moment it is vacated.
+    /// unmapped the caller [puts it back](Self::put_back): not before, since the entry still names it; and it
+    /// is taken out before that, since the page may get another frame the moment it is unmapped.
     pub(crate) fn policy_remove(&self, address: *mut u8, page: u64) -> Frame {
         let mut shard = self.lock();
         let frame = shard.frame_at(address, self.frame_stride);

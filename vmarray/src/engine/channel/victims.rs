@@ -60,12 +60,12 @@ impl<D: Device> Channel<D> {
         (self.frames_max as usize / ROUND_SHARE).clamp(1, most)
     }
 
-    /// Whoever is patient is content with pages on their way home.
+    /// A thread that blocks is content with pages on their way home.
     pub(super) fn choose_victims(
         &self,
         shard: &mut Shard<D>,
         table: &PageTable,
-        patience: Blocking,
+        blocking: Blocking,
     ) -> Victims {
         let want = self.round_frames();
         let mut victims = Victims::default();
@@ -89,7 +89,7 @@ impl<D: Device> Channel<D> {
         self.claim_passed(shard, table, (want, if is_behind { dirty_want } else { 0 }), &mut victims);
         let wanted = want.saturating_sub(victims.clean.len());
         let is_supplied = victims.clean.len() + victims.dirty.len() >= want
-            && (patience == Blocking::Wait || !victims.clean.is_empty());
+            && (blocking == Blocking::Wait || !victims.clean.is_empty());
         if is_supplied && !(is_behind && victims.dirty.is_empty()) {
             return victims;
         }

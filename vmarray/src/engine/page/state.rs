@@ -131,7 +131,7 @@ impl fmt::Debug for State {
             "waited",
             "home",
             "ahead",
-            "wanted",
+            "writer-pending",
         ];
         f.write_str("State(")?;
         for (bit, name) in NAMES.iter().enumerate().filter(|(bit, _)| self.any(1 << bit)) {

@@ -186,7 +186,7 @@ pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
     fn rows() -> Self::Rows;
     /// What devices are given, and how long each is.
     #[doc(hidden)]
-    fn operands(self) -> Vec<(Operand<'a, Devices<'a, V>>, usize)>;
+    fn operands(self, _: Internal) -> Vec<(Operand<'a, Devices<'a, V>>, usize)>;
 }
 
 macro_rules! joinable {
@@ -204,7 +204,7 @@ macro_rules! joinable {
                 (Row::NEW, $(Row::<(V::Element, $Tuple), $A::Element, $n>::NEW,)*)
             }
 
-            fn operands(self) -> Vec<(Operand<'a, Devices<'a, V>>, usize)> {
+            fn operands(self, _: Internal) -> Vec<(Operand<'a, Devices<'a, V>>, usize)> {
                 let ($($a,)*) = self;
                 vec![$($a.operand(INTERNAL)),*]
             }
@@ -225,7 +225,7 @@ joinable!((A::Element, B::Element, C::Element, E::Element, F::Element, G::Elemen
 
 impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     pub(crate) fn new(target: V, others: O) -> Result<Self> {
-        let (expected, others) = (target.len(), others.operands());
+        let (expected, others) = (target.len(), others.operands(INTERNAL));
         if let Some(&(_, got)) = others.iter().find(|(_, len)| *len != expected) {
             return Err(ErrorKind::LengthMismatch { of: "what is joined", expected, got }.into());
         }
@@ -268,17 +268,24 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Query<'a> for &Joined<
         self.target.parts().1
     }
 
-    fn search(self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
-        self.target.parts().0.search(&self.beside(range), range, what, limit, count_all)
+    fn search(
+        self,
+        range: &Range<usize>,
+        what: &What<'_>,
+        limit: usize,
+        count_all: bool,
+        _: Internal,
+    ) -> Result<Found> {
+        self.target.parts().0.search(&self.beside(range), range, what, limit, count_all, INTERNAL)
     }
 
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R) -> Result<R::Whole> {
-        self.target.parts().0.reduce(&self.beside(range), range, reduction)
+    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole> {
+        self.target.parts().0.reduce(&self.beside(range), range, reduction, INTERNAL)
     }
 }
 
 impl<'a, V: ViewMut<'a, Shape = Linear>, O: Joinable<'a, V>> QueryMut<'a> for &Joined<'a, V, O> {
-    fn assign(self, range: &Range<usize>, plan: &Plan) -> Result<()> {
-        self.target.parts().0.assign(&self.beside(range), range, plan)
+    fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
+        self.target.parts().0.assign(&self.beside(range), range, plan, INTERNAL)
     }
 }

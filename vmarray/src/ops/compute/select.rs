@@ -127,7 +127,7 @@ impl<'a, Q: Query<'a>> Ordered<'a, Q> {
                 continue;
             }
             let condition = Condition::new(lowered.condition(self.condition.clone()))?;
-            let mut found = self.query.search(&range, &condition.what(), limit, false)?.indices;
+            let mut found = self.query.search(&range, &condition.what(), limit, false, INTERNAL)?.indices;
             if found.len() == limit {
                 for (of, from) in self.shape.rest(of, &mut found) {
                     self.push(of, from);

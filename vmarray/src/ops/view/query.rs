@@ -4,7 +4,8 @@ use std::ops::{Range, RangeBounds};
 
 use backend_api::expr::Number;
 
-use super::sealed::Sealed;
+use super::INTERNAL;
+use super::sealed::{Internal, Sealed};
 use super::shape::Shape;
 use super::store::{Store, StoreMut};
 use super::{View, ViewMut};
@@ -52,10 +53,17 @@ pub trait Query<'a>: Sealed + Copy {
 
     /// The first `limit` rows of a range that are looked for. Their number is exact if all are to be counted.
     #[doc(hidden)]
-    fn search(self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found>;
+    fn search(
+        self,
+        range: &Range<usize>,
+        what: &What<'_>,
+        limit: usize,
+        count_all: bool,
+        _: Internal,
+    ) -> Result<Found>;
 
     #[doc(hidden)]
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R) -> Result<R::Whole>;
+    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole>;
 
     /// How many elements within bounds meet a condition.
     ///
@@ -80,7 +88,7 @@ pub trait Query<'a>: Sealed + Copy {
         let shape = self.region();
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = Condition::new(lowered.condition(condition))?;
-        Ok(self.search(&lowered.range, &condition.what(), 0, true)?.total)
+        Ok(self.search(&lowered.range, &condition.what(), 0, true, INTERNAL)?.total)
     }
 
     /// The indices of the first `limit` elements within bounds that meet a condition, ascending; and how many
@@ -114,7 +122,7 @@ pub trait Query<'a>: Sealed + Copy {
         let condition = condition.into_expr();
         let lowered = shape.lowered(&of);
         let all = Condition::new(lowered.condition(condition.clone()))?;
-        let found = self.search(&lowered.range, &all.what(), limit, true)?;
+        let found = self.search(&lowered.range, &all.what(), limit, true, INTERNAL)?;
         if found.indices.len() < found.total && !shape.is_in_order(&of) {
             let indices = Ordered::new(self, of, condition).first(limit)?;
             return Ok(Found { indices, total: found.total });
@@ -164,7 +172,7 @@ pub trait Query<'a>: Sealed + Copy {
         let shape = self.region();
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = Condition::new(lowered.condition(condition))?;
-        Ok(!self.search(&lowered.range, &condition.what(), 1, false)?.indices.is_empty())
+        Ok(!self.search(&lowered.range, &condition.what(), 1, false, INTERNAL)?.indices.is_empty())
     }
 
     /// Whether all elements within bounds meet a condition. Stops soon after one is found that does not.
@@ -359,7 +367,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Reduction>(
 ) -> Result<R::Whole> {
     let shape = query.region();
     let lowered = shape.lowered(&shape.checked(bounds)?);
-    query.reduce(&lowered.range, &reduction(lowered.filtered(what))?)
+    query.reduce(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL)
 }
 
 /// A [`Query`] whose rows can be assigned to: every [`ViewMut`], and joined views whose first is one.
@@ -378,7 +386,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Reduction>(
 /// ```
 pub trait QueryMut<'a>: Query<'a> {
     #[doc(hidden)]
-    fn assign(self, range: &Range<usize>, plan: &Plan) -> Result<()>;
+    fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()>;
 
     /// Writes values to fields of all elements within bounds, on the devices.
     ///
@@ -408,7 +416,7 @@ pub trait QueryMut<'a>: Query<'a> {
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let assignments = assignments_counted_from(assignments, lowered.origin);
         let plan = Plan::new(lowered.inside, assignments)?;
-        self.assign(&lowered.range, &plan).map_err(|error| error.counted_from(lowered.origin))
+        self.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
     }
 
     /// As [`transform`](Self::transform), for those elements alone that meet a condition.
@@ -434,7 +442,7 @@ pub trait QueryMut<'a>: Query<'a> {
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = lowered.condition(condition);
         let plan = Plan::new(Some(condition), assignments_counted_from(assignments, lowered.origin))?;
-        self.assign(&lowered.range, &plan).map_err(|error| error.counted_from(lowered.origin))
+        self.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
     }
 }
 
@@ -447,17 +455,24 @@ impl<'a, V: View<'a>> Query<'a> for V {
         self.parts().1
     }
 
-    fn search(self, range: &Range<usize>, what: &What<'_>, limit: usize, count_all: bool) -> Result<Found> {
-        self.parts().0.search(&[], range, what, limit, count_all)
+    fn search(
+        self,
+        range: &Range<usize>,
+        what: &What<'_>,
+        limit: usize,
+        count_all: bool,
+        _: Internal,
+    ) -> Result<Found> {
+        self.parts().0.search(&[], range, what, limit, count_all, INTERNAL)
     }
 
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R) -> Result<R::Whole> {
-        self.parts().0.reduce(&[], range, reduction)
+    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole> {
+        self.parts().0.reduce(&[], range, reduction, INTERNAL)
     }
 }
 
 impl<'a, V: ViewMut<'a>> QueryMut<'a> for V {
-    fn assign(self, range: &Range<usize>, plan: &Plan) -> Result<()> {
-        self.parts().0.assign(&[], range, plan)
+    fn assign(self, range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
+        self.parts().0.assign(&[], range, plan, INTERNAL)
     }
 }

@@ -103,6 +103,13 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         std::iter::once(of.clone())
     }
 
+    /// A region in two parts, the first of which has all its indices before those of the second; `None` for a
+    /// single element.
+    #[doc(hidden)]
+    fn halves(&self, _: &Range<Self::Index>) -> Option<(Range<Self::Index>, Range<Self::Index>)> {
+        None
+    }
+
     /// Whether ascending places of a region have ascending indices.
     #[doc(hidden)]
     fn is_in_order(&self, _: &Range<Self::Index>) -> bool {

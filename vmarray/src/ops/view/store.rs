@@ -52,6 +52,7 @@ pub trait Store: Sealed + Sized {
         what: &What<'_>,
         limit: usize,
         count_all: bool,
+        _: Internal,
     ) -> Result<Found>;
 
     /// Elements by their ascending places, collected where they are.
@@ -64,6 +65,7 @@ pub trait Store: Sealed + Sized {
         others: &[Operand<'_, Self::Device>],
         range: &Range<usize>,
         reduction: &R,
+        _: Internal,
     ) -> Result<R::Whole>;
 
     /// Elements by a list of indices, which count from the start of a range of the store.
@@ -180,7 +182,13 @@ pub trait StoreMut: Store {
 
     /// Writes values to fields that are computed from elements and from those of others.
     #[doc(hidden)]
-    fn assign(&self, others: &[Operand<'_, Self::Device>], range: &Range<usize>, plan: &Plan) -> Result<()>;
+    fn assign(
+        &self,
+        others: &[Operand<'_, Self::Device>],
+        range: &Range<usize>,
+        plan: &Plan,
+        _: Internal,
+    ) -> Result<()>;
 }
 
 impl<T: Element, D: Device> Sealed for VirtualArray<T, D> {}
@@ -209,6 +217,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         what: &What<'_>,
         limit: usize,
         count_all: bool,
+        _: Internal,
     ) -> Result<Found> {
         self.search(others, range, what, limit, count_all)
     }
@@ -222,6 +231,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         others: &[Operand<'_, D>],
         range: &Range<usize>,
         reduction: &R,
+        _: Internal,
     ) -> Result<R::Whole> {
         self.reduce(others, range, reduction)
     }
@@ -297,7 +307,13 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
         self.scatter_within(of, list, values)
     }
 
-    fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+    fn assign(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        plan: &Plan,
+        _: Internal,
+    ) -> Result<()> {
         self.assign(others, range, plan)
     }
 }

@@ -247,6 +247,11 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         })
     }
 
+    fn halves(&self, of: &Bounds<M>) -> Option<(Bounds<M>, Bounds<M>)> {
+        let axis = (0..M).find(|&axis| of.end[axis] - of.start[axis] > 1)?;
+        Some(cut(of, axis, of.start[axis].midpoint(of.end[axis])))
+    }
+
     fn is_in_order(&self, of: &Bounds<M>) -> bool {
         self.axis_out_of_order(&self.bounds(of)).is_none()
     }

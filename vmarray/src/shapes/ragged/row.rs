@@ -214,6 +214,9 @@ impl<'a, S: Items, D: Device> Iterator for Rows<'a, S, D> {
         }
         self.rows.start += 1;
         let range = self.of.checked(self.offsets.pop_front()?, *self.offsets.front()?);
+        if range.is_err() {
+            self.rows = 0..0;
+        }
         Some(range.map(|range| RaggedRow::new(&self.of.items, range)))
     }
 
