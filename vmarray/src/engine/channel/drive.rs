@@ -6,8 +6,7 @@
 //! longer the submissions are. Tasks that are not polled any more therefore keep nobody from anything.
 //!
 //! What tasks ask for comes first in, first out. Where there is no frame, the first in the queue is told of a
-//! write-back
-//! that fails, as a thread would be that needs a frame.
+//! write-back that fails, as a thread would be that needs a frame.
 
 use std::collections::VecDeque;
 use std::sync::Arc;

@@ -7,8 +7,7 @@
 //! side sees the slot.
 //!
 //! The idea is that of hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free
-//! Objects",
-//! 2004) with the asymmetric fence that Linux offers as `membarrier`.
+//! Objects", 2004) with the asymmetric fence that Linux offers as `membarrier`.
 
 use super::barrier;
 use super::entry::Entry;
