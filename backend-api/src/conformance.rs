@@ -200,7 +200,8 @@ fn message(panic: &(dyn Any + Send)) -> String {
 pub enum Outcome {
     /// The device does what the check's name says.
     Passed,
-    /// The device cannot be asked, or not within the limits: why.
+    /// The device passes as far as it can be asked, which is not for all of it: why. So it is where the
+    /// contract lets a device refuse, such as pinned memory or wiping, and where the limits are too narrow.
     Skipped(String),
     /// The device breaks the contract: how.
     Failed(String),

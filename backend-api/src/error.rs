@@ -189,7 +189,8 @@ impl Error {
         self
     }
 
-    /// Names the device.
+    /// Names the device. Backends do so with each error that leaves them: what helps them, such as
+    /// [`Extents`](crate::Extents) and [`Timeline`](crate::Timeline), does not know it.
     ///
     /// ```
     /// use backend_api::{DeviceInfo, DeviceKind, Error, ErrorKind};

@@ -6,7 +6,8 @@
 //! write again: owners that give memory back ([`DeviceBuffer`], [`HostBuffer`], [`Queue`]), the book-keeping
 //! of a queue that is worked off by software ([`Timeline`]), copies that may race ([`racy`]), wrappers that
 //! count, fail or delay ([`wrap`]), and a suite that checks a backend against everything said here (feature
-//! `conformance`).
+//! `conformance`). Who wants to write a device finds a whole one, of host RAM and in one file, in the example
+//! [`own_device`](https://docs.rs/crate/vmarray-backend-api/latest/source/examples/own_device.rs).
 //!
 //! # The contract
 //!

@@ -17,8 +17,9 @@ const FAILURES_MAX: usize = 1 << 14;
 
 /// Counts what was submitted to a queue and what is done of it; remembers failures; wakes those who wait.
 ///
-/// For backends whose queues are worked off by threads or callbacks: one is kept for each queue, shared
-/// between the submitting and the completing side. Completion goes in order of submission.
+/// For backends whose queues are worked off by threads or callbacks, or by the call itself: one is kept for
+/// each queue, shared between the submitting and the completing side. Completion goes in order of submission.
+/// Its errors name no device; see [`Error::on`].
 ///
 /// A failure is remembered as long as the timeline lives. Failures that follow each other with the same error
 /// share one entry, so that a device which fails everything does not fill the memory. Nor does one that fails
@@ -87,6 +88,9 @@ impl Timeline {
 
     /// The newest ticket, for whatever was submitted so far; value 0 before the first.
     ///
+    /// A backend keeps its value when it ends the queue, and drops the rest: tickets up to it stay askable,
+    /// and later ones were never given.
+    ///
     /// ```
     /// use backend_api::{QueueHandle, Timeline};
     /// let timeline = Timeline::new(QueueHandle::unique().id());
@@ -124,8 +128,12 @@ impl Timeline {
 
     /// Marks everything up to `value` as done, and `value` itself as failed if the outcome says so.
     ///
-    /// A value that is not newer than what is done already is ignored: after [`lose`](Self::lose) a worker
-    /// may still come with one.
+    /// A value that is not newer than what is done already is ignored, also if it failed: after
+    /// [`lose`](Self::lose) a worker may still come with one. So values are completed one after the other.
+    ///
+    /// The wakers of what is done now run before this returns, in this thread, and may call the device. The
+    /// caller holds no lock then that the device needs, unless [`wake`](Self::wake) cannot have been called
+    /// for the value.
     ///
     /// ```
     /// use backend_api::{Error, ErrorKind, Progress, QueueHandle, Timeline};
@@ -209,7 +217,7 @@ impl Timeline {
             .with_detail(format!("ticket {value} was never given")))
     }
 
-    /// Whether everything up to `value` is done.
+    /// Whether everything up to `value` is done; of value 0 it is.
     ///
     /// ```
     /// use backend_api::{Progress, QueueHandle, Timeline};

@@ -171,7 +171,8 @@ pub trait Extents {
         }
     }
 
-    /// Checks a row of elements; returns its length in bytes.
+    /// Checks a row of elements; returns its length in bytes. A row of no elements passes with any stride but
+    /// 0, also with one that is longer than all memory.
     ///
     /// ```
     /// use backend_api::{Elements, Extents};

@@ -4,7 +4,8 @@ use crate::Compute;
 use crate::expr::{Action, Type, evaluate_all};
 
 /// Carries a computation out on the bytes of its sources, and gives the words of the answer: all partial
-/// results in one. Sources that begin at the same place are kept alike.
+/// results in one. A store, which has no answer, changes the bytes of its sources; those that begin at the
+/// same place are kept alike.
 ///
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};

@@ -1,0 +1,350 @@
+//! A device of one's own in one file, and the conformance suite on it:
+//! `cargo run -p vmarray-backend-api --example own_device --features conformance`.
+//!
+//! The device keeps its memory in vectors, and has done the work of a call when the call returns. So no work
+//! is ever in flight and no ticket is ever pending. What is left is what every device needs: tables of what
+//! it handed out, checks of requests, and tickets. Its kernels are the models of the suite; a device of more
+//! use has kernels of its own, which it can compare with them.
+
+use backend_api::conformance::{Limits, reference, run_all};
+use backend_api::{
+    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
+    ErrorKind, Extents, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names,
+    Progress, QueueHandle, QueueId, Result, Scatter, Search, Ticket, Timeline, Transfer, racy,
+};
+use parking_lot::Mutex;
+use std::{fmt, ptr::NonNull, sync::Arc, task::Waker};
+
+/// A device whose memory is memory of the process.
+struct OwnDevice {
+    info: DeviceInfo,
+    /// Every call does its work under this lock, so that no two touch memory at once.
+    memory: Mutex<Memory>,
+    /// Threads that ask for tickets take this lock alone, and wait for no work. It is the second of the two.
+    queues: Mutex<Queues>,
+}
+
+/// All memory that the device knows, by name.
+#[derive(Default)]
+struct Memory {
+    buffers: Names<BufferId, Vec<u8>>,
+    hosts: Names<HostId, Host>,
+}
+
+/// Host memory, the device's own or imported.
+///
+/// Invariant: the `bytes` bytes from `start` on are initialised, and valid for reads and writes by any
+/// thread, for as long as the value is in the device's table. The device makes no reference to them.
+struct Host {
+    start: NonNull<u8>,
+    bytes: usize,
+    /// The device's own memory, which stays in place when the vector moves; imported memory has no pages.
+    _pages: Vec<Page>,
+}
+
+// SAFETY: any thread may use the memory, by the invariant, which `allocate_host` and `import_host` see to.
+unsafe impl Send for Host {}
+
+/// A piece of host memory, aligned as the contract wants it.
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "reached by its address")] [u8; 4096]);
+
+/// The device's queues, and the newest ticket of each that was ended: its tickets stay askable.
+#[derive(Default)]
+struct Queues {
+    living: Names<QueueId, Timeline>,
+    ended: Names<QueueId, u64>,
+}
+
+impl Extents for Memory {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.buffers.get(&buffer).map(|buffer| buffer.len() as u64)
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.hosts.get(&host).map(|host| host.bytes as u64)
+    }
+}
+
+/// Calls reach memory by this, when their requests have passed the checks of [`Extents`].
+impl Memory {
+    fn address(&self, at: HostSpan<'_>, bytes: u64) -> *mut u8 {
+        self.check_host("copy", at, bytes).expect("a request that was checked");
+        self.hosts[&at.host()].start.as_ptr().wrapping_add(size(at.offset()))
+    }
+
+    fn read(&self, at: HostSpan<'_>, bytes: u64) -> Vec<u8> {
+        let mut copy = vec![0; size(bytes)];
+        // SAFETY: `address` has checked that the range is inside, and by the invariant of `Host` it is there.
+        // Its owner or importer keeps to the contract's rules on races. The copy is nobody else's.
+        unsafe { racy::read(self.address(at, bytes), &mut copy) };
+        copy
+    }
+
+    fn write(&self, at: HostSpan<'_>, bytes: &[u8]) {
+        // SAFETY: as in `read`. The request names the range as a target, so by the same rules its owner has
+        // no reference to it.
+        unsafe { racy::write(self.address(at, bytes.len() as u64), bytes) }
+    }
+
+    fn read_words(&self, at: HostSpan<'_>, count: u64) -> Vec<u64> {
+        self.read(at, 8 * count).as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+    }
+
+    fn write_words(&self, at: HostSpan<'_>, words: &[u64]) {
+        self.write(at, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>());
+    }
+
+    fn bytes(&self, at: DeviceSpan<'_>, bytes: u64) -> &[u8] {
+        &self.buffers[&at.buffer()][size(at.offset())..][..size(bytes)]
+    }
+
+    fn bytes_mut(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
+        let buffer = self.buffers.get_mut(&at.buffer()).expect("a request that was checked");
+        &mut buffer[size(at.offset())..][..size(bytes)]
+    }
+
+    fn copy(&mut self, transfer: &Transfer<'_>) {
+        let (to, bytes) = match *transfer {
+            Transfer::Upload { from, to, bytes } => (to, self.read(from, bytes)),
+            Transfer::Internal { from, to, bytes } => (to, self.bytes(from, bytes).to_vec()),
+            Transfer::Download { from, to, bytes } => return self.write(to, self.bytes(from, bytes)),
+        };
+        self.bytes_mut(to, bytes.len() as u64).copy_from_slice(&bytes);
+    }
+
+    fn free_bytes(&self, info: &DeviceInfo) -> u64 {
+        info.total_bytes - self.buffers.values().map(|buffer| buffer.len() as u64).sum::<u64>()
+    }
+}
+
+/// A check has found this length or place to be inside of memory, so it fits; or it is the stride of nothing.
+fn size(bytes: u64) -> usize {
+    bytes.try_into().unwrap_or(usize::MAX)
+}
+
+/// So many values, or none if the system has no memory for them.
+fn reserved<T>(length: usize, value: fn() -> T) -> Option<Vec<T>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(length).ok()?;
+    memory.resize_with(length, value);
+    Some(memory)
+}
+
+impl OwnDevice {
+    fn new(total_bytes: u64) -> Self {
+        let info = DeviceInfo::new("own", "a device of one's own", DeviceKind::HostMemory, "own:0");
+        let (memory, queues) = Default::default();
+        Self { info: info.with_total_bytes(total_bytes), memory, queues }
+    }
+
+    /// A call checks its request and does its work in `work`, and gets the ticket of what came of it. With an
+    /// error, `work` refuses the call before it does anything; with none, an index proved to be outside.
+    fn run<W>(&self, operation: &'static str, queue: &QueueHandle, work: W) -> Result<Ticket>
+    where
+        W: FnOnce(&mut Memory) -> Result<Option<()>>,
+    {
+        let mut memory = self.memory.lock();
+        let done = self.on(self.knows(queue, operation).and_then(|()| work(&mut memory)))?;
+        let outside = || Error::new(ErrorKind::KernelFailed, operation).with_detail("an index is outside");
+        // The ticket is given now that its work is over. Nobody can ask for it before it is complete, or have
+        // left a waker, which would be woken here, under the locks.
+        let queues = self.queues.lock();
+        let timeline = &queues.living[&queue.id()];
+        let ticket = timeline.begin()?;
+        timeline.complete(ticket.value, self.on(done.ok_or_else(outside)));
+        Ok(ticket)
+    }
+
+    fn knows(&self, queue: &QueueHandle, operation: &'static str) -> Result<()> {
+        let known = self.queues.lock().living.contains_key(&queue.id()).then_some(());
+        known.ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue"))
+    }
+
+    /// Names the device in an error.
+    fn on<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.on(&self.info))
+    }
+}
+
+impl fmt::Debug for OwnDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("OwnDevice").field("info", &self.info).finish_non_exhaustive()
+    }
+}
+
+// SAFETY: the device keeps the promises of `Device`, here in its order. The table keeps host memory until
+// `release_host` or the end of the device. Work is done by `run` alone and reaches what its request names,
+// since that was checked. It is over before its ticket is given. Releasing memory takes the lock that work is
+// done under, and a queue is not released while a call borrows its handle. Names are unique, and the tables
+// have those of this device alone. Host memory is reached by `racy` alone, device memory under the lock;
+// indices are copied, and checked as they are in the copy.
+unsafe impl Device for OwnDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn memory(&self) -> Result<MemoryStatus> {
+        let free = self.memory.lock().free_bytes(&self.info);
+        Ok(MemoryStatus::new(self.info.total_bytes, free, free))
+    }
+
+    fn create_queue(&self) -> Result<QueueHandle> {
+        let queue = QueueHandle::unique();
+        self.queues.lock().living.insert(queue.id(), Timeline::new(queue.id()));
+        Ok(queue)
+    }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        let mut queues = self.queues.lock();
+        if let Some(timeline) = queues.living.remove(&queue.id()) {
+            queues.ended.insert(queue.id(), timeline.newest().value);
+        }
+    }
+
+    fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
+        let mut memory = self.memory.lock();
+        let free = memory.free_bytes(&self.info);
+        let kind = if bytes > self.info.total_bytes { ErrorKind::TooLarge } else { ErrorKind::OutOfMemory };
+        let refused = Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(free);
+        let buffer = if bytes > free { None } else { reserved(size(bytes), || 0) };
+        let (handle, buffer) = (BufferHandle::unique(), self.on(buffer.ok_or(refused))?);
+        memory.buffers.insert(handle.id(), buffer);
+        Ok(handle)
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        self.memory.lock().buffers.remove(&buffer.id());
+    }
+
+    fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        if kind == HostMemory::Pinned {
+            return self.on(Err(Error::new(ErrorKind::PinRefused, "allocate_host")));
+        }
+        let refused = Error::new(ErrorKind::OutOfMemory, "allocate_host").with_bytes(bytes as u64);
+        let mut pages = self.on(reserved(bytes.div_ceil(4096), || Page([0; 4096])).ok_or(refused))?;
+        let start = NonNull::from(pages.as_mut_slice()).cast();
+        // SAFETY: the pages are so many initialised bytes. They stay in the table until `release_host` or the
+        // end of the device, and nothing reaches them but by the table or the handle.
+        let handle = unsafe { HostAllocation::new(start, bytes, kind) };
+        self.memory.lock().hosts.insert(handle.id(), Host { start, bytes, _pages: pages });
+        Ok(handle)
+    }
+
+    unsafe fn import_host(&self, at: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        if kind == HostMemory::Pinned {
+            return self.on(Err(Error::new(ErrorKind::PinRefused, "import_host")));
+        }
+        // SAFETY: the caller promises it until `release_host`, which takes the memory from the table.
+        let handle = unsafe { HostAllocation::new(at, bytes, kind) };
+        self.memory.lock().hosts.insert(handle.id(), Host { start: at, bytes, _pages: Vec::new() });
+        Ok(handle)
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        self.memory.lock().hosts.remove(&host.id());
+    }
+
+    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+        self.run("submit", queue, |memory| {
+            transfers.iter().try_for_each(|transfer| memory.check_transfer(transfer))?;
+            transfers.iter().for_each(|transfer| memory.copy(transfer));
+            Ok(Some(()))
+        })
+    }
+
+    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
+        self.run("fill", queue, |memory| {
+            memory.check_fill(fill)?;
+            reference::fill(memory.bytes_mut(fill.to, fill.bytes), fill.pattern);
+            Ok(Some(()))
+        })
+    }
+
+    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
+        let Search { elements: Elements { start, count, stride }, field_offset, value, limit, .. } = *search;
+        self.run("search", queue, |memory| {
+            memory.check_search(search)?;
+            let elements = memory.bytes(start, count * stride);
+            let found = reference::search(elements, size(stride), size(field_offset), value, limit);
+            let words = [&[found.total, found.indices.len() as u64], &found.indices[..]].concat();
+            memory.write_words(search.answer, &words);
+            Ok(Some(()))
+        })
+    }
+
+    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
+        let Gather { elements: Elements { start, count: len, stride }, indices, count, values } = *gather;
+        self.run("gather", queue, |memory| {
+            memory.check_gather(gather)?;
+            // The indices are copied, so that those which are checked are those which are used.
+            let indices = memory.read_words(indices, count);
+            let found = reference::gather(memory.bytes(start, len * stride), size(stride), &indices);
+            Ok(found.map(|found| memory.write(values, &found)))
+        })
+    }
+
+    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
+        let Scatter { elements: Elements { start, count: len, stride }, indices, count, values } = *scatter;
+        self.run("scatter", queue, |memory| {
+            memory.check_scatter(scatter)?;
+            let (indices, new) = (memory.read_words(indices, count), memory.read(values, count * stride));
+            Ok(reference::scatter(memory.bytes_mut(start, len * stride), size(stride), &indices, &new))
+        })
+    }
+
+    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
+        self.run("compute", queue, |memory| {
+            memory.check_compute(compute)?;
+            let old = |of: &Elements<'_>| memory.bytes(of.start, of.count * of.stride).to_vec();
+            let mut sources: Vec<_> = compute.sources.iter().map(old).collect();
+            let words = reference::compute(compute, &mut sources);
+            if let Some(answer) = compute.answer() {
+                memory.write_words(answer, &words);
+            }
+            for (at, new) in sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)) {
+                memory.bytes_mut(compute.sources[at].start, new.len() as u64).copy_from_slice(new);
+            }
+            Ok(Some(()))
+        })
+    }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        let queues = self.queues.lock();
+        let never = Error::new(ErrorKind::UnknownHandle, "poll").with_detail("the ticket was never given");
+        self.on(match (queues.living.get(&ticket.queue), queues.ended.get(&ticket.queue)) {
+            (Some(timeline), _) => timeline.poll(ticket.value),
+            (None, Some(&newest)) if ticket.value <= newest => Ok(Progress::Done),
+            _ => Err(never),
+        })
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        self.poll(ticket).map(|_| ())
+    }
+
+    fn wake(&self, _ticket: Ticket, waker: Waker) {
+        // Every ticket that was given is done, and for one that was not a waker is woken at once, too.
+        waker.wake();
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        self.on(self.knows(queue, "order_after"))?;
+        // Work that is submitted from now on finds the ticket done already, or failed.
+        let unknown = self.poll(ticket).err().filter(|error| error.kind() == ErrorKind::UnknownHandle);
+        unknown.map_or(Ok(()), Err)
+    }
+}
+
+fn main() {
+    // The suite fills up a device that has no more memory than the limits allow it to use.
+    let device = Arc::new(OwnDevice::new(Limits::default().bytes));
+    let report = run_all(&device, &Limits::default());
+    println!("{report}");
+    report.assert_passed();
+}
+
+#[test]
+fn it_keeps_the_contract() {
+    main();
+}
