@@ -189,7 +189,7 @@ impl Error {
         self
     }
 
-    /// Names the device. Backends do so with each error that leaves them: what helps them, such as
+    /// Names the device. Backends are to do so with each error that leaves them: what helps them, such as
     /// [`Extents`](crate::Extents) and [`Timeline`](crate::Timeline), does not know it.
     ///
     /// ```
