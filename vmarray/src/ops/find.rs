@@ -101,7 +101,7 @@ fn search_slab<S: Store, X: Shape>(
         // All are listed before it is known which ones come first: of a part that does not have too many.
         let total = search_slab(store, shape, of, what, 0, true)?.total;
         if total > LISTED_MAX
-            && let Some((first, second)) = shape.halves(of)
+            && let Some([first, second]) = shape.halves(of)
         {
             let mut found = search_slab(store, shape, &first, what, limit, count_all)?;
             if found.indices.len() < limit {

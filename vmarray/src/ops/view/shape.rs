@@ -106,7 +106,7 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
     /// A region in two parts, the first of which has all its indices before those of the second; `None` for a
     /// single element.
     #[doc(hidden)]
-    fn halves(&self, _: &Range<Self::Index>) -> Option<(Range<Self::Index>, Range<Self::Index>)> {
+    fn halves(&self, _: &Range<Self::Index>) -> Option<[Range<Self::Index>; 2]> {
         None
     }
 

@@ -247,9 +247,9 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         })
     }
 
-    fn halves(&self, of: &Bounds<M>) -> Option<(Bounds<M>, Bounds<M>)> {
+    fn halves(&self, of: &Bounds<M>) -> Option<[Bounds<M>; 2]> {
         let axis = (0..M).find(|&axis| of.end[axis] - of.start[axis] > 1)?;
-        Some(cut(of, axis, of.start[axis].midpoint(of.end[axis])))
+        Some(cut(of, axis, of.start[axis].midpoint(of.end[axis])).into())
     }
 
     fn is_in_order(&self, of: &Bounds<M>) -> bool {
