@@ -4,6 +4,8 @@
 pub(crate) mod channel;
 #[forbid(unsafe_code)]
 pub(crate) mod combiner;
+#[forbid(unsafe_code)]
+pub(crate) mod event_count;
 #[cfg(not(loom))]
 #[forbid(unsafe_code)]
 pub(crate) mod evict;

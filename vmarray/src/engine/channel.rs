@@ -27,7 +27,7 @@
 //! | `queues` | the queues of one direction, and which one is next |
 //! | `queue_barriers` | the order between queues where kernels are concerned |
 //! | `order_lock` | locks under which work is submitted |
-//! | `lists` | pinned memory for lists of indices and values |
+//! | `pinned` | host memory that passes between the program and home slots without a frame |
 
 #[forbid(unsafe_code)]
 mod ahead;
@@ -41,9 +41,8 @@ mod frames;
 #[forbid(unsafe_code)]
 mod guards;
 #[forbid(unsafe_code)]
-mod lists;
-#[forbid(unsafe_code)]
 mod order_lock;
+mod pinned;
 #[forbid(unsafe_code)]
 mod queue_barriers;
 #[forbid(unsafe_code)]
@@ -68,38 +67,38 @@ mod write_back;
 
 use std::collections::HashMap;
 use std::ops::Range;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::task::Waker;
 
 use backend_api::{Commit, Device, DeviceBuffer, DeviceSpan, HostBuffer, HostMemory, HostSpan};
 use crossbeam_queue::ArrayQueue;
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats::Counters;
-use crate::engine::combiner::Combiner;
+use crate::engine::event_count::EventCount;
 use crate::engine::evict::{EvictionPolicy, Evictor};
 use crate::engine::page::state::{DIRTY, RESIDENT};
 use crate::engine::page::{Access, Entry, PageTable, State, barrier_all, drain_all, quiesce_by};
 
+use ahead::AheadCount;
 use combine::Read;
 pub(crate) use combine::{Load, LoadFor, Loaded};
-use drive::{Serving, UNDER_WAY_MAX};
 pub(crate) use driver::Driver;
 pub(crate) use frames::{Blocking, Frame};
-use order_lock::OrderLock;
-use queue_barriers::{LoadOrder, QueueBarriers};
-use queues::Queues;
+use guards::GuardCount;
+use pinned::PinnedPool;
+pub(crate) use queue_barriers::HomeQueues;
 pub(crate) use requests::{Ask, Bytes, Request, RequestAnswer};
 use reserve::Reserved;
-use slot_io::Bounce;
-use staged_copies::StagedCopies;
 pub(crate) use staged_copies::StagedCopy;
+use staged_copies::StagedQueues;
 use staging::Stages;
 pub(crate) use staging::{Stage, stage_pages};
+use tasks::TaskRequests;
 pub(crate) use tasks::TaskWait;
 use transfers::{FailedLoad, FetchUnderWay, WriteBack};
+use victims::DropBehind;
 pub(crate) use victims::Victim;
 pub(crate) use write_back::WriteBackFor;
 
@@ -110,10 +109,6 @@ pub(crate) type HostPlace = HostSpan<'static>;
 
 /// In place of the page of a frame that has none.
 const NO_PAGE: u64 = u64::MAX;
-
-/// How many of the pages that long scans have left behind are known, in bytes: of a size that stays in a
-/// processor's cache.
-const PASSED_BYTES: usize = 32 << 20;
 
 /// The pages of a range that are homed in the channel of this number, of so many, in ascending order.
 pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
@@ -137,84 +132,97 @@ pub(crate) struct ChannelPlan<D> {
     pub(crate) commit: Commit,
 }
 
+/// What does not change about a channel.
 #[derive(Debug)]
-pub(crate) struct Channel<D: Device> {
-    // Declared first, dropped first: ending a queue waits for its work.
-    fetches: Queues<D>,
-    writes: Queues<D>,
-    slots: DeviceBuffer<D>,
-    shard: Mutex<Shard<D>>,
-    /// Frames that no page has, in ascending order as far as possible: pages that come in order get
-    /// neighbours, which processors prefetch across, and which go home in one copy.
+struct Layout {
+    index: u32,
+    channels: u32,
+    page_bytes: usize,
+    frame_stride: usize,
+    frames_max: u32,
+}
+
+/// Frames without pages, and the threads that look for more of them.
+#[derive(Debug)]
+struct FrameSupply {
+    /// In ascending order as far as possible: pages that come in order get neighbours, which processors
+    /// prefetch across, and which go home in one copy.
     free: ArrayQueue<Frame>,
-    /// Pages that were put in frames, and the policy was not told of. Whoever [locks](Self::lock) the shard
-    /// tells it.
-    newcomers: ArrayQueue<(u64, u32)>,
-    /// Pages that long scans have left behind, the latest of them.
-    passed: ArrayQueue<u64>,
-    /// Whether those are the first to go.
-    drops_behind: bool,
     /// Held by the one thread that looks for frames to be freed.
     search: Mutex<()>,
     /// Held by a thread that asks the device which write-backs are done; nobody waits for it.
     asking: Mutex<()>,
-    freed: Condvar,
-    /// Changes when there may be frames, memory, or work that is done.
-    news: AtomicU64,
-    /// How many threads wait for `freed`.
-    sleepers: AtomicU32,
-    /// Whether what is queued may be submitted; to be looked at without the lock of the shard.
+}
+
+/// Loads that threads have queued, as seen without the lock of the shard.
+#[derive(Debug, Default)]
+struct LoadQueue {
+    /// Whether what is queued may be submitted.
     may_lead: AtomicBool,
     /// Loads whose failure nobody has been told of yet.
     untold_failures: AtomicU32,
     /// Names loads.
-    next_load: AtomicU64,
-    /// Pages fetched ahead and not used yet, nearly.
-    ahead: AtomicU64,
-    ahead_refusals: AtomicU32,
-    /// Guards that were admitted, and how many may be.
-    guards: AtomicU32,
-    guards_max: AtomicU32,
-    /// Held while a write to home slots, or a kernel on them, is submitted.
-    queue_barriers: OrderLock<QueueBarriers>,
-    /// What tasks ask for, who is to be woken when something of it is done, and whether there is no frame for
-    /// it; also not if nobody but the program lets go of frames.
-    requests: Combiner<Arc<Request>, Serving>,
-    driver: OnceLock<Waker>,
-    kept_for_reads: Arc<reserve::KeptForReads>,
-    is_short_of_frames: AtomicBool,
-    are_all_kept: AtomicBool,
-    /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the
-    /// submission. Taken after `queue_barriers`.
-    load_order: OrderLock<LoadOrder>,
-    lists: Mutex<Vec<HostBuffer<D>>>,
-    bounce: Mutex<Bounce<D>>,
-    stages: Stages<D>,
-    staged_fetches: Mutex<StagedCopies>,
-    staged_writes: Mutex<StagedCopies>,
-    answers: Mutex<Vec<HostBuffer<D>>>,
-    device: Arc<D>,
-    index: u32,
-    channels: u32,
-    page_bytes: usize,
-    /// The length of what is copied for single elements.
-    cell_bytes: usize,
-    frame_stride: usize,
-    frames_max: u32,
-    recency: bool,
-    fall_back: bool,
-    pub(crate) counters: Counters,
+    next: AtomicU64,
 }
 
 #[derive(Debug)]
+pub(crate) struct Channel<D: Device> {
+    // Declared first, dropped first: ending a queue waits for its work.
+    pub(crate) queues: HomeQueues<D>,
+    slots: DeviceBuffer<D>,
+    shard: Mutex<Shard<D>>,
+    supply: FrameSupply,
+    /// Pages that were put in frames, and the policy was not told of. A thread that [locks](Self::lock) the
+    /// shard tells it.
+    newcomers: ArrayQueue<(u64, u32)>,
+    drop_behind: DropBehind,
+    loads: LoadQueue,
+    ahead: AheadCount,
+    guards: GuardCount,
+    tasks: TaskRequests,
+    /// There may be frames, memory, fewer guards, or work that is done.
+    events: EventCount,
+    pinned: PinnedPool<D>,
+    stages: Stages<D>,
+    staged: StagedQueues,
+    device: Arc<D>,
+    layout: Layout,
+    recency: bool,
+    fall_back: bool,
+    pub(crate) counters: Arc<Counters>,
+}
+
+/// What a thread needs the lock of a channel for.
+#[derive(Debug)]
 struct Shard<D: Device> {
+    frames: FrameTable<D>,
+    work: WorkUnderWay,
+}
+
+/// All frames, and which pages are in them.
+#[derive(Debug)]
+struct FrameTable<D: Device> {
     chunks: Vec<HostBuffer<D>>,
-    frames: Vec<Frame>,
+    list: Vec<Frame>,
     evictor: Evictor,
     /// The page in each frame, or `NO_PAGE`.
     pages: Vec<u64>,
     /// Frames of pages, for an exact order only.
     frame_of: HashMap<u64, u32>,
+    /// Pages that an eviction had written back: the next victims, unless they were used since.
+    cleaned: Vec<u64>,
+    /// Frames that are kept for tasks.
+    reserved: Reserved,
+    stride: usize,
+    recency: bool,
+    growing: bool,
+    /// Set when the system gave no more memory: the cache stays as large as it is.
+    full: bool,
+}
+
+/// Copies that are queued or under way, and what failed.
+#[derive(Debug, Default)]
+struct WorkUnderWay {
     /// Loads that wait to be submitted.
     queued: Vec<Load>,
     /// Reads that do.
@@ -223,18 +231,10 @@ struct Shard<D: Device> {
     is_led: bool,
     fetches: Vec<FetchUnderWay>,
     write_backs: Vec<WriteBack>,
-    /// Loads that failed, until whoever asked for them has been told.
+    /// Loads that failed, until the threads that asked for them have been told.
     failed_loads: Vec<FailedLoad>,
     /// The first failure of a write-back that nobody has been told of.
     write_error: Option<backend_api::Error>,
-    /// Pages that an eviction had written back: the next victims, unless they were used since.
-    cleaned: Vec<u64>,
-    growing: bool,
-    /// Frames that are kept for tasks.
-    reserved: Reserved,
-    /// Set when the system gave no more memory: the cache stays as large as it is.
-    full: bool,
-    memory: HostMemory,
 }
 
 impl<D: Device> Channel<D> {
@@ -244,80 +244,62 @@ impl<D: Device> Channel<D> {
             .checked_mul(plan.page_bytes as u64)
             .ok_or(ErrorKind::TooLong { elements: u64::MAX, element_bytes: plan.page_bytes })?;
         let slots = DeviceBuffer::new(&plan.device, bytes, plan.commit)?;
-        let evictor = Evictor::new(plan.policy, plan.frames_max as usize);
+        let frames_max = plan.frames_max as usize;
+        let evictor = Evictor::new(plan.policy, frames_max);
         let recency = !evictor.wants_touches();
-        let passed_max = (plan.frames_max as usize / 2).max(1);
         let reserved = Reserved::new(plan.frames_max);
-        let kept_for_reads = Arc::clone(reserved.for_reads());
+        let counters = Arc::new(Counters::default());
         let channel = Self {
-            // Writes run after kernels of other channels that were ordered before the first queue.
-            fetches: Queues::new(&plan.device, false)?,
-            writes: Queues::new(&plan.device, true)?,
+            queues: HomeQueues::new(&plan.device, &counters)?,
             slots,
+            supply: FrameSupply {
+                free: ArrayQueue::new(frames_max.max(1)),
+                search: Mutex::new(()),
+                asking: Mutex::new(()),
+            },
+            newcomers: ArrayQueue::new(frames_max.max(1)),
+            drop_behind: DropBehind::new(plan.policy == EvictionPolicy::Clock, plan.page_bytes, frames_max),
+            loads: LoadQueue::default(),
+            ahead: AheadCount::default(),
+            guards: GuardCount::new(plan.frames_max),
+            tasks: TaskRequests::new(&reserved),
             shard: Mutex::new(Shard {
-                chunks: Vec::new(),
-                frames: Vec::new(),
-                evictor,
-                pages: Vec::new(),
-                frame_of: HashMap::new(),
-                queued: Vec::new(),
-                queued_reads: Vec::new(),
-                is_led: false,
-                fetches: Vec::new(),
-                write_backs: Vec::new(),
-                failed_loads: Vec::new(),
-                write_error: None,
-                cleaned: Vec::new(),
-                growing: false,
-                reserved,
-                full: false,
-                memory: plan.memory,
+                frames: FrameTable {
+                    chunks: Vec::new(),
+                    list: Vec::new(),
+                    evictor,
+                    pages: Vec::new(),
+                    frame_of: HashMap::new(),
+                    cleaned: Vec::new(),
+                    reserved,
+                    stride: plan.frame_stride,
+                    recency,
+                    growing: false,
+                    full: false,
+                },
+                work: WorkUnderWay::default(),
             }),
-            free: ArrayQueue::new(plan.frames_max.max(1) as usize),
-            newcomers: ArrayQueue::new(plan.frames_max.max(1) as usize),
-            passed: ArrayQueue::new((PASSED_BYTES / plan.page_bytes).clamp(1, passed_max)),
-            drops_behind: plan.policy == EvictionPolicy::Clock,
-            search: Mutex::new(()),
-            asking: Mutex::new(()),
-            freed: Condvar::new(),
-            news: AtomicU64::new(0),
-            sleepers: AtomicU32::new(0),
-            may_lead: AtomicBool::new(false),
-            untold_failures: AtomicU32::new(0),
-            next_load: AtomicU64::new(0),
-            ahead: AtomicU64::new(0),
-            ahead_refusals: AtomicU32::new(0),
-            guards: AtomicU32::new(0),
-            guards_max: AtomicU32::new(guards::most(plan.frames_max)),
-            queue_barriers: OrderLock::default(),
-            requests: Combiner::new(UNDER_WAY_MAX, Serving::default()),
-            kept_for_reads,
-            driver: OnceLock::new(),
-            is_short_of_frames: AtomicBool::new(false),
-            are_all_kept: AtomicBool::new(false),
-            load_order: OrderLock::default(),
-            lists: Mutex::new(Vec::new()),
-            bounce: Mutex::new(Bounce::new()),
+            events: EventCount::default(),
+            pinned: PinnedPool::new(&plan.device, plan.memory, plan.fall_back, plan.element_bytes),
             stages: Stages::new(),
-            staged_fetches: Mutex::default(),
-            staged_writes: Mutex::default(),
-            answers: Mutex::new(Vec::new()),
+            staged: StagedQueues::default(),
             device: plan.device,
-            index: plan.index,
-            channels: plan.channels,
-            page_bytes: plan.page_bytes,
-            cell_bytes: plan.element_bytes.next_multiple_of(64),
-            frame_stride: plan.frame_stride,
-            frames_max: plan.frames_max,
+            layout: Layout {
+                index: plan.index,
+                channels: plan.channels,
+                page_bytes: plan.page_bytes,
+                frame_stride: plan.frame_stride,
+                frames_max: plan.frames_max,
+            },
             recency,
             fall_back: plan.fall_back,
-            counters: Counters::default(),
+            counters,
         };
         if plan.slots > 0 {
             // A refusal of the first frames is an error of the builder, not of the first access.
             channel.grow()?;
             // What is required is known to be there from now on.
-            while !channel.fall_back && channel.lock().frames.len() < channel.frames_max as usize {
+            while !channel.fall_back && channel.lock().frames.list.len() < frames_max {
                 channel.grow()?;
             }
         }
@@ -330,7 +312,7 @@ impl<D: Device> Channel<D> {
 
     /// The home of a page of this channel.
     pub(crate) fn home(&self, page: u64) -> DevicePlace {
-        self.slot_memory().plus(page / u64::from(self.channels) * self.page_bytes as u64)
+        self.slot_memory().plus(page / u64::from(self.layout.channels) * self.layout.page_bytes as u64)
     }
 
     pub(crate) fn slot_memory(&self) -> DevicePlace {
@@ -344,20 +326,34 @@ impl<D: Device> Channel<D> {
     }
 
     pub(crate) fn frames_max(&self) -> u32 {
-        self.frames_max
+        self.layout.frames_max
     }
 
     /// Bytes of RAM that the frames take now, and may take, and what kind of memory new ones are made of.
     pub(crate) fn cache_memory(&self) -> (usize, usize, HostMemory) {
-        let shard = self.lock();
-        let frames: usize = shard.chunks.iter().map(HostBuffer::bytes).sum();
-        (frames, self.frames_max as usize * self.frame_stride, shard.memory)
+        let frames: usize = self.lock().frames.chunks.iter().map(HostBuffer::bytes).sum();
+        (frames, self.layout.frames_max as usize * self.layout.frame_stride, self.pinned.kind())
     }
 
     /// Bytes of RAM that are kept for what goes past the frames.
     pub(crate) fn staging_bytes(&self) -> usize {
-        let answers: usize = self.answers.lock().iter().map(HostBuffer::bytes).sum();
-        self.bounce.lock().bytes() + self.stage_bytes() + self.list_bytes() + answers
+        self.pinned.bytes() + self.stage_bytes()
+    }
+
+    /// Host memory of the kind that the frames have, which the caller owns.
+    pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        Ok(self.pinned.make(bytes)?.0)
+    }
+
+    /// Host memory of at least so many bytes, page-locked if that is to be had. The caller
+    /// [gives it back](Self::put_pinned).
+    pub(crate) fn take_pinned(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        self.pinned.take(bytes)
+    }
+
+    /// Takes such memory back, with nothing in flight on it.
+    pub(crate) fn put_pinned(&self, memory: HostBuffer<D>) {
+        self.pinned.put(memory);
     }
 
     /// Whether recency is kept in the page's state; else the policy is told of every access.
@@ -367,9 +363,9 @@ impl<D: Device> Channel<D> {
 
     /// Tells an exact order of an access.
     pub(crate) fn touched(&self, page: u64) {
-        let mut shard = self.lock();
-        if let Some(&frame) = shard.frame_of.get(&page) {
-            shard.evictor.touched(frame);
+        let frames = &mut self.lock().frames;
+        if let Some(&frame) = frames.frame_of.get(&page) {
+            frames.evictor.touched(frame);
         }
     }
 
@@ -380,14 +376,14 @@ impl<D: Device> Channel<D> {
             let state = table.entry(*page).state(Ordering::Acquire);
             state.any(if only_dirty { DIRTY } else { RESIDENT })
         };
-        let (channels, shard) = (u64::from(self.channels), self.lock());
-        if (range.end - range.start) / channels <= shard.pages.len() as u64 {
+        let (channels, shard) = (u64::from(self.layout.channels), self.lock());
+        if (range.end - range.start) / channels <= shard.frames.pages.len() as u64 {
             drop(shard);
-            return pages_of(u64::from(self.index), channels, range).filter(is_wanted).collect();
+            return pages_of(u64::from(self.layout.index), channels, range).filter(is_wanted).collect();
         }
         let is_inside = |page: &u64| *page != NO_PAGE && range.contains(page);
         let mut pages: Vec<u64> =
-            shard.pages.iter().copied().filter(|page| is_inside(page) && is_wanted(page)).collect();
+            shard.frames.pages.iter().copied().filter(|page| is_inside(page) && is_wanted(page)).collect();
         drop(shard);
         pages.sort_unstable();
         pages
@@ -395,6 +391,13 @@ impl<D: Device> Channel<D> {
 }
 
 impl<D: Device> Channel<D> {
+    /// How many pages could not be written back so far, of all writes that are done by now. A failed one
+    /// leaves a home slot with anything in it, while its page stays resident.
+    pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
+        self.reap(table);
+        self.counters.failed_write_backs.get()
+    }
+
     /// Sees to it that no lock-free access is under way that the earlier state of a page allowed. The caller
     /// holds the page: exclusively for [`Access::All`], at least shared for [`Access::Writes`].
     pub(crate) fn quiesce(&self, entry: &Entry, before: State, access: Access) {

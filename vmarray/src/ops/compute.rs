@@ -17,7 +17,7 @@ use backend_api::{Compute, Device, Elements};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::engine::channel::Channel;
+use crate::engine::channel::HomeQueues;
 use crate::engine::pager::Pager;
 
 pub use joined::{Column, Joinable, Joined, Row};
@@ -81,7 +81,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         others: &[Operand<'a, D>],
         channel: usize,
         within: &Range<u64>,
-    ) -> (Vec<Elements<'a>>, Vec<&'a Channel<D>>) {
+    ) -> (Vec<Elements<'a>>, Vec<&'a HomeQueues<D>>) {
         let elements = |pager: &'a Pager<D>, stride: usize| {
             let start = pager.channels()[channel].slot_memory().plus(within.start * stride as u64);
             Elements { start, count: within.end - within.start, stride: stride as u64 }
@@ -91,7 +91,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         for other in others {
             if let Some(pager) = other.pager() {
                 sources.push(elements(pager, other.stride()));
-                neighbours.push(&*pager.channels()[channel]);
+                neighbours.push(&pager.channels()[channel].queues);
             }
         }
         (sources, neighbours)
@@ -111,23 +111,23 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 continue;
             }
             let (sources, neighbours) = self.beside(others, at, &within);
-            let answer = channel.take_answer(reduction.answer_bytes() as usize)?;
+            let answer = channel.take_pinned(reduction.answer_bytes() as usize)?;
             let geometry = self.geometry_of(at, within.start);
             let (program, action) = (reduction.program(), reduction.action(answer.at(0)));
             let compute = Compute { program, sources: &sources, geometry, action };
             // Before anything is locked. What goes wrong is told by the computation itself.
             let _ = channel.device().prepare(&compute);
-            let ticket = channel.between_writes(&neighbours, |queue| queue.compute(&compute))?;
+            let ticket = channel.queues.between_writes(&neighbours, |queue| queue.compute(&compute))?;
             asked.push((channel, geometry, ticket, answer));
         }
         let mut parts = Vec::with_capacity(asked.len());
         for (channel, geometry, ticket, memory) in asked {
-            channel.wait(ticket)?;
+            channel.queues.wait(ticket)?;
             let answer = Answer { memory: &memory, copied: &channel.counters.bytes_from_device };
             let mut part = R::Part::default();
             reduction.take(&mut part, &answer, &|number| geometry.index(number) as usize);
             parts.push(part);
-            channel.put_answer(memory);
+            channel.put_pinned(memory);
         }
         Ok(reduction.whole(parts))
     }

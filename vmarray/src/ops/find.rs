@@ -11,7 +11,7 @@ use crate::base::element::{Element, Field};
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::base::stats::Counter;
-use crate::engine::channel::Channel;
+use crate::engine::channel::{Channel, HomeQueues};
 use crate::ops::compute::Operand;
 use crate::ops::view::{INTERNAL, Shape, Store};
 
@@ -328,22 +328,23 @@ impl<'a, D: Device> Question<'a, D> {
     fn ask(
         channel: &'a Channel<D>,
         sources: &[Elements<'_>],
-        neighbours: &[&Channel<D>],
+        neighbours: &[&HomeQueues<D>],
         geometry: Geometry,
         what: &What<'_>,
         wanted: (u64, bool),
     ) -> Result<Self> {
-        let answer = channel.take_answer(Search::answer_bytes(wanted.0) as usize)?;
+        let answer = channel.take_pinned(Search::answer_bytes(wanted.0) as usize)?;
         what.prepare(&**channel.device(), sources, geometry, wanted, answer.at(0));
         let ticket = channel
+            .queues
             .between_writes(neighbours, |queue| what.ask(queue, sources, geometry, wanted, answer.at(0)))?;
         Ok(Self { channel, geometry, ticket, answer })
     }
 
     fn answer(self) -> Result<Listed> {
-        self.channel.wait(self.ticket)?;
+        self.channel.queues.wait(self.ticket)?;
         let listed = Listed::read(&self.answer, &self.channel.counters.bytes_from_device)?;
-        self.channel.put_answer(self.answer);
+        self.channel.put_pinned(self.answer);
         Ok(listed)
     }
 }

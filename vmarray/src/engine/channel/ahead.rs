@@ -3,7 +3,7 @@
 //! They may take half of a channel's frames: more would push each other out before they are used, the more so
 //! as threads do not know of each other's streams.
 
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use backend_api::Device;
 
@@ -14,30 +14,37 @@ use crate::engine::page::state::AHEAD;
 /// After so many refusals the pages are counted afresh.
 const RECOUNT_REFUSALS: u32 = 64;
 
+/// How many pages were fetched ahead and not used yet, nearly.
+#[derive(Debug, Default)]
+pub(super) struct AheadCount {
+    count: AtomicU64,
+    refusals: AtomicU32,
+}
+
 impl<D: Device> Channel<D> {
     /// How many pages more may be fetched ahead now.
     pub(crate) fn ahead_room(&self, table: &PageTable) -> usize {
-        let most = u64::from(self.frames_max / 2);
-        let ahead = self.ahead.load(Ordering::Relaxed);
+        let most = u64::from(self.layout.frames_max / 2);
+        let ahead = self.ahead.count.load(Ordering::Relaxed);
         if ahead < most {
             return (most - ahead) as usize;
         }
         // Uses may be noted late, and by those who do not tell: the count is a hint, which is put right now
         // and then.
-        if self.ahead_refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
+        if self.ahead.refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
             let shard = self.lock();
             let is_ahead =
                 |page: &&u64| **page != NO_PAGE && table.entry(**page).state(Ordering::Relaxed).any(AHEAD);
-            let resident = shard.pages.iter().filter(is_ahead).count();
-            let coming: usize = shard.fetches.iter().map(|fetch| fetch.loads.len()).sum();
-            self.ahead.store((resident + coming + shard.queued.len()) as u64, Ordering::Relaxed);
+            let resident = shard.frames.pages.iter().filter(is_ahead).count();
+            let coming: usize = shard.work.fetches.iter().map(|fetch| fetch.loads.len()).sum();
+            self.ahead.count.store((resident + coming + shard.work.queued.len()) as u64, Ordering::Relaxed);
         }
         0
     }
 
     /// Notes that so many pages are being fetched ahead.
     pub(crate) fn more_ahead(&self, pages: usize) {
-        self.ahead.fetch_add(pages as u64, Ordering::Relaxed);
+        self.ahead.count.fetch_add(pages as u64, Ordering::Relaxed);
     }
 
     /// Notes that so many pages are no longer ahead of their use: they were used, lost their frame, or did
@@ -45,7 +52,7 @@ impl<D: Device> Channel<D> {
     pub(crate) fn fewer_ahead(&self, pages: usize) {
         if pages > 0 {
             let fewer = |ahead: u64| Some(ahead.saturating_sub(pages as u64));
-            let _ = self.ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
+            let _ = self.ahead.count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fewer);
         }
     }
 }

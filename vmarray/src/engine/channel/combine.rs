@@ -28,7 +28,7 @@ use super::frames::Frame;
 use super::requests::Request;
 use super::transfers::{FetchUnderWay, Wakes};
 use super::waiting::spin_while;
-use super::{Channel, DevicePlace, HostPlace, Shard};
+use super::{Channel, DevicePlace, HostPlace, Shard, WorkUnderWay};
 use crate::base::error::Result;
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT};
 use crate::engine::page::{Deferral, Holder, PageTable, State};
@@ -97,7 +97,7 @@ pub(crate) enum Loaded {
 impl<D: Device> Channel<D> {
     /// A name for a load.
     pub(crate) fn load_id(&self) -> u64 {
-        self.next_load.fetch_add(1, Ordering::Relaxed)
+        self.loads.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Has absent pages, with contents, loaded that the caller has claimed: together with those of other
@@ -105,7 +105,7 @@ impl<D: Device> Channel<D> {
     /// those who asked are told by [`await_load`](Self::await_load).
     pub(crate) fn request(&self, table: &PageTable, loads: impl IntoIterator<Item = Load>) {
         let mut shard = self.lock();
-        shard.queued.extend(loads);
+        shard.work.queued.extend(loads);
         self.lead_now(table, shard);
     }
 
@@ -129,7 +129,7 @@ impl<D: Device> Channel<D> {
         let copy = Transfer::Download { from, to, bytes };
         let read = Arc::new(Read { copy, outcome: OnceLock::new() });
         let mut shard = self.lock();
-        shard.queued_reads.push(Arc::clone(&read));
+        shard.work.queued_reads.push(Arc::clone(&read));
         self.lead_now(table, shard);
         let mut turns = 0_u32;
         let (outcome, was_alone) = loop {
@@ -137,7 +137,7 @@ impl<D: Device> Channel<D> {
                 break outcome.clone();
             }
             let mut shard = self.lock();
-            let found = shard.fetches.iter_mut().find(|fetch| fetch.has(&read));
+            let found = shard.work.fetches.iter_mut().find(|fetch| fetch.has(&read));
             match found {
                 Some(fetch) if !fetch.is_watched => {
                     fetch.is_watched = true;
@@ -150,11 +150,9 @@ impl<D: Device> Channel<D> {
                 Some(_) => {
                     drop(shard);
                     if !spin_while(|| read.outcome.get().is_none()) {
-                        let shard = self.lock();
-                        // The outcome is noted under the lock.
-                        let known = self.news();
+                        let key = self.events.prepare();
                         if read.outcome.get().is_none() {
-                            self.await_news(shard, known);
+                            self.events.wait(key);
                         }
                     }
                 }
@@ -167,8 +165,8 @@ impl<D: Device> Channel<D> {
         match outcome {
             Err(_) if !was_alone => {
                 // One of the others may be to blame.
-                let again = self.read(&mut self.begin_loads(), |queue| queue.submit(&[copy]));
-                again.and_then(|ticket| self.wait(ticket))
+                let again = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&[copy]));
+                again.and_then(|ticket| self.queues.wait(ticket))
             }
             outcome => outcome,
         }
@@ -176,7 +174,7 @@ impl<D: Device> Channel<D> {
 
     /// Leads, unless somebody else does or soon will.
     pub(super) fn lead_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard<D>>) {
-        if shard.may_lead() {
+        if shard.work.may_lead() {
             let batch = self.begin_to_lead(&mut shard);
             drop(shard);
             self.lead(table, batch);
@@ -187,12 +185,12 @@ impl<D: Device> Channel<D> {
 
     /// Whether this thread has led, because nobody else did.
     pub(super) fn lead_if_needed(&self, table: &PageTable) -> bool {
-        if !self.may_lead.load(Ordering::Relaxed) {
+        if !self.loads.may_lead.load(Ordering::Relaxed) {
             return false;
         }
         // If it is taken, this one looks again. What nobody looks after is led by whoever makes room for it.
         let Some(shard) = self.shard.try_lock() else { return false };
-        let leads = shard.may_lead();
+        let leads = shard.work.may_lead();
         self.lead_now(table, shard);
         leads
     }
@@ -207,28 +205,28 @@ impl<D: Device> Channel<D> {
 
     /// Notes whether somebody may lead, for those who look without the lock.
     pub(super) fn note_lead(&self, shard: &Shard<D>) {
-        self.may_lead.store(shard.may_lead(), Ordering::Relaxed);
+        self.loads.may_lead.store(shard.work.may_lead(), Ordering::Relaxed);
     }
 
     fn begin_to_lead(&self, shard: &mut Shard<D>) -> Batch {
-        shard.is_led = true;
-        self.may_lead.store(false, Ordering::Relaxed);
+        shard.work.is_led = true;
+        self.loads.may_lead.store(false, Ordering::Relaxed);
         self.next_batch(shard)
     }
 
     /// What is to be submitted next: what threads wait for before what is fetched ahead.
     fn next_batch(&self, shard: &mut Shard<D>) -> Batch {
-        let cache_bytes = self.frames_max as usize * self.frame_stride;
+        let cache_bytes = self.layout.frames_max as usize * self.layout.frame_stride;
         let bytes = (cache_bytes / LONG_BATCHES).clamp(BATCH_BYTES, LONG_BATCH_BYTES);
-        let most = (bytes / self.page_bytes).max(1);
-        let reads = mem::take(&mut shard.queued_reads);
-        if shard.queued.len() <= most {
-            return Batch { loads: mem::take(&mut shard.queued), reads, requests: Vec::new() };
+        let most = (bytes / self.layout.page_bytes).max(1);
+        let reads = mem::take(&mut shard.work.queued_reads);
+        if shard.work.queued.len() <= most {
+            return Batch { loads: mem::take(&mut shard.work.queued), reads, requests: Vec::new() };
         }
         // Stable: what was asked for first comes first.
-        shard.queued.sort_by_key(|load| load.then == LoadFor::Release);
-        let rest = shard.queued.split_off(most);
-        Batch { loads: mem::replace(&mut shard.queued, rest), reads, requests: Vec::new() }
+        shard.work.queued.sort_by_key(|load| load.then == LoadFor::Release);
+        let rest = shard.work.queued.split_off(most);
+        Batch { loads: mem::replace(&mut shard.work.queued, rest), reads, requests: Vec::new() }
     }
 
     /// Submits a batch, and what was queued meanwhile unless somebody else can.
@@ -236,11 +234,11 @@ impl<D: Device> Channel<D> {
         let mut next = Some(batch);
         while let Some(batch) = next {
             (_, next) = self.submit_batch(table, batch, |shard| {
-                shard.is_led = false;
+                shard.work.is_led = false;
                 // Whoever waits for something looks after it; after what nobody waits for, the leader does.
-                let nobody_waits = shard.queued_reads.is_empty()
-                    && shard.queued.iter().all(|load| load.then == LoadFor::Release);
-                if shard.may_lead() && nobody_waits {
+                let nobody_waits = shard.work.queued_reads.is_empty()
+                    && shard.work.queued.iter().all(|load| load.then == LoadFor::Release);
+                if shard.work.may_lead() && nobody_waits {
                     return Some(self.begin_to_lead(shard));
                 }
                 self.note_lead(shard);
@@ -256,14 +254,14 @@ impl<D: Device> Channel<D> {
         Batch { mut loads, reads, requests }: Batch,
         then: impl FnOnce(&mut Shard<D>) -> R,
     ) -> (backend_api::Result<Ticket>, R) {
-        let bytes = self.page_bytes as u64;
+        let bytes = self.layout.page_bytes as u64;
         loads.sort_unstable_by_key(|load| load.page);
         let pages = loads.iter().map(|load| (self.home(load.page), load.frame.host));
         let mut copies = coalesce(pages, bytes, CopyWay::Fetch);
         copies.extend(reads.iter().map(|read| read.copy));
         // Until the loads are on record: a waker that blocks would wait for them in vain.
         let deferral = Deferral::begin();
-        let submitted = self.read(&mut self.begin_loads(), |queue| queue.submit(&copies));
+        let submitted = self.queues.read(&mut self.queues.begin_loads(), |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
         match &submitted {
@@ -285,7 +283,7 @@ impl<D: Device> Channel<D> {
                     is_driven,
                     is_ending: false,
                 };
-                shard.fetches.push(fetch);
+                shard.work.fetches.push(fetch);
             }
             Err(error) => self.fail_fetch(&mut shard, table, (loads, reads, requests), error, &mut wakes),
         }
@@ -333,20 +331,20 @@ impl<D: Device> Channel<D> {
                 self.lead_or_look_on(table, &mut turns);
             }
         }
-        if self.untold_failures.load(Ordering::Acquire) == 0 {
+        if self.loads.untold_failures.load(Ordering::Acquire) == 0 {
             return Ok(Loaded::Yes);
         }
         let mut shard = self.lock();
-        let Some(at) = shard.failed_loads.iter().position(|failed| failed.id == load.id) else {
+        let Some(at) = shard.work.failed_loads.iter().position(|failed| failed.id == load.id) else {
             return Ok(Loaded::Yes);
         };
-        let failed = shard.failed_loads.swap_remove(at);
-        self.untold_failures.fetch_sub(1, Ordering::Relaxed);
+        let failed = shard.work.failed_loads.swap_remove(at);
+        self.loads.untold_failures.fetch_sub(1, Ordering::Relaxed);
         if failed.was_alone { Err(failed.error.into()) } else { Ok(Loaded::NotWithOthers) }
     }
 }
 
-impl<D: Device> Shard<D> {
+impl WorkUnderWay {
     /// Whether there is something to submit, and nobody does, or soon will.
     fn may_lead(&self) -> bool {
         let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();

@@ -65,7 +65,7 @@ enum Stuck {
 impl<D: Device> Channel<D> {
     /// Leaves a request of a task, which is woken when it is answered.
     pub(crate) fn ask(&self, table: &PageTable, request: &Arc<Request>) {
-        if self.requests.ask(Arc::clone(request)) {
+        if self.tasks.requests.ask(Arc::clone(request)) {
             self.drive(table, ASKED);
         }
     }
@@ -74,20 +74,20 @@ impl<D: Device> Channel<D> {
     pub(super) fn drive(&self, table: &PageTable, why: usize) {
         // Wakers are the program's code, and may be in need of what is held here.
         let _deferral = Deferral::begin();
-        self.requests.serve(why, |serving, news| {
+        self.tasks.requests.serve(why, |serving, news| {
             if news & ENDED != 0 {
                 self.end_submissions(table);
             }
             serving.asleep.clear();
-            self.is_short_of_frames.store(false, Ordering::SeqCst);
-            self.are_all_kept.store(false, Ordering::SeqCst);
+            self.tasks.is_short_of_frames.store(false, Ordering::SeqCst);
+            self.tasks.are_all_kept.store(false, Ordering::SeqCst);
             loop {
-                serving.queue.extend(self.requests.take());
+                serving.queue.extend(self.tasks.requests.take());
                 match self.submit_next(table, serving) {
                     Stuck::Again => {}
                     Stuck::No => break,
                     Stuck::Frames => {
-                        self.is_short_of_frames.store(true, Ordering::SeqCst);
+                        self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
                         break;
                     }
                 }
@@ -97,8 +97,8 @@ impl<D: Device> Channel<D> {
 
     /// Has somebody serve requests that wait for frames, since there may be some now.
     pub(super) fn tell_driver(&self) {
-        if self.is_short_of_frames.load(Ordering::SeqCst)
-            && let Some(driver) = self.driver.get()
+        if self.tasks.is_short_of_frames.load(Ordering::SeqCst)
+            && let Some(driver) = self.tasks.driver.get()
         {
             driver.wake_by_ref();
         }
@@ -108,8 +108,8 @@ impl<D: Device> Channel<D> {
     fn end_submissions(&self, table: &PageTable) {
         let tickets = {
             let shard = self.lock();
-            let fetches = shard.fetches.iter().filter(|work| work.is_driven).map(|work| work.ticket);
-            let writes = shard.write_backs.iter().filter(|work| work.is_driven).map(|work| work.ticket);
+            let fetches = shard.work.fetches.iter().filter(|work| work.is_driven).map(|work| work.ticket);
+            let writes = shard.work.write_backs.iter().filter(|work| work.is_driven).map(|work| work.ticket);
             fetches.chain(writes).collect()
         };
         let done = self.ask_which_are_done(tickets);
@@ -118,12 +118,12 @@ impl<D: Device> Channel<D> {
 
     /// Submits the next requests, if there is room.
     fn submit_next(&self, table: &PageTable, serving: &mut Serving) -> Stuck {
-        let most = (SUBMISSION_BYTES / self.page_bytes)
+        let most = (SUBMISSION_BYTES / self.layout.page_bytes)
             .min(SUBMISSION_PAGES)
-            .min(self.frames_max as usize / FRAMES_SHARE)
+            .min(self.layout.frames_max as usize / FRAMES_SHARE)
             .max(1);
         let mut requests = Vec::new();
-        while self.requests.has_room()
+        while self.tasks.requests.has_room()
             && requests.len() < most
             && let Some(next) = serving.queue.front()
         {
@@ -251,7 +251,7 @@ impl<D: Device> Channel<D> {
             } else {
                 self.counters.misses.add(1);
                 // SAFETY: the frame is a page long, and this thread's alone until the page is released.
-                unsafe { racy::fill(frame.address, 0, self.page_bytes) };
+                unsafe { racy::fill(frame.address, 0, self.layout.page_bytes) };
                 entry.install(frame.address);
                 self.policy_insert(request.page, frame);
                 wakes.add_waker(&request, self.serve_held(table, &request, 0));
@@ -260,7 +260,7 @@ impl<D: Device> Channel<D> {
         let is_unused = !frames.is_empty();
         self.free_all(&frames);
         if is_unused {
-            self.note_news();
+            self.events.advance();
         }
         loads.sort_unstable_by_key(|load| load.page);
         let is_ours =
@@ -269,7 +269,7 @@ impl<D: Device> Channel<D> {
         self.join_fetches(others, &mut wakes);
         if !loads.is_empty() {
             self.counters.misses.add(loads.len() as u64);
-            self.requests.begin();
+            self.tasks.requests.begin();
             match self.submit_loads(table, loads, ours) {
                 Ok(ticket) => {
                     self.wake_driver_after(ticket);
@@ -277,7 +277,7 @@ impl<D: Device> Channel<D> {
                     self.make_room(table);
                 }
                 // Those who asked were told, or are in the inbox again.
-                Err(_) => self.requests.end(),
+                Err(_) => self.tasks.requests.end(),
             }
         }
         self.wake(table, wakes);
@@ -295,12 +295,13 @@ impl<D: Device> Channel<D> {
         let mut shard = self.lock();
         let (mut busy, mut tickets) = (Vec::new(), Vec::new());
         for request in requests {
-            match shard.fetches.iter_mut().find_map(|fetch| Some((fetch.load_of(request.page)?, fetch))) {
+            match shard.work.fetches.iter_mut().find_map(|fetch| Some((fetch.load_of(request.page)?, fetch)))
+            {
                 // A thread that has the page for itself next is to find it as it was.
                 Some((load, fetch)) if !request.is_write() || load.then == LoadFor::Leave => {
                     fetch.requests.push(request);
                     if !std::mem::replace(&mut fetch.is_driven, true) {
-                        self.requests.begin();
+                        self.tasks.requests.begin();
                         tickets.push(fetch.ticket);
                     }
                 }
@@ -324,8 +325,8 @@ impl<D: Device> Channel<D> {
             return unsafe { request.serve(frame) };
         }
         let mut shard = self.lock();
-        let number = shard.frame_at(frame, self.frame_stride).index;
-        shard.reserved.add(number, request)
+        let number = shard.frames.frame_at(frame).index;
+        shard.frames.reserved.add(number, request)
     }
 
     /// Serves a request for a page that is in the cache, if nobody is in the way.
@@ -369,7 +370,7 @@ impl<D: Device> Channel<D> {
     /// Tells the first in the queue why there is no frame for it.
     fn fail_first(&self, serving: &mut Serving, error: crate::Error) {
         // Told to whoever needs the frame.
-        self.lock().write_error = None;
+        self.lock().work.write_error = None;
         serving.failures_before = None;
         while let Some(first) = serving.queue.pop_front() {
             if let Some(waker) = first.answer(RequestAnswer::Failed(error.clone())) {
@@ -382,7 +383,7 @@ impl<D: Device> Channel<D> {
     /// Notes the failure of a write-back that nobody was told of.
     fn keep_untold(&self, error: &crate::Error) {
         if let Some(error) = error.device_error() {
-            self.lock().write_error.get_or_insert_with(|| error.clone());
+            self.lock().work.write_error.get_or_insert_with(|| error.clone());
         }
     }
 
@@ -390,7 +391,7 @@ impl<D: Device> Channel<D> {
     fn await_frames(&self, table: &PageTable, serving: &mut Serving) -> Stuck {
         let failures = self.counters.failed_write_backs.get();
         if serving.failures_before.is_some_and(|before| before < failures) {
-            let error = self.lock().write_error.take();
+            let error = self.lock().work.write_error.take();
             serving.failures_before = Some(failures);
             if let Some(error) = error {
                 self.fail_first(serving, error.into());
@@ -398,7 +399,7 @@ impl<D: Device> Channel<D> {
             }
         }
         serving.failures_before.get_or_insert(failures);
-        let oldest = self.lock().oldest_transfer();
+        let oldest = self.lock().work.oldest_transfer();
         if let Some((ticket, is_write_back)) = oldest {
             if serving.awaited != Some(ticket) && matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
                 serving.awaited = Some(ticket);
@@ -418,27 +419,28 @@ impl<D: Device> Channel<D> {
             return Stuck::Again;
         }
         // From here on who frees a frame tells the driver.
-        self.is_short_of_frames.store(true, Ordering::SeqCst);
+        self.tasks.is_short_of_frames.store(true, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
-        if !self.free.is_empty() {
+        if !self.supply.free.is_empty() {
             return Stuck::Again;
         }
         let shard = self.lock();
-        if shard.oldest_transfer().is_some() {
+        if shard.work.oldest_transfer().is_some() {
             return Stuck::Again;
         }
-        if shard.growing {
+        if shard.frames.growing {
             return Stuck::Frames;
         }
-        let is_kept =
-            |(frame, page): (usize, &u64)| *page != NO_PAGE && shard.is_kept(table, frame as u32, *page);
-        let are_all_kept = shard.pages.iter().enumerate().all(is_kept);
+        let is_kept = |(frame, page): (usize, &u64)| {
+            *page != NO_PAGE && shard.frames.is_kept(table, frame as u32, *page)
+        };
+        let are_all_kept = shard.frames.pages.iter().enumerate().all(is_kept);
         let pages: Vec<u64> = match are_all_kept {
             true => Vec::new(),
-            false => shard.pages.iter().copied().filter(|page| *page != NO_PAGE).collect(),
+            false => shard.frames.pages.iter().copied().filter(|page| *page != NO_PAGE).collect(),
         };
         drop(shard);
-        if let Some(driver) = self.driver.get() {
+        if let Some(driver) = self.tasks.driver.get() {
             for page in pages {
                 let entry = table.entry(page);
                 if entry.state(Ordering::Acquire).guards() > 0 {
@@ -447,14 +449,14 @@ impl<D: Device> Channel<D> {
                 match park_task(entry, driver, |s| s.any(EXCLUSIVE) || s.shared()) {
                     Some(asleep) => serving.asleep.push(asleep),
                     // One that is reserved is not busy, and does not count.
-                    None if self.lock().is_reserved_at(entry.address(), self.frame_stride) => {}
+                    None if self.lock().frames.is_reserved_at(entry.address()) => {}
                     None => return Stuck::Again,
                 }
             }
         }
         // Those who hold all frames may be the very ones who wait, which each task finds out for itself.
         if are_all_kept {
-            self.are_all_kept.store(true, Ordering::SeqCst);
+            self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);
         }
         Stuck::Frames
@@ -471,7 +473,7 @@ impl<D: Device> Channel<D> {
 
     /// Whether all frames are guarded or reserved, as far as is known, so that no request gets one.
     pub(crate) fn are_all_kept(&self) -> bool {
-        self.are_all_kept.load(Ordering::SeqCst)
+        self.tasks.are_all_kept.load(Ordering::SeqCst)
     }
 }
 
@@ -479,13 +481,14 @@ impl<D: Device> Channel<D> {
     /// Has the driver end a transfer that others have submitted.
     pub(super) fn drive_when_done(&self, ticket: Ticket) {
         let mut shard = self.lock();
-        let was_driven = if let Some(fetch) = shard.fetches.iter_mut().find(|work| work.ticket == ticket) {
+        let was_driven = if let Some(fetch) = shard.work.fetches.iter_mut().find(|work| work.ticket == ticket)
+        {
             let was_driven = std::mem::replace(&mut fetch.is_driven, true);
             if !was_driven {
-                self.requests.begin();
+                self.tasks.requests.begin();
             }
             was_driven
-        } else if let Some(work) = shard.write_backs.iter_mut().find(|work| work.ticket == ticket) {
+        } else if let Some(work) = shard.work.write_backs.iter_mut().find(|work| work.ticket == ticket) {
             std::mem::replace(&mut work.is_driven, true)
         } else {
             true
@@ -498,7 +501,7 @@ impl<D: Device> Channel<D> {
 
     /// Has the driver woken when a transfer is done.
     fn wake_driver_after(&self, ticket: Ticket) {
-        if let Some(driver) = self.driver.get() {
+        if let Some(driver) = self.tasks.driver.get() {
             self.device.wake(ticket, driver.clone());
         }
     }

@@ -39,7 +39,7 @@ impl<D: Device> Driver<D> {
         let driven = Some((Arc::clone(channel), Arc::clone(table)));
         let driver =
             Arc::new(Self { state: Mutex::new(DriverState { driven, inside: 0 }), left: Condvar::new() });
-        let _ = channel.driver.set(Waker::from(Arc::clone(&driver)));
+        let _ = channel.tasks.driver.set(Waker::from(Arc::clone(&driver)));
         driver
     }
 

@@ -3,13 +3,13 @@
 use std::iter;
 use std::sync::atomic::{Ordering, fence};
 
-use backend_api::{Device, HostBuffer, HostMemory, contended};
+use backend_api::{Device, contended};
 use parking_lot::MutexGuard;
 
 use super::transfers::Wakes;
 use super::victims::USED_PATIENCE;
 use super::write_back::WriteBackFor;
-use super::{Channel, HostPlace, NO_PAGE, Shard};
+use super::{Channel, FrameTable, HostPlace, NO_PAGE, Shard};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::guards;
 use crate::engine::page::{Deferral, PageTable};
@@ -54,73 +54,52 @@ pub(crate) enum Blocking {
 impl<D: Device> Channel<D> {
     /// Takes one more chunk of host memory for frames.
     pub(super) fn grow(&self) -> Result<()> {
-        let (kind, have) = {
+        let have = {
             let mut shard = self.lock();
-            let have = shard.frames.len() as u32;
-            if shard.growing || shard.full || have >= self.frames_max {
+            let have = shard.frames.list.len() as u32;
+            if shard.frames.growing || shard.frames.full || have >= self.layout.frames_max {
                 return Ok(());
             }
-            shard.growing = true;
-            (shard.memory, have)
+            shard.frames.growing = true;
+            have
         };
-        let frames = (CHUNK_BYTES / self.frame_stride).clamp(1, (self.frames_max - have) as usize);
-        let chunk = self.new_host_memory(frames * self.frame_stride, kind);
+        let frames =
+            (CHUNK_BYTES / self.layout.frame_stride).clamp(1, (self.layout.frames_max - have) as usize);
+        let chunk = self.pinned.make(frames * self.layout.frame_stride);
         let mut shard = self.lock();
-        shard.growing = false;
+        shard.frames.growing = false;
         let result = match chunk {
             Ok((chunk, memory)) => {
-                shard.memory = memory;
-                let first = shard.frames.len();
+                self.pinned.set_kind(memory);
+                let first = shard.frames.list.len();
                 for i in 0..frames {
-                    let index = shard.frames.len() as u32;
+                    let index = shard.frames.list.len() as u32;
                     // SAFETY: the chunk is `frames * frame_stride` bytes long.
-                    let address = unsafe { chunk.address().as_ptr().add(i * self.frame_stride) };
+                    let address = unsafe { chunk.address().as_ptr().add(i * self.layout.frame_stride) };
                     // SAFETY: the shard owns the chunk as long as the channel lives; frames are the channel's
                     // own.
-                    let host = unsafe { chunk.at((i * self.frame_stride) as u64).detach() };
-                    shard.frames.push(Frame { index, address, host });
-                    shard.pages.push(NO_PAGE);
+                    let host = unsafe { chunk.at((i * self.layout.frame_stride) as u64).detach() };
+                    shard.frames.list.push(Frame { index, address, host });
+                    shard.frames.pages.push(NO_PAGE);
                 }
-                self.free_all(&shard.frames[first..]);
-                shard.chunks.push(chunk);
+                self.free_all(&shard.frames.list[first..]);
+                shard.frames.chunks.push(chunk);
                 Ok(())
             }
             // Less than was asked for still works, unless page-locked memory is required; nothing at all does
             // not.
             Err(error) if have > 0 && self.fall_back => {
-                shard.full = true;
-                self.guards_max.store(super::guards::most(have), Ordering::Relaxed);
-                crate::base::trace::cache_is_small(u64::from(have) * self.frame_stride as u64, &error);
+                shard.frames.full = true;
+                self.guards.max.store(super::guards::most(have), Ordering::Relaxed);
+                crate::base::trace::cache_is_small(u64::from(have) * self.layout.frame_stride as u64, &error);
                 Ok(())
             }
             Err(error) => Err(error),
         };
-        self.note_news();
+        self.events.advance();
         drop(shard);
         self.announce();
         result
-    }
-
-    /// Host memory of the kind that the frames have.
-    pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<D>> {
-        let kind = self.lock().memory;
-        Ok(self.new_host_memory(bytes, kind)?.0)
-    }
-
-    /// Host memory, and of what kind it is: pageable where page-locking is refused, unless it is required.
-    fn new_host_memory(&self, bytes: usize, kind: HostMemory) -> Result<(HostBuffer<D>, HostMemory)> {
-        match HostBuffer::new(&self.device, bytes, kind) {
-            Err(error)
-                if self.fall_back
-                    && kind == HostMemory::Pinned
-                    && error.kind() == backend_api::ErrorKind::PinRefused =>
-            {
-                crate::base::trace::pin_refused(&error);
-                let memory = HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?;
-                Ok((memory, HostMemory::Pageable))
-            }
-            memory => Ok((memory?, kind)),
-        }
     }
 
     /// Gets a frame that nobody uses. `None` only to who does not block.
@@ -128,24 +107,27 @@ impl<D: Device> Channel<D> {
         let mut turns = 0_u32;
         // Searches that were broken off, so that others get the lock, are gone on with for two turns of a
         // clock's hand.
-        let mut goes_on = 2 + self.frames_max / (USED_PATIENCE as u32 / 2);
+        let mut goes_on = 2 + self.layout.frames_max / (USED_PATIENCE as u32 / 2);
         loop {
-            if let Some(frame) = self.free.pop() {
+            if let Some(frame) = self.supply.free.pop() {
                 return Ok(Some(frame));
             }
             // Nothing is held: a device may run wakers when it is asked. It need not be asked by all at once.
             let deferral = Deferral::begin();
-            if let Some(_asking) = self.asking.try_lock() {
+            if let Some(_asking) = self.supply.asking.try_lock() {
                 self.reap(table);
             }
             drop(deferral);
             // One thread searches, for all: each would find the same pages in the way.
-            let search = contended::lock(&self.search);
-            if !self.free.is_empty() {
+            let search = contended::lock(&self.supply.search);
+            if !self.supply.free.is_empty() {
                 continue;
             }
             let shard = self.lock();
-            if !shard.full && !shard.growing && (shard.frames.len() as u32) < self.frames_max {
+            if !shard.frames.full
+                && !shard.frames.growing
+                && (shard.frames.list.len() as u32) < self.layout.frames_max
+            {
                 drop(shard);
                 drop(search);
                 self.grow()?;
@@ -157,7 +139,7 @@ impl<D: Device> Channel<D> {
                 return Ok(frame);
             }
             if let Err(error) = started {
-                self.lock().write_error = None;
+                self.lock().work.write_error = None;
                 return Err(error);
             }
             if unfinished && goes_on > 0 {
@@ -198,14 +180,17 @@ impl<D: Device> Channel<D> {
     /// transfer anyway. Only where a search is done for many frames, and pages had to go before: what fits
     /// into the cache stays, and a cache grows before it gives up pages.
     pub(crate) fn make_room(&self, table: &PageTable) {
-        if !self.free.is_empty() || self.frames_max < AHEAD_FRAMES || self.counters.evictions.get() == 0 {
+        if !self.supply.free.is_empty()
+            || self.layout.frames_max < AHEAD_FRAMES
+            || self.counters.evictions.get() == 0
+        {
             return;
         }
-        let Some(search) = self.search.try_lock() else { return };
+        let Some(search) = self.supply.search.try_lock() else { return };
         let shard = self.lock();
-        let frames = shard.frames.len() as u64;
-        let may_grow = !shard.full && frames < u64::from(self.frames_max);
-        if may_grow || self.slot_bytes() / self.page_bytes as u64 <= frames {
+        let frames = shard.frames.list.len() as u64;
+        let may_grow = !shard.frames.full && frames < u64::from(self.layout.frames_max);
+        if may_grow || self.slot_bytes() / self.layout.page_bytes as u64 <= frames {
             return;
         }
         // The next flush tells of a failure.
@@ -221,7 +206,7 @@ impl<D: Device> Channel<D> {
     pub(crate) fn take_frames(&self, table: &PageTable, most: usize) -> Result<Vec<Frame>> {
         let mut taken: Vec<Frame> = Vec::with_capacity(most);
         while taken.len() < most {
-            taken.extend(iter::from_fn(|| self.free.pop()).take(most - taken.len()));
+            taken.extend(iter::from_fn(|| self.supply.free.pop()).take(most - taken.len()));
             if taken.len() < most {
                 match self.take_frame(table, Blocking::Try) {
                     Ok(Some(frame)) => taken.push(frame),
@@ -239,35 +224,37 @@ impl<D: Device> Channel<D> {
 
     /// Waits for whatever may bring a frame: a transfer, a guard's end, or another thread's next step.
     fn await_frame(&self, table: &PageTable, turns: u32) -> Result<()> {
-        let known = self.news();
-        if !self.free.is_empty() {
+        let key = self.events.prepare();
+        if !self.supply.free.is_empty() {
             return Ok(());
         }
         let mut shard = self.lock();
-        if let Some((ticket, is_write_back)) = shard.oldest_transfer() {
+        if let Some((ticket, is_write_back)) = shard.work.oldest_transfer() {
             self.counters.waits.add(1);
-            if !shard.watch(ticket) {
+            if !shard.work.watch(ticket) {
                 // Whoever waits for it tells.
-                self.await_news(shard, known);
+                drop(shard);
+                self.await_events(key);
                 return Ok(());
             }
             drop(shard);
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {
                 // Told to whoever needs the frame.
-                self.lock().write_error = None;
+                self.lock().work.write_error = None;
                 return outcome;
             }
             return Ok(());
         }
         // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
         let all_guarded = |shard: &Shard<D>| {
-            let is_kept =
-                |(frame, page): (usize, &u64)| *page != NO_PAGE && shard.is_kept(table, frame as u32, *page);
-            !shard.pages.is_empty() && shard.pages.iter().enumerate().all(is_kept)
+            let is_kept = |(frame, page): (usize, &u64)| {
+                *page != NO_PAGE && shard.frames.is_kept(table, frame as u32, *page)
+            };
+            !shard.frames.pages.is_empty() && shard.frames.pages.iter().enumerate().all(is_kept)
         };
         if all_guarded(&shard) {
-            let has_reads = shard.reserved.count() > 0;
+            let has_reads = shard.frames.reserved.count() > 0;
             if has_reads {
                 drop(shard);
                 if self.serve_long_reads(table) {
@@ -276,15 +263,17 @@ impl<D: Device> Channel<D> {
                 shard = self.lock();
             }
             if guards::held_or_expected() {
-                let frames = shard.frames.len() as u64;
-                return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
+                let frames = shard.frames.list.len() as u64;
+                return Err(ErrorKind::TooManyGuards { channel: self.layout.index, frames }.into());
             }
             self.counters.waits.add(1);
-            self.sleep_while(&mut shard, |shard| self.free.is_empty() && all_guarded(shard));
+            drop(shard);
+            self.await_events(key);
             return Ok(());
         }
-        if shard.growing {
-            self.await_news(shard, known);
+        if shard.frames.growing {
+            drop(shard);
+            self.await_events(key);
             return Ok(());
         }
         drop(shard);
@@ -308,14 +297,14 @@ impl<D: Device> Channel<D> {
             return;
         }
         self.free_all(frames);
-        self.note_news();
+        self.events.advance();
         self.announce();
     }
 
     /// Adds to the frames that no page has. To be announced.
     pub(super) fn free_all(&self, frames: &[Frame]) {
         for frame in frames {
-            let freed = self.free.push(*frame);
+            let freed = self.supply.free.push(*frame);
             debug_assert!(freed.is_ok(), "more frames than there are");
         }
     }
@@ -328,7 +317,7 @@ impl<D: Device> Channel<D> {
         if self.newcomers.len() > NEWCOMERS
             && let Some(mut shard) = self.shard.try_lock()
         {
-            self.welcome(&mut shard);
+            self.tell_policy(&mut shard);
         }
         // The driver may have found no frame while this one was in the caller's hands; now it can wait for
         // its page.
@@ -340,43 +329,43 @@ impl<D: Device> Channel<D> {
     /// unmapped the caller [puts it back](Self::put_back): not before, since the entry still names it; and it
     /// is taken out before that, since the page may get another frame the moment it is unmapped.
     pub(crate) fn policy_remove(&self, address: *mut u8, page: u64) -> Frame {
-        let mut shard = self.lock();
-        let frame = shard.frame_at(address, self.frame_stride);
-        shard.evictor.removed(frame.index);
-        shard.frame_of.remove(&page);
-        shard.pages[frame.index as usize] = NO_PAGE;
-        frame
+        self.lock().frames.policy_remove(address, page)
     }
 
     /// The frame at an address that a page's entry names, while the caller holds the page.
     pub(crate) fn frame_at(&self, address: *mut u8) -> Frame {
-        self.lock().frame_at(address, self.frame_stride)
+        self.lock().frames.frame_at(address)
     }
 }
 
-impl<D: Device> Shard<D> {
-    pub(super) fn policy_insert(&mut self, page: u64, frame: u32, recency: bool) {
+impl<D: Device> FrameTable<D> {
+    pub(super) fn policy_insert(&mut self, page: u64, frame: u32) {
         self.pages[frame as usize] = page;
         self.evictor.inserted(frame, page);
-        if !recency {
+        if !self.recency {
             self.frame_of.insert(page, frame);
         }
     }
 
-    pub(super) fn frame_at(&self, address: *mut u8, stride: usize) -> Frame {
-        self.frames[frame_number(&self.chunks, stride, address)]
-    }
-}
-
-/// The number of the frame at an address that an entry names.
-fn frame_number<D: Device>(chunks: &[HostBuffer<D>], stride: usize, address: *mut u8) -> usize {
-    let mut first = 0;
-    for chunk in chunks {
-        let offset = address.addr().wrapping_sub(chunk.address().addr().get());
-        if offset < chunk.bytes() {
-            return first + offset / stride;
+    /// The frame at an address that an entry names.
+    pub(super) fn frame_at(&self, address: *mut u8) -> Frame {
+        let mut first = 0;
+        for chunk in &self.chunks {
+            let offset = address.addr().wrapping_sub(chunk.address().addr().get());
+            if offset < chunk.bytes() {
+                return self.list[first + offset / self.stride];
+            }
+            first += chunk.bytes() / self.stride;
         }
-        first += chunk.bytes() / stride;
+        unreachable!("entries name frames of their own channel only")
     }
-    unreachable!("entries name frames of their own channel only")
+
+    /// Takes the frame at an address away from its page, which the caller has for itself.
+    pub(super) fn policy_remove(&mut self, address: *mut u8, page: u64) -> Frame {
+        let frame = self.frame_at(address);
+        self.evictor.removed(frame.index);
+        self.frame_of.remove(&page);
+        self.pages[frame.index as usize] = NO_PAGE;
+        frame
+    }
 }

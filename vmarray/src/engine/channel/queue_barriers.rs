@@ -11,12 +11,13 @@
 //! while one that writes runs. Whichever comes next does the ordering, once for each pair of queues: kernels
 //! in a row, and writes in a row, order nothing.
 
+use std::sync::Arc;
+
 use backend_api::{Device, Queue, Result, Scatter, Ticket};
 
-use super::Channel;
-use super::order_lock::OrderGuard;
-use super::queues::QUEUES;
-use crate::engine::page::PageTable;
+use super::order_lock::{OrderGuard, OrderLock};
+use super::queues::{QUEUES, Queues};
+use crate::base::stats::Counters;
 
 /// The newest tickets of one kind, by queue.
 type Newest = [Option<Ticket>; QUEUES];
@@ -65,7 +66,38 @@ fn order_all<D: Device>(queue: &Queue<D>, tickets: &Newest, known: &mut Known) -
     tickets.iter().zip(known).try_for_each(|(ticket, known)| order_one(queue, *ticket, known))
 }
 
-impl<D: Device> Channel<D> {
+/// The queues of a channel, and the order of what they do to its home slots.
+#[derive(Debug)]
+pub(crate) struct HomeQueues<D: Device> {
+    pub(super) fetches: Queues<D>,
+    writes: Queues<D>,
+    /// Held while a write to home slots, or a kernel on them, is submitted.
+    barriers: OrderLock<QueueBarriers>,
+    /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the
+    /// submission. Taken after `barriers`.
+    load_order: OrderLock<LoadOrder>,
+    device: Arc<D>,
+    counters: Arc<Counters>,
+}
+
+impl<D: Device> HomeQueues<D> {
+    pub(super) fn new(device: &Arc<D>, counters: &Arc<Counters>) -> Result<Self> {
+        Ok(Self {
+            // Writes run after kernels of other channels that were ordered before the first queue.
+            fetches: Queues::new(device, false)?,
+            writes: Queues::new(device, true)?,
+            barriers: OrderLock::default(),
+            load_order: OrderLock::default(),
+            device: Arc::clone(device),
+            counters: Arc::clone(counters),
+        })
+    }
+
+    /// Held while writes to home slots are submitted.
+    pub(super) fn begin_writes(&self) -> OrderGuard<'_, QueueBarriers> {
+        self.barriers.lock()
+    }
+
     /// Submits a copy into home slots, or a fill, whose pages the caller holds: in the first queue for
     /// writes.
     pub(super) fn write(
@@ -166,7 +198,7 @@ impl<D: Device> Channel<D> {
         submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         if others.is_empty() {
-            let (mut order, mut loads) = (self.queue_barriers.lock(), self.load_order.lock());
+            let (mut order, mut loads) = (self.barriers.lock(), self.load_order.lock());
             return self.examine(&mut order, &mut loads, self.fetches.least_busy(&self.device), submit);
         }
         self.beside(others, |order, loads, order_after_others| {
@@ -209,10 +241,8 @@ impl<D: Device> Channel<D> {
         let own = others.partition_point(|other| std::ptr::from_ref(*other) < self);
         let mut channels = others.clone();
         channels.insert(own, self);
-        let mut locked: Vec<_> = channels
-            .iter()
-            .map(|channel| (channel.queue_barriers.lock(), channel.load_order.lock()))
-            .collect();
+        let mut locked: Vec<_> =
+            channels.iter().map(|channel| (channel.barriers.lock(), channel.load_order.lock())).collect();
         let mut writes: Vec<Ticket> = Vec::new();
         for (_, (order, loads)) in locked.iter().enumerate().filter(|(number, _)| *number != own) {
             writes.extend(order.writes.iter().chain([&loads.store]).flatten());
@@ -231,6 +261,11 @@ impl<D: Device> Channel<D> {
             }
         }
         Ok(ticket)
+    }
+
+    /// Held while copies are submitted that are no loads.
+    pub(super) fn begin_reads(&self) -> OrderGuard<'_, LoadOrder> {
+        self.load_order.lock()
     }
 
     /// Held while loads, or fills of slots, are submitted, which are counted.
@@ -257,7 +292,7 @@ impl<D: Device> Channel<D> {
         begun: u64,
         choose: impl FnOnce(bool) -> Option<Scatter<'a>>,
     ) -> Result<Option<Ticket>> {
-        let mut order = self.queue_barriers.lock();
+        let mut order = self.barriers.lock();
         let mut loads = self.load_order.lock();
         let Some(scatter) = choose(loads.begun != begun) else { return Ok(None) };
         self.store(&mut order, &mut loads, |queue| queue.scatter(&scatter)).map(Some)
@@ -277,13 +312,6 @@ impl<D: Device> Channel<D> {
         let outcome = self.device.wait(ticket);
         self.note_done(ticket);
         outcome
-    }
-
-    /// How many pages could not be written back so far, of all writes that are done by now. A failed one
-    /// leaves a home slot with anything in it, while its page stays resident.
-    pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {
-        self.reap(table);
-        self.counters.failed_write_backs.get()
     }
 }
 

@@ -16,7 +16,7 @@ use std::task::Waker;
 use backend_api::Device;
 
 use super::requests::{RequestAnswer, TakenRequest};
-use super::{Channel, Request, Shard};
+use super::{Channel, FrameTable, Request};
 use crate::engine::page::state::RESIDENT;
 use crate::engine::page::{self, Access, PageTable};
 
@@ -118,9 +118,9 @@ impl<D: Device> Channel<D> {
     /// Ends the reservation of a frame, and tells those who wait for frames.
     pub(crate) fn unreserve(&self, frame: u32, request: &Request) {
         if request.is_for_guard() {
-            self.lock().reserved.remove_guard(frame);
+            self.lock().frames.reserved.remove_guard(frame);
         } else if request.let_go() {
-            self.kept_for_reads.remove(frame);
+            self.tasks.kept_for_reads.remove(frame);
         } else {
             // It was taken away.
             return;
@@ -130,14 +130,14 @@ impl<D: Device> Channel<D> {
 
     /// Tells those who wait for frames that a task waits which has one kept.
     pub(crate) fn tell_of_kept(&self) {
-        self.note_news();
+        self.events.advance();
         self.announce();
     }
 
     /// Has those long reads served whose frames are kept, so that none is kept for them any more. Whether any
     /// was.
     pub(super) fn serve_long_reads(&self, table: &PageTable) -> bool {
-        let reads = std::mem::take(&mut self.lock().reserved.reads);
+        let reads = std::mem::take(&mut self.lock().frames.reserved.reads);
         let mut later = Vec::new();
         let mut any = false;
         for (frame, request) in reads {
@@ -162,7 +162,7 @@ impl<D: Device> Channel<D> {
             };
             match taken {
                 TakenRequest::Yes(waker) => {
-                    self.kept_for_reads.remove(frame);
+                    self.tasks.kept_for_reads.remove(frame);
                     any = true;
                     waker.into_iter().for_each(page::wake);
                 }
@@ -170,27 +170,27 @@ impl<D: Device> Channel<D> {
                 TakenRequest::Over => {}
             }
         }
-        self.lock().reserved.reads.extend(later);
+        self.lock().frames.reserved.reads.extend(later);
         if any {
-            self.note_news();
+            self.events.advance();
             self.announce();
         }
         any
     }
 }
 
-impl<D: Device> Shard<D> {
-    pub(super) fn is_reserved_at(&self, address: *mut u8, stride: usize) -> bool {
-        self.reserved.count() > 0 && self.reserved.has(self.frame_at(address, stride).index)
+impl<D: Device> FrameTable<D> {
+    pub(super) fn is_reserved_at(&self, address: *mut u8) -> bool {
+        self.reserved.count() > 0 && self.reserved.has(self.frame_at(address).index)
     }
 
     /// Whether a page is in a reserved frame. Such a page changes its frame only where the program takes it
     /// away.
-    pub(super) fn keeps(&self, table: &PageTable, page: u64, stride: usize) -> bool {
+    pub(super) fn keeps(&self, table: &PageTable, page: u64) -> bool {
         let entry = table.entry(page);
         self.reserved.count() > 0
             && entry.state(Ordering::Acquire).any(RESIDENT)
-            && self.is_reserved_at(entry.address(), stride)
+            && self.is_reserved_at(entry.address())
     }
 
     /// Whether a page keeps its frame for as long as the program likes.

@@ -148,19 +148,28 @@ impl StagedCopies {
     }
 }
 
-impl<D: Device> Channel<D> {
-    fn staged_copies(&self, way: CopyWay) -> &Mutex<StagedCopies> {
+/// Such copies in each direction.
+#[derive(Debug, Default)]
+pub(super) struct StagedQueues {
+    fetches: Mutex<StagedCopies>,
+    writes: Mutex<StagedCopies>,
+}
+
+impl StagedQueues {
+    fn of(&self, way: CopyWay) -> &Mutex<StagedCopies> {
         match way {
-            CopyWay::Fetch => &self.staged_fetches,
-            CopyWay::WriteBack => &self.staged_writes,
+            CopyWay::Fetch => &self.fetches,
+            CopyWay::WriteBack => &self.writes,
         }
     }
+}
 
+impl<D: Device> Channel<D> {
     /// Has the home slots of pages, which the caller keeps from changing, copied to a stage, in this order.
     /// The caller [waits](Self::await_staged) for it.
     pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
         self.counters.bypasses.add(pages.len() as u64);
-        self.counters.bytes_from_device.add((pages.len() * self.page_bytes) as u64);
+        self.counters.bytes_from_device.add((pages.len() * self.layout.page_bytes) as u64);
         self.start_staged(CopyWay::Fetch, self.staged(pages, stage), pages.len())
     }
 
@@ -168,7 +177,7 @@ impl<D: Device> Channel<D> {
     /// [waits](Self::await_staged) for it.
     pub(crate) fn write_from_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
         self.counters.bypasses.add(pages.len() as u64);
-        self.counters.bytes_to_device.add((pages.len() * self.page_bytes) as u64);
+        self.counters.bytes_to_device.add((pages.len() * self.layout.page_bytes) as u64);
         self.start_staged(CopyWay::WriteBack, self.staged(pages, stage), pages.len())
     }
 
@@ -180,14 +189,14 @@ impl<D: Device> Channel<D> {
     ) -> Arc<StagedCopy> {
         let copy = Arc::new(StagedCopy {
             way,
-            copies: coalesce(places, self.page_bytes as u64, way),
-            bytes: (pages * self.page_bytes) as u64,
+            copies: coalesce(places, self.layout.page_bytes as u64, way),
+            bytes: (pages * self.layout.page_bytes) as u64,
             owner: thread::current(),
             is_left: AtomicBool::new(false),
             outcome: OnceLock::new(),
         });
         let done = self.staged_done(way);
-        let mut list = contended::lock(self.staged_copies(way));
+        let mut list = contended::lock(self.staged.of(way));
         list.queued.push_back(Arc::clone(&copy));
         let done = list.take(done);
         self.lead_staged(way, list);
@@ -204,7 +213,7 @@ impl<D: Device> Channel<D> {
             if let Some(outcome) = copy.outcome.get() {
                 break outcome;
             }
-            let watched = contended::lock(self.staged_copies(copy.way)).watch(copy);
+            let watched = contended::lock(self.staged.of(copy.way)).watch(copy);
             match watched {
                 Some(ticket) => self.end_staged(copy.way, ticket),
                 None => copy.sleep(),
@@ -212,16 +221,16 @@ impl<D: Device> Channel<D> {
         };
         match outcome {
             // One of the others may be to blame.
-            Err(_) if !alone => self.submit_staged(copy.way, &copy.copies).and_then(|t| self.wait(t)),
+            Err(_) if !alone => self.submit_staged(copy.way, &copy.copies).and_then(|t| self.queues.wait(t)),
             outcome => outcome.clone(),
         }
     }
 
     /// Waits for a submission, and tells whose it was.
     fn end_staged(&self, way: CopyWay, ticket: Ticket) {
-        let outcome = self.wait(ticket);
+        let outcome = self.queues.wait(ticket);
         let done = self.staged_done(way);
-        let mut list = contended::lock(self.staged_copies(way));
+        let mut list = contended::lock(self.staged.of(way));
         let at = list.under_way.iter().position(|group| group.ticket == ticket);
         let group = at.map(|at| list.under_way.remove(at));
         let done = list.take(done);
@@ -235,7 +244,7 @@ impl<D: Device> Channel<D> {
     /// device may run wakers when it is asked.
     fn staged_done(&self, way: CopyWay) -> Vec<(Ticket, backend_api::Result<()>)> {
         let tickets: Vec<Ticket> = {
-            let list = contended::lock(self.staged_copies(way));
+            let list = contended::lock(self.staged.of(way));
             list.under_way.iter().filter(|group| !group.is_watched).map(|group| group.ticket).collect()
         };
         self.ask_which_are_done(tickets)
@@ -248,7 +257,7 @@ impl<D: Device> Channel<D> {
             let transfers: Vec<Transfer> =
                 copies.iter().flat_map(|copy| copy.copies.iter().copied()).collect();
             let submitted = self.submit_staged(way, &transfers);
-            list = contended::lock(self.staged_copies(way));
+            list = contended::lock(self.staged.of(way));
             list.is_led = false;
             match submitted {
                 Ok(ticket) => {
@@ -266,8 +275,10 @@ impl<D: Device> Channel<D> {
 
     fn submit_staged(&self, way: CopyWay, copies: &[Transfer<'_>]) -> backend_api::Result<Ticket> {
         match way {
-            CopyWay::Fetch => self.read(&mut self.load_order.lock(), |queue| queue.submit(copies)),
-            CopyWay::WriteBack => self.write(&mut self.queue_barriers.lock(), |queue| queue.submit(copies)),
+            CopyWay::Fetch => self.queues.read(&mut self.queues.begin_reads(), |queue| queue.submit(copies)),
+            CopyWay::WriteBack => {
+                self.queues.write(&mut self.queues.begin_writes(), |queue| queue.submit(copies))
+            }
         }
     }
 }

@@ -68,7 +68,7 @@ impl<D: Device> Stage<D> {
 impl<D: Device> Channel<D> {
     /// A stage, unless there are enough, or there is no memory for one more.
     pub(crate) fn take_stage(&self) -> Option<Stage<D>> {
-        let bytes = stage_pages(self.page_bytes) * self.page_bytes;
+        let bytes = stage_pages(self.layout.page_bytes) * self.layout.page_bytes;
         {
             let mut stock = self.stages.stock.lock();
             if let Some(stage) = stock.free.pop() {
@@ -80,7 +80,7 @@ impl<D: Device> Channel<D> {
             }
             stock.made += 1;
         }
-        let memory = self.host_memory(bytes);
+        let memory = self.pinned.make(bytes);
         if memory.is_err() {
             let mut stock = self.stages.stock.lock();
             stock.made -= 1;
@@ -89,7 +89,7 @@ impl<D: Device> Channel<D> {
                 self.stages.returned.notify_all();
             }
         }
-        Some(Stage { memory: memory.ok()? })
+        Some(Stage { memory: memory.ok()?.0 })
     }
 
     /// Waits until a stage may be free; false if there are none. The caller has no stage and holds no page.
@@ -120,7 +120,7 @@ impl<D: Device> Channel<D> {
 
     /// Bytes of all stages.
     pub(super) fn stage_bytes(&self) -> usize {
-        self.stages.stock.lock().made * stage_pages(self.page_bytes) * self.page_bytes
+        self.stages.stock.lock().made * stage_pages(self.layout.page_bytes) * self.layout.page_bytes
     }
 
     /// Where pages live, and where they are in a stage.
@@ -129,6 +129,6 @@ impl<D: Device> Channel<D> {
         pages: &'a [u64],
         stage: &'a Stage<D>,
     ) -> impl Iterator<Item = (DevicePlace, HostPlace)> + 'a {
-        pages.iter().enumerate().map(|(at, page)| (self.home(*page), stage.span(at, self.page_bytes)))
+        pages.iter().enumerate().map(|(at, page)| (self.home(*page), stage.span(at, self.layout.page_bytes)))
     }
 }

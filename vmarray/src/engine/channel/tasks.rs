@@ -1,12 +1,16 @@
 //! What a task waits for that is no request: transfers of others, guards.
 
-use std::sync::atomic::{Ordering, fence};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
 use backend_api::{Device, Progress};
 
-use super::Channel;
+use super::drive::{Serving, UNDER_WAY_MAX};
+use super::reserve::{KeptForReads, Reserved};
+use super::{Channel, Request};
 use crate::base::error::{ErrorKind, Result};
+use crate::engine::combiner::Combiner;
 use crate::engine::guards;
 use crate::engine::page::state::IN_FLIGHT;
 use crate::engine::page::{Asleep, PageTable, park_task, wake};
@@ -22,10 +26,34 @@ pub(crate) enum TaskWait {
     Asleep(Asleep),
 }
 
+/// What tasks ask of a channel, and what keeps it from being served.
+#[derive(Debug)]
+pub(super) struct TaskRequests {
+    pub(super) requests: Combiner<Arc<Request>, Serving>,
+    pub(super) driver: OnceLock<Waker>,
+    pub(super) kept_for_reads: Arc<KeptForReads>,
+    /// Whether there is no frame for the first of them,
+    pub(super) is_short_of_frames: AtomicBool,
+    /// also not if nobody but the program lets go of frames.
+    pub(super) are_all_kept: AtomicBool,
+}
+
+impl TaskRequests {
+    pub(super) fn new(reserved: &Reserved) -> Self {
+        Self {
+            requests: Combiner::new(UNDER_WAY_MAX, Serving::default()),
+            driver: OnceLock::new(),
+            kept_for_reads: Arc::clone(reserved.for_reads()),
+            is_short_of_frames: AtomicBool::new(false),
+            are_all_kept: AtomicBool::new(false),
+        }
+    }
+}
+
 impl<D: Device> Channel<D> {
     /// For a task that needs a page which is in flight.
     pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
-        let found = self.lock().transfer_of(page).map(|(ticket, _)| ticket);
+        let found = self.lock().work.transfer_of(page).map(|(ticket, _)| ticket);
         let Some(ticket) = found else {
             // Its owner is about to put it on record, or somebody finished it just now.
             wake(waker.clone());
@@ -57,8 +85,8 @@ impl<D: Device> Channel<D> {
             return Ok(TaskWait::No);
         }
         if guards::held() {
-            let frames = u64::from(self.frames_max);
-            return Err(ErrorKind::TooManyGuards { channel: self.index, frames }.into());
+            let frames = u64::from(self.layout.frames_max);
+            return Err(ErrorKind::TooManyGuards { channel: self.layout.index, frames }.into());
         }
         Ok(self.sleep_as_task(waker, || self.are_all_kept()))
     }
@@ -71,11 +99,13 @@ impl<D: Device> Channel<D> {
         if self.try_admit_guard() {
             return Ok(None);
         }
-        let frames = self.guards_max.load(Ordering::Relaxed);
+        let frames = self.guards.max.load(Ordering::Relaxed);
         if guards::held() {
-            return Err(ErrorKind::TooManyGuards { channel: self.index, frames: u64::from(frames) }.into());
+            return Err(
+                ErrorKind::TooManyGuards { channel: self.layout.index, frames: u64::from(frames) }.into()
+            );
         }
-        Ok(Some(self.sleep_as_task(waker, || self.guards.load(Ordering::SeqCst) >= frames)))
+        Ok(Some(self.sleep_as_task(waker, || self.guards.count.load(Ordering::SeqCst) >= frames)))
     }
 
     /// Until [`announce`](Self::announce), if something still holds.
@@ -88,6 +118,6 @@ impl<D: Device> Channel<D> {
 
     /// Under which tasks sleep that wait for [`announce`](Self::announce).
     pub(super) fn task_key(&self) -> usize {
-        std::ptr::from_ref(&self.freed).addr()
+        std::ptr::from_ref(&self.events).addr()
     }
 }

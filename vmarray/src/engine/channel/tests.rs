@@ -59,7 +59,7 @@ fn together<D: Device, R: Send>(
     let channel = &array.pager().channels()[0];
     let lead = |on: bool| {
         let mut shard = channel.shard.lock();
-        shard.is_led = on;
+        shard.work.is_led = on;
         channel.note_lead(&shard);
     };
     lead(true);
@@ -68,7 +68,7 @@ fn together<D: Device, R: Send>(
         let threads: Vec<_> = pages.iter().map(|&page| scope.spawn(move || miss(page))).collect();
         let queued = || {
             let shard = channel.shard.lock();
-            shard.queued.len() + shard.queued_reads.len()
+            shard.work.queued.len() + shard.work.queued_reads.len()
         };
         while queued() < pages.len() {
             std::thread::yield_now();
@@ -146,7 +146,7 @@ fn short_submissions_are_held_back_while_others_are_under_way() {
     let total = array.stats().total();
     assert!(total.submissions <= total.misses, "{total:?}");
     let shard = array.pager().channels()[0].shard.lock();
-    assert!(shard.queued.is_empty() && shard.fetches.is_empty() && !shard.is_led);
+    assert!(shard.work.queued.is_empty() && shard.work.fetches.is_empty() && !shard.work.is_led);
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn loads_that_failed_together_are_tried_again_alone() {
                     }
                 }
             }
-            assert_eq!(array.pager().channels()[0].untold_failures.load(Ordering::Relaxed), 0);
+            assert_eq!(array.pager().channels()[0].loads.untold_failures.load(Ordering::Relaxed), 0);
             array.evict(..).unwrap();
         }
     }
@@ -208,7 +208,7 @@ fn nobody_sleeps_for_a_transfer_that_nobody_waits_for() {
     channel.sleep_in_flight(table, 0, |state| state.any(IN_FLIGHT));
     assert!(entry.state(Ordering::Acquire).any(IN_FLIGHT));
     // Nor for one that is over.
-    assert!(channel.lock().watch(ticket));
+    assert!(channel.lock().work.watch(ticket));
     channel.finish(table, ticket).unwrap();
     channel.sleep_in_flight(table, 0, |_| true);
     assert_eq!(array.get(0).unwrap(), 7);
@@ -234,13 +234,13 @@ fn whoever_makes_room_leads_though_others_want_the_lock() {
             if page == 0 {
                 array.evict(..).unwrap();
             }
-            let done = channel.fetches.first().submit(&[]).unwrap();
-            channel.shard.lock().is_led = true;
+            let done = channel.queues.fetches.first().submit(&[]).unwrap();
+            channel.shard.lock().work.is_led = true;
             array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
             // As the end of a transfer finds it that had kept others back.
-            channel.shard.lock().is_led = false;
+            channel.shard.lock().work.is_led = false;
             channel.finish(table, done).unwrap();
-            left += channel.shard.lock().queued.len();
+            left += channel.shard.lock().work.queued.len();
             channel.lead_if_needed(table);
         }
         is_over.store(true, Ordering::Relaxed);
@@ -259,7 +259,7 @@ fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
     for page in 0..16 {
         array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
     }
-    let fetches = || channel.shard.lock().fetches.iter().map(|fetch| fetch.ticket).collect::<Vec<_>>();
+    let fetches = || channel.shard.lock().work.fetches.iter().map(|fetch| fetch.ticket).collect::<Vec<_>>();
     let under_way = fetches();
     let queues: HashSet<_> = under_way.iter().map(|ticket| ticket.queue).collect();
     assert_eq!((under_way.len(), queues.len()), (16, 4));
@@ -314,7 +314,7 @@ fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
             std::thread::yield_now();
         }
         array.pager().release_unchanged(0);
-        while channel.sleepers.load(Ordering::SeqCst) == 0 {
+        while channel.events.sleepers() == 0 {
             std::thread::yield_now();
         }
         let is_wanted = entry.state(Ordering::Acquire).any(WRITER_PENDING);
@@ -356,7 +356,7 @@ fn a_waker_that_panics_harms_nobody_else() {
         });
         let tasks = tasks.join().unwrap();
         drop(guard);
-        assert_eq!((woken.0.load(Ordering::SeqCst), channel.guards.load(Ordering::SeqCst)), (1, 0));
+        assert_eq!((woken.0.load(Ordering::SeqCst), channel.guards.count.load(Ordering::SeqCst)), (1, 0));
         drop(tasks);
     });
 }
@@ -398,13 +398,13 @@ fn a_page_that_is_passed_during_a_search_is_not_told_of_afterwards() {
     };
     let [victim] = victims.clean.as_slice() else { panic!("one page is resident: {:?}", victims.clean) };
     assert_eq!(victim.page, 5);
-    assert_eq!(channel.lock().pages[victim.frame.index as usize], NO_PAGE);
+    assert_eq!(channel.lock().frames.pages[victim.frame.index as usize], NO_PAGE);
     let mut wakes = Wakes::default();
     let frame = channel.free_clean(table, &victims.clean, &mut wakes).unwrap();
     channel.wake(table, wakes);
     channel.put_back(frame);
     assert_eq!(array.get(5 * PAGE_LEN).unwrap(), 0);
-    assert_eq!(channel.lock().pages.iter().filter(|page| **page == 5).count(), 1);
+    assert_eq!(channel.lock().frames.pages.iter().filter(|page| **page == 5).count(), 1);
 }
 
 #[test]
@@ -438,13 +438,13 @@ fn a_large_cache_grows_also_when_pages_had_to_go_while_it_did() {
         .unwrap();
     array.fill(.., 7).unwrap();
     let channel = &array.pager().channels()[0];
-    assert_eq!(channel.shard.lock().frames.len(), 256);
+    assert_eq!(channel.shard.lock().frames.list.len(), 256);
     let read = |page: usize| assert_eq!(array.get(page * LONG).unwrap(), 7);
     // As if another thread had memory taken.
-    channel.shard.lock().growing = true;
+    channel.shard.lock().frames.growing = true;
     (0..257).for_each(read);
-    channel.shard.lock().growing = false;
+    channel.shard.lock().frames.growing = false;
     assert!(array.stats().total().evictions > 0);
     (257..576).for_each(read);
-    assert_eq!(channel.shard.lock().frames.len(), 512);
+    assert_eq!(channel.shard.lock().frames.list.len(), 512);
 }

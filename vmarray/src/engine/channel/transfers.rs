@@ -14,7 +14,7 @@ use super::combine::{Load, LoadFor, Read};
 use super::frames::Frame;
 use super::requests::{Request, RequestAnswer};
 use super::waiting::spin_while;
-use super::{Channel, NO_PAGE, Shard};
+use super::{Channel, NO_PAGE, Shard, WorkUnderWay};
 use crate::base::error::Result;
 use crate::base::memory::prefetch;
 use crate::engine::combiner::ASKED;
@@ -145,15 +145,15 @@ impl<D: Device> Channel<D> {
     /// As [`finish`](Self::finish), for a thread that reads a frame next: what is short of it is on its way
     /// to the processor while the transfers are finished.
     fn finish_and_read(&self, table: &PageTable, ticket: Ticket, next: Option<Frame>) -> Result<()> {
-        let outcome = self.wait(ticket);
+        let outcome = self.queues.wait(ticket);
         if let Some(frame) = next
-            && self.page_bytes <= READ_BYTES
+            && self.layout.page_bytes <= READ_BYTES
         {
-            prefetch(frame.address.addr(), self.page_bytes);
+            prefetch(frame.address.addr(), self.layout.page_bytes);
         }
         let mut wakes = Wakes::default();
         let mut shard = self.serve_and_complete(table, ticket, &outcome, &mut wakes);
-        let others = shard.fetches_beside(ticket);
+        let others = shard.work.fetches_beside(ticket);
         if !others.is_empty() {
             // Without the lock: a device may run wakers when it is asked.
             drop(shard);
@@ -174,7 +174,7 @@ impl<D: Device> Channel<D> {
     /// Finishes what is done already of what may bring frames: write-backs. Does not wait; the lock is not
     /// held.
     pub(super) fn reap(&self, table: &PageTable) {
-        let tickets = self.lock().write_backs.iter().map(|work| work.ticket).collect();
+        let tickets = self.lock().work.write_backs.iter().map(|work| work.ticket).collect();
         let done = self.ask_which_are_done(tickets);
         self.end_done(table, done);
     }
@@ -206,7 +206,7 @@ impl<D: Device> Channel<D> {
             match self.device.poll(ticket) {
                 Ok(Progress::Pending) => pending.push(ticket.queue),
                 outcome => {
-                    self.note_done(ticket);
+                    self.queues.note_done(ticket);
                     done.push((ticket, outcome.map(drop)));
                 }
             }
@@ -226,9 +226,9 @@ impl<D: Device> Channel<D> {
         let mut shard = self.lock();
         let mut served = Served::default();
         if outcome.is_ok()
-            && let Some((loads, requests)) = shard.begin_to_serve(ticket)
+            && let Some((loads, requests)) = shard.work.begin_to_serve(ticket)
         {
-            served.kept = shard.reserved.count();
+            served.kept = shard.frames.reserved.count();
             drop(shard);
             served.is_ours = true;
             self.serve_all(table, &loads, requests, &mut served, wakes);
@@ -275,7 +275,7 @@ impl<D: Device> Channel<D> {
             }
             let Some(frame) = find(request) else { continue };
             let leaves_room =
-                served.kept + served.reserve.len() < self.frames_max as usize / LONG_READS_SHARE;
+                served.kept + served.reserve.len() < self.layout.frames_max as usize / LONG_READS_SHARE;
             if request.is_for_guard() || request.is_long_read() && leaves_room {
                 served.reserve.push(Arc::clone(request));
                 continue;
@@ -303,13 +303,12 @@ impl<D: Device> Channel<D> {
         mut served: Served,
         wakes: &mut Wakes,
     ) {
-        self.note_news();
-        if let Some(at) = shard.fetches.iter().position(|work| work.ticket == ticket) {
-            if shard.fetches[at].is_ending && !served.is_ours {
+        if let Some(at) = shard.work.fetches.iter().position(|work| work.ticket == ticket) {
+            if shard.work.fetches[at].is_ending && !served.is_ours {
                 // Another thread is at it.
                 return;
             }
-            let FetchUnderWay { loads, reads, requests, is_driven, .. } = shard.fetches.remove(at);
+            let FetchUnderWay { loads, reads, requests, is_driven, .. } = shard.work.fetches.remove(at);
             match error {
                 Some(error) => self.fail_fetch(shard, table, (loads, reads, requests), error, wakes),
                 None => {
@@ -322,13 +321,15 @@ impl<D: Device> Channel<D> {
                 }
             }
             if is_driven {
-                self.requests.end();
+                self.tasks.requests.end();
                 wakes.is_driver = true;
             }
-        } else if let Some(at) = shard.write_backs.iter().position(|work| work.ticket == ticket) {
-            let work = shard.write_backs.remove(at);
+        } else if let Some(at) = shard.work.write_backs.iter().position(|work| work.ticket == ticket) {
+            let work = shard.work.write_backs.remove(at);
             self.end_write_back(shard, table, work, error, wakes);
         }
+        // Last: a thread that looked before has not seen what this one changed.
+        self.events.advance();
     }
 
     fn end_loads(
@@ -344,7 +345,7 @@ impl<D: Device> Channel<D> {
             let frame =
                 loads.binary_search_by_key(&request.page, |load| load.page).map(|at| loads[at].frame.index);
             if let Ok(frame) = frame {
-                wakes.add_waker(&request, shard.reserved.add(frame, &request));
+                wakes.add_waker(&request, shard.frames.reserved.add(frame, &request));
             }
         }
         let written = |page: u64| {
@@ -357,7 +358,7 @@ impl<D: Device> Channel<D> {
             }
             let entry = table.entry(load.page);
             // First, since whoever has the page exclusively goes on the moment that it is resident.
-            shard.policy_insert(load.page, load.frame.index, self.recency);
+            shard.frames.policy_insert(load.page, load.frame.index);
             let address = load.frame.address;
             let is_waited_for = match load.then {
                 LoadFor::Share(holder) => {
@@ -393,18 +394,17 @@ impl<D: Device> Channel<D> {
         for read in reads {
             let _ = read.outcome.set((Err(error.clone()), was_alone));
         }
-        self.note_news();
         for load in loads {
             match load.then {
                 LoadFor::Share(_) | LoadFor::Exclusive(_) => {
-                    shard.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
+                    shard.work.failed_loads.push(FailedLoad { id: load.id, error: error.clone(), was_alone });
                     // Before the claim ends: then its owner looks.
-                    self.untold_failures.fetch_add(1, Ordering::Release);
+                    self.loads.untold_failures.fetch_add(1, Ordering::Release);
                 }
                 LoadFor::Release => self.fewer_ahead(1),
                 LoadFor::Leave => {}
             }
-            shard.pages[load.frame.index as usize] = NO_PAGE;
+            shard.frames.pages[load.frame.index as usize] = NO_PAGE;
             self.free_all(&[load.frame]);
             wakes.add(load.page, table.entry(load.page).unmap(false));
         }
@@ -414,10 +414,11 @@ impl<D: Device> Channel<D> {
             } else {
                 // One of the others may be to blame.
                 request.retry_alone();
-                let _ = self.requests.ask(request);
+                let _ = self.tasks.requests.ask(request);
                 wakes.is_driver = true;
             }
         }
+        self.events.advance();
     }
 
     fn end_write_back(
@@ -433,14 +434,14 @@ impl<D: Device> Channel<D> {
             None => self.counters.write_backs.add(count),
             Some(error) => {
                 self.counters.failed_write_backs.add(count);
-                shard.write_error.get_or_insert_with(|| error.clone());
+                shard.work.write_error.get_or_insert_with(|| error.clone());
             }
         }
         for page in &work.pages {
             wakes.add(*page, table.entry(*page).end_write_back(error.is_none()));
         }
         if work.evicting && error.is_none() {
-            shard.cleaned.extend(work.pages);
+            shard.frames.cleaned.extend(work.pages);
         }
     }
 
@@ -460,7 +461,7 @@ impl<D: Device> Channel<D> {
         holds: impl Fn(State) -> bool,
     ) {
         let mut shard = self.lock();
-        let found = shard.transfer_of(page);
+        let found = shard.work.transfer_of(page);
         match found {
             Some((ticket, is_watched)) if !*is_watched => {
                 *is_watched = true;
@@ -494,7 +495,7 @@ impl<D: Device> Channel<D> {
     pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
         let entry = table.entry(page);
         let mut shard = self.lock();
-        let somebody_waits = shard.transfer_of(page).is_some_and(|(_, is_watched)| *is_watched);
+        let somebody_waits = shard.work.transfer_of(page).is_some_and(|(_, is_watched)| *is_watched);
         let sleeps = somebody_waits && entry.ask_to_wake(&is_busy);
         drop(shard);
         if sleeps {
@@ -503,7 +504,7 @@ impl<D: Device> Channel<D> {
     }
 }
 
-impl<D: Device> Shard<D> {
+impl WorkUnderWay {
     /// Takes out the requests of a fetch that is done, unless another thread has begun to serve them.
     fn begin_to_serve(&mut self, ticket: Ticket) -> Option<(Vec<Load>, Vec<Arc<Request>>)> {
         let fetch = self.fetches.iter_mut().find(|fetch| fetch.ticket == ticket)?;

@@ -5,10 +5,11 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 
 use backend_api::Device;
+use crossbeam_queue::ArrayQueue;
 
 use super::frames::{Blocking, Frame};
 use super::transfers::Wakes;
-use super::{Channel, NO_PAGE, Shard};
+use super::{Channel, FrameTable, NO_PAGE, Shard};
 use crate::engine::evict::Verdict;
 use crate::engine::page::state::{AHEAD, DIRTY};
 use crate::engine::page::{Access, PageTable, State, Sweep};
@@ -32,6 +33,10 @@ pub(super) const USED_PATIENCE: usize = 256;
 const WRITE_AHEAD_SHARE: usize = 4;
 const WRITE_AHEAD_BYTES: usize = 64 << 20;
 
+/// How many of the pages that long scans have left behind are known, in bytes: of a size that stays in a
+/// processor's cache.
+const DROP_BEHIND_BYTES: usize = 32 << 20;
+
 /// How many pages one write-back carries at most when it is to make up for others.
 const WRITE_BACK_PAGES_MAX: usize = 128;
 
@@ -41,6 +46,21 @@ pub(crate) struct Victim {
     pub(crate) page: u64,
     pub(crate) frame: Frame,
     pub(crate) before: State,
+}
+
+/// Pages that long scans have left behind, the latest of them.
+#[derive(Debug)]
+pub(super) struct DropBehind {
+    pages: ArrayQueue<u64>,
+    /// Whether those are the first to go.
+    is_on: bool,
+}
+
+impl DropBehind {
+    pub(super) fn new(is_on: bool, page_bytes: usize, frames: usize) -> Self {
+        let most = (DROP_BEHIND_BYTES / page_bytes).clamp(1, (frames / 2).max(1));
+        Self { pages: ArrayQueue::new(most), is_on }
+    }
 }
 
 /// What one round of eviction found.
@@ -56,8 +76,8 @@ pub(super) struct Victims {
 
 impl<D: Device> Channel<D> {
     fn round_frames(&self) -> usize {
-        let most = (ROUND_BYTES / self.page_bytes).clamp(*ROUND_FRAMES.start(), *ROUND_FRAMES.end());
-        (self.frames_max as usize / ROUND_SHARE).clamp(1, most)
+        let most = (ROUND_BYTES / self.layout.page_bytes).clamp(*ROUND_FRAMES.start(), *ROUND_FRAMES.end());
+        (self.layout.frames_max as usize / ROUND_SHARE).clamp(1, most)
     }
 
     /// A thread that blocks is content with pages on their way home.
@@ -72,21 +92,21 @@ impl<D: Device> Channel<D> {
         self.claim_cleaned(shard, table, want, &mut victims);
         // What was sent home lately is clean again: there is more of its kind. Those who come next are not to
         // wait for it, so it is sent ahead of need.
-        let in_hand: usize = shard.write_backs.iter().map(|work| work.pages.len()).sum();
-        let ahead_bytes = (WRITE_AHEAD_BYTES / self.page_bytes).max(want);
-        let ahead = (shard.frames.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
-        let is_behind = !victims.clean.is_empty() && in_hand + shard.cleaned.len() < ahead;
+        let in_hand: usize = shard.work.write_backs.iter().map(|work| work.pages.len()).sum();
+        let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
+        let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
+        let is_behind = !victims.clean.is_empty() && in_hand + shard.frames.cleaned.len() < ahead;
         let wanted = want - victims.clean.len();
         if wanted == 0 && !is_behind {
             return victims;
         }
         // A turn of a clock's hand finds nothing but pages used lately; the next one makes up for it.
         let dirty_want = if is_behind {
-            (ahead - in_hand - shard.cleaned.len()).clamp(want, WRITE_BACK_PAGES_MAX.max(want))
+            (ahead - in_hand - shard.frames.cleaned.len()).clamp(want, WRITE_BACK_PAGES_MAX.max(want))
         } else {
             want
         };
-        self.claim_passed(shard, table, (want, if is_behind { dirty_want } else { 0 }), &mut victims);
+        self.claim_left_behind(shard, table, (want, if is_behind { dirty_want } else { 0 }), &mut victims);
         let wanted = want.saturating_sub(victims.clean.len());
         let is_supplied = victims.clean.len() + victims.dirty.len() >= want
             && (blocking == Blocking::Wait || !victims.clean.is_empty());
@@ -97,7 +117,7 @@ impl<D: Device> Channel<D> {
         let mut spare_dirty = DIRTY_PATIENCE.max(4 * want);
         let mut spare = USED_PATIENCE.max(8 * want);
         let Victims { clean, dirty, unfinished } = &mut victims;
-        let Shard { evictor, pages, frames, frame_of, reserved, .. } = shard;
+        let FrameTable { evictor, pages, list: frames, frame_of, reserved, .. } = &mut shard.frames;
         evictor.victims(wanted.max(1), &mut |frame| {
             let page = pages[frame as usize];
             if let Some(&later) = pages.get(frame as usize + LOOK_AHEAD) {
@@ -137,7 +157,7 @@ impl<D: Device> Channel<D> {
     /// Claims pages that were written back for the sake of their frames. Under an exact order they come first
     /// anyway.
     fn claim_cleaned(&self, shard: &mut Shard<D>, table: &PageTable, want: usize, victims: &mut Victims) {
-        let mut cleaned = mem::take(&mut shard.cleaned);
+        let mut cleaned = mem::take(&mut shard.frames.cleaned);
         if !self.recency {
             cleaned.clear();
         }
@@ -147,7 +167,7 @@ impl<D: Device> Channel<D> {
                 break;
             }
             looked_at += 1;
-            if shard.keeps(table, page, self.frame_stride) {
+            if shard.frames.keeps(table, page) {
                 continue;
             }
             if let Sweep::Claimed(before) = table.entry(page).sweep(true, false) {
@@ -155,14 +175,14 @@ impl<D: Device> Channel<D> {
             }
         }
         cleaned.drain(..looked_at);
-        shard.cleaned = cleaned;
+        shard.frames.cleaned = cleaned;
     }
 
     /// Claims pages that a long scan has left behind, or takes them to be written back: up to `want` clean
     /// ones, and as many dirty ones as make up for those that are missing, or `ahead`.
     ///
     /// So such a scan makes do with the frames that it used last, which are in the processor's caches still.
-    fn claim_passed(
+    fn claim_left_behind(
         &self,
         shard: &mut Shard<D>,
         table: &PageTable,
@@ -174,14 +194,14 @@ impl<D: Device> Channel<D> {
             if clean + dirty >= want && dirty >= ahead {
                 break;
             }
-            let Some(page) = self.passed.pop() else { break };
+            let Some(page) = self.drop_behind.pages.pop() else { break };
             let entry = table.entry(page);
             // Used since: not only by the scan.
-            if entry.is_used() || shard.keeps(table, page, self.frame_stride) {
+            if entry.is_used() || shard.frames.keeps(table, page) {
                 continue;
             }
             if clean >= want && !entry.state(Ordering::Relaxed).any(DIRTY) {
-                self.passed.force_push(page);
+                self.drop_behind.pages.force_push(page);
                 break;
             }
             match entry.sweep(true, true) {
@@ -189,7 +209,7 @@ impl<D: Device> Channel<D> {
                     victims.clean.push(self.claimed(shard, table, page, before));
                 }
                 Sweep::WriteBack(before) => {
-                    let frame = shard.frame_at(entry.address(), self.frame_stride);
+                    let frame = shard.frames.frame_at(entry.address());
                     victims.dirty.push(Victim { page, frame, before });
                 }
                 Sweep::SecondChance | Sweep::Busy => {}
@@ -201,20 +221,18 @@ impl<D: Device> Channel<D> {
     fn claimed(&self, shard: &mut Shard<D>, table: &PageTable, page: u64, before: State) -> Victim {
         // The policy may not have been told of it since the lock was taken: told later, it would take a frame
         // that is free by then for the page's.
-        self.welcome(shard);
-        let frame = shard.frame_at(table.entry(page).address(), self.frame_stride);
-        shard.evictor.removed(frame.index);
-        shard.pages[frame.index as usize] = NO_PAGE;
+        self.tell_policy(shard);
+        let frame = shard.frames.policy_remove(table.entry(page).address(), page);
         Victim { page, frame, before }
     }
 
     /// Notes that a long scan has left a new page behind: its frame is the next to go, unless somebody uses
     /// it.
     pub(crate) fn pass(&self, table: &PageTable, page: u64) {
-        if self.drops_behind {
+        if self.drop_behind.is_on {
             table.entry(page).forget_use();
             // The oldest of them stay where they are if there are too many.
-            self.passed.force_push(page);
+            self.drop_behind.pages.force_push(page);
         }
     }
 
@@ -234,7 +252,7 @@ impl<D: Device> Channel<D> {
         let mut rest: Vec<Frame> = rest.iter().map(|victim| victim.frame).collect();
         rest.sort_unstable_by_key(|frame| frame.index);
         self.free_all(&rest);
-        self.note_news();
+        self.events.advance();
         Some(first.frame)
     }
 }

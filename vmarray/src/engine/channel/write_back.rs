@@ -32,13 +32,13 @@ impl<D: Device> Channel<D> {
             return Ok(None);
         }
         self.quiesce_all(dirty.iter().map(|v| (table.entry(v.page), v.before)), Access::Writes);
-        let bytes = self.page_bytes as u64;
+        let bytes = self.layout.page_bytes as u64;
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());
         let copies = coalesce(places.into_iter(), bytes, CopyWay::WriteBack);
         // Until it is on record: whoever runs a kernel after it finds it there.
-        let mut order = self.queue_barriers.lock();
-        let submitted = self.write_beside(&mut order, |queue| queue.submit(&copies));
+        let mut order = self.queues.begin_writes();
+        let submitted = self.queues.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
         let mut shard = self.lock();
         let result = match submitted {
@@ -46,7 +46,7 @@ impl<D: Device> Channel<D> {
                 self.counters.bytes_to_device.add(bytes * dirty.len() as u64);
                 let pages = dirty.iter().map(|v| v.page).collect();
                 let evicting = purpose == WriteBackFor::Evict;
-                shard.write_backs.push(WriteBack {
+                shard.work.write_backs.push(WriteBack {
                     ticket,
                     pages,
                     evicting,
@@ -62,7 +62,7 @@ impl<D: Device> Channel<D> {
             }
             Err(error) => {
                 self.counters.failed_write_backs.add(dirty.len() as u64);
-                shard.write_error.get_or_insert_with(|| error.clone());
+                shard.work.write_error.get_or_insert_with(|| error.clone());
                 for victim in dirty {
                     wakes.add(victim.page, table.entry(victim.page).end_write_back(false));
                 }
@@ -87,13 +87,13 @@ impl<D: Device> Channel<D> {
         let result = started.and_then(|ticket| ticket.map_or(Ok(()), |ticket| self.finish(table, ticket)));
         if result.is_err() {
             // Told to the caller.
-            self.lock().write_error = None;
+            self.lock().work.write_error = None;
         }
         result
     }
 
     /// A failure of a write-back that nobody has been told of.
     pub(crate) fn take_write_error(&self) -> Option<backend_api::Error> {
-        self.lock().write_error.take()
+        self.lock().work.write_error.take()
     }
 }

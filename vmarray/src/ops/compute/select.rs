@@ -53,7 +53,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 })
                 .collect();
             let (list_bytes, bytes) = (numbers.len() * 8, places.len() * size_of::<T>());
-            let memory = channel.take_answer(list_bytes + bytes)?;
+            let memory = channel.take_pinned(list_bytes + bytes)?;
             memory.write(0, bytemuck::cast_slice(&numbers));
             let slots = channel.slot_memory();
             let stride = size_of::<T>() as u64;
@@ -63,17 +63,17 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
                 count: numbers.len() as u64,
                 values: memory.at(list_bytes as u64),
             };
-            let ticket = channel.between_writes(&[], |queue| queue.gather(&gather))?;
+            let ticket = channel.queues.between_writes(&[], |queue| queue.gather(&gather))?;
             under_way.push((channel, ticket, memory, list_bytes, places));
         }
         for (channel, ticket, memory, list_bytes, places) in under_way {
-            channel.wait(ticket)?;
+            channel.queues.wait(ticket)?;
             let mut part = vec![T::zeroed(); places.len()];
             let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut part);
             memory.read(list_bytes, bytes);
             channel.counters.bytes_from_device.add(bytes.len() as u64);
             places.iter().zip(part).for_each(|(place, value)| values[*place] = value);
-            channel.put_answer(memory);
+            channel.put_pinned(memory);
         }
         Ok(values)
     }

@@ -17,7 +17,7 @@ use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::engine::channel::Channel;
+use crate::engine::channel::HomeQueues;
 use crate::engine::pager::Pager;
 use crate::ops::view::View as _;
 
@@ -146,7 +146,7 @@ struct AskedRun<'a, D: Device> {
     sources: Vec<Elements<'a>>,
     geometry: Geometry,
     /// The other channels in whose slots some of them lie.
-    neighbours: Vec<&'a Channel<D>>,
+    neighbours: Vec<&'a HomeQueues<D>>,
 }
 
 /// A channel's part of the work.
@@ -364,7 +364,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let home = &self.target.pager().channels()[channel];
         let compute = Compute { program: plan.program(), sources: &sources, geometry, action: plan.action() };
         let mut tickets = Vec::with_capacity(staging.len() + 1);
-        let ticket = home.between_all_writes(&neighbours, |queue| {
+        let ticket = home.queues.between_all_writes(&neighbours, |queue| {
             for (other, staging) in self.others.iter().zip(staging) {
                 let bytes = count * other.stride() as u64;
                 let (from, to) = (staging.host.at(0), staging.memory.at(0));
@@ -411,7 +411,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let Some(run) = lane.runs.pop_front() else { return };
         let channel_of = &self.target.pager().channels()[channel];
         // All of them, so that nothing is under way any more.
-        let waits = run.tickets.iter().map(|ticket| channel_of.wait(*ticket));
+        let waits = run.tickets.iter().map(|ticket| channel_of.queues.wait(*ticket));
         let done = waits.reduce(Result::and).unwrap_or(Ok(()));
         // On an error, too, the slots have contents: whichever.
         self.let_go_written(channel, &run.slots);

@@ -193,7 +193,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             return Ok(());
         }
         let gather = stage.gather(of.slot_memory(), of.slot_bytes());
-        let ticket = of.between_writes(&[], |queue| queue.gather(&gather))?;
+        let ticket = of.queues.between_writes(&[], |queue| queue.gather(&gather))?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
         self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
         Ok(())
@@ -207,7 +207,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             self.asked.wake(&**of.device(), work.ticket, context.waker());
             return Poll::Pending;
         }
-        of.note_done(work.ticket);
+        of.queues.note_done(work.ticket);
         let Some(UnderWay { stage, failures, .. }) = self.under_way.pop_front() else {
             return Poll::Ready(Ok(()));
         };
@@ -293,7 +293,7 @@ impl<T: Element, D: Device> Drop for GatherAsync<'_, T, D> {
         for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
             // Until its kernel is done.
             drop(stage);
-            self.array.pager().channels()[channel].note_done(ticket);
+            self.array.pager().channels()[channel].queues.note_done(ticket);
         }
     }
 }

@@ -196,7 +196,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             && let Some((segment, mut stage, ticket)) = stages.under_way.pop_front()
         {
             drop(stages);
-            if let Err(error) = of.wait(ticket) {
+            if let Err(error) = of.queues.wait(ticket) {
                 self.fail(segment, error.into());
             }
             stage.clear();
@@ -216,7 +216,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         let (mut in_ram, mut homeless) = (Vec::new(), Vec::new());
         loop {
             for ((stage, begun), channel) in stages.iter_mut().zip(channels) {
-                *begun = channel.loads_begun();
+                *begun = channel.queues.loads_begun();
                 if let Some(stage) = stage {
                     GatherStage::clear(stage);
                 }
@@ -314,7 +314,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             let state = pager.entry(self.places.page_of(channel, element)).state(Ordering::Acquire);
             state.has(HOME) && !state.any(RESIDENT | EXCLUSIVE)
         };
-        let started = of.scatter_home(begun, |has_changed| {
+        let started = of.queues.scatter_home(begun, |has_changed| {
             if has_changed {
                 stage.retain(is_absent, |position| in_ram.push(position));
             }
@@ -339,7 +339,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         for (channel, of) in self.array.pager().channels().iter().enumerate() {
             let under_way = std::mem::take(&mut self.stages[channel].lock().under_way);
             for (segment, stage, ticket) in under_way {
-                if let Err(error) = of.wait(ticket) {
+                if let Err(error) = of.queues.wait(ticket) {
                     self.fail(segment, error.into());
                 }
                 stage.give_back(of);

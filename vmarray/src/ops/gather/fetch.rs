@@ -263,7 +263,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
         let of = &self.call.array.pager().channels()[channel];
         let gather = stage.gather(of.slot_memory(), of.slot_bytes());
-        let ticket = of.between_writes(&[], |queue| queue.gather(&gather))?;
+        let ticket = of.queues.between_writes(&[], |queue| queue.gather(&gather))?;
         of.counters.bytes_to_device.add(8 * stage.count() as u64);
         self.under_way.push_back(GatherUnderWay { channel, stage, ticket, failures });
         Ok(())
@@ -274,7 +274,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         let GatherUnderWay { channel, stage, ticket, failures } = work;
         let pager = self.call.array.pager();
         let of = &pager.channels()[channel];
-        of.wait(ticket)?;
+        of.queues.wait(ticket)?;
         of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
         if of.failed_write_backs(pager.table()) == failures {
             // SAFETY: the kernel is done; the places of the list are this thread's.
@@ -299,7 +299,7 @@ impl<T: Element, D: Device> Drop for GatherWorker<'_, '_, T, D> {
         for GatherUnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
             // After an error: what the kernel reads is of no use, but it has to end, and its queue to look
             // idle then.
-            if channels[channel].wait(ticket).is_ok() {
+            if channels[channel].queues.wait(ticket).is_ok() {
                 self.spare[channel].push(stage);
             }
         }

@@ -60,13 +60,13 @@ pub(crate) fn bytes_for<T>(room: usize) -> usize {
 impl<T: Element, D: Device> GatherStage<T, D> {
     /// An empty one with memory of the channel.
     pub(crate) fn new(channel: &Channel<D>, room: usize) -> Result<Self> {
-        let memory = channel.take_list(bytes_for::<T>(room))?;
+        let memory = channel.take_pinned(bytes_for::<T>(room))?;
         Ok(Self { memory, room, count: 0, first: 0, next: usize::MAX, runs: Vec::new(), marker: PhantomData })
     }
 
     /// Gives the memory back to the channel. No kernel may use it any more.
     pub(crate) fn give_back(self, channel: &Channel<D>) {
-        channel.put_list(self.memory);
+        channel.put_pinned(self.memory);
     }
 
     pub(crate) fn clear(&mut self) {

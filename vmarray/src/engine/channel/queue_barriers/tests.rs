@@ -102,7 +102,7 @@ impl<'a> Scene<'a> {
         let place = self.place();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let gather = Gather { elements: self.elements(), indices, count: 1, values };
-        let ticket = self.channel.between_writes(&[], |queue| queue.gather(&gather)).unwrap();
+        let ticket = self.channel.queues.between_writes(&[], |queue| queue.gather(&gather)).unwrap();
         self.note_read(ticket, place);
     }
 
@@ -115,8 +115,8 @@ impl<'a> Scene<'a> {
             to: self.memory.at(place),
             bytes: PAGE_BYTES,
         };
-        let mut loads = self.channel.begin_loads();
-        let ticket = self.channel.read(&mut loads, |queue| queue.submit(&[copy])).unwrap();
+        let mut loads = self.channel.queues.begin_loads();
+        let ticket = self.channel.queues.read(&mut loads, |queue| queue.submit(&[copy])).unwrap();
         drop(loads);
         self.copies_out.push(ticket);
         self.note_read(ticket, place);
@@ -125,15 +125,15 @@ impl<'a> Scene<'a> {
     /// As a write-back: whoever holds the page has seen the end of all copies.
     fn copy_in(&mut self, is_beside: bool) {
         self.wait_for_copies_in();
-        self.copies_out.drain(..).for_each(|ticket| self.channel.wait(ticket).unwrap());
+        self.copies_out.drain(..).for_each(|ticket| self.channel.queues.wait(ticket).unwrap());
         let place = self.next_value();
         let copy =
             Transfer::Upload { from: self.memory.at(place), to: self.channel.home(SLOT), bytes: PAGE_BYTES };
-        let mut order = self.channel.queue_barriers.lock();
+        let mut order = self.channel.queues.begin_writes();
         let ticket = if is_beside {
-            self.channel.write_beside(&mut order, |queue| queue.submit(&[copy]))
+            self.channel.queues.write_beside(&mut order, |queue| queue.submit(&[copy]))
         } else {
-            self.channel.write(&mut order, |queue| queue.submit(&[copy]))
+            self.channel.queues.write(&mut order, |queue| queue.submit(&[copy]))
         };
         drop(order);
         let ticket = ticket.unwrap();
@@ -144,23 +144,23 @@ impl<'a> Scene<'a> {
     /// A write-back of another page, and what was fetched before is there: so that the next write-back goes
     /// beside it.
     fn copy_elsewhere(&mut self) {
-        self.read.iter().for_each(|(ticket, ..)| self.channel.wait(*ticket).unwrap());
+        self.read.iter().for_each(|(ticket, ..)| self.channel.queues.wait(*ticket).unwrap());
         let (from, to) = (self.memory.at(0), self.channel.home(SLOT + 1));
         let copy = Transfer::Upload { from, to, bytes: PAGE_BYTES };
-        let mut order = self.channel.queue_barriers.lock();
-        self.channel.write_beside(&mut order, |queue| queue.submit(&[copy])).unwrap();
+        let mut order = self.channel.queues.begin_writes();
+        self.channel.queues.write_beside(&mut order, |queue| queue.submit(&[copy])).unwrap();
     }
 
     fn wait_for_copies_in(&mut self) {
-        self.copies_in.drain(..).for_each(|ticket| self.channel.wait(ticket).unwrap());
+        self.copies_in.drain(..).for_each(|ticket| self.channel.queues.wait(ticket).unwrap());
     }
 
     fn scatter(&mut self) {
         let place = self.next_value();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let scatter = Scatter { elements: self.elements(), indices, count: 1, values };
-        let begun = self.channel.loads_begun();
-        self.channel.scatter_home(begun, |_| Some(scatter)).unwrap().unwrap();
+        let begun = self.channel.queues.loads_begun();
+        self.channel.queues.scatter_home(begun, |_| Some(scatter)).unwrap().unwrap();
     }
 
     /// A kernel that may write, here to all slots what they hold.
@@ -168,7 +168,7 @@ impl<'a> Scene<'a> {
         let place = self.next_value();
         let (indices, values) = (self.memory.at(0), self.memory.at(place));
         let scatter = Scatter { elements: self.elements(), indices, count: 1, values };
-        self.channel.between_all_writes(&[], |queue| queue.scatter(&scatter)).unwrap();
+        self.channel.queues.between_all_writes(&[], |queue| queue.scatter(&scatter)).unwrap();
     }
 
     /// A kernel that writes what it reads of the other's slot.
@@ -178,7 +178,10 @@ impl<'a> Scene<'a> {
             to: self.channel.home(SLOT),
             bytes: PAGE_BYTES,
         };
-        self.channel.between_all_writes(&[other.channel], |queue| queue.submit(&[copy])).unwrap();
+        self.channel
+            .queues
+            .between_all_writes(&[&other.channel.queues], |queue| queue.submit(&[copy]))
+            .unwrap();
         self.value = other.value;
     }
 
@@ -199,13 +202,13 @@ impl<'a> Scene<'a> {
     /// Waits for one of what was read; others may be done before.
     fn wait(&self, at: u64) {
         if !self.read.is_empty() {
-            self.channel.wait(self.read[at as usize % self.read.len()].0).unwrap();
+            self.channel.queues.wait(self.read[at as usize % self.read.len()].0).unwrap();
         }
     }
 
     fn check(&self) {
         for &(ticket, place, value) in &self.read {
-            self.channel.wait(ticket).unwrap();
+            self.channel.queues.wait(ticket).unwrap();
             let mut found = [0_u32; PAGE_LEN];
             self.memory.read(place as usize, bytemuck::bytes_of_mut(&mut found));
             assert_eq!(found, [value; PAGE_LEN], "read {}", place / PAGE_BYTES);
@@ -262,15 +265,15 @@ fn a_page_is_fetched_while_a_search_runs() {
     let slow = SimulatedDevice::builder(7).latency(Duration::from_micros(1)).jitter(0.0);
     let array = array(slow.device_bandwidth(1_000_000).build());
     let channel = &array.pager().channels()[0];
-    let answer = channel.take_answer(Search::answer_bytes(0) as usize).unwrap();
+    let answer = channel.take_pinned(Search::answer_bytes(0) as usize).unwrap();
     let elements = Elements { start: channel.slot_memory(), count: PAGES as u64, stride: PAGE_BYTES };
     let search =
         Search { elements, field_offset: 0, value: &[1], limit: 0, count_all: true, answer: answer.at(0) };
     // Half a millisecond.
-    let ticket = channel.between_writes(&[], |queue| queue.search(&search)).unwrap();
+    let ticket = channel.queues.between_writes(&[], |queue| queue.search(&search)).unwrap();
     assert_eq!(array.get(5).unwrap(), 0);
     assert_eq!(channel.device().poll(ticket).unwrap(), Progress::Pending);
-    channel.wait(ticket).unwrap();
+    channel.queues.wait(ticket).unwrap();
 }
 
 #[test]
@@ -310,7 +313,7 @@ fn who_waits_for_each_submission_needs_one_queue() {
 #[test]
 fn a_gather_that_is_dropped_leaves_no_queue_busy() {
     let array = array(SimulatedDevice::builder(7).build());
-    let fetches = &array.pager().channels()[0].fetches;
+    let fetches = &array.pager().channels()[0].queues.fetches;
     let mut future = Box::pin(array.gather_async(&[3]));
     assert!(future.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     assert!(fetches.are_busy());
@@ -321,7 +324,7 @@ fn a_gather_that_is_dropped_leaves_no_queue_busy() {
 #[test]
 fn a_gather_that_fails_leaves_no_queue_busy() {
     let array = array(SimulatedDevice::builder(7).build());
-    let fetches = &array.pager().channels()[0].fetches;
+    let fetches = &array.pager().channels()[0].queues.fetches;
     // All on the thread that has a guard. The last index is looked at when kernels are under way.
     let guard = array.page(0).unwrap();
     let mut indices = vec![100; 1_000_000];

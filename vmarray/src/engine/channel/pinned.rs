@@ -1,0 +1,142 @@
+//! The stock of host memory that passes between the program and home slots without a frame: lists of indices
+//! and values, answers of kernels, single elements.
+//!
+//! To lock memory takes longer than to use it, and to give it back has the device finish all that it does. So
+//! what a thread gives back is kept for the next one, up to a limit.
+
+use std::sync::Arc;
+
+use backend_api::{Device, ErrorKind, HostBuffer, HostMemory};
+use parking_lot::Mutex;
+
+use super::HostPlace;
+use crate::base::error::Result;
+use crate::base::trace;
+
+/// How much memory that nobody uses is kept, in bytes: enough for a thread on each of many cores.
+const KEPT_BYTES: usize = 128 << 20;
+/// The shortest piece: partial results of a kernel and short lists of matches fit.
+const PIECE_BYTES_MIN: usize = 192 << 10;
+const _: () = assert!(backend_api::Compute::partials_bytes() <= PIECE_BYTES_MIN as u64);
+/// How many cells are made at once.
+const CELLS: usize = 16;
+
+/// Where a thread puts one element on its way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Cell {
+    pub(super) host: HostPlace,
+    pub(super) address: *mut u8,
+}
+
+// SAFETY: a cell leads into memory that the pool keeps as long as the channel lives; the thread that has taken it
+// alone touches it.
+unsafe impl Send for Cell {}
+
+#[derive(Debug)]
+pub(super) struct PinnedPool<D: Device> {
+    device: Arc<D>,
+    /// Whether pageable memory will do where page-locking is refused.
+    fall_back: bool,
+    cell_bytes: usize,
+    /// What kind of memory new pieces are made of: that of the frames.
+    kind: Mutex<HostMemory>,
+    /// In ascending order of their lengths.
+    idle: Mutex<Vec<HostBuffer<D>>>,
+    cells: Mutex<(Vec<HostBuffer<D>>, Vec<Cell>)>,
+}
+
+impl<D: Device> PinnedPool<D> {
+    pub(super) fn new(device: &Arc<D>, kind: HostMemory, fall_back: bool, element_bytes: usize) -> Self {
+        Self {
+            device: Arc::clone(device),
+            fall_back,
+            cell_bytes: element_bytes.next_multiple_of(64),
+            kind: Mutex::new(kind),
+            idle: Mutex::default(),
+            cells: Mutex::default(),
+        }
+    }
+
+    /// What kind of memory new pieces are made of.
+    pub(super) fn kind(&self) -> HostMemory {
+        *self.kind.lock()
+    }
+
+    /// Notes what kind of memory the frames are made of.
+    pub(super) fn set_kind(&self, kind: HostMemory) {
+        *self.kind.lock() = kind;
+    }
+
+    /// New memory, which the caller owns, and of what kind it is: pageable where page-locking is refused, unless
+    /// it is required.
+    pub(super) fn make(&self, bytes: usize) -> Result<(HostBuffer<D>, HostMemory)> {
+        let kind = self.kind();
+        match HostBuffer::new(&self.device, bytes, kind) {
+            Err(error)
+                if self.fall_back && kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused =>
+            {
+                trace::pin_refused(&error);
+                let memory = HostBuffer::new(&self.device, bytes, HostMemory::Pageable)?;
+                Ok((memory, HostMemory::Pageable))
+            }
+            memory => Ok((memory?, kind)),
+        }
+    }
+
+    /// Memory of at least so many bytes, kept or new. The thread [gives it back](Self::put).
+    pub(super) fn take(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        let mut idle = self.idle.lock();
+        // The shortest one that is long enough.
+        let at = idle.partition_point(|piece| piece.bytes() < bytes);
+        if at < idle.len() {
+            return Ok(idle.remove(at));
+        }
+        drop(idle);
+        let bytes = bytes.max(PIECE_BYTES_MIN);
+        let made = self.make(bytes).map(|(piece, _)| piece);
+        // Slower, but nothing else: what has to be page-locked is the cache.
+        Ok(made.or_else(|_| HostBuffer::new(&self.device, bytes, HostMemory::Pageable))?)
+    }
+
+    /// Takes memory back, with nothing in flight on it.
+    pub(super) fn put(&self, piece: HostBuffer<D>) {
+        let mut idle = self.idle.lock();
+        // The longer ones are kept: short lists can use them, too.
+        let at = idle.partition_point(|other| other.bytes() < piece.bytes());
+        idle.insert(at, piece);
+        let bytes: usize = idle.iter().map(HostBuffer::bytes).sum();
+        let dropped = if bytes > KEPT_BYTES && idle.len() > 1 { Some(idle.remove(0)) } else { None };
+        drop(idle);
+        drop(dropped);
+    }
+
+    /// Room for one element. The thread [gives it back](Self::put_cell).
+    pub(super) fn take_cell(&self) -> Result<Cell> {
+        if let Some(cell) = self.cells.lock().1.pop() {
+            return Ok(cell);
+        }
+        let stride = self.cell_bytes;
+        let (chunk, _) = self.make(CELLS * stride)?;
+        let cell = |i: usize| {
+            // SAFETY: the chunk is `CELLS * stride` bytes long, and kept as long as the channel lives.
+            let (address, host) =
+                unsafe { (chunk.address().as_ptr().add(i * stride), chunk.at((i * stride) as u64).detach()) };
+            Cell { host, address }
+        };
+        let mut cells = self.cells.lock();
+        cells.1.extend((1..CELLS).map(cell));
+        let first = cell(0);
+        cells.0.push(chunk);
+        Ok(first)
+    }
+
+    pub(super) fn put_cell(&self, cell: Cell) {
+        self.cells.lock().1.push(cell);
+    }
+
+    /// How much memory nobody uses, and how much the cells take.
+    pub(super) fn bytes(&self) -> usize {
+        let sum = |pieces: &[HostBuffer<D>]| -> usize { pieces.iter().map(HostBuffer::bytes).sum() };
+        sum(&self.idle.lock()) + sum(&self.cells.lock().0)
+    }
+}
