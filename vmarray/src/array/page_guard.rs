@@ -252,14 +252,14 @@ common!(PageRef);
 common!(PageMut);
 
 impl<T: Element, D: Device> PageRef<'_, T, D> {
-    /// Where the elements are, for those who keep the guard beside the address.
+    /// Where the elements are, for threads that keep the guard beside the address.
     pub(crate) fn address(&self) -> *const T {
         self.place.address
     }
 }
 
 impl<T: Element, D: Device> PageMut<'_, T, D> {
-    /// As for [`PageRef`]. Whoever writes there has borrowed the elements mutably once.
+    /// As for [`PageRef`]. The thread that writes there has borrowed the elements mutably once.
     pub(crate) fn address(&self) -> *mut T {
         self.place.address
     }
@@ -269,7 +269,8 @@ impl<T: Element, D: Device> PageMut<'_, T, D> {
         self.written
     }
 
-    /// Declares the page dirty, so that whoever flushes or searches meanwhile finds that it cannot be had.
+    /// Declares the page dirty, so that the thread that flushes or searches meanwhile finds that it cannot be
+    /// had.
     fn mark_dirty(&mut self) {
         if !self.written {
             self.written = true;

@@ -2,8 +2,29 @@
 //!
 //! A channel owns frames and slots and moves bytes between them. It never holds its lock while it copies,
 //! waits, or runs code of others; whatever is under way is on record as a [`FetchUnderWay`] or a
-//! [`WriteBack`], which *any* thread can wait for and finish. So no threads of our own do any work: whoever
-//! needs a page or a frame drives the channel on.
+//! [`WriteBack`], which *any* thread can wait for and finish. So no threads of our own do any work: the
+//! thread that needs a page or a frame drives the channel on.
+//!
+//! # A miss, by threads, tasks and prefetches
+//!
+//! 1. *Frame*: one without a page, while nothing is held (`frames`, and an eviction if there is none).
+//! 2. *Claim*: of all that want the page one has it ([`Entry::try_claim_absent`], [`Entry::claim_to_load`]).
+//! 3. *Place*: a page without contents is resident at once, as zeroes ([`Channel::install_new`]); else there
+//!    is a [`Load`].
+//! 4. *Submit*: loads of many threads as one batch (`combine`), those of tasks as another (`drive`).
+//! 5. *Record*: the batch is a [`FetchUnderWay`], its pages are in flight; any thread may wait for it.
+//! 6. *Finish*: requests of tasks are served, pages handed over or, after a failure, given back
+//!    (`transfers`).
+//!
+//! # An eviction
+//!
+//! 1. *Choose*: frames that the policy, or a scan that has gone on, gives up (`victims`).
+//! 2. *Claim*: clean pages exclusively, dirty ones shared ([`Entry::sweep`]).
+//! 3. *Quiesce*: one barrier ends the accesses without a lock (`page::quiesce`).
+//! 4. *Free* the frames of clean pages ([`Channel::free_clean`]); *write back* the dirty ones (`write_back`).
+//! 5. *Finish*: written pages are clean, and the first victims of the next round (`transfers`).
+//!
+//! # Files
 //!
 //! | file | subject |
 //! |---|---|
@@ -158,7 +179,7 @@ struct FrameSupply {
 #[derive(Debug, Default)]
 struct LoadQueue {
     /// Whether what is queued may be submitted.
-    may_lead: AtomicBool,
+    may_combine: AtomicBool,
     /// Loads whose failure nobody has been told of yet.
     untold_failures: AtomicU32,
     /// Names loads.
@@ -228,7 +249,7 @@ struct WorkUnderWay {
     /// Reads that do.
     queued_reads: Vec<Arc<Read>>,
     /// Whether a thread submits loads.
-    is_led: bool,
+    has_combiner: bool,
     fetches: Vec<FetchUnderWay>,
     write_backs: Vec<WriteBack>,
     /// Loads that failed, until the threads that asked for them have been told.

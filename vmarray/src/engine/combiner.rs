@@ -1,13 +1,14 @@
-//! One queue of requests that many ask and one serves at a time: flat combining for those who must not wait.
+//! One queue of requests that many ask and one serves at a time: flat combining for threads that must not
+//! wait.
 //!
-//! A thread or task leaves its request in the inbox. Whoever finds nobody serving serves all requests that
-//! are there; whoever finds somebody leaves a note, and the one who serves looks again before it goes. So
-//! nobody ever waits for the lock, and no request is overlooked. The idea is that of D. Hendler, I. Incze, N.
-//! Shavit, M. Tzafrir, "Flat combining and the synchronization-parallelism tradeoff", 2010.
+//! A thread or task leaves its request in the inbox. The thread that finds nobody serving serves all requests
+//! that are there; the thread that finds somebody leaves a note, and the one who serves looks again before it
+//! goes. So nobody ever waits for the lock, and no request is overlooked. The idea is that of D. Hendler, I.
+//! Incze, N. Shavit, M. Tzafrir, "Flat combining and the synchronization-parallelism tradeoff", 2010.
 //!
-//! Of what was submitted to a device so much may be under way at a time. As long as it is, whoever asks does
-//! not even try to serve: the end of a submission does. loom checks that no request is left behind between
-//! the two.
+//! Of what was submitted to a device so much may be under way at a time. As long as it is, the thread that
+//! asks does not even try to serve: the end of a submission does. loom checks that no request is left behind
+//! between the two.
 
 #[cfg(not(loom))]
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -67,11 +68,11 @@ impl<R> Inbox<R> {
     }
 }
 
-/// Requests of type `R`, and what is known to whoever serves them.
+/// Requests of type `R`, and what is known to the thread that serves them.
 #[derive(Debug)]
 pub(crate) struct Combiner<R, S> {
     inbox: Inbox<R>,
-    /// Why whoever serves is to look once more: [`ASKED`], [`ENDED`].
+    /// Why the thread that serves is to look once more: [`ASKED`], [`ENDED`].
     news: AtomicUsize,
     under_way: AtomicUsize,
     under_way_max: usize,
@@ -94,7 +95,7 @@ impl<R, S> Combiner<R, S> {
     #[must_use]
     pub(crate) fn ask(&self, request: R) -> bool {
         self.inbox.push(request);
-        // Either this load sees that something has ended, or whoever ended it finds the request.
+        // Either this load sees that something has ended, or the thread that ended it finds the request.
         fence(Ordering::SeqCst);
         self.has_room()
     }
@@ -121,11 +122,11 @@ impl<R, S> Combiner<R, S> {
         (0..self.inbox.len()).map_while(|_| self.inbox.pop())
     }
 
-    /// Runs `serve` until there is no news, or has whoever is at it do so. `serve` is told why.
+    /// Runs `serve` until there is no news, or has the thread that is at it do so. `serve` is told why.
     pub(crate) fn serve(&self, why: usize, mut serve: impl FnMut(&mut S, usize)) {
         self.news.fetch_or(why, Ordering::SeqCst);
         loop {
-            // Either this look finds the lock free, or whoever has it finds the news after it.
+            // Either this look finds the lock free, or the thread that has it finds the news after it.
             fence(Ordering::SeqCst);
             let Some(mut state) = try_lock(&self.serving) else { return };
             loop {

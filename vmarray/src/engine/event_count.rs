@@ -1,10 +1,10 @@
 //! Sleeping until something changes that is no lock's own matter: an *eventcount*.
 //!
 //! A thread [prepares](EventCount::prepare), looks whether what it needs is there, and if not
-//! [waits](EventCount::wait). A thread that brings something [advances](EventCount::advance) the count afterwards,
-//! and then [notifies](EventCount::notify) those asleep. Whatever is brought after the first thread has prepared
-//! ends its wait, so no change falls between the look and the sleep; and to bring something costs one addition
-//! where nobody sleeps. loom checks that.
+//! [waits](EventCount::wait). A thread that brings something [advances](EventCount::advance) the count
+//! afterwards, and then [notifies](EventCount::notify) those asleep. Whatever is brought after the first
+//! thread has prepared ends its wait, so no change falls between the look and the sleep; and to bring
+//! something costs one addition where nobody sleeps. loom checks that.
 //!
 //! D. P. Reed, R. K. Kanodia, "Synchronization with eventcounts and sequencers", 1979.
 
@@ -97,7 +97,9 @@ mod model {
     /// Two threads that wait, one that brings: loom reports a deadlock if one of them sleeps on.
     #[test]
     fn no_change_is_overlooked() {
-        loom::model(|| {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(2);
+        model.check(|| {
             let shared = Arc::new((EventCount::default(), AtomicBool::new(false)));
             let wait = |(events, is_there): &(EventCount, AtomicBool)| loop {
                 let key = events.prepare();

@@ -86,7 +86,7 @@ impl Identity {
     pub(crate) fn hold(&self, page: u64) {
         with(|held| {
             if held.len() == held.capacity() {
-                // Whoever leaks a guard of each of many arrays pays for it here, not with memory.
+                // The thread that leaks a guard of each of many arrays pays for it here, not with memory.
                 strike_out(held);
             }
             held.push((self.0, page));

@@ -21,7 +21,7 @@ mod uncached;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::{Device, racy};
+use backend_api::Device;
 
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats::Stats;
@@ -97,7 +97,7 @@ pub struct Pager<D: Device> {
     buses: usize,
     /// How many long copies past the cache have begun.
     bulk_copies: AtomicU64,
-    settled: init_tracker::InitTracker,
+    init_tracker: init_tracker::InitTracker,
 }
 
 impl<D: Device> Pager<D> {
@@ -129,7 +129,7 @@ impl<D: Device> Pager<D> {
             identity: Identity::new(),
             buses,
             bulk_copies: AtomicU64::new(0),
-            settled: init_tracker::InitTracker::default(),
+            init_tracker: init_tracker::InitTracker::default(),
         };
         pager.reset_stats();
         pager
@@ -228,7 +228,8 @@ impl<D: Device> Pager<D> {
         })
     }
 
-    /// Runs what may mark a page as wanted. Afterwards it is held, or those who wait behind the mark go on.
+    /// Runs what may mark a page as wanted. Afterwards it is held, or threads that wait behind the mark go
+    /// on.
     fn wanting<R>(&self, page: u64, run: impl FnOnce(&mut bool) -> Result<R>) -> Result<R> {
         let mut wants = false;
         let result = run(&mut wants);
@@ -261,7 +262,7 @@ impl<D: Device> Pager<D> {
         loop {
             let attempt = match then {
                 LoadFor::Share(holder) => match entry.try_share(holder, false) {
-                    // Behind somebody who wants it: whoever holds guards must not queue up.
+                    // Behind somebody who wants it: the thread that holds guards must not queue up.
                     Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && !s.any(EXCLUSIVE) && guards::held() => {
                         entry.try_share(holder, true)
                     }
@@ -305,8 +306,8 @@ impl<D: Device> Pager<D> {
         }
     }
 
-    /// Gets an absent page its frame and its contents, fetched `alone` or with others. `None` if somebody
-    /// else was faster.
+    /// All phases of a [miss](crate::engine::channel): gets an absent page its frame and its contents,
+    /// fetched `alone` or with others. `None` if another thread was faster.
     fn load(
         &self,
         page: u64,
@@ -318,8 +319,8 @@ impl<D: Device> Pager<D> {
     ) -> Result<Option<Held>> {
         let entry = self.table.entry(page);
         let channel = self.channel(page);
-        // The frame first, holding nothing: whoever waits for a frame keeps nobody from anything, not by a
-        // mark either.
+        // The frame first, holding nothing: the thread that waits for a frame keeps nobody from anything, not
+        // by a mark either.
         let mut frame = None;
         if *wants {
             frame = channel.take_frame(&self.table, Blocking::Try)?;
@@ -374,12 +375,7 @@ impl<D: Device> Pager<D> {
             }
             return Ok(Some(held));
         }
-        if fetch == Fetch::Contents {
-            // SAFETY: the frame is `page_bytes` long, and this thread's alone until the page is released.
-            unsafe { racy::fill(frame.address, 0, self.page_bytes) };
-        }
-        entry.install(frame.address);
-        channel.policy_insert(page, frame);
+        channel.install_new(entry, page, frame, fetch == Fetch::Contents);
         let wake = match then {
             LoadFor::Share(holder) => entry.downgrade(holder),
             LoadFor::Exclusive(holder) => entry.hold_exclusive(holder),

@@ -88,7 +88,7 @@ impl<'a, D: Device> Acquire<'a, D> {
     }
 
     /// Tries something until it succeeds, or there is something to wait for. If the page is not in the cache,
-    /// `ask` is asked for instead; `None` is for those who only wait for what others do.
+    /// `ask` is asked for instead; `None` is for threads that only wait for what others do.
     pub(crate) fn poll<R>(
         &mut self,
         context: &mut Context<'_>,
@@ -104,7 +104,7 @@ impl<'a, D: Device> Acquire<'a, D> {
         polled
     }
 
-    /// Waits with a frame kept for what is read: whoever is in need of one may read for the task.
+    /// Waits with a frame kept for what is read: the thread that is in need of one may read for the task.
     fn wait_kept(&mut self, context: &Context<'_>) {
         let Some((_, request)) = self.reserved.take_if(|(_, request)| !request.is_for_guard()) else {
             return;
@@ -118,7 +118,7 @@ impl<'a, D: Device> Acquire<'a, D> {
         self.pager.channel(self.page).tell_of_kept();
     }
 
-    /// As [`poll`](Self::poll), for those who only wait for what others do.
+    /// As [`poll`](Self::poll), for threads that only wait for what others do.
     pub(crate) fn poll_others<R>(
         &mut self,
         context: &mut Context<'_>,
@@ -159,7 +159,7 @@ impl<'a, D: Device> Acquire<'a, D> {
             };
             let is_busy = |state: State| {
                 state.any(RESIDENT)
-                    // Shared by those who read the home slot, or held for something else than a load.
+                    // Shared by threads that read the home slot, or held for something else than a load.
                     || !state.any(IN_FLIGHT) && (state.any(EXCLUSIVE) || state.shared())
                     // What its load is for does not go together with what this task asks for.
                     || state.any(IN_FLIGHT) && self.was_busy

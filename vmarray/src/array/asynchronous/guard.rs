@@ -131,7 +131,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
                 entry.try_exclusive(Holder::Guard)
             } else {
                 match entry.try_share(Holder::Guard, false) {
-                    // Whoever holds guards must not queue up behind somebody who wants the page.
+                    // The thread that holds guards must not queue up behind somebody who wants the page.
                     Err(Refusal::Busy(s)) if s.any(WRITER_PENDING) && crate::engine::guards::held() => {
                         entry.try_share(Holder::Guard, true)
                     }
@@ -192,7 +192,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
 
 impl<T: Element, D: Device> Drop for ComingGuard<'_, T, D> {
     fn drop(&mut self) {
-        // The frame first: whoever is told that there may be one more guard is to find it.
+        // The frame first: the thread that is told that there may be one more guard is to find it.
         self.acquire.stop();
         self.stop_counting();
     }

@@ -336,7 +336,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
                 }
                 Err(Refusal::Absent) => {}
                 Err(Refusal::Busy(_)) => {
-                    // Whoever has the page may wait for those of the batch.
+                    // The thread that has the page may wait for those of the batch.
                     self.start(number, &mut batch);
                     if self.acquire.page() != page {
                         self.acquire.turn_to(page);

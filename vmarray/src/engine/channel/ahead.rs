@@ -29,8 +29,8 @@ impl<D: Device> Channel<D> {
         if ahead < most {
             return (most - ahead) as usize;
         }
-        // Uses may be noted late, and by those who do not tell: the count is a hint, which is put right now
-        // and then.
+        // Uses may be noted late, and by threads that do not tell: the count is a hint, which is put right
+        // now and then.
         if self.ahead.refusals.fetch_add(1, Ordering::Relaxed) % RECOUNT_REFUSALS == RECOUNT_REFUSALS - 1 {
             let shard = self.lock();
             let is_ahead =

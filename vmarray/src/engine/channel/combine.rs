@@ -2,11 +2,12 @@
 //!
 //! A driver's call costs microseconds, and calls into one context take turns; so threads that miss at the
 //! same time share calls. A load is queued under the lock of the shard. If nobody submits at that moment the
-//! thread leads: it submits all that is queued as one batch, and what was queued meanwhile as the next one.
+//! thread becomes the combiner: it submits all that is queued as one batch, and what was queued meanwhile as
+//! the next one.
 //! With a single thread each load is a batch of its own at once: nothing ever waits for others to come.
 //!
-//! A thread whose load is queued looks after it until it is submitted, so leadership can be handed on: a
-//! leader goes on only as long as nobody else could.
+//! A thread whose load is queued looks after it until it is submitted, so another thread can always take
+//! over: the combiner goes on only as long as nobody else could.
 //!
 //! A queue takes some microseconds for each submission, however short, so that many short ones would pile up
 //! there and not here. Hence no more than a few are under way while some thread waits for one of them; it
@@ -46,11 +47,11 @@ const DEPTH: usize = 2;
 /// How often a thread looks whether its load was submitted before it gives its time slice away.
 const LOOKS: u32 = 100;
 
-/// What a loaded page is turned into for the thread that asked for it, whoever finishes the load.
+/// What a loaded page is turned into for the thread that asked for it, whichever thread finishes the load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LoadFor {
     Share(Holder),
-    /// Whoever asked for it has it exclusively, as a pin; a guard has to [count
+    /// The thread that asked for it has it exclusively, as a pin; a guard has to [count
     /// itself](crate::engine::page::Entry::hold_exclusive).
     Exclusive(Holder),
     /// Nobody holds it: a prefetch.
@@ -66,7 +67,7 @@ pub(crate) struct Load {
     pub(crate) page: u64,
     pub(crate) frame: Frame,
     pub(crate) then: LoadFor,
-    /// Names it, so that whoever asked for it finds out what came of it.
+    /// Names it, so that the thread that asked for it finds out what came of it.
     pub(crate) id: u64,
 }
 
@@ -102,11 +103,11 @@ impl<D: Device> Channel<D> {
 
     /// Has absent pages, with contents, loaded that the caller has claimed: together with those of other
     /// threads, soon. Returns before they are. If that fails, the claims are gone, the frames given back, and
-    /// those who asked are told by [`await_load`](Self::await_load).
+    /// threads that asked are told by [`await_load`](Self::await_load).
     pub(crate) fn request(&self, table: &PageTable, loads: impl IntoIterator<Item = Load>) {
         let mut shard = self.lock();
         shard.work.queued.extend(loads);
-        self.lead_now(table, shard);
+        self.combine_now(table, shard);
     }
 
     /// As [`request`](Self::request), for one load, which is to succeed or fail alone.
@@ -130,7 +131,7 @@ impl<D: Device> Channel<D> {
         let read = Arc::new(Read { copy, outcome: OnceLock::new() });
         let mut shard = self.lock();
         shard.work.queued_reads.push(Arc::clone(&read));
-        self.lead_now(table, shard);
+        self.combine_now(table, shard);
         let mut turns = 0_u32;
         let (outcome, was_alone) = loop {
             if let Some(outcome) = read.outcome.get() {
@@ -142,7 +143,7 @@ impl<D: Device> Channel<D> {
                 Some(fetch) if !fetch.is_watched => {
                     fetch.is_watched = true;
                     let ticket = fetch.ticket;
-                    self.note_lead(&shard);
+                    self.note_combiner(&shard);
                     drop(shard);
                     // Told by the read.
                     let _ = self.finish(table, ticket);
@@ -158,7 +159,7 @@ impl<D: Device> Channel<D> {
                 }
                 None => {
                     drop(shard);
-                    self.lead_or_look_on(table, &mut turns);
+                    self.combine_or_look_on(table, &mut turns);
                 }
             }
         };
@@ -172,45 +173,46 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Leads, unless somebody else does or soon will.
-    pub(super) fn lead_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard<D>>) {
-        if shard.work.may_lead() {
-            let batch = self.begin_to_lead(&mut shard);
+    /// Makes the thread the combiner, unless another one is or soon will be.
+    pub(super) fn combine_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard<D>>) {
+        if shard.work.may_combine() {
+            let batch = self.become_combiner(&mut shard);
             drop(shard);
-            self.lead(table, batch);
+            self.combine(table, batch);
         } else {
-            self.note_lead(&shard);
+            self.note_combiner(&shard);
         }
     }
 
-    /// Whether this thread has led, because nobody else did.
-    pub(super) fn lead_if_needed(&self, table: &PageTable) -> bool {
-        if !self.loads.may_lead.load(Ordering::Relaxed) {
+    /// Makes the thread the combiner if nobody is. Whether it was.
+    pub(super) fn combine_if_needed(&self, table: &PageTable) -> bool {
+        if !self.loads.may_combine.load(Ordering::Relaxed) {
             return false;
         }
-        // If it is taken, this one looks again. What nobody looks after is led by whoever makes room for it.
+        // If it is taken, this one looks again. What nobody looks after is led by the thread that makes room
+        // for it.
         let Some(shard) = self.shard.try_lock() else { return false };
-        let leads = shard.work.may_lead();
-        self.lead_now(table, shard);
-        leads
+        let combines = shard.work.may_combine();
+        self.combine_now(table, shard);
+        combines
     }
 
     /// One look of a thread whose load or read is queued: for as long as others are in the driver.
-    fn lead_or_look_on(&self, table: &PageTable, turns: &mut u32) {
-        if !self.lead_if_needed(table) {
+    fn combine_or_look_on(&self, table: &PageTable, turns: &mut u32) {
+        if !self.combine_if_needed(table) {
             *turns += 1;
             if *turns < LOOKS { hint::spin_loop() } else { std::thread::yield_now() }
         }
     }
 
-    /// Notes whether somebody may lead, for those who look without the lock.
-    pub(super) fn note_lead(&self, shard: &Shard<D>) {
-        self.loads.may_lead.store(shard.work.may_lead(), Ordering::Relaxed);
+    /// Notes whether a thread may become the combiner, for threads that look without the lock.
+    pub(super) fn note_combiner(&self, shard: &Shard<D>) {
+        self.loads.may_combine.store(shard.work.may_combine(), Ordering::Relaxed);
     }
 
-    fn begin_to_lead(&self, shard: &mut Shard<D>) -> Batch {
-        shard.work.is_led = true;
-        self.loads.may_lead.store(false, Ordering::Relaxed);
+    fn become_combiner(&self, shard: &mut Shard<D>) -> Batch {
+        shard.work.has_combiner = true;
+        self.loads.may_combine.store(false, Ordering::Relaxed);
         self.next_batch(shard)
     }
 
@@ -230,24 +232,25 @@ impl<D: Device> Channel<D> {
     }
 
     /// Submits a batch, and what was queued meanwhile unless somebody else can.
-    fn lead(&self, table: &PageTable, batch: Batch) {
+    fn combine(&self, table: &PageTable, batch: Batch) {
         let mut next = Some(batch);
         while let Some(batch) = next {
             (_, next) = self.submit_batch(table, batch, |shard| {
-                shard.work.is_led = false;
-                // Whoever waits for something looks after it; after what nobody waits for, the leader does.
+                shard.work.has_combiner = false;
+                // A thread that waits for a load looks after it; after loads that nobody waits for, the
+                // combiner does.
                 let nobody_waits = shard.work.queued_reads.is_empty()
                     && shard.work.queued.iter().all(|load| load.then == LoadFor::Release);
-                if shard.work.may_lead() && nobody_waits {
-                    return Some(self.begin_to_lead(shard));
+                if shard.work.may_combine() && nobody_waits {
+                    return Some(self.become_combiner(shard));
                 }
-                self.note_lead(shard);
+                self.note_combiner(shard);
                 None
             });
         }
     }
 
-    /// Submits a batch and puts it on record; then runs `then` under the same lock.
+    /// Phases 4 and 5 of a miss: submits a batch and puts it on record; then runs `then` under the same lock.
     fn submit_batch<R>(
         &self,
         table: &PageTable,
@@ -267,8 +270,8 @@ impl<D: Device> Channel<D> {
         match &submitted {
             &Ok(ticket) => {
                 self.counters.bytes_from_device.add(bytes * loads.len() as u64);
-                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the
-                // pages is to help now.
+                // Under the lock, so that nobody finishes the transfer before: the thread that sleeps for one
+                // of the pages is to help now.
                 for load in &loads {
                     let entry = table.entry(load.page);
                     wakes.add(load.page, entry.mark_in_flight());
@@ -328,7 +331,7 @@ impl<D: Device> Channel<D> {
             if state.any(IN_FLIGHT) {
                 self.help_while(table, load.page, Some(load.frame), is_pending);
             } else {
-                self.lead_or_look_on(table, &mut turns);
+                self.combine_or_look_on(table, &mut turns);
             }
         }
         if self.loads.untold_failures.load(Ordering::Acquire) == 0 {
@@ -346,9 +349,9 @@ impl<D: Device> Channel<D> {
 
 impl WorkUnderWay {
     /// Whether there is something to submit, and nobody does, or soon will.
-    fn may_lead(&self) -> bool {
+    fn may_combine(&self) -> bool {
         let is_idle = self.queued.is_empty() && self.queued_reads.is_empty();
         let is_full = self.fetches.len() >= DEPTH && self.fetches.iter().any(|fetch| fetch.is_watched);
-        !(self.is_led || is_idle || is_full)
+        !(self.has_combiner || is_idle || is_full)
     }
 }

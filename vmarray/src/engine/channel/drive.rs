@@ -1,9 +1,10 @@
 //! Requests of tasks on their way: looked at together, submitted together, served when their pages have come.
 //!
 //! Nobody waits here, and nobody has to come back. What ends is noticed by the [driver](super::driver), which
-//! the device wakes; it serves those whose pages have come, and submits what was asked for meanwhile. Whoever
-//! asks while little is under way submits at once; else requests pile up, so that the more tasks ask, the
-//! longer the submissions are. Tasks that are not polled any more therefore keep nobody from anything.
+//! the device wakes; it serves those whose pages have come, and submits what was asked for meanwhile. The
+//! thread that asks while little is under way submits at once; else requests pile up, so that the more tasks
+//! ask, the longer the submissions are. Tasks that are not polled any more therefore keep nobody from
+//! anything.
 //!
 //! What tasks ask for comes first in, first out. Where there is no frame, the first in the queue is told of a
 //! write-back that fails, as a thread would be that needs a frame.
@@ -13,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use backend_api::{Device, Progress, Ticket, racy};
+use backend_api::{Device, Progress, Ticket};
 
 use super::combine::{Load, LoadFor};
 use super::frames::{Blocking, Frame};
@@ -28,7 +29,7 @@ use crate::engine::page::{Access, Asleep, Deferral, Holder, PageTable, park_task
 /// How many submissions for tasks are under way in a channel: while one is copied, the next is there already,
 /// and the one after that is put together.
 pub(super) const UNDER_WAY_MAX: usize = 3;
-/// How much one of them fetches at most, in bytes: long enough that to wake the threads of those who were
+/// How much one of them fetches at most, in bytes: long enough that to wake the threads of tasks that were
 /// served takes less time than the next one.
 const SUBMISSION_BYTES: usize = 16 << 20;
 /// The same in pages: while one thread polls those that were served last, the next ones are to come.
@@ -39,7 +40,7 @@ const FRAMES_SHARE: usize = 4;
 /// looks.
 const LOOK_AHEAD: usize = 16;
 
-/// What is known of the requests of a channel to whoever serves them.
+/// What is known of the requests of a channel to the thread that serves them.
 #[derive(Debug, Default)]
 pub(super) struct Serving {
     /// In the order in which they came.
@@ -236,24 +237,21 @@ impl<D: Device> Channel<D> {
                 left.push(request);
                 continue;
             };
-            // What will be written to must not be in the way of those who read the home slot.
+            // What will be written to must not be in the way of threads that read the home slot.
             let Ok(before) = entry.claim_to_load(!request.is_write()) else {
                 wakes.add_waker(&request, request.answer(RequestAnswer::Busy));
                 continue;
             };
             frames.pop();
             request.note_first();
-            // Whoever is blocked by the load can help then.
+            // The thread that is blocked by the load can help then.
             wakes.add(request.page, before.any(WAITED));
             if before.any(HOME) {
                 loads.push(Load { page: request.page, frame, then: LoadFor::Leave, id: 0 });
                 asked.push(request);
             } else {
                 self.counters.misses.add(1);
-                // SAFETY: the frame is a page long, and this thread's alone until the page is released.
-                unsafe { racy::fill(frame.address, 0, self.layout.page_bytes) };
-                entry.install(frame.address);
-                self.policy_insert(request.page, frame);
+                self.install_new(entry, request.page, frame, true);
                 wakes.add_waker(&request, self.serve_held(table, &request, 0));
             }
         }
@@ -276,7 +274,7 @@ impl<D: Device> Channel<D> {
                     // While the device copies.
                     self.make_room(table);
                 }
-                // Those who asked were told, or are in the inbox again.
+                // Threads that asked were told, or are in the inbox again.
                 Err(_) => self.tasks.requests.end(),
             }
         }
@@ -369,7 +367,7 @@ impl<D: Device> Channel<D> {
 
     /// Tells the first in the queue why there is no frame for it.
     fn fail_first(&self, serving: &mut Serving, error: crate::Error) {
-        // Told to whoever needs the frame.
+        // Told to the thread that needs the frame.
         self.lock().work.write_error = None;
         serving.failures_before = None;
         while let Some(first) = serving.queue.pop_front() {
@@ -454,7 +452,7 @@ impl<D: Device> Channel<D> {
                 }
             }
         }
-        // Those who hold all frames may be the very ones who wait, which each task finds out for itself.
+        // Threads that hold all frames may be the very ones who wait, which each task finds out for itself.
         if are_all_kept {
             self.tasks.are_all_kept.store(true, Ordering::SeqCst);
             serving.queue.iter().filter_map(|request| request.nudge()).for_each(wake);

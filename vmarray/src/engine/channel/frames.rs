@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::atomic::{Ordering, fence};
 
-use backend_api::{Device, contended};
+use backend_api::{Device, contended, racy};
 use parking_lot::MutexGuard;
 
 use super::transfers::Wakes;
@@ -12,7 +12,7 @@ use super::write_back::WriteBackFor;
 use super::{Channel, FrameTable, HostPlace, NO_PAGE, Shard};
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::guards;
-use crate::engine::page::{Deferral, PageTable};
+use crate::engine::page::{Deferral, Entry, PageTable};
 
 /// How much host memory is taken at once while a cache grows towards its limit; page-locking is slow.
 const CHUNK_BYTES: usize = 16 << 20;
@@ -33,7 +33,7 @@ struct FoundFrame {
     unfinished: bool,
 }
 
-/// A page-sized place in host memory. Whoever has one that is not in the free list owns it.
+/// A page-sized place in host memory. The thread that has one that is not in the free list owns it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Frame {
     pub(crate) index: u32,
@@ -102,7 +102,7 @@ impl<D: Device> Channel<D> {
         result
     }
 
-    /// Gets a frame that nobody uses. `None` only to who does not block.
+    /// Phase 1 of a miss: gets a frame that nobody uses. `None` only to a caller that does not block.
     pub(crate) fn take_frame(&self, table: &PageTable, blocking: Blocking) -> Result<Option<Frame>> {
         let mut turns = 0_u32;
         // Searches that were broken off, so that others get the lock, are gone on with for two turns of a
@@ -176,9 +176,9 @@ impl<D: Device> Channel<D> {
         FoundFrame { frame, started, unfinished: victims.unfinished }
     }
 
-    /// Frees frames for whoever comes next if there are none, while the calling thread has to wait for a
-    /// transfer anyway. Only where a search is done for many frames, and pages had to go before: what fits
-    /// into the cache stays, and a cache grows before it gives up pages.
+    /// Frees frames for the thread that comes next if there are none, while the calling thread has to wait
+    /// for a transfer anyway. Only where a search is done for many frames, and pages had to go before: what
+    /// fits into the cache stays, and a cache grows before it gives up pages.
     pub(crate) fn make_room(&self, table: &PageTable) {
         if !self.supply.free.is_empty()
             || self.layout.frames_max < AHEAD_FRAMES
@@ -232,7 +232,7 @@ impl<D: Device> Channel<D> {
         if let Some((ticket, is_write_back)) = shard.work.oldest_transfer() {
             self.counters.waits.add(1);
             if !shard.work.watch(ticket) {
-                // Whoever waits for it tells.
+                // The thread that waits for it tells.
                 drop(shard);
                 self.await_events(key);
                 return Ok(());
@@ -240,7 +240,7 @@ impl<D: Device> Channel<D> {
             drop(shard);
             let outcome = self.finish(table, ticket);
             if is_write_back && outcome.is_err() {
-                // Told to whoever needs the frame.
+                // Told to the thread that needs the frame.
                 self.lock().work.write_error = None;
                 return outcome;
             }
@@ -307,6 +307,17 @@ impl<D: Device> Channel<D> {
             let freed = self.supply.free.push(*frame);
             debug_assert!(freed.is_ok(), "more frames than there are");
         }
+    }
+
+    /// Phase 3 of a miss of a page without contents, which the caller has claimed: gives it its frame, with
+    /// zeroes unless it is to be overwritten whole. Still the caller's afterwards.
+    pub(crate) fn install_new(&self, entry: &Entry, page: u64, frame: Frame, zeroes: bool) {
+        if zeroes {
+            // SAFETY: the frame is a page long, and this thread's alone until the page is released.
+            unsafe { racy::fill(frame.address, 0, self.layout.page_bytes) };
+        }
+        entry.install(frame.address);
+        self.policy_insert(page, frame);
     }
 
     /// Puts a frame under the eviction policy: it now holds this page.

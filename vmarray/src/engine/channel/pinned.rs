@@ -28,8 +28,8 @@ pub(super) struct Cell {
     pub(super) address: *mut u8,
 }
 
-// SAFETY: a cell leads into memory that the pool keeps as long as the channel lives; the thread that has taken it
-// alone touches it.
+// SAFETY: a cell leads into memory that the pool keeps as long as the channel lives; the thread that has
+// taken it alone touches it.
 unsafe impl Send for Cell {}
 
 #[derive(Debug)]
@@ -67,8 +67,8 @@ impl<D: Device> PinnedPool<D> {
         *self.kind.lock() = kind;
     }
 
-    /// New memory, which the caller owns, and of what kind it is: pageable where page-locking is refused, unless
-    /// it is required.
+    /// New memory, which the caller owns, and of what kind it is: pageable where page-locking is refused,
+    /// unless it is required.
     pub(super) fn make(&self, bytes: usize) -> Result<(HostBuffer<D>, HostMemory)> {
         let kind = self.kind();
         match HostBuffer::new(&self.device, bytes, kind) {

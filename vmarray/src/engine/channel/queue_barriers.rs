@@ -2,7 +2,7 @@
 //!
 //! | | copies out of slots | kernels that read | kernels that write | copies into slots, fills |
 //! |---|---|---|---|---|
-//! | who keeps others away | whoever holds the page | nobody | nobody, or whoever holds the pages | whoever holds the page |
+//! | who keeps others away | the thread that holds the page | nobody | nobody, or the thread that holds the pages | the thread that holds the page |
 //! | queue | any for fetches | any for fetches | the first one for fetches | any for writes |
 //! | runs after all earlier | kernels that write | kernels that write, writes | copies, kernels, writes | kernels |
 //!
@@ -256,7 +256,7 @@ impl<D: Device> HomeQueues<D> {
             let mut queues = other.writes.iter().chain([other.fetches.first()]);
             if queues.any(|queue| queue.order_after(ticket).is_err()) {
                 // The work is under way all the same: what cannot come after it waits for it here. How it
-                // ends is told to whoever has the ticket.
+                // ends is told to the thread that has the ticket.
                 let _ = self.device.wait(ticket);
             }
         }

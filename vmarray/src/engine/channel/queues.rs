@@ -54,7 +54,7 @@ impl<D: Device> Queues<D> {
     }
 
     /// The queue with the least under way, as far as is known, and its number. To be called under the lock of
-    /// those who submit.
+    /// threads that submit.
     pub(super) fn least_busy(&self, device: &Arc<D>) -> (usize, &Queue<D>) {
         let at = (0..QUEUES).min_by_key(|at| self.under_way(*at)).unwrap_or(0);
         if at == 0 {

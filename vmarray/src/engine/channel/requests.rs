@@ -1,11 +1,11 @@
 //! What tasks ask of pages that are not in the cache.
 //!
 //! A task must not block, and to come back when its page has been loaded is not enough: while it waits to be
-//! polled the page may have gone again. So a task leaves a request, and whoever ends the load *serves* it:
-//! copies the bytes that it asked for, or writes those that it brought, while nobody else can have the page.
-//! Hence the bound: **every load that is begun for a task serves that task**, and however many tasks share
-//! however few frames, an element is loaded at most once for each time that it is asked for. (Once more, by
-//! itself, if a submission of several fails.)
+//! polled the page may have gone again. So a task leaves a request, and the thread that ends the load
+//! *serves* it: copies the bytes that it asked for, or writes those that it brought, while nobody else can
+//! have the page. Hence the bound: **every load that is begun for a task serves that task**, and however many
+//! tasks share however few frames, an element is loaded at most once for each time that it is asked for.
+//! (Once more, by itself, if a submission of several fails.)
 //!
 //! A page that is to be held by a guard cannot be served like that. Its frame is [reserved](super::reserve)
 //! until the task has taken it, and its future counts as a guard from then on. So is, for reads of more than

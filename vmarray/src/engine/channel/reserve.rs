@@ -36,7 +36,7 @@ impl KeptForReads {
         self.count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The bytes were read: whoever takes the frame next sees them so.
+    /// The bytes were read: the thread that takes the frame next sees them so.
     fn remove(&self, frame: u32) {
         self.frames[frame as usize].fetch_sub(1, Ordering::Release);
         self.count.fetch_sub(1, Ordering::Release);
@@ -115,7 +115,7 @@ impl Reserved {
 }
 
 impl<D: Device> Channel<D> {
-    /// Ends the reservation of a frame, and tells those who wait for frames.
+    /// Ends the reservation of a frame, and tells threads that wait for frames.
     pub(crate) fn unreserve(&self, frame: u32, request: &Request) {
         if request.is_for_guard() {
             self.lock().frames.reserved.remove_guard(frame);
@@ -128,7 +128,7 @@ impl<D: Device> Channel<D> {
         self.tell_of_kept();
     }
 
-    /// Tells those who wait for frames that a task waits which has one kept.
+    /// Tells threads that wait for frames that a task waits which has one kept.
     pub(crate) fn tell_of_kept(&self) {
         self.events.advance();
         self.announce();

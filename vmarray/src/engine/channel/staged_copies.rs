@@ -84,7 +84,7 @@ impl Group {
 
 fn tell(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
     for copy in copies {
-        // Only whoever takes it off the list tells.
+        // Only the thread that takes it off the list tells.
         let told = copy.outcome.set((outcome.clone(), copies.len() == 1));
         debug_assert!(told.is_ok());
         copy.owner.unpark();
@@ -96,7 +96,7 @@ fn tell(copies: &[Arc<StagedCopy>], outcome: &backend_api::Result<()>) {
 pub(super) struct StagedCopies {
     queued: VecDeque<Arc<StagedCopy>>,
     /// Whether a thread submits.
-    is_led: bool,
+    has_combiner: bool,
     /// In the order of their submission.
     under_way: Vec<Group>,
 }
@@ -104,7 +104,7 @@ pub(super) struct StagedCopies {
 impl StagedCopies {
     /// What is submitted next, unless that is nothing, or somebody does, or soon will.
     fn next(&mut self) -> Option<Vec<Arc<StagedCopy>>> {
-        if self.is_led || self.under_way.len() >= DEPTH {
+        if self.has_combiner || self.under_way.len() >= DEPTH {
             return None;
         }
         let mut copies = vec![self.queued.pop_front()?];
@@ -113,7 +113,7 @@ impl StagedCopies {
             bytes += more.bytes;
             copies.push(more);
         }
-        self.is_led = true;
+        self.has_combiner = true;
         Some(copies)
     }
 
@@ -199,7 +199,7 @@ impl<D: Device> Channel<D> {
         let mut list = contended::lock(self.staged.of(way));
         list.queued.push_back(Arc::clone(&copy));
         let done = list.take(done);
-        self.lead_staged(way, list);
+        self.combine_staged(way, list);
         done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
         copy
     }
@@ -235,7 +235,7 @@ impl<D: Device> Channel<D> {
         let group = at.map(|at| list.under_way.remove(at));
         let done = list.take(done);
         // First what keeps the device busy.
-        self.lead_staged(way, list);
+        self.combine_staged(way, list);
         group.into_iter().for_each(|group| group.end(&outcome));
         done.into_iter().for_each(|(group, outcome)| group.end(&outcome));
     }
@@ -251,18 +251,18 @@ impl<D: Device> Channel<D> {
     }
 
     /// Submits what is queued, as far as there is room.
-    fn lead_staged<'a>(&'a self, way: CopyWay, mut list: MutexGuard<'a, StagedCopies>) {
+    fn combine_staged<'a>(&'a self, way: CopyWay, mut list: MutexGuard<'a, StagedCopies>) {
         while let Some(copies) = list.next() {
             drop(list);
             let transfers: Vec<Transfer> =
                 copies.iter().flat_map(|copy| copy.copies.iter().copied()).collect();
             let submitted = self.submit_staged(way, &transfers);
             list = contended::lock(self.staged.of(way));
-            list.is_led = false;
+            list.has_combiner = false;
             match submitted {
                 Ok(ticket) => {
                     // If its threads sleep, one is to wait for it. Others will come by themselves, but later;
-                    // whoever is next in the line and sleeps can do so meanwhile.
+                    // the thread that is next in the line and sleeps can do so meanwhile.
                     if !copies.iter().any(|copy| copy.call()) {
                         let _ = list.queued.front().is_some_and(|next| next.call());
                     }

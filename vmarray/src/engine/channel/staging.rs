@@ -26,11 +26,11 @@ pub(crate) struct Stage<D: Device> {
     memory: HostBuffer<D>,
 }
 
-/// The stages of a channel. Whoever has one waits for nothing but copies, and then gives it back.
+/// The stages of a channel. The thread that has one waits for nothing but copies, and then gives it back.
 #[derive(Debug)]
 pub(super) struct Stages<D: Device> {
     stock: Mutex<Stock<D>>,
-    /// How many are free; for those who look without the lock.
+    /// How many are free; for threads that look without the lock.
     spare: AtomicUsize,
     returned: Condvar,
 }
@@ -52,11 +52,21 @@ impl<D: Device> Stages<D> {
 }
 
 impl<D: Device> Stage<D> {
-    /// Where its page number `at` begins.
-    pub(crate) fn page(&self, at: usize, page_bytes: usize) -> *mut u8 {
-        debug_assert!((at + 1) * page_bytes <= self.memory.bytes());
-        // SAFETY: within the memory; callers number as many pages as the stage has room for.
-        unsafe { self.memory.address().as_ptr().add(at * page_bytes) }
+    /// Bytes of it, once the copy to it is done.
+    pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
+        assert!(offset + len <= self.memory.bytes(), "the part is inside of the stage");
+        // SAFETY: within the memory, which is initialised. The thread that has the stage waits for a copy to
+        // it before it looks.
+        unsafe { std::slice::from_raw_parts(self.memory.address().as_ptr().add(offset), len) }
+    }
+
+    /// Copies bytes to it, before it is copied from.
+    pub(crate) fn write(&mut self, offset: usize, from: &[u8]) {
+        assert!(offset + from.len() <= self.memory.bytes(), "the part is inside of the stage");
+        // SAFETY: within the memory; the thread that has the stage has no copy under way on it yet.
+        unsafe {
+            self.memory.address().as_ptr().add(offset).copy_from_nonoverlapping(from.as_ptr(), from.len());
+        }
     }
 
     fn span(&self, at: usize, page_bytes: usize) -> HostPlace {

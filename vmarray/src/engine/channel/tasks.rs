@@ -61,18 +61,18 @@ impl<D: Device> Channel<D> {
         };
         if matches!(self.device.poll(ticket), Ok(Progress::Pending)) {
             self.drive_when_done(ticket);
-            // Whoever ends the transfer wakes those who wait for the page.
+            // The thread that ends the transfer wakes threads that wait for the page.
             let asleep = park_task(table.entry(page), waker, |state| state.any(IN_FLIGHT));
             return asleep.map_or(TaskWait::No, TaskWait::Asleep);
         }
-        // Told to whoever asked for it.
+        // Told to the thread that asked for it.
         let _ = self.finish(table, ticket);
         TaskWait::No
     }
 
     /// For a task that needs a page whose load is queued by threads: submits that, if none of them does.
     pub(crate) fn push_on(&self, table: &PageTable) {
-        self.lead_if_needed(table);
+        self.combine_if_needed(table);
     }
 
     /// For a task whose request waits for a frame: what else may end the wait.
@@ -111,7 +111,7 @@ impl<D: Device> Channel<D> {
     /// Until [`announce`](Self::announce), if something still holds.
     fn sleep_as_task(&self, waker: &Waker, holds: impl Fn() -> bool) -> TaskWait {
         let asleep = Asleep::at(self.task_key(), waker);
-        // Either this look sees the change, or whoever made it sees the sleeper.
+        // Either this look sees the change, or the thread that made it sees the sleeper.
         fence(Ordering::SeqCst);
         if holds() { TaskWait::Asleep(asleep) } else { TaskWait::No }
     }

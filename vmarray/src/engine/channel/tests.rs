@@ -59,8 +59,8 @@ fn together<D: Device, R: Send>(
     let channel = &array.pager().channels()[0];
     let lead = |on: bool| {
         let mut shard = channel.shard.lock();
-        shard.work.is_led = on;
-        channel.note_lead(&shard);
+        shard.work.has_combiner = on;
+        channel.note_combiner(&shard);
     };
     lead(true);
     std::thread::scope(|scope| {
@@ -146,7 +146,7 @@ fn short_submissions_are_held_back_while_others_are_under_way() {
     let total = array.stats().total();
     assert!(total.submissions <= total.misses, "{total:?}");
     let shard = array.pager().channels()[0].shard.lock();
-    assert!(shard.work.queued.is_empty() && shard.work.fetches.is_empty() && !shard.work.is_led);
+    assert!(shard.work.queued.is_empty() && shard.work.fetches.is_empty() && !shard.work.has_combiner);
 }
 
 #[test]
@@ -235,13 +235,13 @@ fn whoever_makes_room_leads_though_others_want_the_lock() {
                 array.evict(..).unwrap();
             }
             let done = channel.queues.fetches.first().submit(&[]).unwrap();
-            channel.shard.lock().work.is_led = true;
+            channel.shard.lock().work.has_combiner = true;
             array.prefetch(page * PAGE_LEN..(page + 1) * PAGE_LEN).unwrap();
             // As the end of a transfer finds it that had kept others back.
-            channel.shard.lock().work.is_led = false;
+            channel.shard.lock().work.has_combiner = false;
             channel.finish(table, done).unwrap();
             left += channel.shard.lock().work.queued.len();
-            channel.lead_if_needed(table);
+            channel.combine_if_needed(table);
         }
         is_over.store(true, Ordering::Relaxed);
         left
@@ -273,7 +273,7 @@ fn the_end_of_a_fetch_asks_no_queue_of_more_than_what_it_is_at() {
     assert!(device.now() - before < Duration::from_micros(queues.len() as u64));
 }
 
-/// Whoever is woken for a stage may do without it; the others are not to miss it then.
+/// The thread that is woken for a stage may do without it; the others are not to miss it then.
 #[test]
 fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
     let array = array(&Arc::new(host()));
@@ -301,7 +301,7 @@ fn a_stage_that_is_returned_is_offered_to_all_who_wait() {
     stages.into_iter().for_each(|stage| channel.put_stage(stage));
 }
 
-/// Those who queue up behind the mark may have the frame.
+/// Threads that queue up behind the mark may have the frame.
 #[test]
 fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
     let array = new(&Arc::new(host()), 4, 1).build().unwrap();
@@ -325,7 +325,7 @@ fn who_waits_for_a_frame_keeps_nobody_waiting_for_a_page() {
     assert_eq!(array.get(5).unwrap(), 7);
 }
 
-/// A waker that panics: neither tasks that wait beside it nor those who wake it are kept from anything.
+/// A waker that panics: neither tasks that wait beside it nor threads that wake it are kept from anything.
 #[test]
 fn a_waker_that_panics_harms_nobody_else() {
     struct Panics;

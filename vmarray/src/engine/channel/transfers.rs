@@ -1,7 +1,7 @@
 //! What is under way between frames and slots: waiting for it, and finishing it.
 //!
 //! One thread waits for a ticket in the driver; others who need one of its pages sleep at the page, since
-//! calls into a driver take turns. Whoever finishes the ticket wakes them.
+//! calls into a driver take turns. The thread that finishes the ticket wakes them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ const LOOK_AHEAD: usize = 8;
 /// The part of the frames that is kept for long reads at most.
 const LONG_READS_SHARE: usize = 4;
 
-/// Pages of so many bytes at most are read whole, or nearly so, by whoever waits for one.
+/// Pages of so many bytes at most are read whole, or nearly so, by the thread that waits for one.
 const READ_BYTES: usize = 4096;
 
 /// Pages on their way to frames.
@@ -165,7 +165,7 @@ impl<D: Device> Channel<D> {
         }
         // First what keeps the device busy. Under the lock: of loads that nobody looks after, nobody else may
         // take notice.
-        self.lead_now(table, shard);
+        self.combine_now(table, shard);
         self.wake(table, wakes);
         self.announce();
         outcome.map_err(Into::into)
@@ -188,7 +188,7 @@ impl<D: Device> Channel<D> {
         for (ticket, outcome) in done {
             drop(self.serve_and_complete(table, ticket, &outcome, &mut wakes));
         }
-        self.lead_now(table, self.lock());
+        self.combine_now(table, self.lock());
         self.wake(table, wakes);
         self.announce();
     }
@@ -214,8 +214,8 @@ impl<D: Device> Channel<D> {
         done
     }
 
-    /// Finishes a ticket that is done: first what tasks have asked for, without the lock, which is held
-    /// afterwards.
+    /// Phase 6 of a miss, or 5 of an eviction: finishes a ticket that is done: first what tasks have asked
+    /// for, without the lock, which is held afterwards.
     fn serve_and_complete(
         &self,
         table: &PageTable,
@@ -258,7 +258,7 @@ impl<D: Device> Channel<D> {
             }
         };
         let (requests, refused): (Vec<_>, Vec<_>) = requests.into_iter().partition(|request| {
-            // What is dirty may be written back, which must not meet those who read the home slot.
+            // What is dirty may be written back, which must not meet threads that read the home slot.
             !request.is_write()
                 || request.is_waiting() && !table.entry(request.page).state(Ordering::Acquire).shared()
         });
@@ -357,7 +357,7 @@ impl<D: Device> Channel<D> {
                 table.prefetch(later.page);
             }
             let entry = table.entry(load.page);
-            // First, since whoever has the page exclusively goes on the moment that it is resident.
+            // First, since the thread that has the page exclusively goes on the moment that it is resident.
             shard.frames.policy_insert(load.page, load.frame.index);
             let address = load.frame.address;
             let is_waited_for = match load.then {
@@ -381,7 +381,7 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Gives claims and frames of loads back; keeps the error for those who asked.
+    /// Gives claims and frames of loads back; keeps the error for threads that asked.
     pub(super) fn fail_fetch(
         &self,
         shard: &mut Shard<D>,
@@ -445,7 +445,8 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Waits for the transfer of a page that is in flight. Its outcome is told to whoever asked for it.
+    /// Waits for the transfer of a page that is in flight. Its outcome is told to the thread that asked for
+    /// it.
     pub(crate) fn help(&self, table: &PageTable, page: u64) {
         self.counters.waits.add(1);
         self.help_while(table, page, None, |_| true);
@@ -465,9 +466,9 @@ impl<D: Device> Channel<D> {
         match found {
             Some((ticket, is_watched)) if !*is_watched => {
                 *is_watched = true;
-                self.note_lead(&shard);
+                self.note_combiner(&shard);
                 drop(shard);
-                // Kept for whoever asked for it.
+                // Kept for the thread that asked for it.
                 let _ = self.finish_and_read(table, ticket, next);
             }
             Some(_) => {
@@ -491,7 +492,7 @@ impl<D: Device> Channel<D> {
     ///
     /// Under the lock, under which transfers begin and end: the transfer of a moment ago may be done, and
     /// another one of the same page be under way that nobody waits for. To begin one wakes who sleeps; so
-    /// whoever is asleep while a page is in flight has asked for it here.
+    /// the thread that is asleep while a page is in flight has asked for it here.
     pub(super) fn sleep_in_flight(&self, table: &PageTable, page: u64, is_busy: impl Fn(State) -> bool) {
         let entry = table.entry(page);
         let mut shard = self.lock();

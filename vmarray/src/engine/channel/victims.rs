@@ -80,7 +80,7 @@ impl<D: Device> Channel<D> {
         (self.layout.frames_max as usize / ROUND_SHARE).clamp(1, most)
     }
 
-    /// A thread that blocks is content with pages on their way home.
+    /// Phases 1 and 2 of an eviction. A thread that blocks is content with pages on their way home.
     pub(super) fn choose_victims(
         &self,
         shard: &mut Shard<D>,
@@ -90,8 +90,8 @@ impl<D: Device> Channel<D> {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
-        // What was sent home lately is clean again: there is more of its kind. Those who come next are not to
-        // wait for it, so it is sent ahead of need.
+        // What was sent home lately is clean again: there is more of its kind. Threads that come next are not
+        // to wait for it, so it is sent ahead of need.
         let in_hand: usize = shard.work.write_backs.iter().map(|work| work.pages.len()).sum();
         let ahead_bytes = (WRITE_AHEAD_BYTES / self.layout.page_bytes).max(want);
         let ahead = (shard.frames.list.len() / WRITE_AHEAD_SHARE).min(ahead_bytes);
@@ -236,7 +236,8 @@ impl<D: Device> Channel<D> {
         }
     }
 
-    /// Frees the frames of claimed pages, to be announced; keeps one for the caller.
+    /// Phases 3 and 4 of an eviction: frees the frames of claimed pages, to be announced; keeps one for the
+    /// caller.
     pub(super) fn free_clean(&self, table: &PageTable, clean: &[Victim], wakes: &mut Wakes) -> Option<Frame> {
         self.quiesce_all(clean.iter().map(|v| (table.entry(v.page), v.before)), Access::All);
         for victim in clean {

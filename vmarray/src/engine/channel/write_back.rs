@@ -18,8 +18,8 @@ pub(crate) enum WriteBackFor {
 }
 
 impl<D: Device> Channel<D> {
-    /// Starts to write pages back that [`Sweep::WriteBack`](crate::engine::page::Sweep::WriteBack) or
-    /// `try_write_back` gave to the caller.
+    /// Phases 3 and 4 of an eviction, of dirty pages: starts to write pages back that
+    /// [`Sweep::WriteBack`](crate::engine::page::Sweep::WriteBack) or `try_write_back` gave to the caller.
     ///
     /// On an error the pages are dirty as before and free for others.
     pub(crate) fn write_back(
@@ -36,7 +36,7 @@ impl<D: Device> Channel<D> {
         let mut places: Vec<_> = dirty.iter().map(|v| (self.home(v.page), v.frame.host)).collect();
         places.sort_unstable_by_key(|(home, _)| home.offset());
         let copies = coalesce(places.into_iter(), bytes, CopyWay::WriteBack);
-        // Until it is on record: whoever runs a kernel after it finds it there.
+        // Until it is on record: the thread that runs a kernel after it finds it there.
         let mut order = self.queues.begin_writes();
         let submitted = self.queues.write_beside(&mut order, |queue| queue.submit(&copies));
         let mut wakes = Wakes::default();
@@ -53,8 +53,8 @@ impl<D: Device> Channel<D> {
                     is_watched: false,
                     is_driven: false,
                 });
-                // Under the lock, so that nobody finishes the transfer before: whoever sleeps for one of the
-                // pages is to help now.
+                // Under the lock, so that nobody finishes the transfer before: the thread that sleeps for one
+                // of the pages is to help now.
                 for victim in dirty {
                     wakes.add(victim.page, table.entry(victim.page).mark_in_flight());
                 }

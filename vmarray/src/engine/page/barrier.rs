@@ -16,8 +16,8 @@
 //! caller's when it goes on. It takes some 10 microseconds for each idle processor and a time slice for each
 //! busy one. (Changing the protection of a page, which has the other processors interrupted on most systems,
 //! is faster and not enough: AArch64, and AMD processors with `INVLPGB`, do that without interrupting
-//! anybody.) Where that is refused as well, the process ends: whoever holds a page cannot go on, and all
-//! others would wait for it.
+//! anybody.) Where that is refused as well, the process ends: the thread that holds a page cannot go on, and
+//! all others would wait for it.
 
 use super::sync::{Ordering, fence};
 
@@ -30,7 +30,7 @@ pub(crate) fn light() {
     std::sync::atomic::compiler_fence(Ordering::SeqCst);
 }
 
-/// The barrier of the side that can wait. `threads` gives those who may have passed [`light`].
+/// The barrier of the side that can wait. `threads` gives threads that may have passed [`light`].
 pub(crate) fn heavy(threads: impl FnOnce() -> Vec<Thread>) {
     fence(Ordering::SeqCst);
     #[cfg(not(loom))]

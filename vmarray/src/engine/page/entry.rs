@@ -120,8 +120,8 @@ impl Entry {
     /// at the hazard slots; if it has `WAITED` and the holder is a guard, sleepers are to be woken, since
     /// they may not be allowed to wait for guards.
     ///
-    /// Sharers queue up behind somebody who wants the page exclusively, unless they are `barging`: those who
-    /// hold guards must not wait for somebody who might wait for them.
+    /// Sharers queue up behind somebody who wants the page exclusively, unless they are `barging`: threads
+    /// that hold guards must not wait for somebody who might wait for them.
     pub(crate) fn try_share(&self, holder: Holder, barging: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE) || !s.has_room() => Err(Refusal::Busy(s)),
@@ -161,8 +161,8 @@ impl Entry {
     fn end_share(&self, holder: Holder, clear: u64) -> bool {
         let unit = holder.unit();
         let last = |s: State| !State(s.0 - unit).shared();
-        // The last to go wakes those who want the page exclusively; one who made room, those who want to
-        // share.
+        // The last to go wakes threads that want the page exclusively; one who made room, threads that want
+        // to share.
         let wakes = |s: State| last(s) || !s.has_room();
         let before = self.change(|s| {
             let next = (s.0 - unit) & !clear;
@@ -195,7 +195,7 @@ impl Entry {
     pub(crate) fn try_claim_absent(&self, readers_stay: bool) -> Result<State, Refusal> {
         self.transition(|s| match s {
             s if s.any(EXCLUSIVE | RESIDENT) || (!readers_stay && s.shared()) => Err(Refusal::Busy(s)),
-            // Whoever has it loaded becomes one more of those who share it.
+            // The thread that has it loaded becomes one more of threads that share it.
             s if !s.has_room() => Err(Refusal::Busy(s)),
             s => Ok(s.0 | EXCLUSIVE),
         })
@@ -220,7 +220,7 @@ impl Entry {
     pub(crate) fn mark_in_flight(&self) -> bool {
         let now = self.state(Ordering::Relaxed);
         if now.has(IN_FLIGHT) && !now.any(WAITED) {
-            // As it has been for those who look already.
+            // As it has been for threads that look already.
             return false;
         }
         self.change(|s| (s.0 | IN_FLIGHT) & !WAITED).any(WAITED)
@@ -266,7 +266,7 @@ impl Entry {
         self.change(|s| s.0 & !ZEROED);
     }
 
-    /// Asks sharers to wait. Whoever does so goes on trying until the page is theirs, or [gives
+    /// Asks sharers to wait. The thread that does so goes on trying until the page is theirs, or [gives
     /// up](Self::give_up).
     pub(crate) fn set_writer_pending(&self) {
         self.change(|s| s.0 | WRITER_PENDING);

@@ -1,10 +1,10 @@
 //! Hazard slots: how a thread says, without a locked instruction, which page it is touching.
 //!
 //! Each thread has one [`Slot`]. For the few nanoseconds of a lock-free access it holds the address of the
-//! page's entry. The access then looks at the entry's gate and goes on only if that is open. Whoever wants
-//! the page for other purposes first shuts the gate, then issues a barrier on all cores ([`barrier::heavy`]),
-//! then waits until no slot names the page. Either the access sees the shut gate and backs off, or the other
-//! side sees the slot.
+//! page's entry. The access then looks at the entry's gate and goes on only if that is open. The thread that
+//! wants the page for other purposes first shuts the gate, then issues a barrier on all cores
+//! ([`barrier::heavy`]), then waits until no slot names the page. Either the access sees the shut gate and
+//! backs off, or the other side sees the slot.
 //!
 //! The idea is that of hazard pointers (M. Michael, "Hazard Pointers: Safe Memory Reclamation for Lock-Free
 //! Objects", 2004) with the asymmetric fence that Linux offers as `membarrier`.
@@ -43,8 +43,8 @@ impl Slot {
     /// Announces a read. The caller looks at the entry's read gate next, then reads, then
     /// [leaves](Self::leave_read).
     ///
-    /// A release, as leaving is: whoever waits for the end of one access may see no more of it than that the
-    /// next one was announced.
+    /// A release, as leaving is: the thread that waits for the end of one access may see no more of it than
+    /// that the next one was announced.
     #[inline(always)]
     pub(crate) fn enter_read(&self, entry: *const Entry) {
         self.reading.store(entry.addr(), Ordering::Release);

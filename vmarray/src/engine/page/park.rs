@@ -51,7 +51,7 @@ pub(crate) fn park_task(entry: &Entry, waker: &Waker, busy: impl Fn(State) -> bo
     entry.ask_to_wake(busy).then_some(asleep)
 }
 
-/// Wakes all who sleep for the page. Called by whoever cleared `WAITED`.
+/// Wakes all who sleep for the page. Called by the thread that cleared `WAITED`.
 #[cold]
 pub(crate) fn unpark(entry: &Entry) {
     // SAFETY: as in `park`.

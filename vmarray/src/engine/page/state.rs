@@ -18,13 +18,13 @@
 //! | 31 | `ZEROED` | the home slot holds zeroes, though the page has no contents as yet |
 //! | 32..64 | version | changes with each exclusive release, so that a reader sees that it raced with a write. It would have to sleep through exactly 2^32 of them not to |
 //!
-//! Whoever holds a pin or a guard without `EXCLUSIVE` shares the page: it stays resident and no latched write
-//! happens. `EXCLUSIVE` keeps all other holders out; it can be gained while pins are held only for loading an
-//! absent page, whose pins are then readers of the home slot.
+//! The thread that holds a pin or a guard without `EXCLUSIVE` shares the page: it stays resident and no
+//! latched write happens. `EXCLUSIVE` keeps all other holders out; it can be gained while pins are held only
+//! for loading an absent page, whose pins are then readers of the home slot.
 //!
 //! `READERS` and `WRITERS` are set *before* a gate is opened and cleared only by a holder that has shut the
-//! gate, issued a barrier and looked at all hazard slots. So whoever finds one of them clear need not wait
-//! for anybody.
+//! gate, issued a barrier and looked at all hazard slots. So the thread that finds one of them clear need not
+//! wait for anybody.
 
 use std::fmt;
 

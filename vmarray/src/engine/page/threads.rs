@@ -85,8 +85,8 @@ impl Drop for Lease {
 fn enlist() {
     let thread = barrier::this_thread();
     LOCAL.with(|local| REGISTRY.write().locals.push((thread, ptr::from_ref(local))));
-    // Whoever looks at the slots after its own full fence either finds this one, or shut its gate before this
-    // fence, so that this thread's first access sees that.
+    // The thread that looks at the slots after its own full fence either finds this one, or shut its gate
+    // before this fence, so that this thread's first access sees that.
     fence(Ordering::SeqCst);
 }
 

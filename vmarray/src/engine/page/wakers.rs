@@ -1,7 +1,7 @@
 //! Tasks that sleep until something is released: what `park` is for threads.
 //!
-//! A task leaves its waker under a key, the address of what it waits for, and then looks once more; whoever
-//! releases that wakes all who are there. Wakers are foreign code and run while no lock is held.
+//! A task leaves its waker under a key, the address of what it waits for, and then looks once more; the
+//! thread that releases that wakes all who are there. Wakers are foreign code and run while no lock is held.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -25,8 +25,8 @@ struct Sleeper {
 }
 
 static SLEEPERS: [Mutex<Vec<Sleeper>>; LISTS] = [const { Mutex::new(Vec::new()) }; LISTS];
-/// As many as there are in all lists, or more. Looked at by those who release, so that they need no lock as a
-/// rule.
+/// As many as there are in all lists, or more. Looked at by threads that release, so that they need no lock
+/// as a rule.
 static COUNT: AtomicUsize = AtomicUsize::new(0);
 
 /// A task's place in a list; left when it is dropped.
@@ -54,8 +54,9 @@ impl Asleep {
         static NUMBERS: AtomicU64 = AtomicU64::new(0);
         let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
         let sleeper = Sleeper { key, number, thread: this_thread(), waker: waker.clone() };
-        // First, so that there are never fewer than are in the lists: whoever is woken between the two steps
-        // would otherwise be taken off the count in place of another one, whom nobody would look for then.
+        // First, so that there are never fewer than are in the lists: the thread that is woken between the
+        // two steps would otherwise be taken off the count in place of another one, whom nobody would look
+        // for then.
         COUNT.fetch_add(1, Ordering::SeqCst);
         list(key).lock().push(sleeper);
         Self { key, number }
@@ -75,8 +76,8 @@ impl Drop for Asleep {
     }
 }
 
-/// Runs a waker. If it panics, that keeps nobody from anything: neither other tasks, nor whoever wakes them,
-/// who may be in the midst of letting go of a page.
+/// Runs a waker. If it panics, that keeps nobody from anything: neither other tasks, nor the thread that
+/// wakes them, who may be in the midst of letting go of a page.
 pub(super) fn run(waker: Waker) {
     if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
         trace::waker_panicked();
@@ -99,7 +100,7 @@ pub(crate) fn wake_tasks_of_thread() {
     }
 }
 
-/// Takes sleepers off a list and wakes them. Whoever looks again in vain comes back.
+/// Takes sleepers off a list and wakes them. The thread that looks again in vain comes back.
 fn wake_those(list: &Mutex<Vec<Sleeper>>, is_due: impl Fn(&Sleeper) -> bool) {
     // Moved, not cloned: that would be foreign code under the lock.
     let woken: Vec<Sleeper> = list.lock().extract_if(.., |sleeper| is_due(sleeper)).collect();

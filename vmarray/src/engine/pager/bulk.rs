@@ -21,13 +21,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::Device;
 
+use super::hold::{AsFound, HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::base::past_caches;
 use crate::engine::channel::{Channel, Stage, StagedCopy, stage_pages};
 use crate::engine::guards;
-use crate::engine::page::state::{AHEAD, HOME, RESIDENT};
-use crate::engine::page::{Holder, Refusal, State};
+use crate::engine::page::{State, count_hit};
 use crate::engine::parallel_copy;
 
 /// A range passes by the cache if it takes at least so many pages, and at least this share of all frames:
@@ -140,13 +140,16 @@ impl<'a> Target<'a> {
     }
 }
 
-/// Pages on their way through a stage.
-struct Flight<'a, D: Device> {
+/// Pages on their way through a stage, held as `H`.
+struct Flight<'a, D: Device, H> {
     channel: &'a Channel<D>,
-    pages: Vec<u64>,
+    pages: Vec<H>,
     stage: Stage<D>,
     copy: Arc<StagedCopy>,
 }
+
+type Reading<'a, D> = Flight<'a, D, HomeShare<'a, D>>;
+type Writing<'a, D> = Flight<'a, D, HomeClaim<'a, D>>;
 
 /// What keeps a thread from going on with a unit.
 enum Obstacle {
@@ -200,7 +203,7 @@ impl<D: Device> Pager<D> {
         &'a self,
         units: &Units,
         target: &Target<'_>,
-        under_way: &mut Option<Flight<'a, D>>,
+        under_way: &mut Option<Reading<'a, D>>,
     ) -> Result<()> {
         while let Some(mut pages) = units.take() {
             while first(&pages).is_some() {
@@ -245,79 +248,61 @@ impl<D: Device> Pager<D> {
         &self,
         pages: &mut Pages,
         target: &Target<'_>,
-    ) -> Result<(Option<Flight<'_, D>>, Option<Obstacle>)> {
+    ) -> Result<(Option<Reading<'_, D>>, Option<Obstacle>)> {
         let mut wanted = Vec::new();
         let mut obstacle = None;
         let mut rest = pages.clone();
-        let barging = guards::held();
         while let Some(page) = first(&rest) {
-            let entry = self.table.entry(page);
-            match entry.try_share(Holder::Pin, barging) {
-                Ok(before) => {
-                    crate::engine::page::count_hit(self.counter);
-                    self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
+            match self.try_share_as_found(page) {
+                Ok(AsFound::Resident(hold)) => {
                     // SAFETY: the page is of a unit that this thread has taken.
                     let (offset, into) = unsafe { target.part(page) };
-                    self.now_shared(page, before).read(offset, into);
+                    hold.read(offset, into);
                 }
-                Err(Refusal::Busy(state)) => {
+                Ok(AsFound::Absent(home)) if home.has_contents() => wanted.push(home),
+                Ok(AsFound::Absent(_)) => {
+                    // SAFETY: the page is of a unit that this thread has taken.
+                    unsafe { target.part(page) }.1.fill(0);
+                }
+                Err(state) => {
                     obstacle = Some(Obstacle::Busy(state));
                     break;
                 }
-                Err(Refusal::Absent) => match entry.try_share_home(barging) {
-                    Ok(true) => wanted.push(page),
-                    Ok(false) => {
-                        // SAFETY: the page is of a unit that this thread has taken.
-                        unsafe { target.part(page) }.1.fill(0);
-                        self.unshare(page, Holder::Pin);
-                    }
-                    Err(Refusal::Busy(state)) if !state.any(RESIDENT) => {
-                        obstacle = Some(Obstacle::Busy(state));
-                        break;
-                    }
-                    // It has become resident just now.
-                    Err(_) => continue,
-                },
             }
             rest.next();
         }
-        let Some(&missing) = wanted.first() else {
+        let Some(missing) = wanted.first().map(HomeShare::page) else {
             *pages = rest;
             return Ok((None, obstacle));
         };
         let channel = self.channel(missing);
-        let let_go = |wanted: &[u64]| wanted.iter().for_each(|page| self.unshare(*page, Holder::Pin));
         let Some(stage) = channel.take_stage() else {
-            let_go(&wanted);
             while first(pages).is_some_and(|page| page < missing) {
                 pages.next();
             }
             return Ok((None, Some(Obstacle::NoStage)));
         };
         *pages = rest;
-        let copy = channel.fetch_to_stage(&wanted, &stage);
+        let numbers: Vec<u64> = wanted.iter().map(HomeShare::page).collect();
+        let copy = channel.fetch_to_stage(&numbers, &stage);
         Ok((Some(Flight { channel, pages: wanted, stage, copy }), obstacle))
     }
 
     /// Waits for pages, copies them to the slice, and lets go of them.
-    fn end_reading(&self, flight: Flight<'_, D>, target: &Target<'_>) -> Result<()> {
+    fn end_reading(&self, flight: Reading<'_, D>, target: &Target<'_>) -> Result<()> {
         let Flight { channel, pages, stage, copy } = flight;
         let outcome = channel.await_staged(&copy);
-        for (at, page) in pages.into_iter().enumerate() {
+        for (at, home) in pages.into_iter().enumerate() {
             if outcome.is_ok() {
                 // SAFETY: the page is of a unit that this thread has taken.
-                let (offset, into) = unsafe { target.part(page) };
-                // SAFETY: inside of the stage's page; the copy to it is done and the stage is this thread's.
-                let from = unsafe {
-                    std::slice::from_raw_parts(stage.page(at, self.page_bytes).add(offset), into.len())
-                };
+                let (offset, into) = unsafe { target.part(home.page()) };
+                let from = stage.bytes(at * self.page_bytes + offset, into.len());
                 if target.passes_caches {
                     past_caches::copy(from, into);
                 } else {
                     into.copy_from_slice(from);
                 }
             }
-            self.unshare(page, Holder::Pin);
         }
         channel.put_stage(stage);
         Ok(outcome?)
@@ -349,7 +334,7 @@ impl<D: Device> Pager<D> {
         units: &Units,
         span: BulkSpan,
         from: &[u8],
-        under_way: &mut Option<Flight<'a, D>>,
+        under_way: &mut Option<Writing<'a, D>>,
     ) -> Result<()> {
         while let Some(mut pages) = units.take() {
             while first(&pages).is_some() {
@@ -398,78 +383,53 @@ impl<D: Device> Pager<D> {
         pages: &mut Pages,
         span: BulkSpan,
         from: &[u8],
-    ) -> (Option<Flight<'_, D>>, Option<Obstacle>) {
-        let mut filled: Option<(Stage<D>, Vec<u64>)> = None;
+    ) -> (Option<Writing<'_, D>>, Option<Obstacle>) {
+        let mut filled: Option<Stage<D>> = None;
+        let mut held: Vec<HomeClaim<'_, D>> = Vec::new();
         let mut obstacle = None;
         let Some(page) = first(pages) else { return (None, None) };
         let channel = self.channel(page);
         while let Some(page) = first(pages) {
-            let entry = self.table.entry(page);
             let (offset, part) = span.part(page);
-            match entry.try_exclusive(Holder::Pin) {
-                Ok(before) => {
-                    crate::engine::page::count_hit(self.counter);
-                    channel.fewer_ahead(usize::from(before.any(AHEAD)));
-                    self.now_exclusive(page, before).write(offset, &from[part]);
-                    pages.next();
-                    continue;
+            match self.try_own_as_found(page) {
+                Ok(AsFound::Resident(mut hold)) => {
+                    count_hit(self.counter);
+                    hold.write(offset, &from[part]);
                 }
-                Err(Refusal::Busy(state)) => {
-                    obstacle = Some(Obstacle::Busy(state));
-                    break;
-                }
-                Err(Refusal::Absent) => {}
-            }
-            let (stage, held) = match &mut filled {
-                Some(filled) => filled,
-                None => match channel.take_stage() {
-                    Some(stage) => filled.insert((stage, Vec::new())),
-                    None => {
+                Ok(AsFound::Absent(claim)) => {
+                    filled = filled.or_else(|| channel.take_stage());
+                    let Some(stage) = &mut filled else {
                         obstacle = Some(Obstacle::NoStage);
                         break;
-                    }
-                },
-            };
-            match entry.try_claim_absent(false) {
-                Ok(before) => {
-                    entry.home_is_unknown();
-                    self.settled.lose_if(before);
-                    // SAFETY: inside of the stage's page; the stage is this thread's, and nothing is in
-                    // flight on it.
-                    unsafe {
-                        let to = stage.page(held.len(), self.page_bytes).add(offset);
-                        from[part.clone()].as_ptr().copy_to_nonoverlapping(to, part.len());
-                    }
-                    held.push(page);
-                    pages.next();
+                    };
+                    claim.begin_write();
+                    stage.write(held.len() * self.page_bytes + offset, &from[part]);
+                    held.push(claim);
                 }
-                Err(Refusal::Busy(state)) if !state.any(RESIDENT) => {
+                Err(state) => {
                     obstacle = Some(Obstacle::Busy(state));
                     break;
                 }
-                // It has become resident just now.
-                Err(_) => {}
             }
+            pages.next();
         }
-        let Some((stage, held)) = filled else { return (None, obstacle) };
-        if held.is_empty() {
-            channel.put_stage(stage);
-            return (None, obstacle);
-        }
-        let copy = channel.write_from_stage(&held, &stage);
+        let Some(stage) = filled else { return (None, obstacle) };
+        let numbers: Vec<u64> = held.iter().map(HomeClaim::page).collect();
+        let copy = channel.write_from_stage(&numbers, &stage);
         (Some(Flight { channel, pages: held, stage, copy }), obstacle)
     }
 
     /// Waits for pages to be home and lets go of them. Returns those whose copy failed, to be written in
     /// frames when nothing is held any more.
-    fn end_writing(&self, flight: Flight<'_, D>) -> Vec<u64> {
-        let Flight { channel, pages, stage, copy } = flight;
+    fn end_writing(&self, flight: Writing<'_, D>) -> Vec<u64> {
+        let Flight { channel, mut pages, stage, copy } = flight;
         let is_written = channel.await_staged(&copy).is_ok();
-        for page in &pages {
-            self.release(*page, Holder::Pin, if is_written { HOME } else { 0 });
-        }
         channel.put_stage(stage);
-        if is_written { Vec::new() } else { pages }
+        if is_written {
+            pages.iter_mut().for_each(HomeClaim::end_write);
+            return Vec::new();
+        }
+        pages.into_iter().map(|claim| claim.page()).collect()
     }
 }
 

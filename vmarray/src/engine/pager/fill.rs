@@ -5,25 +5,40 @@ use std::sync::atomic::Ordering;
 
 use backend_api::Device;
 
+use super::hold::{HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
 use crate::engine::channel::Channel;
-use crate::engine::page::state::{DIRTY, HOME, RESIDENT, ZEROED};
-use crate::engine::page::{Holder, Refusal, State};
+use crate::engine::page::state::{HOME, RESIDENT, ZEROED};
+use crate::engine::page::{Refusal, State};
 
 /// What came of an attempt to hold a page without contents.
-#[derive(Clone, Copy, Debug)]
-enum Homeless {
-    /// It is absent and held exclusively.
-    Claimed,
-    /// It is resident, all zeroes, and held shared.
-    Shared,
+enum Homeless<'a, D: Device> {
+    /// It is held.
+    Held(ZeroedNext<'a, D>),
     /// It has contents, or its slot has the zeroes already.
     Not,
     /// It was written to.
     Dirty,
     /// Somebody is in the way.
     Busy(State),
+}
+
+/// A page whose slot is to get zeroes.
+enum ZeroedNext<'a, D: Device> {
+    /// It is absent.
+    Absent(HomeClaim<'a, D>),
+    /// It is resident, and all zeroes.
+    Resident(HomeShare<'a, D>),
+}
+
+impl<D: Device> ZeroedNext<'_, D> {
+    fn page(&self) -> u64 {
+        match self {
+            Self::Absent(claim) => claim.page(),
+            Self::Resident(share) => share.page(),
+        }
+    }
 }
 
 impl<D: Device> Pager<D> {
@@ -40,8 +55,8 @@ impl<D: Device> Pager<D> {
                 if run.len() == self.run_pages() {
                     self.fill_somewhere(channel, &mut run, pattern)?;
                 }
-                if self.table.entry(page).try_claim_absent(false).is_ok() {
-                    run.push(page);
+                if let Ok(claim) = self.try_own_home(page) {
+                    run.push(claim);
                     continue;
                 }
                 // To wait while holding claims could wait for ever.
@@ -65,17 +80,23 @@ impl<D: Device> Pager<D> {
         first / count..last / count + 1
     }
 
-    /// Fills claimed pages on their device and releases them; if that fails, fills them in frames.
-    fn fill_somewhere(&self, channel: &Channel<D>, run: &mut Vec<u64>, pattern: &[u8]) -> Result<()> {
-        let pages = std::mem::take(run);
-        let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
-        pages.iter().for_each(|page| self.table.entry(*page).home_is_unknown());
-        let filled = channel.fill_slots(self.slots_of(*first, *last), pattern).is_ok();
-        if !filled {
-            self.settled.lose();
+    /// Fills claimed pages on their device and lets them go; if that fails, fills them in frames.
+    fn fill_somewhere(
+        &self,
+        channel: &Channel<D>,
+        run: &mut Vec<HomeClaim<'_, D>>,
+        pattern: &[u8],
+    ) -> Result<()> {
+        let mut claims = std::mem::take(run);
+        let (Some(first), Some(last)) = (claims.first(), claims.last()) else { return Ok(()) };
+        let slots = self.slots_of(first.page(), last.page());
+        claims.iter().for_each(HomeClaim::begin_write);
+        if channel.fill_slots(slots, pattern).is_ok() {
+            claims.iter_mut().for_each(HomeClaim::end_write);
+            return Ok(());
         }
-        pages.iter().for_each(|page| self.release(*page, Holder::Pin, if filled { HOME } else { 0 }));
-        if filled { Ok(()) } else { pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern)) }
+        let pages: Vec<u64> = claims.into_iter().map(|claim| claim.page()).collect();
+        pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern))
     }
 
     fn fill_in_frame(&self, page: u64, pattern: &[u8]) -> Result<()> {
@@ -88,9 +109,9 @@ impl<D: Device> Pager<D> {
     /// fetched for them later.
     pub(crate) fn settle(&self, pages: &Range<u64>) -> Result<()> {
         self.flush(pages)?;
-        let (since, unknown) = self.settled.begin(pages);
+        let (since, unknown) = self.init_tracker.begin(pages);
         self.settle_homes(&unknown)?;
-        self.settled.end(since, pages);
+        self.init_tracker.end(since, pages);
         Ok(())
     }
 
@@ -99,10 +120,10 @@ impl<D: Device> Pager<D> {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
             // Held, in neighbouring slots.
-            let mut run: Vec<(u64, Homeless)> = Vec::new();
+            let mut run: Vec<ZeroedNext<'_, D>> = Vec::new();
             for page in self.of_channel(index, pages) {
                 while !self.table.entry(page).state(Ordering::Acquire).any(HOME | ZEROED) {
-                    let follows = run.last().is_none_or(|(last, _)| last + count == page);
+                    let follows = run.last().is_none_or(|last| last.page() + count == page);
                     if !follows || run.len() == self.run_pages() {
                         self.zero(channel, &mut run)?;
                     }
@@ -113,13 +134,13 @@ impl<D: Device> Pager<D> {
                             self.flush(&(page..page + 1))?;
                         }
                         Homeless::Busy(state) => {
-                            // Whoever has the page may wait for those of the run.
+                            // The thread that has the page may wait for those of the run.
                             self.zero(channel, &mut run)?;
                             // An absent page is held exclusively.
                             self.await_page(page, state, !state.any(RESIDENT))?;
                         }
-                        held => {
-                            run.push((page, held));
+                        Homeless::Held(held) => {
+                            run.push(held);
                             break;
                         }
                     }
@@ -150,43 +171,28 @@ impl<D: Device> Pager<D> {
     }
 
     /// Holds a page without contents, absent or resident, so that zeroes can be written to its slot.
-    fn hold_homeless(&self, page: u64) -> Homeless {
-        let entry = self.table.entry(page);
-        match entry.try_claim_absent(false) {
-            Ok(before) if before.any(HOME | ZEROED) => {
-                self.release(page, Holder::Pin, 0);
-                Homeless::Not
-            }
-            Ok(_) => Homeless::Claimed,
-            Err(Refusal::Busy(state)) if state.any(RESIDENT) => match entry.try_share(Holder::Pin, true) {
-                Ok(before) if !before.any(HOME | ZEROED | DIRTY) => Homeless::Shared,
-                Ok(before) => {
-                    self.unshare(page, Holder::Pin);
-                    if before.any(HOME | ZEROED) { Homeless::Not } else { Homeless::Dirty }
-                }
+    fn hold_homeless(&self, page: u64) -> Homeless<'_, D> {
+        match self.try_own_home(page) {
+            Ok(claim) if claim.is_initialized() => Homeless::Not,
+            Ok(claim) => Homeless::Held(ZeroedNext::Absent(claim)),
+            Err(state) if state.any(RESIDENT) => match self.try_share_homeless(page) {
+                Ok(Ok(share)) => Homeless::Held(ZeroedNext::Resident(share)),
+                Ok(Err(before)) if before.any(HOME | ZEROED) => Homeless::Not,
+                Ok(Err(_)) => Homeless::Dirty,
                 Err(Refusal::Busy(state)) => Homeless::Busy(state),
-                Err(Refusal::Absent) => Homeless::Busy(entry.state(Ordering::Acquire)),
+                Err(Refusal::Absent) => Homeless::Busy(self.table.entry(page).state(Ordering::Acquire)),
             },
-            Err(Refusal::Busy(state)) => Homeless::Busy(state),
-            Err(Refusal::Absent) => Homeless::Busy(entry.state(Ordering::Acquire)),
+            Err(state) => Homeless::Busy(state),
         }
     }
 
     /// Writes zeroes to the slots of held pages, and lets them go.
-    fn zero(&self, channel: &Channel<D>, run: &mut Vec<(u64, Homeless)>) -> Result<()> {
+    fn zero(&self, channel: &Channel<D>, run: &mut Vec<ZeroedNext<'_, D>>) -> Result<()> {
         let pages = std::mem::take(run);
-        let (Some((first, _)), Some((last, _))) = (pages.first(), pages.last()) else { return Ok(()) };
-        let result = channel.fill_slots(self.slots_of(*first, *last), &[0]);
-        for (page, held) in pages {
-            if result.is_ok() {
-                self.table.entry(page).home_is_zeroed();
-            }
-            match held {
-                Homeless::Shared => self.unshare(page, Holder::Pin),
-                _ => self.release(page, Holder::Pin, 0),
-            }
-        }
-        result
+        let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
+        channel.fill_slots(self.slots_of(first.page(), last.page()), &[0])?;
+        pages.iter().for_each(|held| self.table.entry(held.page()).home_is_zeroed());
+        Ok(())
     }
 }
 

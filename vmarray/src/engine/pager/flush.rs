@@ -6,10 +6,11 @@ use std::sync::atomic::Ordering;
 use backend_api::Device;
 
 use super::Pager;
+use super::hold::AsFound;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::channel::{Victim, WriteBackFor};
-use crate::engine::page::state::{AHEAD, DIRTY, EXCLUSIVE};
-use crate::engine::page::{Access, Holder, Refusal, unpark};
+use crate::engine::page::Refusal;
+use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT};
 
 impl<D: Device> Pager<D> {
     /// Writes the dirty pages of a range back and waits until that is done.
@@ -52,7 +53,7 @@ impl<D: Device> Pager<D> {
                         }
                         Err(Refusal::Absent) => break,
                         Err(Refusal::Busy(state)) => {
-                            // Whoever has the page may wait for those of the batch.
+                            // The thread that has the page may wait for those of the batch.
                             submit(&mut batch, &mut keep);
                             if let Err(error) = self.await_page(page, state, false) {
                                 keep(Err(error));
@@ -102,49 +103,17 @@ impl<D: Device> Pager<D> {
 
     /// Takes the frame, if any, from a page that is clean or may be forgotten.
     fn drop_frame(&self, page: u64, forget: bool) -> Result<()> {
-        self.wanting(page, |wants| self.drop_or_want(page, forget, wants))
-    }
-
-    fn drop_or_want(&self, page: u64, forget: bool, wants: &mut bool) -> Result<()> {
-        let entry = self.table.entry(page);
-        let channel = self.channel(page);
-        loop {
-            match entry.try_exclusive(Holder::Pin) {
-                Ok(before) => {
-                    if before.any(DIRTY) && !forget {
-                        // Written to since the flush: its new contents are as good a reason to keep it as
-                        // any.
-                        self.release(page, Holder::Pin, 0);
-                        return Ok(());
-                    }
-                    channel.quiesce(entry, before, Access::All);
-                    channel.fewer_ahead(usize::from(before.any(AHEAD)));
-                    let frame = channel.policy_remove(entry.address(), page);
-                    if entry.unmap(forget) {
-                        unpark(entry);
-                    }
-                    if forget {
-                        self.settled.lose();
-                    }
-                    channel.put_back(frame);
-                    return Ok(());
-                }
-                Err(Refusal::Absent) if !forget => return Ok(()),
-                Err(Refusal::Absent) => {
-                    if entry.try_claim_absent(false).is_ok() {
-                        if entry.unmap(true) {
-                            unpark(entry);
-                        }
-                        self.settled.lose();
-                        return Ok(());
-                    }
-                    let state = entry.state(Ordering::Acquire);
-                    if state.any(EXCLUSIVE) || state.shared() {
-                        self.await_wanted(page, state, wants)?;
-                    }
-                }
-                Err(Refusal::Busy(state)) => self.await_wanted(page, state, wants)?,
-            }
+        if !forget && !self.table.entry(page).state(Ordering::Acquire).any(RESIDENT | EXCLUSIVE) {
+            return Ok(());
         }
+        match self.own_as_found(page)? {
+            AsFound::Resident(hold) if forget => hold.unmap(false)?.forget(),
+            // Written to since the flush: its new contents are as good a reason to keep it as any.
+            AsFound::Resident(hold) if hold.before().any(DIRTY) => hold.release_unchanged(),
+            AsFound::Resident(hold) => drop(hold.unmap(false)?),
+            AsFound::Absent(claim) if forget => claim.forget(),
+            AsFound::Absent(_) => {}
+        }
+        Ok(())
     }
 }

@@ -1,11 +1,23 @@
 //! Pages that a thread holds for a short time: what is done with their bytes, and that they are let go.
+//!
+//! | hold | the page is | others meanwhile |
+//! |---|---|---|
+//! | [`SharedHold`] | resident | read it |
+//! | [`ExclusiveHold`] | resident | wait |
+//! | [`HomeShare`] | absent | read its home slot |
+//! | [`HomeClaim`] | absent | wait |
+//!
+//! A thread that holds several pages waits for nothing but copies.
+
+use std::sync::atomic::Ordering;
 
 use backend_api::{Device, racy};
 
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
-use crate::engine::page::state::DIRTY;
-use crate::engine::page::{Access, Holder, State};
+use crate::engine::guards;
+use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
+use crate::engine::page::{Access, Holder, Refusal, State, count_hit, unpark};
 
 /// A resident page whose bytes stay as they are until the thread drops this.
 pub(crate) struct SharedHold<'a, D: Device> {
@@ -19,6 +31,33 @@ pub(crate) struct ExclusiveHold<'a, D: Device> {
     pager: &'a Pager<D>,
     page: u64,
     address: *mut u8,
+    /// The state before.
+    before: State,
+    /// What is added to the state in the end.
+    adds: u64,
+}
+
+/// A page whose home slot stays as it is until the thread drops this: an absent one, as a rule.
+pub(crate) struct HomeShare<'a, D: Device> {
+    pager: &'a Pager<D>,
+    page: u64,
+    has_contents: bool,
+}
+
+/// An absent page whose home slot is the thread's alone until it drops this.
+pub(crate) struct HomeClaim<'a, D: Device> {
+    pager: &'a Pager<D>,
+    page: u64,
+    /// The state before.
+    before: State,
+    /// What is added to the state in the end.
+    adds: u64,
+}
+
+/// A page that is held as it was found.
+pub(super) enum AsFound<R, H> {
+    Resident(R),
+    Absent(H),
 }
 
 impl<D: Device> Pager<D> {
@@ -36,23 +75,99 @@ impl<D: Device> Pager<D> {
         stream: Stream,
     ) -> Result<ExclusiveHold<'_, D>> {
         let held = self.take(page, Holder::Pin, fetch, stream)?;
-        Ok(ExclusiveHold { pager: self, page, address: held.address })
+        Ok(ExclusiveHold { pager: self, page, address: held.address, before: held.before, adds: DIRTY })
     }
 
-    /// The hold of a page that the thread has just shared as a pin, with the state before that.
-    pub(super) fn now_shared(&self, page: u64, before: State) -> SharedHold<'_, D> {
-        let entry = self.table.entry(page);
-        let hold = SharedHold { pager: self, page, address: entry.address() };
-        self.channel(page).quiesce(entry, before, Access::Writes);
-        hold
+    /// Shares a page as it is, without a wait for others; else the state that is in the way.
+    pub(super) fn try_share_as_found(
+        &self,
+        page: u64,
+    ) -> Result<AsFound<SharedHold<'_, D>, HomeShare<'_, D>>, State> {
+        let (entry, barging) = (self.table.entry(page), guards::held());
+        loop {
+            match entry.try_share(Holder::Pin, barging) {
+                Ok(before) => {
+                    count_hit(self.counter);
+                    self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
+                    let hold = SharedHold { pager: self, page, address: entry.address() };
+                    self.channel(page).quiesce(entry, before, Access::Writes);
+                    return Ok(AsFound::Resident(hold));
+                }
+                Err(Refusal::Busy(state)) => return Err(state),
+                Err(Refusal::Absent) => {}
+            }
+            match entry.try_share_home(barging) {
+                Ok(has_contents) => return Ok(AsFound::Absent(self.shared_home(page, has_contents))),
+                Err(Refusal::Busy(state)) if !state.any(RESIDENT) => return Err(state),
+                // It has become resident just now.
+                Err(_) => {}
+            }
+        }
     }
 
-    /// The hold of a page that the thread has just taken as a pin, with the state before that.
-    pub(super) fn now_exclusive(&self, page: u64, before: State) -> ExclusiveHold<'_, D> {
+    /// Takes a page as it is, without a wait for others; else the state that is in the way.
+    pub(super) fn try_own_as_found(
+        &self,
+        page: u64,
+    ) -> Result<AsFound<ExclusiveHold<'_, D>, HomeClaim<'_, D>>, State> {
         let entry = self.table.entry(page);
-        let hold = ExclusiveHold { pager: self, page, address: entry.address() };
-        self.channel(page).quiesce(entry, before, Access::All);
-        hold
+        loop {
+            match entry.try_exclusive(Holder::Pin) {
+                Ok(before) => {
+                    self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
+                    let address = entry.address();
+                    let hold = ExclusiveHold { pager: self, page, address, before, adds: DIRTY };
+                    self.channel(page).quiesce(entry, before, Access::All);
+                    return Ok(AsFound::Resident(hold));
+                }
+                Err(Refusal::Busy(state)) => return Err(state),
+                Err(Refusal::Absent) => {}
+            }
+            match self.try_own_home(page) {
+                Ok(claim) => return Ok(AsFound::Absent(claim)),
+                Err(state) if !state.any(RESIDENT) => return Err(state),
+                // It has become resident just now.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Takes an absent page, without a wait for others; else the state that is in the way.
+    pub(super) fn try_own_home(&self, page: u64) -> Result<HomeClaim<'_, D>, State> {
+        let entry = self.table.entry(page);
+        match entry.try_claim_absent(false) {
+            Ok(before) => Ok(HomeClaim { pager: self, page, before, adds: 0 }),
+            Err(Refusal::Busy(state)) => Err(state),
+            Err(Refusal::Absent) => Err(entry.state(Ordering::Acquire)),
+        }
+    }
+
+    /// Takes a page as it is, after threads that use it. The caller holds no page.
+    pub(super) fn own_as_found(&self, page: u64) -> Result<AsFound<ExclusiveHold<'_, D>, HomeClaim<'_, D>>> {
+        self.wanting(page, |wants| {
+            loop {
+                match self.try_own_as_found(page) {
+                    Ok(found) => {
+                        // To get the page takes the mark away, unless it is absent.
+                        *wants &= matches!(found, AsFound::Absent(_));
+                        return Ok(found);
+                    }
+                    Err(state) => self.await_wanted(page, state, wants)?,
+                }
+            }
+        })
+    }
+
+    fn shared_home(&self, page: u64, has_contents: bool) -> HomeShare<'_, D> {
+        HomeShare { pager: self, page, has_contents }
+    }
+
+    /// Shares a resident page without contents at home, so that zeroes can be written there; else the state
+    /// before.
+    pub(super) fn try_share_homeless(&self, page: u64) -> Result<Result<HomeShare<'_, D>, State>, Refusal> {
+        let before = self.table.entry(page).try_share(Holder::Pin, true)?;
+        let share = self.shared_home(page, false);
+        Ok(if before.any(HOME | ZEROED | DIRTY) { Err(before) } else { Ok(share) })
     }
 }
 
@@ -75,9 +190,14 @@ impl<D: Device> SharedHold<'_, D> {
     }
 }
 
-impl<D: Device> ExclusiveHold<'_, D> {
+impl<'a, D: Device> ExclusiveHold<'a, D> {
     pub(crate) fn page(&self) -> u64 {
         self.page
+    }
+
+    /// The state before the thread had the page.
+    pub(super) fn before(&self) -> State {
+        self.before
     }
 
     /// Where the page's bytes are.
@@ -97,6 +217,88 @@ impl<D: Device> ExclusiveHold<'_, D> {
         // SAFETY: a frame of initialised bytes, which is this thread's alone; borrowed with the hold.
         unsafe { std::slice::from_raw_parts_mut(self.address, self.pager.page_bytes()) }
     }
+
+    /// Lets the page go, to which nothing was written.
+    pub(super) fn release_unchanged(mut self) {
+        self.adds = 0;
+    }
+
+    /// Takes the frame away from the page; what is dirty is written back before if so wanted. The page stays
+    /// the thread's.
+    pub(super) fn unmap(mut self, writes_back: bool) -> Result<HomeClaim<'a, D>> {
+        let (pager, page) = (self.pager, self.page);
+        let (entry, channel) = (pager.table.entry(page), pager.channel(page));
+        self.adds = 0;
+        // Without letting go: a thread that goes on writing would have it dirty again each time.
+        if writes_back && self.before.any(DIRTY) {
+            channel.write_back_held(&pager.table, page)?;
+        }
+        std::mem::forget(self);
+        let frame = channel.policy_remove(entry.address(), page);
+        if entry.unmap_and_keep() {
+            unpark(entry);
+        }
+        channel.put_back(frame);
+        Ok(HomeClaim { pager, page, before: entry.state(Ordering::Relaxed), adds: 0 })
+    }
+}
+
+impl<D: Device> HomeShare<'_, D> {
+    pub(super) fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// Whether the home slot has contents; else the page reads as zeroes.
+    pub(super) fn has_contents(&self) -> bool {
+        self.has_contents
+    }
+}
+
+impl<D: Device> HomeClaim<'_, D> {
+    pub(super) fn page(&self) -> u64 {
+        self.page
+    }
+
+    /// Whether the home slot has contents, or zeroes in their place.
+    pub(super) fn is_initialized(&self) -> bool {
+        self.before.any(HOME | ZEROED)
+    }
+
+    /// Writes zeroes to the home slot if it has no contents.
+    pub(super) fn initialize(&self) -> Result<()> {
+        if !self.is_initialized() {
+            let slot = self.page / self.pager.channels.len() as u64;
+            self.pager.channel(self.page).fill_slots(slot..slot + 1, &[0])?;
+            self.pager.table.entry(self.page).home_is_zeroed();
+        }
+        Ok(())
+    }
+
+    /// Leaves the page held, for the thread to let go of by its number.
+    pub(super) fn keep(self) {
+        std::mem::forget(self);
+    }
+
+    /// Declares what is in the home slot unknown, which is written to next.
+    pub(super) fn begin_write(&self) {
+        self.pager.table.entry(self.page).home_is_unknown();
+        self.pager.init_tracker.lose_if(self.before);
+    }
+
+    /// Notes that the home slot has contents now.
+    pub(super) fn end_write(&mut self) {
+        self.adds |= HOME;
+    }
+
+    /// Declares the page void: it reads as zeroes.
+    pub(super) fn forget(self) {
+        let (pager, entry) = (self.pager, self.pager.table.entry(self.page));
+        std::mem::forget(self);
+        if entry.unmap(true) {
+            unpark(entry);
+        }
+        pager.init_tracker.lose();
+    }
 }
 
 impl<D: Device> Drop for SharedHold<'_, D> {
@@ -107,6 +309,18 @@ impl<D: Device> Drop for SharedHold<'_, D> {
 
 impl<D: Device> Drop for ExclusiveHold<'_, D> {
     fn drop(&mut self) {
-        self.pager.release(self.page, Holder::Pin, DIRTY);
+        self.pager.release(self.page, Holder::Pin, self.adds);
+    }
+}
+
+impl<D: Device> Drop for HomeShare<'_, D> {
+    fn drop(&mut self) {
+        self.pager.unshare(self.page, Holder::Pin);
+    }
+}
+
+impl<D: Device> Drop for HomeClaim<'_, D> {
+    fn drop(&mut self) {
+        self.pager.release(self.page, Holder::Pin, self.adds);
     }
 }

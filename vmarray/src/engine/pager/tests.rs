@@ -44,7 +44,7 @@ fn readers_of_a_home_queue_up_behind_who_wants_the_page() {
                 thread::yield_now();
             }
             assert!(matches!(entry.try_share_home(false), Err(Refusal::Busy(_))));
-            // Whoever holds guards must not wait for somebody who might wait for them.
+            // The thread that holds guards must not wait for somebody who might wait for them.
             assert_eq!(entry.try_share_home(true), Ok(true));
             let reader = scope.spawn(|| array.get_uncached(5).unwrap());
             array.pager().unshare(0, Holder::Pin);

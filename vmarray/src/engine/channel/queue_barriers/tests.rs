@@ -106,7 +106,8 @@ impl<'a> Scene<'a> {
         self.note_read(ticket, place);
     }
 
-    /// As a load, or a copy to a stage: whoever holds the page has seen the end of all copies into the slot.
+    /// As a load, or a copy to a stage: the thread that holds the page has seen the end of all copies into
+    /// the slot.
     fn copy_out(&mut self) {
         self.wait_for_copies_in();
         let place = self.place();
@@ -122,7 +123,7 @@ impl<'a> Scene<'a> {
         self.note_read(ticket, place);
     }
 
-    /// As a write-back: whoever holds the page has seen the end of all copies.
+    /// As a write-back: the thread that holds the page has seen the end of all copies.
     fn copy_in(&mut self, is_beside: bool) {
         self.wait_for_copies_in();
         self.copies_out.drain(..).for_each(|ticket| self.channel.queues.wait(ticket).unwrap());
