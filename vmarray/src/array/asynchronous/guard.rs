@@ -34,14 +34,7 @@ struct ComingGuard<'a, T: Element, D: Device> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     let mut future = std::pin::pin!(future);
-/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-/// #     loop {
-/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
-/// #         std::thread::yield_now();
-/// #     }
-/// # }
+/// use futures::executor::block_on;
 /// use vmarray::{PageAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(5, 55)?;
@@ -68,14 +61,7 @@ pub struct PageAsync<'a, T: Element, D: Device = AnyDevice> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     let mut future = std::pin::pin!(future);
-/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-/// #     loop {
-/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
-/// #         std::thread::yield_now();
-/// #     }
-/// # }
+/// use futures::executor::block_on;
 /// use vmarray::{PageMutAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// let coming: PageMutAsync<'_, u32> = array.page_mut_async(0);

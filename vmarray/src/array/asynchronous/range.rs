@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use backend_api::{Device, Progress, Ticket, racy};
+use backend_api::{Device, Progress, Ticket};
 
 use super::Asked;
 use super::acquire::{Acquire, Got, Refused, Want};
@@ -17,9 +17,8 @@ use crate::array::range::parts;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::engine::channel::{Ask, Channel, Victim, WriteBackFor};
-use crate::engine::guards;
-use crate::engine::page::state::{AHEAD, EXCLUSIVE, RESIDENT};
-use crate::engine::page::{Access, Holder, Refusal, count_hit};
+use crate::engine::page::state::{EXCLUSIVE, RESIDENT};
+use crate::engine::page::{Refusal, count_hit};
 use crate::setup::any::AnyDevice;
 
 /// How far ahead pages are fetched, in pages a channel; at most a quarter of the frames.
@@ -43,14 +42,7 @@ fn next_turn<R>(context: &Context<'_>) -> Poll<R> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     let mut future = std::pin::pin!(future);
-/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-/// #     loop {
-/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
-/// #         std::thread::yield_now();
-/// #     }
-/// # }
+/// use futures::executor::block_on;
 /// use vmarray::{ReadAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(11, 5)?;
@@ -118,26 +110,15 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
             }
             this.ask_ahead(page, &range);
             let into = &mut this.into[this.done..this.done + part.within.len()];
-            let entry = pager.entry(page);
             let len = size_of_val(into);
             let read = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
-                let before = entry.try_share(Holder::Pin, guards::held())?;
-                pager.channel(page).quiesce(entry, before, Access::Writes);
-                // SAFETY: the part lies inside of the page, which is shared, so that it stays resident and
-                // nobody writes.
-                unsafe {
-                    let from = entry.address().cast::<T>().add(part.within.start);
-                    racy::read(from.cast(), bytemuck::cast_slice_mut(into));
-                }
-                pager.unshare(page, Holder::Pin);
+                let held = pager.try_hold_shared(page)?;
+                held.read(part.within.start * size_of::<T>(), bytemuck::cast_slice_mut(into));
                 if !acquire.has_missed() {
                     count_hit(pager.counter());
                 }
                 if !pager.recency() {
                     pager.channel(page).touched(page);
-                }
-                if before.any(AHEAD) {
-                    pager.channel(page).fewer_ahead(1);
                 }
                 Ok::<_, Refused>(())
             };
@@ -163,14 +144,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     let mut future = std::pin::pin!(future);
-/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-/// #     loop {
-/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
-/// #         std::thread::yield_now();
-/// #     }
-/// # }
+/// use futures::executor::block_on;
 /// use vmarray::{ErrorKind, PrefetchAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.fill(.., 1)?;
@@ -258,14 +232,7 @@ impl<T: Element, D: Device> Future for PrefetchAsync<'_, T, D> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// # fn block_on<F: Future>(future: F) -> F::Output {
-/// #     let mut future = std::pin::pin!(future);
-/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-/// #     loop {
-/// #         if let std::task::Poll::Ready(value) = future.as_mut().poll(&mut context) { return value; }
-/// #         std::thread::yield_now();
-/// #     }
-/// # }
+/// use futures::executor::block_on;
 /// use vmarray::{FlushAsync, VirtualArray};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(5, 55)?;

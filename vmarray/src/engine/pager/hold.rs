@@ -78,25 +78,31 @@ impl<D: Device> Pager<D> {
         Ok(ExclusiveHold { pager: self, page, address: held.address, before: held.before, adds: DIRTY })
     }
 
+    /// Shares a resident page, without a wait for others, and waits for writers without a lock to leave it.
+    pub(crate) fn try_hold_shared(&self, page: u64) -> Result<SharedHold<'_, D>, Refusal> {
+        let entry = self.table.entry(page);
+        let before = entry.try_share(Holder::Pin, guards::held())?;
+        self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
+        let hold = SharedHold { pager: self, page, address: entry.address() };
+        self.channel(page).quiesce(entry, before, Access::Writes);
+        Ok(hold)
+    }
+
     /// Shares a page as it is, without a wait for others; else the state that is in the way.
     pub(super) fn try_share_as_found(
         &self,
         page: u64,
     ) -> Result<AsFound<SharedHold<'_, D>, HomeShare<'_, D>>, State> {
-        let (entry, barging) = (self.table.entry(page), guards::held());
         loop {
-            match entry.try_share(Holder::Pin, barging) {
-                Ok(before) => {
+            match self.try_hold_shared(page) {
+                Ok(hold) => {
                     count_hit(self.counter);
-                    self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
-                    let hold = SharedHold { pager: self, page, address: entry.address() };
-                    self.channel(page).quiesce(entry, before, Access::Writes);
                     return Ok(AsFound::Resident(hold));
                 }
                 Err(Refusal::Busy(state)) => return Err(state),
                 Err(Refusal::Absent) => {}
             }
-            match entry.try_share_home(barging) {
+            match self.table.entry(page).try_share_home(guards::held()) {
                 Ok(has_contents) => return Ok(AsFound::Absent(self.shared_home(page, has_contents))),
                 Err(Refusal::Busy(state)) if !state.any(RESIDENT) => return Err(state),
                 // It has become resident just now.
