@@ -111,6 +111,23 @@ const LONG_BYTES: usize = 256;
 /// assert_eq!(array.get(999)?, 998_001);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
+///
+/// Its pages, and what it has done:
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).build()?;
+/// assert_eq!((array.len(), array.is_empty()), (1000, false));
+/// assert_eq!((array.page_len(), array.page_count()), (64, 16));
+/// assert_eq!((array.page_of(70), array.page_range(15)), (1, 960..1000));
+/// array.set(70, 1)?;
+/// assert_eq!(array.get(70)?, 1);
+/// let stats = array.stats();
+/// assert_eq!((stats.total().misses, stats.hits), (1, 1));
+/// array.reset_stats();
+/// assert_eq!(array.stats().hits, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
 pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     // What a hit looks at comes first, and directly behind the reference that the caller has.
     entries: NonNull<Entry>,
@@ -189,14 +206,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// How many elements there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(1000)?;
-    /// assert_eq!(array.len(), 1000);
-    /// assert!(array.get(array.len()).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     #[inline]
     pub fn len(&self) -> usize {
@@ -204,13 +213,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Whether there are none.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert!(vmarray::VirtualArray::<u32>::new(0)?.is_empty());
-    /// assert!(!vmarray::VirtualArray::<u32>::new(1)?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -218,14 +220,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// How many elements a page has. The last page may have fewer.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).build()?;
-    /// assert_eq!(array.page_len(), 64);
-    /// assert_eq!(array.page(array.page_count() - 1)?.len(), 1000 % 64);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     #[inline]
     pub fn page_len(&self) -> usize {
@@ -233,13 +227,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// How many pages there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::builder(1000).page_len(64).build()?;
-    /// assert_eq!(array.page_count(), 16);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     #[inline]
     pub fn page_count(&self) -> usize {
@@ -696,34 +683,12 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// What the array has done since it was built or [`reset_stats`](Self::reset_stats) was called.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
-    /// let before = array.stats();
-    /// for i in 0..array.len() {
-    ///     array.set(i, 1)?;
-    /// }
-    /// let after = array.stats();
-    /// let misses = after.total().misses - before.total().misses;
-    /// assert_eq!(after.hits - before.hits + misses, 100);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pager.stats()
     }
 
     /// Sets all [statistics](Self::stats) back to zero.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(10)?;
-    /// array.set(3, 5)?;
-    /// array.reset_stats();
-    /// assert_eq!(array.stats().total().misses, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn reset_stats(&self) {
         self.pager.reset_stats();
     }

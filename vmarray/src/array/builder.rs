@@ -32,6 +32,20 @@ enum Cache {
     FramesPerChannel(usize),
 }
 
+/// What goes for elements and devices of all types.
+#[derive(Clone, Debug)]
+struct Settings {
+    placement: Placement,
+    page_len: Option<usize>,
+    cache: Cache,
+    eviction: EvictionPolicy,
+    memory: HostMemory,
+    fall_back: bool,
+    commit: Commit,
+    read_ahead: bool,
+    wipe: bool,
+}
+
 #[derive(Debug)]
 enum ArrayDevices<D: Device> {
     Named(Vec<Arc<D>>),
@@ -53,15 +67,23 @@ enum ArrayDevices<D: Device> {
 /// ```
 /// # use vmarray::prelude::*;
 /// use std::sync::Arc;
-/// use vmarray::{EvictionPolicy, VirtualArray};
 /// use vmarray::host::HostDevice;
+/// use vmarray::{Commit, EvictionPolicy, HostMemory, VirtualArray};
 /// let array = VirtualArray::<u32>::builder(1 << 16)
 ///     .devices([Arc::new(HostDevice::new(1 << 20)?)])
 ///     .page_len(1024)
-///     .cache_bytes(64 << 10)
-///     .eviction(EvictionPolicy::Clock)
+///     .cache_bytes(64 << 10) // 16 frames; or `frames_per_channel(16)`, with one channel
+///     .eviction(EvictionPolicy::TwoQueue)
+///     .read_ahead(false)
+///     .host_memory(HostMemory::Pageable)
+///     .commit(Commit::Proven)
 ///     .build()?;
 /// assert_eq!((array.page_count(), array.footprint().cache_max_bytes), (64, 64 << 10));
+/// for i in 0..array.len() {
+///     array.set(i, 7)?;
+/// }
+/// let stats = array.stats().total();
+/// assert_eq!((stats.misses, stats.prefetches), (64, 0));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Debug)]
@@ -69,23 +91,13 @@ enum ArrayDevices<D: Device> {
 pub struct Builder<T: Element, D: Device> {
     len: usize,
     devices: ArrayDevices<D>,
-    placement: Placement,
-    page_len: Option<usize>,
-    cache: Cache,
-    eviction: EvictionPolicy,
-    memory: HostMemory,
-    fall_back: bool,
-    commit: Commit,
-    read_ahead: bool,
-    wipe: bool,
+    settings: Settings,
     marker: PhantomData<fn() -> T>,
 }
 
 impl<T: Element, D: Device> Builder<T, D> {
     pub(crate) fn new(len: usize, find: fn() -> Result<Vec<Arc<D>>>) -> Self {
-        Self {
-            len,
-            devices: ArrayDevices::Found(find),
+        let settings = Settings {
             placement: Placement::default(),
             page_len: None,
             cache: Cache::Bytes(CACHE_BYTES),
@@ -95,8 +107,8 @@ impl<T: Element, D: Device> Builder<T, D> {
             commit: Commit::Lazy,
             read_ahead: true,
             wipe: false,
-            marker: PhantomData,
-        }
+        };
+        Self { len, devices: ArrayDevices::Found(find), settings, marker: PhantomData }
     }
 
     /// The same array of another length.
@@ -107,28 +119,19 @@ impl<T: Element, D: Device> Builder<T, D> {
 
     /// The same settings, but for the page length, for elements of another type.
     pub(crate) fn twin<U: Element>(&self, len: usize) -> Builder<U, D> {
-        Builder {
-            len,
-            devices: match &self.devices {
-                ArrayDevices::Named(devices) => ArrayDevices::Named(devices.clone()),
-                ArrayDevices::Found(find) => ArrayDevices::Found(*find),
-            },
-            placement: self.placement.clone(),
-            page_len: None,
-            cache: self.cache,
-            eviction: self.eviction,
-            memory: self.memory,
-            fall_back: self.fall_back,
-            commit: self.commit,
-            read_ahead: self.read_ahead,
-            wipe: self.wipe,
-            marker: PhantomData,
-        }
+        let devices = match &self.devices {
+            ArrayDevices::Named(devices) => ArrayDevices::Named(devices.clone()),
+            ArrayDevices::Found(find) => ArrayDevices::Found(*find),
+        };
+        let settings = Settings { page_len: None, ..self.settings.clone() };
+        Builder { len, devices, settings, marker: PhantomData }
     }
 
     /// The same settings for another length, the page length included.
     pub(crate) fn resized(&self, len: usize) -> Self {
-        Self { page_len: self.page_len, ..self.twin(len) }
+        let mut resized = self.twin(len);
+        resized.settings.page_len = self.settings.page_len;
+        resized
     }
 
     /// Puts the pages on these devices. Their type may change, so this comes first or nowhere.
@@ -145,20 +148,8 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn devices<E: Device>(self, devices: impl IntoIterator<Item = Arc<E>>) -> Builder<T, E> {
-        Builder {
-            len: self.len,
-            devices: ArrayDevices::Named(devices.into_iter().collect()),
-            placement: self.placement,
-            page_len: self.page_len,
-            cache: self.cache,
-            eviction: self.eviction,
-            memory: self.memory,
-            fall_back: self.fall_back,
-            commit: self.commit,
-            read_ahead: self.read_ahead,
-            wipe: self.wipe,
-            marker: PhantomData,
-        }
+        let devices = ArrayDevices::Named(devices.into_iter().collect());
+        Builder { len: self.len, devices, settings: self.settings, marker: PhantomData }
     }
 
     /// How the pages are distributed over the devices. Placements by bandwidth measure devices that are not
@@ -179,7 +170,7 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn placement(mut self, placement: Placement) -> Self {
-        self.placement = placement;
+        self.settings.placement = placement;
         self
     }
 
@@ -191,65 +182,29 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// By default the power of two that makes a page 64 KiB long, or just below. For devices whose
     /// [profile](crate::Profile) is known in this process, the page of their profiles takes the place of 64
     /// KiB: the longest, and no longer than a 64th of the cache. A short array has shorter pages.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u64>::builder(10_000).page_len(512).build()?;
-    /// assert_eq!(array.page_len(), 512);
-    /// assert_eq!(array.page_of(512), 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn page_len(mut self, elements: usize) -> Self {
-        self.page_len = Some(elements);
+        self.settings.page_len = Some(elements);
         self
     }
 
     /// How much RAM the cache may take, in bytes. At least one page a channel is needed, and more than the
     /// array is never taken. Takes the place of [`frames_per_channel`](Self::frames_per_channel), which is
     /// the same in pages: the last of the two counts.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::builder(1 << 20).cache_bytes(1 << 20).build()?;
-    /// for page in array.pages_mut() {
-    ///     page?.fill(7);
-    /// }
-    /// assert_eq!(array.footprint().device_bytes, 4 << 20);
-    /// assert!(array.footprint().cache_bytes <= 1 << 20);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn cache_bytes(mut self, bytes: usize) -> Self {
-        self.cache = Cache::Bytes(bytes);
+        self.settings.cache = Cache::Bytes(bytes);
         self
     }
 
     /// How much RAM the cache may take, in pages for each channel; at least one, and never more than the
     /// channel has.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::builder(100_000).page_len(64).frames_per_channel(2).build()?;
-    /// let channels = array.stats().channels.len();
-    /// assert_eq!(array.footprint().cache_max_bytes, channels * 2 * 64 * size_of::<u32>());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn frames_per_channel(mut self, frames: usize) -> Self {
-        self.cache = Cache::FramesPerChannel(frames);
+        self.settings.cache = Cache::FramesPerChannel(frames);
         self
     }
 
     /// Which pages leave the cache first.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{EvictionPolicy, VirtualArray};
-    /// let array = VirtualArray::<u32>::builder(1000).eviction(EvictionPolicy::TwoQueue).build()?;
-    /// array.write(0, &[7; 1000])?;
-    /// assert_eq!(array.get(999)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn eviction(mut self, policy: EvictionPolicy) -> Self {
-        self.eviction = policy;
+        self.settings.eviction = policy;
         self
     }
 
@@ -257,19 +212,10 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// refused, the cache goes on in pageable memory and warns of it once, unless
     /// [`require_pinned`](Self::require_pinned) was called, before or after. [`HostMemory::Pageable`] takes
     /// that back if it comes after it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{HostMemory, VirtualArray};
-    /// let array = VirtualArray::<u32>::builder(1000).host_memory(HostMemory::Pageable).build()?;
-    /// array.set(0, 1)?;
-    /// assert!(!array.footprint().is_pinned);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn host_memory(mut self, kind: HostMemory) -> Self {
-        self.memory = kind;
+        self.settings.memory = kind;
         // To ask for page-locked memory once more does not take back that it is required.
-        self.fall_back |= kind == HostMemory::Pageable;
+        self.settings.fall_back |= kind == HostMemory::Pageable;
         self
     }
 
@@ -291,43 +237,21 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn require_pinned(mut self) -> Self {
-        self.memory = HostMemory::Pinned;
-        self.fall_back = false;
+        self.settings.memory = HostMemory::Pinned;
+        self.settings.fall_back = false;
         self
     }
 
     /// Whether device memory is written to once while the array is built, so that it is known to exist. Many
     /// drivers hand out memory that they look for at first use. Costs the time to write it.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Commit, VirtualArray};
-    /// let array = VirtualArray::<u32>::builder(1000).commit(Commit::Proven).build()?;
-    /// assert_eq!(array.get(999)?, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn commit(mut self, commit: Commit) -> Self {
-        self.commit = commit;
+        self.settings.commit = commit;
         self
     }
 
     /// Whether pages are fetched ahead of threads that go through the array in order.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::builder(1000)
-    ///     .page_len(10)
-    ///     .frames_per_channel(8)
-    ///     .read_ahead(false)
-    ///     .build()?;
-    /// for i in 0..array.len() {
-    ///     array.get(i)?;
-    /// }
-    /// assert_eq!(array.stats().total().prefetches, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     pub fn read_ahead(mut self, on: bool) -> Self {
-        self.read_ahead = on;
+        self.settings.read_ahead = on;
         self
     }
 
@@ -362,15 +286,15 @@ impl<T: Element, D: Device> Builder<T, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn wipe_on_drop(mut self, wipe: bool) -> Self {
-        self.wipe = wipe;
+        self.settings.wipe = wipe;
         self
     }
 
     /// The page length, where a page of `suited_bytes` suits the devices.
     fn page_len_checked(&self, suited_bytes: usize) -> Result<usize> {
         let element_bytes = Layout::<T>::BYTES;
-        let page_len = self.page_len.unwrap_or_else(|| {
-            let room = match self.cache {
+        let page_len = self.settings.page_len.unwrap_or_else(|| {
+            let room = match self.settings.cache {
                 Cache::Bytes(bytes) => bytes / FRAMES_LEAST,
                 Cache::FramesPerChannel(_) => usize::MAX,
             };
@@ -387,10 +311,10 @@ impl<T: Element, D: Device> Builder<T, D> {
     }
 
     fn build_on(self, devices: &[Arc<D>]) -> Result<VirtualArray<T, D>> {
-        if self.wipe {
+        if self.settings.wipe {
             devices.iter().try_for_each(|device| device.wipe_on_release())?;
         }
-        self.placement.measure(devices)?;
+        self.settings.placement.measure(devices)?;
         profile::apply_known(devices);
         let page_len = self.page_len_checked(profile::suited_page_bytes(devices, PAGE_BYTES))?;
         let page_bytes = page_len * Layout::<T>::BYTES;
@@ -404,7 +328,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             .iter()
             .map(|d| Ok(d.memory()?.usable_bytes))
             .collect::<Result<Vec<u64>, backend_api::Error>>()?;
-        let mut turns = self.placement.turns(devices, pages, page_bytes as u64, &usable)?;
+        let mut turns = self.settings.placement.turns(devices, pages, page_bytes as u64, &usable)?;
         // A channel without a page would be of no use.
         turns.truncate(usize::try_from(pages).unwrap_or(usize::MAX).max(1));
         let channels = turns.len() as u64;
@@ -412,7 +336,7 @@ impl<T: Element, D: Device> Builder<T, D> {
         let mut asked = vec![0; devices.len()];
         (0..channels).for_each(|c| asked[turns[c as usize]] += slots(c) * page_bytes as u64);
         expect_room(devices, &asked, &usable)?;
-        let frames = match self.cache {
+        let frames = match self.settings.cache {
             Cache::Bytes(bytes) => bytes / frame_stride / turns.len(),
             Cache::FramesPerChannel(frames) => frames,
         };
@@ -430,17 +354,17 @@ impl<T: Element, D: Device> Builder<T, D> {
                     element_bytes: Layout::<T>::BYTES,
                     frame_stride,
                     frames_max: frames.clamp(1, most) as u32,
-                    policy: self.eviction,
-                    memory: self.memory,
-                    fall_back: self.fall_back,
-                    commit: self.commit,
+                    policy: self.settings.eviction,
+                    memory: self.settings.memory,
+                    fall_back: self.settings.fall_back,
+                    commit: self.settings.commit,
                 })
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(VirtualArray::assemble(
             self.len,
             page_len,
-            Pager::new(channels, table, page_bytes, self.read_ahead),
+            Pager::new(channels, table, page_bytes, self.settings.read_ahead),
         ))
     }
 }

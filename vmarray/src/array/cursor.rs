@@ -82,16 +82,6 @@ impl<'a, T: Element, D: Device> Cursor<'a, T, D> {
     ///
     /// # Errors
     /// As [`PagedView::page`](crate::PagedView::page); the page held before is let go in any case.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
-    /// array.set(3, 7)?;
-    /// let mut cursor = array.cursor();
-    /// assert_eq!((cursor.get(3)?, cursor.get(4)?), (7, 0));
-    /// assert!(cursor.get(100).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let at = index.wrapping_sub(self.first);
@@ -144,17 +134,6 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     /// # Errors
     /// As [`PagedViewMut::page_mut`](crate::PagedViewMut::page_mut); the page held before is let go in any
     /// case.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
-    /// let mut cursor = array.cursor_mut();
-    /// cursor.set(3, 7)?;
-    /// let doubled = 2 * cursor.get(3)?;
-    /// cursor.set(3, doubled)?;
-    /// assert_eq!(cursor.get(3)?, 14);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn get(&mut self, index: usize) -> Result<T> {
         let at = index.wrapping_sub(self.first);
@@ -170,18 +149,6 @@ impl<'a, T: Element, D: Device> CursorMut<'a, T, D> {
     ///
     /// # Errors
     /// As [`get`](Self::get).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::new(100)?;
-    /// let mut cursor = array.cursor_mut();
-    /// for i in 0..100 {
-    ///     cursor.set(i, i as u32)?;
-    /// }
-    /// drop(cursor);
-    /// assert_eq!(array.get(99)?, 99);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[inline]
     pub fn set(&mut self, index: usize, value: T) -> Result<()> {
         let at = index.wrapping_sub(self.first);

@@ -25,7 +25,7 @@ use crate::setup::any::AnyDevice;
 /// array.set(3, 7)?;
 /// let page = array.page(0)?;
 /// assert_eq!(page[3], 7);
-/// assert_eq!(page.range(), 0..100);
+/// assert_eq!((page.page(), page.range()), (0, 0..100));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
@@ -40,8 +40,11 @@ pub struct PageRef<'a, T: Element, D: Device = AnyDevice> {
 /// ```
 /// # use vmarray::prelude::*;
 /// let array = vmarray::VirtualArray::<u32>::new(100)?;
-/// array.page_mut(0)?.fill(3);
-/// assert_eq!(array.get(99)?, 3);
+/// let mut page = array.page_mut(array.page_of(70))?;
+/// let first = page.range().start;
+/// page[70 - first] = 3;
+/// drop(page);
+/// assert_eq!(array.get(70)?, 3);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub struct PageMut<'a, T: Element, D: Device = AnyDevice> {
@@ -129,13 +132,6 @@ impl<'a, T: Element, D: Device> HeldPart<'a, T, D> {
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// The indices of a page's elements.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
-    /// assert_eq!(array.page_range(1), 64..100);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn page_range(&self, page: usize) -> Range<usize> {
         let start = page.saturating_mul(self.page_len()).min(self.len());
@@ -143,13 +139,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// The page of an element.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
-    /// assert_eq!(array.page_of(64), 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
     #[must_use]
     pub fn page_of(&self, index: usize) -> usize {
         self.locate(index).0
@@ -197,32 +186,12 @@ macro_rules! common {
     ($Guard:ident) => {
         impl<T: Element, D: Device> $Guard<'_, T, D> {
             /// The number of the page among those of the view.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
-            /// assert_eq!(array.page(1)?.page(), 1);
-            /// assert_eq!(array.page_mut(0)?.page(), 0);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             #[must_use]
             pub fn page(&self) -> usize {
                 self.place.cut.page
             }
 
             /// The indices of its elements in the view that it was lent by.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// let array = vmarray::VirtualArray::<u32>::builder(100).page_len(64).build()?;
-            /// let mut page = array.page_mut(array.page_of(70))?;
-            /// assert_eq!(page.range(), 64..100);
-            /// let first = page.range().start;
-            /// page[70 - first] = 7;
-            /// drop(page);
-            /// assert_eq!(array.get(70)?, 7);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
             #[must_use]
             pub fn range(&self) -> Range<usize> {
                 self.place.cut.range.clone()
