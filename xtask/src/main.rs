@@ -79,11 +79,16 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Demo(args) => arrays::demo(args),
-        Command::Devices(args) => arrays::devices(args),
+        #[cfg(feature = "array")]
+        Command::Demo(args) => demo::run(args),
+        #[cfg(feature = "array")]
+        Command::Devices(args) => demo::devices(args),
+        #[cfg(feature = "array")]
+        Command::Soak(args) => soak::run(args),
+        #[cfg(not(feature = "array"))]
+        Command::Demo(_) | Command::Devices(_) | Command::Soak(_) => arrays::again(&[]),
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),
-        Command::Soak(args) => arrays::soak(args),
         Command::Bench(args) => bench::run(args),
         Command::Ci(args) => ci::run(args),
         Command::Miri(args) => miri::run(args),

@@ -39,18 +39,18 @@ impl Picture {
     }
 
     /// Number of pixels.
-    pub fn pixels(&self) -> u64 {
-        u64::from(self.side) * u64::from(self.side)
+    pub fn pixels(&self) -> usize {
+        (self.side as usize).pow(2)
     }
 
     /// Number of tiles.
-    pub fn tiles(&self) -> u64 {
-        u64::from(self.side.div_ceil(TILE)).pow(2)
+    pub fn tiles(&self) -> usize {
+        (self.side.div_ceil(TILE) as usize).pow(2)
     }
 
     /// A tile, below `tiles()`, counted row by row.
-    pub fn tile(&self, number: u64) -> Tile {
-        let columns = u64::from(self.side.div_ceil(TILE));
+    pub fn tile(&self, number: usize) -> Tile {
+        let columns = self.side.div_ceil(TILE) as usize;
         let (x, y) = ((number % columns) as u32 * TILE, (number / columns) as u32 * TILE);
         Tile { x, y, width: TILE.min(self.side - x), height: TILE.min(self.side - y) }
     }
@@ -150,7 +150,7 @@ mod tests {
     fn tiles_cover_every_pixel_once() {
         for side in [1, 63, 64, 65, 200] {
             let picture = Picture::whole(side);
-            let mut seen = vec![0; picture.pixels() as usize];
+            let mut seen = vec![0; picture.pixels()];
             for number in 0..picture.tiles() {
                 let tile = picture.tile(number);
                 for y in tile.y..tile.y + tile.height {

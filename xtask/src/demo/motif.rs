@@ -30,7 +30,7 @@ pub struct Placement {
     /// Of which strand.
     pub strand: Forward,
     /// The place in the first word.
-    pub skip: u64,
+    pub skip: usize,
     /// For every word that the motif touches: which bits belong to it, and what they are.
     pub words: Vec<(u32, u32)>,
     /// Which of these words belongs to the motif whole; it is the one to search for.
@@ -65,11 +65,10 @@ impl Motif {
             values.extend_from_slice(codes);
             let mut bits = vec![0; skip];
             bits.resize(values.len(), 15);
-            let words =
-                bits.chunks(BASES).map(pack::word).zip(values.chunks(BASES).map(pack::word)).collect();
+            let words = pack::words(&bits).zip(pack::words(&values)).collect();
             // The first word is whole if nothing is skipped, else the second one, for the motif is long
             // enough.
-            Placement { strand: strand == 0, skip: skip as u64, words, seed: usize::from(skip > 0) }
+            Placement { strand: strand == 0, skip, words, seed: usize::from(skip > 0) }
         };
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()
     }
@@ -100,11 +99,6 @@ pub struct Matcher {
 }
 
 impl Matcher {
-    /// Forgets what came before: no motif crosses a record's end.
-    pub fn restart(&mut self) {
-        self.recent = 0;
-    }
-
     /// Adds a base; the strand of the motif that ends with it, if one does.
     #[inline]
     pub fn push(&mut self, code: Code) -> Option<Forward> {
@@ -146,13 +140,14 @@ mod tests {
             assert!(placements.iter().all(|placement| placement.words[placement.seed].0 == u32::MAX));
             for (strand, bases) in motif.strands.iter().enumerate() {
                 for start in 0..40 {
-                    let words = pack::words(&[&vec![15; start], bases.as_slice(), &[15; 9]].concat());
+                    let codes = [&vec![15; start], bases.as_slice(), &[15; 9]].concat();
+                    let words: Vec<u32> = pack::words(&codes).collect();
                     let mut hits = Vec::new();
                     for placement in &placements {
                         for first in 0..words.len().saturating_sub(placement.words.len() - 1) {
                             let mut pairs = placement.words.iter().zip(&words[first..]);
                             if pairs.all(|((mask, value), word)| word & mask == *value) {
-                                hits.push((first * BASES + placement.skip as usize, placement.strand));
+                                hits.push((first * BASES + placement.skip, placement.strand));
                             }
                         }
                     }
@@ -163,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_matcher_sees_both_strands_and_starts_anew() {
+    fn the_matcher_sees_both_strands_and_what_came_before() {
         let motif = Motif::new("AAACCCGGGTTTACA").unwrap();
         let mut matcher = motif.matcher();
         let hits = |matcher: &mut Matcher, text: &str| -> Vec<(usize, Forward)> {
@@ -172,7 +167,6 @@ mod tests {
         assert_eq!(hits(&mut matcher, "GAAACCCGGGTTTACAC"), [(15, true)]);
         assert_eq!(hits(&mut matcher, "TGTAAACCCGGGTTTGAAACCC"), [(14, false)]);
         assert_eq!(hits(&mut matcher.clone(), "GGGTTTACA"), [(8, true)]);
-        matcher.restart();
-        assert_eq!(hits(&mut matcher, "GGGTTTACA"), []);
+        assert_eq!(hits(&mut motif.matcher(), "GGGTTTACA"), []);
     }
 }

@@ -10,16 +10,16 @@ use crate::random::mix;
 use std::ops::Range;
 
 /// Places in a block.
-const BLOCK: u64 = 1024;
+const BLOCK: usize = 1024;
 
 /// The changed place of a block, and by how many bits its code is rotated: 1, 2 or 3.
-fn mutation(strain: u64, block: u64) -> (u64, u32) {
-    let bits = mix(mix(strain).wrapping_add(block));
-    (block * BLOCK + bits % BLOCK, 1 + ((bits >> 32) % 3) as u32)
+fn mutation(strain: usize, block: usize) -> (usize, u32) {
+    let bits = mix(mix(strain as u64).wrapping_add(block as u64));
+    (block * BLOCK + bits as usize % BLOCK, 1 + ((bits >> 32) % 3) as u32)
 }
 
 /// The changed places of a strain within a range of places.
-fn mutations(strain: u64, places: Range<u64>) -> impl Iterator<Item = (u64, u32)> {
+fn mutations(strain: usize, places: Range<usize>) -> impl Iterator<Item = (usize, u32)> {
     let blocks = match strain {
         0 => 0..0,
         _ => places.start / BLOCK..places.end.div_ceil(BLOCK),
@@ -33,18 +33,18 @@ fn rotate(code: Code, by: u32) -> Code {
 }
 
 /// Turns codes of the genome, the first one at `place`, into those of a strain.
-pub fn change_codes(strain: u64, place: u64, codes: &mut [Code]) {
-    for (at, by) in mutations(strain, place..place + codes.len() as u64) {
-        let code = &mut codes[(at - place) as usize];
+pub fn change_codes(strain: usize, place: usize, codes: &mut [Code]) {
+    for (at, by) in mutations(strain, place..place + codes.len()) {
+        let code = &mut codes[at - place];
         *code = rotate(*code, by);
     }
 }
 
 /// Turns packed words of the genome, the first one the word `index` of it, into those of a strain.
-pub fn change_words(strain: u64, index: u64, words: &mut [u32]) {
-    let place = index * BASES as u64;
-    for (at, by) in mutations(strain, place..place + (words.len() * BASES) as u64) {
-        let (word, shift) = (((at - place) / BASES as u64) as usize, (at % BASES as u64) as u32 * 4);
+pub fn change_words(strain: usize, index: usize, words: &mut [u32]) {
+    let place = index * BASES;
+    for (at, by) in mutations(strain, place..place + words.len() * BASES) {
+        let (word, shift) = ((at - place) / BASES, (at % BASES) as u32 * 4);
         let code = (words[word] >> shift & 15) as Code;
         words[word] = words[word] & !(15 << shift) | u32::from(rotate(code, by)) << shift;
     }
@@ -68,11 +68,11 @@ mod tests {
 
     #[test]
     fn one_change_a_block_and_none_in_strain_zero() {
-        let genome: Vec<Code> = (0..5 * BLOCK).map(|i| 1 << (mix(i) % 4)).collect();
+        let genome: Vec<Code> = (0..5 * BLOCK).map(|i| 1 << (mix(i as u64) % 4)).collect();
         for strain in 0..20 {
             let mut codes = genome.clone();
             change_codes(strain, 0, &mut codes);
-            for (ours, theirs) in codes.chunks(BLOCK as usize).zip(genome.chunks(BLOCK as usize)) {
+            for (ours, theirs) in codes.chunks(BLOCK).zip(genome.chunks(BLOCK)) {
                 let changed = ours.iter().zip(theirs).filter(|(a, b)| a != b).count();
                 assert_eq!(changed, usize::from(strain != 0));
             }
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn pieces_words_and_codes_agree() {
-        let genome: Vec<Code> = (0..4 * BLOCK).map(|i| (mix(i) % 16) as Code).collect();
+        let genome: Vec<Code> = (0..4 * BLOCK).map(|i| (mix(i as u64) % 16) as Code).collect();
         for strain in 0..5 {
             let mut whole = genome.clone();
             change_codes(strain, 0, &mut whole);
@@ -90,7 +90,7 @@ mod tests {
                 change_codes(strain, number * 77, piece);
             }
             assert_eq!(pieces, whole);
-            let mut words = pack::words(&genome);
+            let mut words: Vec<u32> = pack::words(&genome).collect();
             for (number, piece) in (0..).zip(words.chunks_mut(13)) {
                 change_words(strain, number * 13, piece);
             }
