@@ -21,6 +21,12 @@ impl Outcome {
     pub fn passed() -> Self {
         Self::Passed(String::new())
     }
+
+    /// Prints what was covered, or why it could not run.
+    pub fn print(self) {
+        let (Self::Passed(note) | Self::Skipped(note)) = self;
+        eprintln!("{note}");
+    }
 }
 
 enum State {

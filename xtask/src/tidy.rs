@@ -23,9 +23,7 @@ const MACHINE_PATHS: [&str; 6] = ["/work", "/root", "/home", "/Users", "/mnt", "
 
 /// Runs the command.
 pub fn run() -> Result<()> {
-    if let Outcome::Passed(note) = check(&project::shell()?)? {
-        eprintln!("{note}");
-    }
+    check(&project::shell()?)?.print();
     Ok(())
 }
 

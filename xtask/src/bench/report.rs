@@ -73,8 +73,8 @@ pub fn json(rows: &[Row]) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::bench::measure::{Summary, Unit};
-    use crate::bench::results::{Entry, exactly};
+    use crate::bench::measure::Unit;
+    use crate::bench::results::row_of;
 
     #[test]
     fn three_digits_count() {
@@ -83,10 +83,8 @@ mod tests {
     }
 
     fn row() -> Row {
-        let mut row = Row::new("bulk/read".into(), Unit::GigabytesPerSecond);
-        let summary = Summary { median: 40.0, low: 38.0, high: 42.0, runs: 3 };
-        row.entries.push(Entry { name: "ours", role: Role::Ours, summary });
-        row.limit("bus", exactly(50.0));
+        let mut row = row_of("bulk/read", Unit::GigabytesPerSecond, Some(40.0), &[("bus", 50.0)]);
+        (row.entries[0].summary.low, row.entries[0].summary.high) = (38.0, 42.0);
         row.counts.extend([("cores", 2.5), ("hit_rate", f64::NAN)]);
         row
     }
@@ -103,8 +101,7 @@ mod tests {
 
     #[test]
     fn limits_stand_alone() {
-        let mut row = Row::new("limits/down".into(), Unit::GigabytesPerSecond);
-        row.limit("queued", exactly(50.0));
+        let row = row_of("limits/down", Unit::GigabytesPerSecond, None, &[("queued", 50.0)]);
         assert!(line(&row).ends_with("queued 50.0 GB/s"));
     }
 

@@ -35,7 +35,7 @@ pub fn run(args: Args) -> Result<()> {
     let mut bench = Bench {
         setup: Rc::clone(&setup),
         raw,
-        plain: Plain::default(),
+        plain: Plain::new(&setup),
         only: args.only.clone(),
         rows: Vec::new(),
         on_row: |row: &Row| println!("{}", line(row)),
