@@ -69,9 +69,9 @@ pub struct SoakArgs {
     pub folder: Option<PathBuf>,
 }
 
-/// Runs the same command in an optimised xtask that has the feature, with some arguments more.
+/// Runs the same command in an optimised xtask that has a feature, with some arguments more.
 #[cfg(not(feature = "array"))]
-pub fn again(more: &[&str]) -> anyhow::Result<()> {
+pub fn again(feature: &str, more: &[&str]) -> anyhow::Result<()> {
     let sh = crate::project::shell()?;
     // The shell runs in the root; paths among the arguments are meant from where the user stands.
     sh.change_dir(std::env::current_dir()?);
@@ -79,7 +79,7 @@ pub fn again(more: &[&str]) -> anyhow::Result<()> {
     // What follows `--` is meant for others, and further options would come behind it.
     let own = std::env::args_os().skip(1).take_while(|argument| argument != "--");
     let arguments: Vec<std::ffi::OsString> = own.chain(more.iter().map(Into::into)).collect();
-    let options = ["--release", "--package", "xtask", "--features", "array", "--quiet"];
+    let options = ["--release", "--package", "xtask", "--features", feature, "--quiet"];
     eprintln!("building xtask, optimised …");
     let status =
         xshell::cmd!(sh, "cargo run --manifest-path {manifest} {options...} -- {arguments...}").quiet().run();

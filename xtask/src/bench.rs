@@ -112,7 +112,7 @@ fn workloads(args: Args) -> Result<()> {
 #[cfg(not(feature = "array"))]
 fn workloads(args: Args) -> Result<()> {
     // The microbenchmarks are done.
-    crate::arrays::again(if args.workloads { &[] } else { &["--workloads"] })
+    crate::arrays::again("array", if args.workloads { &[] } else { &["--workloads"] })
 }
 
 #[cfg(test)]

@@ -413,7 +413,7 @@ mod tests {
     #[test]
     fn a_sample_of_rounds_finds_nothing() {
         let (devices, folder) = (None, None);
-        run(SoakArgs { devices, operations: 20_000_000, round: 250_000, seed: 1, threads: 4, folder })
+        run(SoakArgs { devices, operations: 5_000_000, round: 250_000, seed: 1, threads: 4, folder })
             .unwrap();
     }
 }
