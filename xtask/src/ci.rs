@@ -13,16 +13,8 @@ const BESIDE: [(&str, &[&str]); 3] = [
     ("AddressSanitizer", &["sanitize", "--sample"]),
 ];
 
-/// Quick checks come first, then tests; a failed one does not stop the others.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Also installs the tools that take minutes to build (cargo-deny).
-    #[arg(long)]
-    install: bool,
-}
-
-/// Runs the command.
-pub fn run(args: Args) -> Result<()> {
+/// Runs the command. Quick checks come first, then tests; a failed one does not stop the others.
+pub fn run() -> Result<()> {
     let sh = project::shell()?;
     let mut steps = Steps::new();
     steps.run("fmt", || {
@@ -31,7 +23,7 @@ pub fn run(args: Args) -> Result<()> {
     });
     steps.run("tidy", || tidy::check(&sh));
     steps.run("supply", || supply::check(&sh));
-    steps.run("deny", || supply::deny(&sh, args.install));
+    steps.run("deny", || supply::deny(&sh));
     steps.run("ptx", || ptx::check(&sh));
     steps.run("clippy", || {
         cmd!(sh, "cargo clippy --workspace --all-targets --all-features -- -D warnings").run()?;

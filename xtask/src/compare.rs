@@ -1,8 +1,8 @@
 //! `cargo xtask compare`: two builds of the benchmarks, run in turns on one machine.
 //!
-//! Each round runs OLD, NEW, NEW, OLD, so that what drifts slowly (clock speed, temperature, other tenants) meets
-//! both alike. A round gives two ratios of NEW to OLD, and one of OLD to OLD, which shows what ratios the machine
-//! makes of nothing.
+//! Each round runs OLD, NEW, NEW, OLD, so that what drifts slowly (clock speed, temperature, other tenants)
+//! meets both alike. A round gives two ratios of NEW to OLD, and one of OLD to OLD, which shows what ratios
+//! the machine makes of nothing.
 
 use anyhow::{Context, Result, bail};
 use std::collections::{BTreeMap, BTreeSet};

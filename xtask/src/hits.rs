@@ -1,9 +1,9 @@
 //! `cargo xtask hits`: the instructions of an access to a resident page, counted one by one.
 //!
-//! The processor's trap flag has it stop after each instruction, and the system sends a signal each time. So the
-//! counts are exact, the same in each run and on each processor, and no counter of the hardware is needed, which
-//! virtual machines often lack. They depend on the compiler: the table is that of rustc 1.95, optimised by the
-//! release profile.
+//! The processor's trap flag has it stop after each instruction, and the system sends a signal each time. So
+//! the counts are exact, the same in each run and on each processor, and no counter of the hardware is
+//! needed, which virtual machines often lack. They depend on the compiler: the table is that of rustc 1.95,
+//! optimised by the release profile.
 
 use anyhow::{Result, bail, ensure};
 use std::arch::asm;

@@ -62,7 +62,7 @@ enum Command {
     Hits,
     /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long
     /// it took.
-    Ci(ci::Args),
+    Ci,
     /// Runs tests in Miri, an interpreter that finds undefined behaviour. Needs nightly, which is installed
     /// if need be.
     Miri(miri::Args),
@@ -107,7 +107,7 @@ fn main() -> ExitCode {
         Command::TestGpu(args) => test_gpu::run(args),
         Command::Bench(args) => bench::run(args),
         Command::Compare(args) => compare::run(args),
-        Command::Ci(args) => ci::run(args),
+        Command::Ci => ci::run(),
         Command::Miri(args) => miri::run(args),
         Command::Sanitize(args) => sanitizer::run(args),
         Command::Features(args) => features::run(args),

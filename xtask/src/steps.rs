@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -61,12 +62,15 @@ struct Step {
 pub struct Steps {
     done: Vec<Step>,
     start: Instant,
+    /// This program, by a path that stays right if a step builds it anew.
+    program: PathBuf,
 }
 
 impl Steps {
     /// No steps. Time begins to count.
     pub fn new() -> Self {
-        Self { done: Vec::new(), start: Instant::now() }
+        let program = std::env::current_exe().unwrap_or_default();
+        Self { done: Vec::new(), start: Instant::now(), program }
     }
 
     /// Runs one step, prints how it ended and remembers it. True unless it failed.
@@ -88,7 +92,8 @@ impl Steps {
     /// other. The output of a command is printed when it has ended.
     pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
         let done = std::thread::scope(|scope| {
-            let one = |(name, arguments): &(&'static str, &[&str])| command(name, arguments);
+            let program = self.program.clone();
+            let one = move |(name, arguments): &(&'static str, &[&str])| command(&program, name, arguments);
             let beside = scope.spawn(move || commands.iter().map(one).collect::<Vec<Step>>());
             work(self);
             beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -132,10 +137,10 @@ impl Steps {
 }
 
 /// Runs a command of this program, and takes how its step ended from what it prints.
-fn command(name: &'static str, arguments: &[&str]) -> Step {
+fn command(program: &Path, name: &'static str, arguments: &[&str]) -> Step {
     let start = Instant::now();
     let run = || -> Result<(State, String)> {
-        let output = Command::new(std::env::current_exe()?).args(arguments).output()?;
+        let output = Command::new(program).args(arguments).output()?;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         eprint!("\n==== {name}, beside the steps above ====\n{out}{err}");
         ended(name, &err).with_context(|| format!("it ended with {}", output.status))

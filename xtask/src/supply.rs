@@ -5,6 +5,7 @@
 
 use crate::project::{self, Metadata, Package};
 use crate::steps::Outcome;
+use crate::tools;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use spdx::{Expression, ParseMode};
@@ -57,16 +58,10 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} packages", metadata.packages.len())))
 }
 
-/// cargo-deny as a step, where it is installed; `install` builds it first, in minutes.
-pub fn deny(sh: &Shell, install: bool) -> Result<Outcome> {
-    let installed = || cmd!(sh, "cargo deny --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
-    if !installed() {
-        if !install {
-            let reason =
-                "cargo-deny is not installed (`cargo xtask ci --install` builds it); `supply` did run";
-            return Ok(Outcome::Skipped(reason.to_string()));
-        }
-        cmd!(sh, "cargo install cargo-deny --locked").run()?;
+/// cargo-deny as a step, where it is installed.
+pub fn deny(sh: &Shell) -> Result<Outcome> {
+    if tools::find("cargo-deny").is_none() {
+        return Ok(Outcome::Skipped("cargo-deny is not installed; `supply` did run".into()));
     }
     cmd!(sh, "cargo deny --all-features check bans licenses sources").run()?;
     Ok(Outcome::passed())

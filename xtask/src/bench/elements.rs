@@ -92,8 +92,8 @@ impl Payload for Block {
     }
 }
 
-/// Indices below `count`: the one of rank `k` comes in proportion to `1 / k^exponent`. Ranks are scattered, so
-/// that what comes often does not lie side by side.
+/// Indices below `count`: the one of rank `k` comes in proportion to `1 / k^exponent`. Ranks are scattered,
+/// so that what comes often does not lie side by side.
 pub fn zipf(count: usize, exponent: f64, seed: u64) -> Result<impl Iterator<Item = usize>> {
     let ranks = Zipf::new(count as f64, exponent)?.sample_iter(SmallRng::seed_from_u64(seed));
     Ok(ranks.map(move |rank| (rank as u64 - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % count))

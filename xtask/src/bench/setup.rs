@@ -121,6 +121,19 @@ impl Setup {
         all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }
 
+    /// An array with a cache of so many bytes.
+    pub fn array<T: Element>(
+        &self,
+        len: usize,
+        page_len: Option<usize>,
+        cache_bytes: usize,
+    ) -> Result<VirtualArray<T>> {
+        let devices = self.devices.iter().cloned();
+        let builder = VirtualArray::<T>::builder(len).devices(devices).cache_bytes(cache_bytes);
+        let builder = if let Some(page_len) = page_len { builder.page_len(page_len) } else { builder };
+        Ok(builder.build()?)
+    }
+
     /// An array with all elements made from their indices, and nothing in its cache.
     pub fn filled<T: Payload>(
         &self,
@@ -128,13 +141,7 @@ impl Setup {
         page_len: Option<usize>,
         cache_bytes: usize,
     ) -> Result<VirtualArray<T>> {
-        let mut builder = VirtualArray::<T>::builder(bytes / size_of::<T>())
-            .devices(self.devices.iter().cloned())
-            .cache_bytes(cache_bytes);
-        if let Some(page_len) = page_len {
-            builder = builder.page_len(page_len);
-        }
-        let array = builder.build()?;
+        let array = self.array(bytes / size_of::<T>(), page_len, cache_bytes)?;
         self.fill(&array)?;
         Ok(array)
     }

@@ -33,7 +33,8 @@ pub struct Family {
     pub name: &'static str,
     /// What it is about.
     pub about: &'static str,
-    run: fn(&mut Bench) -> Result<()>,
+    /// Measures them.
+    pub run: fn(&mut Bench) -> Result<()>,
 }
 
 /// All families, in the order in which they run.
@@ -123,11 +124,6 @@ impl Bench {
             (self.on_row)(&row);
             self.rows.push(row);
         }
-    }
-
-    /// Runs a family.
-    pub fn run(&mut self, family: &Family) -> Result<()> {
-        (family.run)(self)
     }
 }
 

@@ -73,37 +73,18 @@ impl Motif {
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()
     }
 
-    /// A matcher over a stream of bases: an independent way, base by base, to the same hits.
-    pub fn matcher(&self) -> Matcher {
-        let value = |codes: &Vec<Code>| codes.iter().fold(0, |value, code| value << 4 | u128::from(*code));
-        Matcher {
-            wanted: self.strands.iter().map(value).collect(),
-            mask: u128::MAX >> (128 - 4 * self.len()),
-            recent: 0,
-        }
+    /// The places among codes at which a strand of it begins: found base by base, by another way than words.
+    pub fn hits(&self, codes: &[Code]) -> impl Iterator<Item = (usize, Forward)> {
+        codes.windows(self.len()).enumerate().filter_map(|(at, window)| {
+            let strand = self.strands.iter().position(|strand| strand == window)?;
+            Some((at, strand == 0))
+        })
     }
 }
 
 impl fmt::Display for Motif {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         self.strands[0].iter().try_for_each(|code| write!(f, "{}", char::from(letters::letter(*code))))
-    }
-}
-
-/// The last bases of a stream, compared with both strands after each one.
-#[derive(Clone)]
-pub struct Matcher {
-    wanted: Vec<u128>,
-    mask: u128,
-    recent: u128,
-}
-
-impl Matcher {
-    /// Adds a base; the strand of the motif that ends with it, if one does.
-    #[inline]
-    pub fn push(&mut self, code: Code) -> Option<Forward> {
-        self.recent = (self.recent << 4 | u128::from(code)) & self.mask;
-        self.wanted.iter().position(|wanted| *wanted == self.recent).map(|strand| strand == 0)
     }
 }
 
@@ -158,15 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn the_matcher_sees_both_strands_and_what_came_before() {
+    fn hits_are_on_both_strands() {
         let motif = Motif::new("AAACCCGGGTTTACA").unwrap();
-        let mut matcher = motif.matcher();
-        let hits = |matcher: &mut Matcher, text: &str| -> Vec<(usize, Forward)> {
-            codes(text).iter().enumerate().filter_map(|(at, code)| Some((at, matcher.push(*code)?))).collect()
-        };
-        assert_eq!(hits(&mut matcher, "GAAACCCGGGTTTACAC"), [(15, true)]);
-        assert_eq!(hits(&mut matcher, "TGTAAACCCGGGTTTGAAACCC"), [(14, false)]);
-        assert_eq!(hits(&mut matcher.clone(), "GGGTTTACA"), [(8, true)]);
-        assert_eq!(hits(&mut motif.matcher(), "GGGTTTACA"), []);
+        let hits = |text: &str| motif.hits(&codes(text)).collect::<Vec<_>>();
+        assert_eq!(hits("GAAACCCGGGTTTACAC"), [(1, true)]);
+        assert_eq!(hits("TGTAAACCCGGGTTTGAAACCC"), [(0, false)]);
+        assert_eq!(hits("GGGTTTACA"), []);
     }
 }

@@ -15,11 +15,11 @@ use vmarray::prelude::*;
 /// Neighbouring tiles share pages, so threads that never share a pixel still share frames.
 pub fn compute(picture: &Picture, words: &VirtualArray<u32>, progress: &ProgressBar) -> Result<()> {
     (0..picture.tiles()).into_par_iter().try_for_each_init(Vec::new, |row, number| {
-        let tile = picture.tile(number);
-        for y in tile.y..tile.y + tile.height {
+        let (columns, rows) = picture.tile(number);
+        for y in rows {
             row.clear();
-            row.extend((tile.x..tile.x + tile.width).map(|x| picture.steps(x, y)));
-            words.write((y * picture.side + tile.x) as usize, row)?;
+            row.extend(columns.clone().map(|x| picture.steps(x, y)));
+            words.write((y * picture.side + columns.start) as usize, row)?;
         }
         progress.inc(1);
         Ok(())

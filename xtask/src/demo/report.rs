@@ -5,8 +5,8 @@ use std::fmt::Display;
 use std::time::{Duration, Instant};
 use vmarray::VirtualArray;
 
-/// Runs a phase of a job under a progress bar, which is drawn on a terminal only: what the phase gave, and how
-/// long it took. The bar is over `len` units, or a plain count if that is 0.
+/// Runs a phase of a job under a progress bar, which is drawn on a terminal only: what the phase gave, and
+/// how long it took. The bar is over `len` units, or a plain count if that is 0.
 pub fn timed<R>(
     name: &'static str,
     len: usize,

@@ -106,8 +106,7 @@ impl Store<'_> {
             let (strain, first) = (number / pieces, number % pieces * PIECE);
             let end = (first + PIECE).min(self.genome.words());
             words.clear();
-            words.extend(pack::words(&self.genome.codes[first * BASES..end * BASES]));
-            strain::change_words(strain, first, words);
+            words.extend(pack::words(&strain::codes(&self.genome.codes, strain, first * BASES..end * BASES)));
             self.words().write(self.genome.words() * strain + first, words)?;
             progress.inc(words.len() as u64);
             Ok(())

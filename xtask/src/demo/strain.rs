@@ -5,7 +5,6 @@
 //! included.
 
 use super::letters::Code;
-use super::pack::BASES;
 use crate::random::mix;
 use std::ops::Range;
 
@@ -18,42 +17,28 @@ fn mutation(strain: usize, block: usize) -> (usize, u32) {
     (block * BLOCK + bits as usize % BLOCK, 1 + ((bits >> 32) % 3) as u32)
 }
 
-/// The changed places of a strain within a range of places.
-fn mutations(strain: usize, places: Range<usize>) -> impl Iterator<Item = (usize, u32)> {
-    let blocks = match strain {
-        0 => 0..0,
-        _ => places.start / BLOCK..places.end.div_ceil(BLOCK),
-    };
-    blocks.map(move |block| mutation(strain, block)).filter(move |(place, _)| places.contains(place))
-}
-
 /// Another base for a base: the code, rotated within its four bits.
 fn rotate(code: Code, by: u32) -> Code {
     (code << by | code >> (4 - by)) & 15
 }
 
-/// Turns codes of the genome, the first one at `place`, into those of a strain.
-pub fn change_codes(strain: usize, place: usize, codes: &mut [Code]) {
-    for (at, by) in mutations(strain, place..place + codes.len()) {
-        let code = &mut codes[at - place];
-        *code = rotate(*code, by);
+/// The codes of a strain at some places of a genome, of which there may be fewer.
+pub fn codes(genome: &[Code], strain: usize, places: Range<usize>) -> Vec<Code> {
+    let places = places.start.min(genome.len())..places.end.min(genome.len());
+    let mut codes = genome[places.clone()].to_vec();
+    let blocks = if strain == 0 { 0..0 } else { places.start / BLOCK..places.end.div_ceil(BLOCK) };
+    for (place, by) in blocks.map(|block| mutation(strain, block)) {
+        if places.contains(&place) {
+            let code = &mut codes[place - places.start];
+            *code = rotate(*code, by);
+        }
     }
-}
-
-/// Turns packed words of the genome, the first one the word `index` of it, into those of a strain.
-pub fn change_words(strain: usize, index: usize, words: &mut [u32]) {
-    let place = index * BASES;
-    for (at, by) in mutations(strain, place..place + words.len() * BASES) {
-        let (word, shift) = ((at - place) / BASES, (at % BASES) as u32 * 4);
-        let code = (words[word] >> shift & 15) as Code;
-        words[word] = words[word] & !(15 << shift) | u32::from(rotate(code, by)) << shift;
-    }
+    codes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::pack;
 
     #[test]
     fn bases_become_other_bases() {
@@ -70,8 +55,7 @@ mod tests {
     fn one_change_a_block_and_none_in_strain_zero() {
         let genome: Vec<Code> = (0..5 * BLOCK).map(|i| 1 << (mix(i as u64) % 4)).collect();
         for strain in 0..20 {
-            let mut codes = genome.clone();
-            change_codes(strain, 0, &mut codes);
+            let codes = codes(&genome, strain, 0..genome.len());
             for (ours, theirs) in codes.chunks(BLOCK).zip(genome.chunks(BLOCK)) {
                 let changed = ours.iter().zip(theirs).filter(|(a, b)| a != b).count();
                 assert_eq!(changed, usize::from(strain != 0));
@@ -80,22 +64,12 @@ mod tests {
     }
 
     #[test]
-    fn pieces_words_and_codes_agree() {
+    fn pieces_are_parts_of_the_whole() {
         let genome: Vec<Code> = (0..4 * BLOCK).map(|i| (mix(i as u64) % 16) as Code).collect();
         for strain in 0..5 {
-            let mut whole = genome.clone();
-            change_codes(strain, 0, &mut whole);
-            let mut pieces = genome.clone();
-            for (number, piece) in (0..).zip(pieces.chunks_mut(77)) {
-                change_codes(strain, number * 77, piece);
-            }
-            assert_eq!(pieces, whole);
-            let mut words: Vec<u32> = pack::words(&genome).collect();
-            for (number, piece) in (0..).zip(words.chunks_mut(13)) {
-                change_words(strain, number * 13, piece);
-            }
-            let unpacked: Vec<Code> = (0..whole.len()).map(|index| pack::base(&words, index)).collect();
-            assert_eq!(unpacked, whole);
+            let whole = codes(&genome, strain, 0..genome.len());
+            let pieces = (0..genome.len()).step_by(77).map(|at| codes(&genome, strain, at..at + 77));
+            assert_eq!(pieces.collect::<Vec<_>>().concat(), whole);
         }
     }
 }

@@ -1,15 +1,13 @@
 //! Everything that was read from a store, against the file it came from: strains are made of the file's bases
-//! once more, base by base and without packing or array.
+//! once more, without an array, and the motif is looked for base by base.
 
 use super::genome::Genome;
-use super::letters::Code;
 use super::motif::Motif;
 use super::store::{Hash, Hit, Lookup};
 use super::strain;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use indicatif::ProgressBar;
 use rayon::prelude::*;
-use std::ops::Range;
 
 /// What was read from a store.
 pub struct Answers {
@@ -33,7 +31,7 @@ pub fn verify(
     ensure!(found == wanted, "{found} records were read, not {wanted}");
     answers.lookups.par_iter().try_for_each(|lookup| {
         let Lookup { strain, place, bases, hash } = *lookup;
-        let codes = codes(genome, strain, place..place + bases)?;
+        let codes = strain::codes(&genome.codes, strain, place..place + bases);
         ensure!(
             Hash::of(&codes) == hash,
             "strain {strain}: the {bases} bases read from place {place} are not those of the file"
@@ -44,31 +42,18 @@ pub fn verify(
         let (strain, number) = (row / genome.records.len(), row % genome.records.len());
         let places = genome.records[number].clone();
         let (start, bases) = (places.start, places.len());
-        let codes = codes(genome, strain, places)?;
+        let codes = strain::codes(&genome.codes, strain, places);
         ensure!(
             Hash::of(&codes) == *hash,
             "strain {strain}: record {} of {bases} bases is not the file's",
             number + 1
         );
-        let mut matcher = motif.matcher();
-        let hit = |(end, code): (usize, &Code)| {
-            let strand = matcher.push(*code)?;
-            Some(Hit { strain, place: end - motif.len(), strand })
-        };
-        let hits: Vec<Hit> = (start + 1..).zip(&codes).filter_map(hit).collect();
+        let hit = |(at, strand)| Hit { strain, place: start + at, strand };
+        let hits: Vec<Hit> = motif.hits(&codes).map(hit).collect();
         progress.inc(1);
         Ok(hits)
     });
     compare_hits(&answers.hits, &hits.collect::<Result<Vec<_>>>()?.concat())
-}
-
-/// The bases of a strain at some places.
-fn codes(genome: &Genome, strain: usize, places: Range<usize>) -> Result<Vec<Code>> {
-    let start = places.start;
-    let codes = genome.codes.get(places).context("a lookup lies beyond the end of the file")?;
-    let mut codes = codes.to_vec();
-    strain::change_codes(strain, start, &mut codes);
-    Ok(codes)
 }
 
 fn compare_hits(found: &[Hit], wanted: &[Hit]) -> Result<()> {

@@ -8,7 +8,6 @@ use crate::demo::mandelbrot::Picture;
 use anyhow::{Result, ensure};
 use rayon::prelude::*;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use vmarray::VirtualArray;
 use vmarray::prelude::*;
 
 /// Pixels a side of a tile.
@@ -26,10 +25,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         let picture = Picture::whole(side as u32);
         let pixel = |at: usize| picture.steps((at % side) as u32, (at / side) as u32) as f32;
         let image: Vec<f32> = (0..side * side).into_par_iter().map(pixel).collect();
-        let build = || -> Result<VirtualArray<f32>> {
-            let builder = VirtualArray::builder(side * side).devices(setup.devices.iter().cloned());
-            Ok(builder.cache_bytes(side * side * 4 / 4).build()?)
-        };
+        let build = || setup.array::<f32>(side * side, None, side * side * 4 / 4);
         let (from, to) = (build()?, build()?);
         from.write(0, &image)?;
         from.evict(..)?;

@@ -74,8 +74,8 @@ pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) 
     })
 }
 
-/// Each thread calls `step` with the first index of each piece of its share, and a buffer of its own as long as
-/// the piece, whose memory was taken and touched before. Counts bytes.
+/// Each thread calls `step` with the first index of each piece of its share, and a buffer of its own as long
+/// as the piece, whose memory was taken and touched before. Counts bytes.
 fn by_pieces<T: Payload>(
     array: &VirtualArray<T>,
     threads: usize,

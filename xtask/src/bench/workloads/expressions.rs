@@ -13,7 +13,8 @@ use std::hint::black_box;
 use vmarray::prelude::*;
 use vmarray::{Field, VirtualArray, field};
 
-/// What is measured, and how much is read and written for each byte of the array; of records whole sectors are.
+/// What is measured, and how much is read and written for each byte of the array; of records whole sectors
+/// are.
 const OPERATIONS: [(&str, f64); 8] = [
     ("count", 1.0),
     ("two-terms", 1.0),

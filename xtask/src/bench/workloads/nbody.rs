@@ -96,11 +96,7 @@ fn stored(setup: &Setup, fields: &[Vec<f32>; FIELDS]) -> Result<Vec<VirtualArray
 
 /// An array with a cache of a quarter of its size.
 fn setup_array(setup: &Setup, len: usize) -> Result<VirtualArray<f32>> {
-    Ok(VirtualArray::builder(len)
-        .devices(setup.devices.iter().cloned())
-        .page_len(TILE)
-        .cache_bytes((len * 4 / 4).max(TILE * 4 * 16))
-        .build()?)
+    setup.array(len, Some(TILE), (len * 4 / 4).max(TILE * 4 * 16))
 }
 
 /// What a thread works with.
