@@ -74,6 +74,7 @@ fn gets<T: Element>(array: &VirtualArray<T>, steps: usize) {
 }
 
 #[inline(never)]
+#[expect(clippy::needless_range_loop, reason = "the same loop as that of the array")]
 fn vec_gets<T: Element>(vec: &[T], steps: usize) {
     for index in 0..steps {
         black_box(&{ vec[index] });

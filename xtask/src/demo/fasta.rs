@@ -69,6 +69,7 @@ mod tests {
     use std::io::Write;
 
     type Records = Vec<(String, String)>;
+    type Layout = (&'static [u8], &'static [(&'static str, &'static str)]);
 
     fn in_letters(records: Vec<Record>) -> Records {
         let letters =
@@ -78,7 +79,7 @@ mod tests {
 
     #[test]
     fn records_in_all_layouts() {
-        let layouts: [(&[u8], &[(&str, &str)]); 9] = [
+        let layouts: [Layout; 9] = [
             (b">a\nACGT\nAC\n>b c\nTT\n", &[("a", "ACGTAC"), ("b c", "TT")]),
             (b">a\r\nACGT\r\nAC\r\n", &[("a", "ACGTAC")]),
             (b">a\nACGT", &[("a", "ACGT")]),
