@@ -1,9 +1,8 @@
-//! `cargo xtask demo` and `cargo xtask devices`: commands that open devices, as `bench` does.
+//! The options of the commands that run the array, besides `bench`.
 //!
 //! They are part of xtask only with its feature `array`. Without it they start xtask again, optimised and
 //! with it.
 
-use anyhow::Result;
 use std::path::PathBuf;
 
 /// The genome store, then the Mandelbrot picture.
@@ -29,7 +28,7 @@ pub struct DemoArgs {
     pub store_mib: u64,
     /// Random subsequences that are looked up.
     #[arg(long, value_name = "N", default_value_t = 400_000)]
-    pub lookups: u64,
+    pub lookups: usize,
     /// What is searched, on both strands: 15 to 32 bases. Default: the primer 27F, in the 16S ribosomal RNA
     /// of bacteria.
     #[arg(long, value_name = "BASES", default_value = "AGAGTTTGATCATGGCTCAG")]
@@ -70,45 +69,9 @@ pub struct SoakArgs {
     pub folder: Option<PathBuf>,
 }
 
-/// Runs `demo`.
-#[cfg(feature = "array")]
-pub fn demo(args: DemoArgs) -> Result<()> {
-    crate::demo::run(args)
-}
-
-/// Runs `devices`.
-#[cfg(feature = "array")]
-pub fn devices(args: DevicesArgs) -> Result<()> {
-    crate::demo::devices(args)
-}
-
-/// Runs `soak`.
-#[cfg(feature = "array")]
-pub fn soak(args: SoakArgs) -> Result<()> {
-    crate::soak::run(args)
-}
-
-/// Runs `soak` in an optimised xtask.
+/// Runs the same command in an optimised xtask that has a feature, with some arguments more.
 #[cfg(not(feature = "array"))]
-pub fn soak(_: SoakArgs) -> Result<()> {
-    again(&[])
-}
-
-/// Runs `demo` in an optimised xtask.
-#[cfg(not(feature = "array"))]
-pub fn demo(_: DemoArgs) -> Result<()> {
-    again(&[])
-}
-
-/// Runs `devices` in an optimised xtask.
-#[cfg(not(feature = "array"))]
-pub fn devices(_: DevicesArgs) -> Result<()> {
-    again(&[])
-}
-
-/// Runs the same command in an optimised xtask that has the feature, with some arguments more.
-#[cfg(not(feature = "array"))]
-pub fn again(more: &[&str]) -> Result<()> {
+pub fn again(feature: &str, more: &[&str]) -> anyhow::Result<()> {
     let sh = crate::project::shell()?;
     // The shell runs in the root; paths among the arguments are meant from where the user stands.
     sh.change_dir(std::env::current_dir()?);
@@ -116,7 +79,7 @@ pub fn again(more: &[&str]) -> Result<()> {
     // What follows `--` is meant for others, and further options would come behind it.
     let own = std::env::args_os().skip(1).take_while(|argument| argument != "--");
     let arguments: Vec<std::ffi::OsString> = own.chain(more.iter().map(Into::into)).collect();
-    let options = ["--release", "--package", "xtask", "--features", "array", "--quiet"];
+    let options = ["--release", "--package", "xtask", "--features", feature, "--quiet"];
     eprintln!("building xtask, optimised …");
     let status =
         xshell::cmd!(sh, "cargo run --manifest-path {manifest} {options...} -- {arguments...}").quiet().run();

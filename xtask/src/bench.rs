@@ -53,9 +53,6 @@ pub struct Args {
     /// Writes all numbers and ratios as one flat JSON object.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
-    /// Writes a page with tables and plots.
-    #[arg(long, value_name = "FILE")]
-    html: Option<PathBuf>,
     /// Runs only workloads whose names begin so, and no microbenchmarks. Can be given several times. `list`
     /// lists the families.
     #[arg(long, value_name = "NAME")]
@@ -115,7 +112,7 @@ fn workloads(args: Args) -> Result<()> {
 #[cfg(not(feature = "array"))]
 fn workloads(args: Args) -> Result<()> {
     // The microbenchmarks are done.
-    crate::arrays::again(if args.workloads { &[] } else { &["--workloads"] })
+    crate::arrays::again("array", if args.workloads { &[] } else { &["--workloads"] })
 }
 
 #[cfg(test)]

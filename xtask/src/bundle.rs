@@ -2,15 +2,13 @@
 
 use crate::project;
 use anyhow::{Context, Result};
-use serde::Deserialize;
-use std::collections::BTreeSet;
+use serde_json::Value;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use xshell::{Shell, cmd};
+use xshell::cmd;
 
 /// Where the bundle lies.
 const FOLDER: &str = "dist/bundle";
-/// Tests that call cargo, which the other machine does not have.
-const NEED_CARGO: &str = "compile_fail";
 
 /// Stripped binaries of the profile `bundle`, and `run.sh` that runs them and keeps their logs.
 #[derive(clap::Args)]
@@ -21,35 +19,6 @@ pub struct Args {
     /// Only these packages. Default: all published ones.
     #[arg(short, long, value_name = "NAME")]
     package: Vec<String>,
-}
-
-/// A line of cargo's JSON output about something built.
-#[derive(Deserialize)]
-struct Artifact {
-    reason: String,
-    manifest_path: Option<PathBuf>,
-    target: Option<ArtifactTarget>,
-    profile: Option<ArtifactProfile>,
-    executable: Option<PathBuf>,
-}
-
-#[derive(Deserialize)]
-struct ArtifactTarget {
-    name: String,
-    kind: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct ArtifactProfile {
-    test: bool,
-}
-
-/// An executable and where it goes in the bundle.
-#[derive(Debug, PartialEq, Eq)]
-struct Entry {
-    folder: &'static str,
-    name: String,
-    executable: PathBuf,
 }
 
 /// Runs the command.
@@ -73,62 +42,41 @@ pub fn run(args: Args) -> Result<()> {
     let xtask = ["--profile", "bundle", "-p", "xtask", "--features", "array"];
     let built = cmd!(sh, "cargo build {xtask...} --message-format=json-render-diagnostics").read()?;
     entries.extend(self::entries(&built)?);
-    let mut names = BTreeSet::new();
+    // The default genome, which the script hands to the demo.
+    let genome = "data/NC_008253.fna.gz";
+    entries.insert(genome.into(), root.join("xtask").join(genome));
     let mut bytes = 0;
-    for Entry { folder: kind, name, executable } in &entries {
-        sh.create_dir(folder.join(kind))?;
-        bytes += std::fs::copy(executable, folder.join(kind).join(name))
-            .with_context(|| format!("{} cannot be copied", executable.display()))?;
-        names.insert(format!("{kind}/{name}"));
-    }
-    bytes += copy_data(&sh, &root, &folder)?;
-    sh.write_file(folder.join("run.sh"), include_str!("bundle/run.sh"))?;
-    make_executable(&folder.join("run.sh"))?;
-    for name in &names {
+    for (name, file) in &entries {
+        let to = folder.join(name);
+        sh.create_dir(to.parent().context("a file has a folder")?)?;
+        bytes += std::fs::copy(file, to).with_context(|| format!("{} cannot be copied", file.display()))?;
         eprintln!("{name}");
     }
-    eprintln!("{} binaries, {:.1} MiB in {FOLDER}", names.len(), bytes as f64 / (1 << 20) as f64);
+    sh.write_file(folder.join("run.sh"), include_str!("bundle/run.sh"))?;
+    make_executable(&folder.join("run.sh"))?;
+    eprintln!("{} files, {:.1} MiB in {FOLDER}", entries.len(), bytes as f64 / (1 << 20) as f64);
     Ok(())
 }
 
-/// The default genome, which the demo looks for beside itself.
-fn copy_data(sh: &Shell, root: &Path, folder: &Path) -> Result<u64> {
-    sh.create_dir(folder.join("data"))?;
-    let name = "NC_008253.fna.gz";
-    Ok(std::fs::copy(root.join("xtask/data").join(name), folder.join("data").join(name))?)
-}
-
-/// The executables among the lines that cargo printed.
-fn entries(json: &str) -> Result<Vec<Entry>> {
-    let mut entries = Vec::new();
+/// The executables among the lines that cargo printed, by their places in the bundle.
+fn entries(json: &str) -> Result<BTreeMap<String, PathBuf>> {
+    let mut entries = BTreeMap::new();
     for line in json.lines().filter(|line| line.starts_with('{')) {
-        let artifact: Artifact = serde_json::from_str(line).context("cargo printed an unknown line")?;
-        if let (true, Some(manifest), Some(target), Some(profile), Some(executable)) = (
-            artifact.reason == "compiler-artifact",
-            artifact.manifest_path,
-            artifact.target,
-            artifact.profile,
-            artifact.executable,
-        ) {
-            let package = manifest.parent().and_then(Path::file_name).context("a package has a folder")?;
-            let package = package.to_string_lossy();
-            let kind = target.kind.first().map(String::as_str).unwrap_or_default();
-            if target.name == NEED_CARGO {
-                continue;
-            }
-            entries.push(match (kind, profile.test) {
-                ("bench", _) => {
-                    Entry { folder: "bench", name: format!("{package}.{}", target.name), executable }
-                }
-                ("example", false) => Entry { folder: "examples", name: target.name, executable },
-                ("bin", false) => Entry { folder: "bin", name: target.name, executable },
-                ("example" | "bin", true) => continue,
-                ("test", _) => {
-                    Entry { folder: "tests", name: format!("{package}.{}", target.name), executable }
-                }
-                _ => Entry { folder: "tests", name: format!("{package}.unit"), executable },
-            });
-        }
+        let message: Value = serde_json::from_str(line).context("cargo printed an unknown line")?;
+        let Some(executable) = message["executable"].as_str() else { continue };
+        let manifest = Path::new(message["manifest_path"].as_str().unwrap_or_default());
+        let package = manifest.parent().and_then(Path::file_name).context("a package has a folder")?;
+        let (package, target) = (package.to_string_lossy(), &message["target"]);
+        let name = target["name"].as_str().unwrap_or_default();
+        let place = match (target["kind"][0].as_str(), message["profile"]["test"] == true) {
+            (Some("example" | "bin"), true) => continue,
+            (Some("example"), false) => format!("examples/{name}"),
+            (Some("bin"), false) => format!("bin/{name}"),
+            (Some("bench"), _) => format!("bench/{package}.{name}"),
+            (Some("test"), _) => format!("tests/{package}.{name}"),
+            _ => format!("tests/{package}.unit"),
+        };
+        entries.insert(place, executable.into());
     }
     Ok(entries)
 }
@@ -162,28 +110,27 @@ mod tests {
             line("lib", "backend_host", false, None),
             line("lib", "backend_host", true, Some("u")),
             line("test", "conformance", true, Some("t")),
-            line("test", "compile_fail", true, Some("c")),
             line("bench", "host", true, Some("b")),
             line("example", "first", false, Some("e")),
+            line("example", "first", true, Some("et")),
             line("bin", "xtask", false, Some("x")),
             r#"{"reason":"build-finished","success":true}"#.to_string(),
         ]
         .join("\n");
-        let found: Vec<String> =
-            entries(&json).unwrap().iter().map(|entry| format!("{}/{}", entry.folder, entry.name)).collect();
         let wanted = [
-            "tests/backend-host.unit",
-            "tests/backend-host.conformance",
-            "bench/backend-host.host",
-            "examples/first",
-            "bin/xtask",
+            ("bench/backend-host.host", "b"),
+            ("bin/xtask", "x"),
+            ("examples/first", "e"),
+            ("tests/backend-host.conformance", "t"),
+            ("tests/backend-host.unit", "u"),
         ];
-        assert_eq!(found, wanted);
+        let wanted = wanted.map(|(place, executable)| (place.to_string(), PathBuf::from(executable)));
+        assert_eq!(entries(&json).unwrap(), BTreeMap::from(wanted));
     }
 
     #[test]
     fn the_script_is_valid() {
-        let sh = Shell::new().unwrap();
+        let sh = xshell::Shell::new().unwrap();
         let script = include_str!("bundle/run.sh");
         if cfg!(unix) {
             cmd!(sh, "sh -n").stdin(script).quiet().run().unwrap();

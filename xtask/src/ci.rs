@@ -1,55 +1,50 @@
 //! `cargo xtask ci`: what `.ci/run` calls.
 
-use crate::junit::Counts;
+use crate::junit::{self, Counts};
 use crate::steps::{Outcome, Steps};
-use crate::{examples, features, miri, misuse, project, ptx, sanitizer, supply, test_host, tidy};
+use crate::{examples, misuse, project, ptx, supply, test_host, tidy};
 use anyhow::Result;
 use xshell::cmd;
 
-/// Quick checks come first; a failed one does not stop the others.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Also installs the tools that take minutes to build (cargo-deny).
-    #[arg(long)]
-    install: bool,
-}
+/// Commands that build in folders of their own, so that they can run beside the last steps.
+const BESIDE: [(&str, &[&str]); 3] = [
+    ("features", &["features", "--sample"]),
+    ("Miri", &["miri", "--sample"]),
+    ("AddressSanitizer", &["sanitize", "--sample"]),
+];
 
-/// Runs the command.
-pub fn run(args: Args) -> Result<()> {
+/// Runs the command. Quick checks come first, then tests; a failed one does not stop the others.
+pub fn run() -> Result<()> {
     let sh = project::shell()?;
-    let mut steps = Steps::default();
+    let mut steps = Steps::new();
     steps.run("fmt", || {
         cmd!(sh, "cargo fmt --all --check").run()?;
         Ok(Outcome::passed())
     });
     steps.run("tidy", || tidy::check(&sh));
     steps.run("supply", || supply::check(&sh));
-    steps.run("deny", || supply::deny(&sh, args.install));
+    steps.run("deny", || supply::deny(&sh));
     steps.run("ptx", || ptx::check(&sh));
     steps.run("clippy", || {
         cmd!(sh, "cargo clippy --workspace --all-targets --all-features -- -D warnings").run()?;
         Ok(Outcome::passed())
     });
-    steps.run("features", || features::check(&sh, true));
-    steps.run("rustdoc", || {
-        let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
-        cmd!(sh, "cargo doc --workspace --no-deps --all-features").run()?;
-        Ok(Outcome::passed())
-    });
+    let _ = sh.remove_path(junit::report("sanitizer"));
     let mut counts = Counts::default();
-    match test_host::everything(&sh, &mut steps) {
-        Ok(more) => counts = more,
-        Err(error) => {
-            steps.run("tests", || Err(error));
-        }
-    }
-    steps.run("examples", || examples::check(&sh));
-    steps.run("misuse", || misuse::check(&sh));
-    steps.run("Miri", || miri::check(&sh, true));
-    let mut sanitized = Counts::default();
-    steps.run("AddressSanitizer", || sanitizer::check(&sh, true, &mut sanitized));
+    steps.run("tests", || test_host::tests(&sh, &[], &mut counts));
+    steps.beside(&BESIDE, |steps| {
+        steps.run("rustdoc", || {
+            let _flags = sh.push_env("RUSTDOCFLAGS", "-D warnings");
+            cmd!(sh, "cargo doc --workspace --no-deps --all-features").run()?;
+            Ok(Outcome::passed())
+        });
+        steps.run("documentation examples", || test_host::doctests(&sh));
+        steps.run("concurrency model", || test_host::model(&sh, &mut counts));
+        steps.run("examples", || examples::check(&sh));
+        steps.run("misuse", || misuse::check(&sh));
+    });
+    counts.add(Counts::read(&junit::report("sanitizer")).unwrap_or_default());
     let finished = steps.finish();
-    let (run, failed) = (counts.run + sanitized.run, counts.failed + sanitized.failed);
-    eprintln!("tests: {} passed, {failed} failed", run - failed);
+    eprintln!("tests: {} passed, {} failed", counts.run - counts.failed, counts.failed);
     finished
 }

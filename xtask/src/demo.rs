@@ -1,6 +1,6 @@
 //! The main job: a genome store and a Mandelbrot picture, each in an array larger than its cache.
 
-mod array;
+mod devices;
 mod fasta;
 mod genome;
 mod jobs;
@@ -13,44 +13,38 @@ mod report;
 mod store;
 mod strain;
 mod verify;
-mod words;
 
 use crate::arrays::DemoArgs;
-use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use anyhow::{Context, Result, ensure};
+use indicatif::HumanBytes;
 
-pub use array::list as devices;
-
-/// The genome that is shipped with the repository.
-pub fn default_genome() -> PathBuf {
-    crate::project::root().join("xtask/data/NC_008253.fna.gz")
-}
+pub use devices::list as devices;
 
 /// Runs `demo`.
 pub fn run(args: DemoArgs) -> Result<()> {
-    let DemoArgs { fasta, devices, out, threads, store_mib, lookups, motif, side } = args;
-    let fasta = fasta.unwrap_or_else(default_genome);
-    let out = out.unwrap_or_else(|| crate::project::root().join("target/demo"));
-    let threads = match threads {
-        Some(0) => bail!("no thread is too few"),
-        Some(threads) => threads,
-        None => std::thread::available_parallelism()?.get(),
-    };
-    if !(1..=1 << 15).contains(&side) {
-        bail!("a picture of {side} by {side} pixels is not possible: 1 to 32768 a side");
-    }
-    let motif = motif::Motif::new(&motif.to_ascii_uppercase())?;
+    let root = crate::project::root();
+    let fasta = args.fasta.unwrap_or_else(|| root.join("xtask/data/NC_008253.fna.gz"));
+    let out = args.out.unwrap_or_else(|| root.join("target/demo"));
+    let side = args.side;
+    ensure!(args.threads != Some(0), "no thread is too few");
+    ensure!(
+        (1..=1 << 15).contains(&side),
+        "a picture of {side} by {side} pixels is not possible: 1 to 32768 a side"
+    );
+    let motif = motif::Motif::new(&args.motif.to_ascii_uppercase())?;
     std::fs::create_dir_all(&out).with_context(|| format!("{} cannot be made", out.display()))?;
-    let devices = array::choose(devices.as_deref())?;
-    let build = |len, cache_bytes| array::DeviceWords::build(&devices, len, cache_bytes);
-    let bytes_max = store_mib.checked_mul(1 << 20).context("the store is too large to be counted")?;
-    let job = jobs::StoreJob { fasta: &fasta, bytes_max, lookups, motif: &motif, threads, devices: &devices };
-    jobs::genome_store(&job, &build)?;
-    jobs::mandelbrot(side, Path::new(&out).join("mandelbrot.png").as_path(), threads, &build)?;
-    if let Some((_, peak)) = report::ram() {
-        let host = devices.iter().any(|device| array::is_host(device));
+    let devices = devices::choose(args.devices.as_deref())?;
+    let bytes_max = args.store_mib.checked_mul(1 << 20).context("the store is too large to be counted")?;
+    let pool = rayon::ThreadPoolBuilder::new().num_threads(args.threads.unwrap_or(0)).build()?;
+    pool.install(|| -> Result<()> {
+        let bytes_max = usize::try_from(bytes_max)?;
+        jobs::genome_store(&fasta, bytes_max, args.lookups, &motif, &devices)?;
+        jobs::mandelbrot(side, &out.join("mandelbrot.png"), &devices)
+    })?;
+    if let Some(peak) = report::peak_ram() {
+        let host = devices.iter().any(|device| devices::is_host(device));
         let note = if host { ", the memory of the devices included, since they are the host's" } else { "" };
-        println!("RAM: at most {}{note}", report::bytes(peak));
+        println!("RAM: at most {}{note}", HumanBytes(peak));
     }
     Ok(())
 }

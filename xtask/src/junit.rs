@@ -11,6 +11,12 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Adds those of another run.
+    pub fn add(&mut self, other: Self) {
+        self.run += other.run;
+        self.failed += other.failed;
+    }
+
     /// Reads the first element of a JUnit file.
     pub fn read(file: &Path) -> Result<Self> {
         let text =

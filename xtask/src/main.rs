@@ -5,10 +5,13 @@ mod arrays;
 mod bench;
 mod bundle;
 mod ci;
+mod compare;
 #[cfg(feature = "array")]
 mod demo;
 mod examples;
 mod features;
+#[cfg(all(feature = "hits", target_arch = "x86_64", target_os = "linux"))]
+mod hits;
 mod junit;
 mod miri;
 mod misuse;
@@ -53,9 +56,13 @@ enum Command {
     Soak(arrays::SoakArgs),
     /// Runs the benchmarks.
     Bench(bench::Args),
+    /// Compares two builds of the benchmarks, run in turns.
+    Compare(compare::Args),
+    /// Counts the instructions of accesses to resident pages. Fails where there are more than are known.
+    Hits,
     /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long
     /// it took.
-    Ci(ci::Args),
+    Ci,
     /// Runs tests in Miri, an interpreter that finds undefined behaviour. Needs nightly, which is installed
     /// if need be.
     Miri(miri::Args),
@@ -79,13 +86,28 @@ enum Command {
 
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
-        Command::Demo(args) => arrays::demo(args),
-        Command::Devices(args) => arrays::devices(args),
+        #[cfg(feature = "array")]
+        Command::Demo(args) => demo::run(args),
+        #[cfg(feature = "array")]
+        Command::Devices(args) => demo::devices(args),
+        #[cfg(feature = "array")]
+        Command::Soak(args) => soak::run(args),
+        #[cfg(not(feature = "array"))]
+        Command::Demo(_) | Command::Devices(_) | Command::Soak(_) => arrays::again("array", &[]),
+        #[cfg(not(feature = "hits"))]
+        Command::Hits => arrays::again("hits", &[]),
+        #[cfg(all(feature = "hits", target_arch = "x86_64", target_os = "linux"))]
+        Command::Hits => hits::run(),
+        #[cfg(all(feature = "hits", not(all(target_arch = "x86_64", target_os = "linux"))))]
+        Command::Hits => {
+            println!("SKIPPED, NOT CHECKED: instructions are counted on Linux on x86-64 only");
+            Ok(())
+        }
         Command::TestHost(args) => test_host::run(args),
         Command::TestGpu(args) => test_gpu::run(args),
-        Command::Soak(args) => arrays::soak(args),
         Command::Bench(args) => bench::run(args),
-        Command::Ci(args) => ci::run(args),
+        Command::Compare(args) => compare::run(args),
+        Command::Ci => ci::run(),
         Command::Miri(args) => miri::run(args),
         Command::Sanitize(args) => sanitizer::run(args),
         Command::Features(args) => features::run(args),

@@ -13,9 +13,7 @@ use xshell::{Shell, cmd};
 
 /// Runs the command.
 pub fn run() -> Result<()> {
-    if let Outcome::Passed(note) = check(&project::shell()?)? {
-        eprintln!("{note}");
-    }
+    check(&project::shell()?)?.print();
     Ok(())
 }
 

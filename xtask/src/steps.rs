@@ -1,7 +1,9 @@
 //! Named steps, timed, with a table at the end. A failed step does not stop the next one.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The longest note in the table, in characters; the whole of it is printed when the step ends.
@@ -21,12 +23,32 @@ impl Outcome {
     pub fn passed() -> Self {
         Self::Passed(String::new())
     }
+
+    /// Prints what was covered, or why it could not run.
+    pub fn print(self) {
+        let (Self::Passed(note) | Self::Skipped(note)) = self;
+        eprintln!("{note}");
+    }
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
     Passed,
     Failed,
     Skipped,
+}
+
+impl State {
+    const ALL: [Self; 3] = [Self::Passed, Self::Failed, Self::Skipped];
+
+    /// How the line begins that says how a step has ended.
+    fn words(self) -> &'static str {
+        match self {
+            Self::Passed => "ok",
+            Self::Failed => "FAILED",
+            Self::Skipped => "SKIPPED, NOT CHECKED",
+        }
+    }
 }
 
 struct Step {
@@ -37,12 +59,20 @@ struct Step {
 }
 
 /// The steps so far.
-#[derive(Default)]
 pub struct Steps {
     done: Vec<Step>,
+    start: Instant,
+    /// This program, by a path that stays right if a step builds it anew.
+    program: PathBuf,
 }
 
 impl Steps {
+    /// No steps. Time begins to count.
+    pub fn new() -> Self {
+        let program = std::env::current_exe().unwrap_or_default();
+        Self { done: Vec::new(), start: Instant::now(), program }
+    }
+
     /// Runs one step, prints how it ended and remembers it. True unless it failed.
     pub fn run(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
         eprintln!("\n==== {name} ====");
@@ -52,27 +82,36 @@ impl Steps {
             Ok(Outcome::Skipped(reason)) => (State::Skipped, reason),
             Err(error) => (State::Failed, format!("{error:#}")),
         };
-        match state {
-            State::Passed => {}
-            State::Failed => eprintln!("==== {name} FAILED: {note}"),
-            State::Skipped => eprintln!("==== {name} SKIPPED, NOT CHECKED: {note}"),
-        }
-        let passed = !matches!(state, State::Failed);
-        self.done.push(Step { name, state, note, time: start.elapsed() });
-        passed
+        let time = start.elapsed();
+        eprintln!("==== {name} in {:.1} s {}: {note}", time.as_secs_f64(), state.words());
+        self.done.push(Step { name, state, note, time });
+        state != State::Failed
+    }
+
+    /// Runs steps while commands of xtask, each of which has a step of a name, run beside them one after the
+    /// other. The output of a command is printed when it has ended.
+    pub fn beside(&mut self, commands: &[(&'static str, &[&str])], work: impl FnOnce(&mut Self)) {
+        let done = std::thread::scope(|scope| {
+            let program = self.program.clone();
+            let one = move |(name, arguments): &(&'static str, &[&str])| command(&program, name, arguments);
+            let beside = scope.spawn(move || commands.iter().map(one).collect::<Vec<Step>>());
+            work(self);
+            beside.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        self.done.extend(done);
     }
 
     /// Prints the table. An error names the failed steps.
     pub fn finish(self) -> Result<()> {
         eprint!("\n{}", self.table());
-        let names = |wanted: fn(&State) -> bool| -> Vec<&str> {
-            self.done.iter().filter(|step| wanted(&step.state)).map(|step| step.name).collect()
+        let names = |state: State| -> Vec<&str> {
+            self.done.iter().filter(|step| step.state == state).map(|step| step.name).collect()
         };
-        let skipped = names(|state| matches!(state, State::Skipped));
+        let skipped = names(State::Skipped);
         if !skipped.is_empty() {
             eprintln!("NOT CHECKED on this machine: {}", skipped.join(", "));
         }
-        let failed = names(|state| matches!(state, State::Failed));
+        let failed = names(State::Failed);
         if !failed.is_empty() {
             bail!("failed: {}", failed.join(", "));
         }
@@ -83,11 +122,7 @@ impl Steps {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0);
         let mut text = String::new();
         for Step { name, state, note, time } in &self.done {
-            let state = match state {
-                State::Passed => "ok",
-                State::Failed => "FAILED",
-                State::Skipped => "SKIPPED",
-            };
+            let state = state.words().split(',').next().unwrap_or_default();
             let first = note.lines().next().unwrap_or_default();
             let mut note: String = first.chars().take(NOTE_MAX).collect();
             if note.len() < first.len() {
@@ -96,10 +131,32 @@ impl Steps {
             let line = format!("{name:width$}  {state:7}  {:7.1} s  {note}", time.as_secs_f64());
             let _ = writeln!(text, "{}", line.trim_end());
         }
-        let total: Duration = self.done.iter().map(|step| step.time).sum();
-        let _ = writeln!(text, "{:width$}  {:7}  {:7.1} s", "total", "", total.as_secs_f64());
+        let _ = writeln!(text, "{:width$}  {:7}  {:7.1} s", "total", "", self.start.elapsed().as_secs_f64());
         text
     }
+}
+
+/// Runs a command of this program, and takes how its step ended from what it prints.
+fn command(program: &Path, name: &'static str, arguments: &[&str]) -> Step {
+    let start = Instant::now();
+    let run = || -> Result<(State, String)> {
+        let output = Command::new(program).args(arguments).output()?;
+        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        eprint!("\n==== {name}, beside the steps above ====\n{out}{err}");
+        ended(name, &err).with_context(|| format!("it ended with {}", output.status))
+    };
+    let (state, note) = run().unwrap_or_else(|error| (State::Failed, format!("{error:#}")));
+    Step { name, state, note, time: start.elapsed() }
+}
+
+/// How the step of a name ended, by the line that says so.
+fn ended(name: &str, printed: &str) -> Option<(State, String)> {
+    let begins = format!("==== {name} in ");
+    let line = printed.lines().find_map(|line| line.strip_prefix(&begins)?.split_once(" s "))?.1;
+    State::ALL.into_iter().find_map(|state| {
+        let note = line.strip_prefix(state.words())?.strip_prefix(": ")?;
+        Some((state, note.to_string()))
+    })
 }
 
 #[cfg(test)]
@@ -109,7 +166,7 @@ mod tests {
 
     #[test]
     fn every_step_runs_and_the_failed_ones_are_named() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::new();
         assert!(steps.run("first", || Ok(Outcome::passed())));
         assert!(!steps.run("second", || Err(anyhow!("broken"))));
         assert!(steps.run("third", || Ok(Outcome::Skipped("no tool".into()))));
@@ -124,8 +181,20 @@ mod tests {
     }
 
     #[test]
+    fn the_end_of_a_step_is_read_from_what_it_printed() {
+        let ended =
+            |line: &str| ended("Miri", &format!("x\n{line}\ny")).map(|(state, note)| (state.words(), note));
+        assert_eq!(ended("==== Miri in 1.5 s ok: a sample"), Some(("ok", "a sample".into())));
+        assert_eq!(
+            ended("==== Miri in 0.0 s SKIPPED, NOT CHECKED: none"),
+            Some(("SKIPPED, NOT CHECKED", "none".into()))
+        );
+        assert_eq!(ended("==== tests in 0.0 s ok: all"), None);
+    }
+
+    #[test]
     fn a_skipped_step_is_no_failure() {
-        let mut steps = Steps::default();
+        let mut steps = Steps::new();
         steps.run("only", || Ok(Outcome::Skipped("absent".into())));
         assert!(steps.finish().is_ok());
     }

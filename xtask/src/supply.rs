@@ -5,64 +5,45 @@
 
 use crate::project::{self, Metadata, Package};
 use crate::steps::Outcome;
+use crate::tools;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
+use spdx::{Expression, ParseMode};
 use xshell::{Shell, cmd};
 
 /// The part of `deny.toml` that is checked here.
-#[derive(Debug, Default, Deserialize)]
+#[derive(Deserialize)]
 struct Rules {
-    #[serde(default)]
     licenses: Licenses,
-    #[serde(default)]
     bans: Bans,
-    #[serde(default)]
     sources: Sources,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Deserialize)]
 struct Licenses {
-    #[serde(default)]
-    allow: Vec<String>,
-    #[serde(default)]
-    exceptions: Vec<Exception>,
-}
-
-/// Licences that one crate alone may have.
-#[derive(Debug, Deserialize)]
-struct Exception {
-    #[serde(alias = "crate", alias = "name")]
-    krate: String,
     allow: Vec<String>,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Deserialize)]
 struct Bans {
-    #[serde(default)]
     deny: Vec<Ban>,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Deserialize)]
 struct Ban {
-    #[serde(alias = "name")]
     #[serde(rename = "crate")]
-    krate: String,
+    name: String,
 }
 
-#[derive(Debug, Default, Deserialize)]
+#[derive(Deserialize)]
 struct Sources {
-    #[serde(default, rename = "allow-registry")]
+    #[serde(rename = "allow-registry")]
     allow_registry: Vec<String>,
-    #[serde(default, rename = "allow-git")]
-    allow_git: Vec<String>,
 }
 
 /// Runs the command.
 pub fn run() -> Result<()> {
-    let sh = project::shell()?;
-    if let Outcome::Passed(note) = check(&sh)? {
-        eprintln!("{note}");
-    }
+    check(&project::shell()?)?.print();
     Ok(())
 }
 
@@ -77,16 +58,10 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
     Ok(Outcome::Passed(format!("{} packages", metadata.packages.len())))
 }
 
-/// cargo-deny as a step, where it is installed; `install` builds it first, in minutes.
-pub fn deny(sh: &Shell, install: bool) -> Result<Outcome> {
-    let installed = || cmd!(sh, "cargo deny --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
-    if !installed() {
-        if !install {
-            let reason =
-                "cargo-deny is not installed (`cargo xtask ci --install` builds it); `supply` did run";
-            return Ok(Outcome::Skipped(reason.to_string()));
-        }
-        cmd!(sh, "cargo install cargo-deny --locked").run()?;
+/// cargo-deny as a step, where it is installed.
+pub fn deny(sh: &Shell) -> Result<Outcome> {
+    if tools::find("cargo-deny").is_none() {
+        return Ok(Outcome::Skipped("cargo-deny is not installed; `supply` did run".into()));
     }
     cmd!(sh, "cargo deny --all-features check bans licenses sources").run()?;
     Ok(Outcome::passed())
@@ -95,128 +70,35 @@ pub fn deny(sh: &Shell, install: bool) -> Result<Outcome> {
 /// What is wrong with a package, if anything.
 fn fault(rules: &Rules, package: &Package) -> Option<String> {
     let Package { name, version, license, source, .. } = package;
-    if rules.bans.deny.iter().any(|ban| ban.krate == *name) {
+    if rules.bans.deny.iter().any(|ban| ban.name == *name) {
         return Some(format!("{name} {version} is banned"));
     }
     if let Some(source) = source {
-        let (kind, place) = source.split_once('+').unwrap_or(("", source));
-        let allowed = match kind {
-            "registry" | "sparse" => &rules.sources.allow_registry,
-            _ => &rules.sources.allow_git,
-        };
-        if !allowed.iter().any(|allowed| place == allowed || source == allowed) {
+        let registry = source.strip_prefix("registry+").or_else(|| source.strip_prefix("sparse+"));
+        if !registry.is_some_and(|registry| rules.sources.allow_registry.iter().any(|r| r == registry)) {
             return Some(format!("{name} {version} comes from {source}"));
         }
     }
     let Some(license) = license else {
         return Some(format!("{name} {version} states no licence"));
     };
-    let allowed = |id: &str| {
-        rules.licenses.allow.iter().any(|allowed| allowed == id)
-            || rules.licenses.exceptions.iter().any(|exception| {
-                exception.krate == *name && exception.allow.iter().any(|allowed| allowed == id)
-            })
+    let Ok(expression) = Expression::parse_mode(license, ParseMode::LAX) else {
+        return Some(format!("{name} {version} states an unreadable licence: {license}"));
     };
-    match satisfied(license, &allowed) {
-        Some(true) => None,
-        Some(false) => Some(format!("{name} {version} has licence {license}")),
-        None => Some(format!("{name} {version} states an unreadable licence: {license}")),
-    }
-}
-
-/// Whether a licence expression (SPDX, and the older `A/B` for "or") can be met by allowed licences; `None`
-/// if unreadable.
-fn satisfied(expression: &str, allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
-    let spaced = expression.replace('/', " OR ").replace('(', " ( ").replace(')', " ) ");
-    let words: Vec<&str> = spaced.split_whitespace().collect();
-    let mut at = 0;
-    let met = either(&words, &mut at, allowed)?;
-    (at == words.len()).then_some(met)
-}
-
-fn either(words: &[&str], at: &mut usize, allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
-    let mut met = both(words, at, allowed)?;
-    while words.get(*at) == Some(&"OR") {
-        *at += 1;
-        met |= both(words, at, allowed)?;
-    }
-    Some(met)
-}
-
-fn both(words: &[&str], at: &mut usize, allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
-    let mut met = one(words, at, allowed)?;
-    while words.get(*at) == Some(&"AND") {
-        *at += 1;
-        met &= one(words, at, allowed)?;
-    }
-    Some(met)
-}
-
-fn one(words: &[&str], at: &mut usize, allowed: &dyn Fn(&str) -> bool) -> Option<bool> {
-    let word = *words.get(*at)?;
-    *at += 1;
-    match word {
-        "(" => {
-            let met = either(words, at, allowed)?;
-            let closed = words.get(*at) == Some(&")");
-            *at += 1;
-            closed.then_some(met)
-        }
-        ")" | "OR" | "AND" | "WITH" => None,
-        id if words.get(*at) == Some(&"WITH") => {
-            let exception = words.get(*at + 1)?;
-            *at += 2;
-            Some(allowed(&format!("{id} WITH {exception}")) || allowed(id))
-        }
-        id => Some(allowed(id)),
-    }
+    let is_allowed = expression.evaluate(|wanted| rules.licenses.allow.contains(&wanted.to_string()));
+    (!is_allowed).then(|| format!("{name} {version} has licence {license}"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn met(expression: &str) -> Option<bool> {
-        satisfied(expression, &|id| ["MIT", "Apache-2.0"].contains(&id))
-    }
-
-    #[test]
-    fn licence_expressions() {
-        for (expression, answer) in [
-            ("MIT", Some(true)),
-            ("GPL-3.0-only", Some(false)),
-            ("MIT OR GPL-3.0-only", Some(true)),
-            ("MIT AND GPL-3.0-only", Some(false)),
-            ("MIT/Apache-2.0", Some(true)),
-            ("(MIT OR Apache-2.0) AND Unicode-3.0", Some(false)),
-            ("GPL-3.0-only AND MIT OR Apache-2.0", Some(true)),
-            ("GPL-3.0-only AND (MIT OR Apache-2.0)", Some(false)),
-            ("Apache-2.0 WITH LLVM-exception OR X", Some(true)),
-            ("MIT Apache-2.0", None),
-            ("MIT OR", None),
-            ("(MIT", None),
-            ("", None),
-        ] {
-            assert_eq!(met(expression), answer, "{expression}");
-        }
-    }
-
-    fn package(name: &str, license: Option<&str>, source: Option<&str>) -> Package {
-        let json = serde_json::json!({
-            "id": name, "name": name, "version": "1.0.0", "license": license, "source": source,
-            "description": null, "readme": null, "manifest_path": "Cargo.toml", "publish": null,
-            "features": {}, "targets": [],
-        });
-        serde_json::from_value(json).unwrap()
-    }
-
     #[test]
     fn packages_against_rules() {
         let rules: Rules = toml::from_str(
             r#"
             [licenses]
-            allow = ["MIT"]
-            exceptions = [{ crate = "odd", allow = ["Zlib"] }]
+            allow = ["MIT", "Apache-2.0 WITH LLVM-exception"]
             [bans]
             deny = [{ crate = "openssl" }]
             [sources]
@@ -224,18 +106,29 @@ mod tests {
             "#,
         )
         .unwrap();
-        let from = Some("registry+https://example.org/index");
-        assert_eq!(fault(&rules, &package("good", Some("MIT"), from)), None);
-        assert_eq!(fault(&rules, &package("ours", Some("MIT"), None)), None);
-        assert_eq!(fault(&rules, &package("odd", Some("Zlib"), from)), None);
-        for bad in [
-            package("zlib", Some("Zlib"), from),
-            package("silent", None, from),
-            package("openssl", Some("MIT"), from),
-            package("elsewhere", Some("MIT"), Some("registry+https://example.com/index")),
-            package("fork", Some("MIT"), Some("git+https://example.org/index")),
-        ] {
-            assert!(fault(&rules, &bad).is_some(), "{}", bad.name);
+        let ours = Some("registry+https://example.org/index");
+        let fault = |name: &str, license: Option<&str>, source: Option<&str>| {
+            let json = serde_json::json!({
+                "id": name, "name": name, "version": "1.0.0", "license": license, "source": source,
+                "description": null, "readme": null, "manifest_path": "Cargo.toml", "publish": null,
+                "features": {}, "targets": [],
+            });
+            fault(&rules, &serde_json::from_value(json).unwrap())
+        };
+        for license in
+            ["MIT", "MIT/Zlib", "GPL-3.0-only AND Zlib OR MIT", "Apache-2.0 WITH LLVM-exception OR Zlib"]
+        {
+            assert_eq!(fault("good", Some(license), ours), None, "{license}");
+        }
+        assert_eq!(fault("member", Some("MIT"), None), None);
+        for license in ["Zlib", "MIT AND Zlib", "(MIT OR Zlib) AND Zlib", "Apache-2.0", "MIT OR", "(MIT", ""]
+        {
+            assert!(fault("bad", Some(license), ours).is_some(), "{license}");
+        }
+        assert!(fault("silent", None, ours).is_some());
+        assert!(fault("openssl", Some("MIT"), ours).is_some());
+        for source in ["registry+https://example.com/index", "git+https://example.org/index"] {
+            assert!(fault("elsewhere", Some("MIT"), Some(source)).is_some(), "{source}");
         }
     }
 }

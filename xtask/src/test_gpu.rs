@@ -27,7 +27,7 @@ pub fn run(args: Args) -> Result<()> {
         .flat_map(|package| ["-p", package.name.as_str()])
         .collect();
     let filter = &args.filter;
-    let mut steps = Steps::default();
+    let mut steps = Steps::new();
     steps.run("tests on the cards", || {
         // What is there must not pass by finding nothing.
         let _cuda = has_nvidia(&sh).then(|| sh.push_env("VMARRAY_REQUIRE", "cuda"));

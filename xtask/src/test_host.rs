@@ -25,65 +25,66 @@ pub struct Args {
 /// Runs the command.
 pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
-    let mut steps = Steps::default();
-    let counts = all(&sh, &mut steps, &args)?;
+    let mut steps = Steps::new();
+    let mut counts = Counts::default();
+    let is_all = args.filter.is_empty();
+    steps.run("tests", || tests(&sh, &args.filter, &mut counts));
+    if is_all && !args.no_model {
+        steps.run("concurrency model", || model(&sh, &mut counts));
+    }
+    if is_all && !args.no_doc {
+        steps.run("documentation examples", || doctests(&sh));
+    }
     let finished = steps.finish();
     eprintln!("tests: {} passed, {} failed", counts.run - counts.failed, counts.failed);
     finished
 }
 
-/// What continuous integration runs: everything. Answers with the counts of the tests run through nextest.
-pub fn everything(sh: &Shell, steps: &mut Steps) -> Result<Counts> {
-    all(sh, steps, &Args { no_doc: false, no_model: false, filter: Vec::new() })
+/// The tests of nextest, all or those of a filter, as a step.
+pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outcome> {
+    let opencl = tools::opencl().map_or_else(|reason| reason, |drivers| format!("OpenCL: {drivers}"));
+    eprintln!("{opencl}");
+    // PoCL always has a device, so tests of OpenCL must not pass by finding none.
+    let _require = opencl.contains("pocl.icd").then(|| sh.push_env("VMARRAY_REQUIRE_DEVICE", "1"));
+    let which = ["--workspace", "--all-features"].into_iter().chain(filter.iter().map(String::as_str));
+    let run = nextest(sh, "ci", which, counts)?;
+    Ok(Outcome::Passed(format!("{run} tests; {opencl}")))
 }
 
-fn all(sh: &Shell, steps: &mut Steps, args: &Args) -> Result<Counts> {
+/// The model of the pages' protocol as a step, built in a folder of its own.
+pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
+    let _flags = sh.push_env("RUSTFLAGS", flags("--cfg loom"));
+    let _target = sh.push_env("CARGO_TARGET_DIR", Metadata::members(sh)?.target_directory.join("loom"));
+    // The models run for a second; to optimise them takes minutes.
+    let which = ["--cargo-profile", "dev", "-p", "vmarray", "--lib", "model::"];
+    let features = ["--no-default-features", "--features", "host"];
+    let run = nextest(sh, "model", which.into_iter().chain(features), counts)?;
+    Ok(Outcome::Passed(format!("{run} tests")))
+}
+
+/// The examples in the documentation as a step.
+pub fn doctests(sh: &Shell) -> Result<Outcome> {
+    if cmd!(sh, "cargo test --doc --workspace --all-features --quiet").run().is_err() {
+        bail!("an example in the documentation failed");
+    }
+    Ok(Outcome::passed())
+}
+
+/// Runs tests by a profile of nextest; how many ran, which `counts` is told even if some failed.
+fn nextest<'a>(
+    sh: &Shell,
+    profile: &str,
+    which: impl Iterator<Item = &'a str>,
+    counts: &mut Counts,
+) -> Result<usize> {
     tools::need_nextest(sh)?;
-    let target = Metadata::members(sh)?.target_directory;
-    let filter = &args.filter;
-    let mut counts = Counts::default();
-    steps.run("tests", || {
-        let opencl = tools::opencl().map_or_else(|reason| reason, |drivers| format!("OpenCL: {drivers}"));
-        eprintln!("{opencl}");
-        // PoCL always has a device, so tests of OpenCL must not pass by finding none.
-        let _require = opencl.contains("pocl.icd").then(|| sh.push_env("VMARRAY_REQUIRE_DEVICE", "1"));
-        let report = junit::report("ci");
-        let _ = sh.remove_path(&report);
-        let ran = cmd!(sh, "cargo nextest run --profile ci --workspace --all-features {filter...}").run();
-        counts = Counts::read(&report).unwrap_or_default();
-        ran?;
-        Ok(Outcome::Passed(format!("{} tests; {opencl}", counts.run)))
-    });
-    if !filter.is_empty() {
-        return Ok(counts);
-    }
-    if !args.no_model {
-        steps.run("concurrency model", || {
-            let folder = target.join("loom");
-            let report = junit::report("model");
-            let _ = sh.remove_path(&report);
-            let _flags = sh.push_env("RUSTFLAGS", flags("--cfg loom"));
-            let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
-            // The models run for a second; to optimise them takes minutes.
-            let model = ["--cargo-profile", "dev", "-p", "vmarray", "--lib", "model::"];
-            let features = ["--no-default-features", "--features", "host"];
-            let ran = cmd!(sh, "cargo nextest run --profile model {model...} {features...}").run();
-            let model = Counts::read(&report).unwrap_or_default();
-            counts.run += model.run;
-            counts.failed += model.failed;
-            ran?;
-            Ok(Outcome::Passed(format!("{} tests", model.run)))
-        });
-    }
-    if !args.no_doc {
-        steps.run("documentation examples", || {
-            if cmd!(sh, "cargo test --doc --workspace --all-features --quiet").run().is_err() {
-                bail!("an example in the documentation failed");
-            }
-            Ok(Outcome::passed())
-        });
-    }
-    Ok(counts)
+    let report = junit::report(profile);
+    let _ = sh.remove_path(&report);
+    let ran = cmd!(sh, "cargo nextest run --profile {profile} {which...}").run();
+    let found = Counts::read(&report).unwrap_or_default();
+    counts.add(found);
+    ran?;
+    Ok(found.run)
 }
 
 /// `RUSTFLAGS` of the environment, then `more`.

@@ -23,9 +23,7 @@ const MACHINE_PATHS: [&str; 6] = ["/work", "/root", "/home", "/Users", "/mnt", "
 
 /// Runs the command.
 pub fn run() -> Result<()> {
-    if let Outcome::Passed(note) = check(&project::shell()?)? {
-        eprintln!("{note}");
-    }
+    check(&project::shell()?)?.print();
     Ok(())
 }
 
@@ -43,7 +41,7 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
         };
         count += 1;
         let name = file.to_string_lossy().replace('\\', "/");
-        faults.extend(text_faults(&name, &text).into_iter().map(|fault| format!("{name}{fault}")));
+        let mut found = text_faults(&name, &text);
         if name.ends_with(".rs") {
             lines += text.lines().count();
         }
@@ -54,15 +52,13 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
             }
         }
         if name.ends_with(".md") || name == ".ci/run" {
-            faults.extend(command_faults(&text).into_iter().map(|fault| format!("{name}{fault}")));
+            found.extend(command_faults(&text));
             documents.push_str(&text);
         }
         if name.ends_with(".md") {
-            let folder = file.parent().unwrap_or(Path::new(""));
-            faults.extend(
-                name_faults(&root, &files, folder, &text).into_iter().map(|fault| format!("{name}{fault}")),
-            );
+            found.extend(name_faults(&root, &files, file.parent().unwrap_or(Path::new("")), &text));
         }
+        faults.extend(found.into_iter().map(|fault| format!("{name}{fault}")));
     }
     let twice = types.into_iter().filter(|(_, files)| files.len() > 1);
     faults
@@ -98,13 +94,8 @@ fn files(sh: &Shell, root: &Path) -> Result<Vec<PathBuf>> {
 
 /// Faults of one file's text, each as `:line: what`.
 fn text_faults(name: &str, text: &str) -> Vec<String> {
-    let ours = name.ends_with(".rs")
-        || name.ends_with(".toml")
-        || name.ends_with(".md")
-        || name.ends_with(".sh")
-        || name.ends_with(".cu")
-        || name.ends_with(".cl")
-        || name == ".ci/run";
+    let endings = [".rs", ".toml", ".md", ".sh", ".cu", ".cl", ".ci/run"];
+    let ours = endings.iter().any(|ending| name.ends_with(ending));
     let mut faults = Vec::new();
     if !text.is_empty() && !text.ends_with('\n') {
         faults.push(": does not end with a line end".to_string());

@@ -1,6 +1,6 @@
 //! Programs that may or may not be on this machine.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
@@ -11,42 +11,38 @@ pub fn find(program: &str) -> Option<PathBuf> {
     std::env::split_paths(&path).map(|folder| folder.join(&name)).find(|file| file.is_file())
 }
 
+/// Whether cargo knows a command, or a toolchain and its command.
+fn has(sh: &Shell, command: &[&str]) -> bool {
+    cmd!(sh, "cargo {command...} --version").quiet().ignore_stdout().ignore_stderr().run().is_ok()
+}
+
 /// Makes sure of cargo-nextest: takes some minutes where it has to be built first.
 pub fn need_nextest(sh: &Shell) -> Result<()> {
-    if cmd!(sh, "cargo nextest --version").quiet().ignore_stdout().ignore_stderr().run().is_ok() {
+    if has(sh, &["nextest"]) {
         return Ok(());
     }
     eprintln!(
         "cargo-nextest is missing; `cargo install cargo-nextest --locked` builds it once, in some minutes"
     );
-    if cmd!(sh, "cargo install cargo-nextest --locked").run().is_err() {
-        bail!("cargo-nextest could not be installed");
-    }
-    Ok(())
+    cmd!(sh, "cargo install cargo-nextest --locked").run().context("cargo-nextest could not be installed")
 }
 
 /// Makes sure of `cargo +nightly`, by installing it if need be. The error says what was tried.
 pub fn nightly(sh: &Shell) -> Result<(), &'static str> {
-    let runs = || cmd!(sh, "cargo +nightly --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     if find("rustup").is_none() {
         return Err("no rustup to install nightly with");
     }
-    if runs() || (cmd!(sh, "rustup toolchain install nightly --profile minimal").run().is_ok() && runs()) {
-        return Ok(());
-    }
-    Err("rustup could not install nightly")
+    let install = || cmd!(sh, "rustup toolchain install nightly --profile minimal").run().is_ok();
+    let is_there = has(sh, &["+nightly"]) || (install() && has(sh, &["+nightly"]));
+    if is_there { Ok(()) } else { Err("rustup could not install nightly") }
 }
 
 /// Makes sure of `cargo +nightly miri`, by installing it if need be. The error says what was tried.
 pub fn miri(sh: &Shell) -> Result<(), &'static str> {
-    let runs =
-        || cmd!(sh, "cargo +nightly miri --version").quiet().ignore_stdout().ignore_stderr().run().is_ok();
     nightly(sh)?;
-    if runs() || (cmd!(sh, "rustup component add miri rust-src --toolchain nightly").run().is_ok() && runs())
-    {
-        return Ok(());
-    }
-    Err("rustup could not install Miri for nightly")
+    let install = || cmd!(sh, "rustup component add miri rust-src --toolchain nightly").run().is_ok();
+    let is_there = has(sh, &["+nightly", "miri"]) || (install() && has(sh, &["+nightly", "miri"]));
+    if is_there { Ok(()) } else { Err("rustup could not install Miri for nightly") }
 }
 
 /// A toolchain whose AddressSanitizer can be used.

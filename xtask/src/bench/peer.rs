@@ -73,7 +73,7 @@ pub fn join(rows: &mut [Row], results: &Results) {
 mod tests {
     use super::*;
     use crate::bench::measure::Unit;
-    use crate::bench::results::exactly;
+    use crate::bench::results::row_of;
 
     #[test]
     fn lines_are_results_or_not() {
@@ -86,9 +86,10 @@ mod tests {
 
     #[test]
     fn results_go_to_rows_of_the_same_name_and_unit() {
-        let mut row = Row::new("peer/a".into(), Unit::GigabytesPerSecond);
-        row.entries.push(Entry { name: "ours", role: Role::Ours, summary: exactly(10.0) });
-        let mut rows = [row, Row::new("peer/b".into(), Unit::KiloPerSecond)];
+        let mut rows = [
+            row_of("peer/a", Unit::GigabytesPerSecond, Some(10.0), &[]),
+            row_of("peer/b", Unit::KiloPerSecond, None, &[]),
+        ];
         join(&mut rows, &parse("peer/a 5 GB/s\npeer/b 3 ns\npeer/d 1 ns").0);
         assert_eq!(rows[0].ratios().collect::<Vec<_>>(), [("peer", 2.0)]);
         assert!(rows[1].entries.is_empty());

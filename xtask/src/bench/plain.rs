@@ -1,23 +1,28 @@
 //! The same work on plain memory: loops over slices, and copies between them.
 
 use super::elements::Payload;
-use super::measure::{Sample, Summary, Unit, on_threads, repeat};
+use super::measure::{Effort, Sample, Summary, Unit, on_threads, repeat};
 use super::setup::{CHUNK_BYTES, Setup, part, pieces};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::collections::HashMap;
 use std::hint::black_box;
 
-/// Plain memory, taken when first needed, and what was measured on it.
-#[derive(Default)]
+/// Plain memory, taken when first needed, and what was measured on it, in GB/s.
 pub struct Plain {
+    bytes: usize,
+    effort: Effort,
     words: Vec<u32>,
     known: HashMap<(&'static str, usize), Summary>,
 }
 
 impl Plain {
-    /// Copies into buffers of the caller of a few MiB, as bulk reads do, in GB/s.
-    pub fn memcpy(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
-        self.get(setup, "memcpy", threads, |words, threads| {
+    pub fn new(setup: &Setup) -> Self {
+        Self { bytes: setup.plain_bytes, effort: setup.brief, words: Vec::new(), known: HashMap::new() }
+    }
+
+    /// Copies into buffers of the caller of a few MiB, as bulk reads do.
+    pub fn memcpy(&mut self, threads: usize) -> Result<Summary> {
+        self.get("memcpy", threads, |words| {
             on_threads(threads, |thread| {
                 let mut buffer = vec![0_u32; CHUNK_BYTES / 4];
                 let part = part(words.len(), threads, thread, 1024);
@@ -30,9 +35,9 @@ impl Plain {
         })
     }
 
-    /// Sums all words, in GB/s.
-    pub fn scan(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
-        self.get(setup, "scan", threads, |words, threads| {
+    /// Sums all words.
+    pub fn scan(&mut self, threads: usize) -> Result<Summary> {
+        self.get("scan", threads, |words| {
             on_threads(threads, |thread| {
                 let part = part(words.len(), threads, thread, 1024);
                 black_box(sum(&words[part.clone()]));
@@ -41,58 +46,56 @@ impl Plain {
         })
     }
 
-    /// Writes to all words, in GB/s.
-    pub fn overwrite(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
-        self.change(setup, "overwrite", threads, |words| number(words, 7))
+    /// Writes to all words.
+    pub fn overwrite(&mut self, threads: usize) -> Result<Summary> {
+        self.get("overwrite", threads, |words| on_slices(split(words, threads), |_, part| number(part, 7)))
     }
 
-    /// Adds to all words, in GB/s read (and as many written).
-    pub fn update(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
-        self.change(setup, "update", threads, |words| {
-            words.iter_mut().for_each(|word| *word = word.wrapping_add(1))
+    /// Adds to all words; what is read counts, and as much is written.
+    pub fn update(&mut self, threads: usize) -> Result<Summary> {
+        let add = |words: &mut [u32]| words.iter_mut().for_each(|word| *word = word.wrapping_add(1));
+        self.get("update", threads, |words| on_slices(split(words, threads), |_, part| add(part)))
+    }
+
+    /// Copies a half of the memory to the other.
+    pub fn copy(&mut self, threads: usize) -> Result<Summary> {
+        self.get("copy", threads, |words| {
+            let (from, to) = words.split_at_mut(words.len() / 2);
+            on_slices(split(to, threads), |start, to| to.copy_from_slice(&from[start..start + to.len()]))
         })
-    }
-
-    /// Copies a half of the memory to the other, in GB/s.
-    pub fn copy(&mut self, setup: &Setup, threads: usize) -> Result<Summary> {
-        self.get(setup, "copy", threads, |words, threads| {
-            let half = words.len() / 2;
-            let (from, to) = words.split_at_mut(half);
-            let pairs = split(to, threads);
-            let from = &*from;
-            let sample = on_slices(pairs, |start, to| to.copy_from_slice(&from[start..start + to.len()]))?;
-            Ok(sample)
-        })
-    }
-
-    fn change(
-        &mut self,
-        setup: &Setup,
-        name: &'static str,
-        threads: usize,
-        run: impl Fn(&mut [u32]) + Sync,
-    ) -> Result<Summary> {
-        self.get(setup, name, threads, |words, threads| on_slices(split(words, threads), |_, part| run(part)))
     }
 
     fn get(
         &mut self,
-        setup: &Setup,
         name: &'static str,
         threads: usize,
-        run: impl Fn(&mut [u32], usize) -> Result<Sample>,
+        run: impl Fn(&mut [u32]) -> Result<Sample>,
     ) -> Result<Summary> {
         if let Some(known) = self.known.get(&(name, threads)) {
             return Ok(*known);
         }
         if self.words.is_empty() {
-            self.words = (0..setup.plain_bytes / 4).map(u32::of).collect();
+            self.words = (0..self.bytes / 4).map(u32::of).collect();
         }
-        let series = repeat(&setup.brief, || run(&mut self.words, threads))?;
+        let series = repeat(&self.effort, || run(&mut self.words))?;
         let summary = series.summary(Unit::GigabytesPerSecond).context("nothing was measured")?;
         self.known.insert((name, threads), summary);
         Ok(summary)
     }
+}
+
+/// Looks at all elements, none of which matches, by threads. Counts bytes.
+pub fn search<T: Sync>(
+    elements: &[T],
+    threads: usize,
+    matches: impl Fn(&T) -> bool + Sync,
+) -> Result<Sample> {
+    on_threads(threads, |thread| {
+        let part = part(elements.len(), threads, thread, 1);
+        let found = elements[part.clone()].iter().filter(|element| matches(element)).count();
+        ensure!(black_box(found) == 0, "found what is not there");
+        Ok((part.len() * size_of::<T>()) as f64)
+    })
 }
 
 /// A slice in parts for threads, with the index of their first element.

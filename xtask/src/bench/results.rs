@@ -33,6 +33,8 @@ pub struct Row {
     pub name: String,
     /// The unit of all its numbers.
     pub unit: Unit,
+    /// How often and how long its contenders are measured.
+    pub effort: Effort,
     /// Those that did it, ours first if it is among them.
     pub entries: Vec<Entry>,
     /// Further numbers by name: copies, bytes, busy cores.
@@ -41,8 +43,8 @@ pub struct Row {
 
 impl Row {
     /// A row without contenders.
-    pub fn new(name: String, unit: Unit) -> Self {
-        Self { name, unit, entries: Vec::new(), counts: Vec::new() }
+    pub fn new(name: String, unit: Unit, effort: Effort) -> Self {
+        Self { name, unit, effort, entries: Vec::new(), counts: Vec::new() }
     }
 
     /// The family's name.
@@ -53,12 +55,11 @@ impl Row {
     /// Measures a contender.
     pub fn measure(
         &mut self,
-        effort: &Effort,
         name: &'static str,
         role: Role,
         run: impl FnMut() -> Result<Sample>,
     ) -> Result<Series> {
-        let series = repeat(effort, run)?;
+        let series = repeat(&self.effort, run)?;
         if let Some(summary) = series.summary(self.unit) {
             self.entries.push(Entry { name, role, summary });
         }
@@ -68,12 +69,11 @@ impl Row {
     /// Measures the array, and what it has copied for each byte, or each operation, of the work.
     pub fn ours<T: Element>(
         &mut self,
-        effort: &Effort,
         array: &VirtualArray<T>,
         run: impl FnMut() -> Result<Sample>,
     ) -> Result<()> {
         array.reset_stats();
-        let series = self.measure(effort, "ours", Role::Ours, run)?;
+        let series = self.measure("ours", Role::Ours, run)?;
         let (stats, amount) = (array.stats(), series.amount.max(1.0));
         let total = stats.total();
         self.counts.extend([
@@ -88,23 +88,14 @@ impl Row {
     }
 
     /// Measures another way to do it.
-    pub fn other(
-        &mut self,
-        effort: &Effort,
-        name: &'static str,
-        run: impl FnMut() -> Result<Sample>,
-    ) -> Result<()> {
-        self.measure(effort, name, Role::Alternative, run).map(drop)
+    pub fn other(&mut self, name: &'static str, run: impl FnMut() -> Result<Sample>) -> Result<()> {
+        self.measure(name, Role::Alternative, run).map(drop)
     }
 
     /// Notes a limit that was measured before, in this row's unit.
-    pub fn limit(&mut self, name: &'static str, summary: Summary) {
-        self.entries.push(Entry { name, role: Role::Limit, summary });
-    }
-
-    /// The result of a contender.
-    pub fn of(&self, name: &str) -> Option<&Summary> {
-        self.entries.iter().find(|entry| entry.name == name).map(|entry| &entry.summary)
+    pub fn limit(&mut self, name: &'static str, summary: Result<Summary>) -> Result<()> {
+        self.entries.push(Entry { name, role: Role::Limit, summary: summary? });
+        Ok(())
     }
 
     /// The contender that others are compared with: the array.
@@ -128,24 +119,25 @@ pub fn exactly(value: f64) -> Summary {
     Summary { median: value, low: value, high: value, runs: 1 }
 }
 
+/// A row for tests: what is given, with the roles of the array and of limits.
+#[cfg(test)]
+pub fn row_of(name: &str, unit: Unit, ours: Option<f64>, limits: &[(&'static str, f64)]) -> Row {
+    let mut row = Row::new(name.into(), unit, Effort { runs: 1, seconds: 0.0 });
+    let entry = |name, role, value| Entry { name, role, summary: exactly(value) };
+    row.entries.extend(ours.map(|value| entry("ours", Role::Ours, value)));
+    row.entries.extend(limits.iter().map(|(name, value)| entry(name, Role::Limit, *value)));
+    row
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn ratios_say_how_much_faster_ours_is() {
-        let mut row = Row::new("find/u32".into(), Unit::Nanoseconds);
-        row.limit("vec", exactly(1.0));
-        row.entries.push(Entry { name: "ours", role: Role::Ours, summary: exactly(2.0) });
-        row.limit("peer", exactly(16.0));
+        let row = row_of("find/u32", Unit::Nanoseconds, Some(2.0), &[("vec", 1.0), ("peer", 16.0)]);
         assert_eq!(row.ratios().collect::<Vec<_>>(), [("vec", 0.5), ("peer", 8.0)]);
-        assert_eq!((row.family(), row.of("peer").unwrap().median), ("find", 16.0));
-    }
-
-    #[test]
-    fn without_ours_there_are_no_ratios() {
-        let mut row = Row::new("raw/x".into(), Unit::KiloPerSecond);
-        row.limit("raw", exactly(1.0));
-        assert_eq!(row.ratios().count(), 0);
+        assert_eq!(row.family(), "find");
+        assert_eq!(row_of("raw/x", Unit::KiloPerSecond, None, &[("raw", 1.0)]).ratios().count(), 0);
     }
 }

@@ -4,12 +4,11 @@ use super::Args;
 use super::peer;
 use super::plain::Plain;
 use super::raw::Raw;
-use super::report::{html, json, table};
+use super::report::{json, line};
 use super::results::Row;
 use super::setup::Setup;
-use super::workloads::{Bench, FAMILIES, Family, TUNING};
+use super::workloads::{Bench, FAMILIES, TUNING};
 use anyhow::{Context, Result, bail};
-use std::path::Path;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -36,19 +35,19 @@ pub fn run(args: Args) -> Result<()> {
     let mut bench = Bench {
         setup: Rc::clone(&setup),
         raw,
-        plain: Plain::default(),
+        plain: Plain::new(&setup),
         only: args.only.clone(),
         rows: Vec::new(),
-        on_row: |row: &Row| println!("{}", table::line(row)),
+        on_row: |row: &Row| println!("{}", line(row)),
     };
     let (mut failed, mut times) = (Vec::new(), Vec::new());
-    for family in families(&args) {
+    for family in if args.tuning { TUNING } else { FAMILIES } {
         if !bench.wants_any(family.name) {
             continue;
         }
         println!("\n{}: {}", family.name, family.about);
         let begin = Instant::now();
-        if let Err(error) = bench.run(family) {
+        if let Err(error) = (family.run)(&mut bench) {
             // The others are worth having nevertheless.
             println!("{} FAILED: {error:#}", family.name);
             failed.push(family.name);
@@ -64,12 +63,15 @@ pub fn run(args: Args) -> Result<()> {
                 }
             }
             for row in bench.rows.iter().filter(|row| row.family() == "peer") {
-                println!("{}", table::line(row));
+                println!("{}", line(row));
             }
         }
         times.push((family.name, begin.elapsed().as_secs_f64()));
         // Also what comes before a run that is cut off is worth having.
-        write_reports(&args, &setup, &bench.rows)?;
+        if let Some(path) = &args.json {
+            let text = json(&bench.rows)?;
+            std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))?;
+        }
     }
     if bench.rows.is_empty() && failed.is_empty() {
         bail!("there is no workload of that name");
@@ -80,22 +82,4 @@ pub fn run(args: Args) -> Result<()> {
     );
     println!("{} workloads in {:.1} s", bench.rows.len(), start.elapsed().as_secs_f64());
     if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
-}
-
-/// What is to be run, where it is asked for.
-fn families(args: &Args) -> &'static [Family] {
-    if args.tuning { TUNING } else { FAMILIES }
-}
-
-fn write_reports(args: &Args, setup: &Setup, rows: &[Row]) -> Result<()> {
-    let write = |path: &Path, text: String| {
-        std::fs::write(path, text).with_context(|| format!("{} cannot be written", path.display()))
-    };
-    if let Some(path) = &args.json {
-        write(path, json::text(rows)?)?;
-    }
-    if let Some(path) = &args.html {
-        write(path, html::page(&setup.describe(), families(args), rows))?;
-    }
-    Ok(())
 }

@@ -56,32 +56,34 @@ impl Setup {
         };
         let effort = if quick { Effort { runs: 3, seconds: 0.06 } } else { Effort { runs: 5, seconds: 0.2 } };
         let brief = Effort { runs: 3, seconds: effort.seconds / 2.0 };
-        Ok(if in_ram {
-            Self {
-                large_bytes: at_most(128 << 20, 2 << 30, 5),
-                medium_bytes: at_most(64 << 20, 1 << 30, 10),
-                peer_bytes: at_most(64 << 20, 1 << 30, 10),
-                plain_bytes: at_most(128 << 20, 1 << 30, 10),
-                file_bytes: at_most(32 << 20, 256 << 20, 20),
-                devices,
-                threads,
-                quick,
-                effort,
-                brief,
-            }
+        let [large_bytes, medium_bytes, peer_bytes, plain_bytes, file_bytes] = if in_ram {
+            [
+                at_most(128 << 20, 2 << 30, 5),
+                at_most(64 << 20, 1 << 30, 10),
+                at_most(64 << 20, 1 << 30, 10),
+                at_most(128 << 20, 1 << 30, 10),
+                at_most(32 << 20, 256 << 20, 20),
+            ]
         } else {
-            Self {
-                large_bytes: at_most(8 << 30, 64 << 30, 2),
-                medium_bytes: at_most(1 << 30, 4 << 30, 8),
-                peer_bytes: at_most(1 << 30, 3520 << 20, 8),
-                plain_bytes: 1 << 30,
-                file_bytes: if quick { 64 << 20 } else { 256 << 20 },
-                devices,
-                threads,
-                quick,
-                effort,
-                brief,
-            }
+            [
+                at_most(8 << 30, 64 << 30, 2),
+                at_most(1 << 30, 4 << 30, 8),
+                at_most(1 << 30, 3520 << 20, 8),
+                1 << 30,
+                if quick { 64 << 20 } else { 256 << 20 },
+            ]
+        };
+        Ok(Self {
+            devices,
+            threads,
+            quick,
+            effort,
+            brief,
+            large_bytes,
+            medium_bytes,
+            peer_bytes,
+            plain_bytes,
+            file_bytes,
         })
     }
 
@@ -95,6 +97,11 @@ impl Setup {
             counts.push(self.threads);
         }
         counts
+    }
+
+    /// Calls of one repetition where a call takes long.
+    pub fn calls(&self) -> usize {
+        if self.quick { 1 } else { 4 }
     }
 
     /// What the setup is, in words: name and value.
@@ -114,6 +121,19 @@ impl Setup {
         all.into_iter().filter(|(_, value)| !value.is_empty()).collect()
     }
 
+    /// An array with a cache of so many bytes.
+    pub fn array<T: Element>(
+        &self,
+        len: usize,
+        page_len: Option<usize>,
+        cache_bytes: usize,
+    ) -> Result<VirtualArray<T>> {
+        let devices = self.devices.iter().cloned();
+        let builder = VirtualArray::<T>::builder(len).devices(devices).cache_bytes(cache_bytes);
+        let builder = if let Some(page_len) = page_len { builder.page_len(page_len) } else { builder };
+        Ok(builder.build()?)
+    }
+
     /// An array with all elements made from their indices, and nothing in its cache.
     pub fn filled<T: Payload>(
         &self,
@@ -121,13 +141,7 @@ impl Setup {
         page_len: Option<usize>,
         cache_bytes: usize,
     ) -> Result<VirtualArray<T>> {
-        let mut builder = VirtualArray::<T>::builder(bytes / size_of::<T>())
-            .devices(self.devices.iter().cloned())
-            .cache_bytes(cache_bytes);
-        if let Some(page_len) = page_len {
-            builder = builder.page_len(page_len);
-        }
-        let array = builder.build()?;
+        let array = self.array(bytes / size_of::<T>(), page_len, cache_bytes)?;
         self.fill(&array)?;
         Ok(array)
     }

@@ -33,7 +33,8 @@ pub struct Family {
     pub name: &'static str,
     /// What it is about.
     pub about: &'static str,
-    run: fn(&mut Bench) -> Result<()>,
+    /// Measures them.
+    pub run: fn(&mut Bench) -> Result<()>,
 }
 
 /// All families, in the order in which they run.
@@ -95,10 +96,26 @@ impl Bench {
         self.wants(beginning) || self.only.iter().any(|only| only.starts_with(beginning))
     }
 
-    /// An empty row for a workload, if it is asked for.
-    pub fn row(&self, name: impl Into<String>, unit: Unit) -> Option<Row> {
+    /// Whether any workload `family/way/size…` of some ways may be asked for.
+    pub fn wants_ways(&self, family: &str, ways: &[&str], size: &str) -> bool {
+        ways.iter().any(|way| self.wants_any(&format!("{family}/{way}/{size}")))
+    }
+
+    /// Measures a workload, if it is asked for: `fill` puts contenders into its row.
+    pub fn row(
+        &mut self,
+        name: impl Into<String>,
+        unit: Unit,
+        fill: impl FnOnce(&mut Self, &mut Row) -> Result<()>,
+    ) -> Result<()> {
         let name = name.into();
-        self.wants(&name).then(|| Row::new(name, unit))
+        if !self.wants(&name) {
+            return Ok(());
+        }
+        let mut row = Row::new(name, unit, self.setup.effort);
+        fill(self, &mut row)?;
+        self.push(row);
+        Ok(())
     }
 
     /// Keeps a row that has something in it.
@@ -107,11 +124,6 @@ impl Bench {
             (self.on_row)(&row);
             self.rows.push(row);
         }
-    }
-
-    /// Runs a family.
-    pub fn run(&mut self, family: &Family) -> Result<()> {
-        (family.run)(self)
     }
 }
 

@@ -1,230 +1,141 @@
-//! The two jobs from start to end, whatever the array is.
+//! The two jobs from start to end, on the threads of the current pool.
 
 use super::genome::Genome;
 use super::mandelbrot::{self, Picture};
 use super::motif::Motif;
 use super::picture;
-use super::report::{self, bytes, count, line, rate, timed};
+use super::report::{byte_rate, line, plural, rate, timed, traffic};
 use super::store::{self, LOOKUP_MAX, LOOKUP_MIN, Store};
 use super::verify::{Answers, verify};
-use super::words::Words;
 use anyhow::{Context, Result};
+use indicatif::{HumanBytes, HumanCount};
 use std::path::Path;
 use std::sync::Arc;
-use vmarray::AnyDevice;
+use vmarray::prelude::*;
+use vmarray::{AnyDevice, Device, VirtualArray};
 
 /// How much smaller a cache is than its array.
-pub const CACHE_SHARE: u64 = 16;
-const WORD_BYTES: u64 = size_of::<u32>() as u64;
+const CACHE_SHARE: usize = 16;
+const WORD_BYTES: usize = size_of::<u32>();
 
-/// What the genome store is asked to do.
-pub struct StoreJob<'a> {
-    /// A FASTA file, plain or gzip.
-    pub fasta: &'a Path,
-    /// The store is filled with strains up to this size; one is stored in any case.
-    pub bytes_max: u64,
-    /// Random subsequences that are looked up.
-    pub lookups: u64,
-    /// What is searched.
-    pub motif: &'a Motif,
-    /// Threads that use the array.
-    pub threads: usize,
-    /// Where to keep where records begin.
-    pub devices: &'a [Arc<AnyDevice>],
+/// An array of words on the devices, with a cache far smaller than itself.
+fn build(devices: &[Arc<AnyDevice>], len: usize) -> Result<VirtualArray<u32>> {
+    let array = VirtualArray::<u32>::builder(len)
+        .devices(devices.iter().cloned())
+        .cache_bytes(len * WORD_BYTES / CACHE_SHARE)
+        .build()?;
+    let names: Vec<String> = devices.iter().map(|device| device.info().to_string()).collect();
+    let page = HumanBytes((array.page_len() * WORD_BYTES) as u64);
+    let channels = plural(array.stats().channels.len(), "channel");
+    let footprint = array.footprint();
+    let (cache, table) = (footprint.cache_max_bytes as u64, footprint.table_bytes as u64);
+    let kind = if footprint.is_pinned { "page-locked" } else { "pageable" };
+    line("array", format!("{}; {channels}, pages of {page}", names.join(" + ")));
+    line("", format!("in RAM: cache {} ({kind}), page table {}", HumanBytes(cache), HumanBytes(table)));
+    Ok(array)
 }
 
-/// Makes an array of so many words with a cache of so many bytes.
-pub type Build<'a, W> = &'a dyn Fn(u64, u64) -> Result<W>;
-
-/// Fills a genome store, reads and searches it, and verifies all answers against the file.
-pub fn genome_store<W: Words>(job: &StoreJob, build: Build<W>) -> Result<()> {
-    let StoreJob { fasta, bytes_max, lookups, motif, threads, devices } = *job;
+/// Fills a genome store with strains up to `bytes_max`, at least one, reads `lookups` random subsequences and
+/// all records, searches the motif, and verifies all answers against the file.
+pub fn genome_store(
+    fasta: &Path,
+    bytes_max: usize,
+    lookups: usize,
+    motif: &Motif,
+    devices: &[Arc<AnyDevice>],
+) -> Result<()> {
     println!("1. Genome store");
-    let (genome, _) = timed("reading", 0, |bar| Genome::index(fasta, |bases| bar.inc(bases)))?;
+    let (genome, _) = timed("reading", 0, |bar| Genome::read(fasta, |bases| bar.inc(bases)))?;
     let file = fasta.file_name().unwrap_or(fasta.as_os_str()).to_string_lossy();
-    let records = report::plural(genome.records.len() as u64, "record");
-    line("file", format!("{file}: {records}, {} bases; {}", count(genome.bases), genome.name));
+    let (records, bases) = (plural(genome.records.len(), "record"), plural(genome.bases(), "base"));
+    line("file", format!("{file}: {records}, {bases}; {}", genome.name));
 
-    let strains = (bytes_max / (genome.words * WORD_BYTES)).max(1);
-    let len = genome.words.checked_mul(strains).context("the store is too large to be counted")?;
+    let strains = (bytes_max / (genome.words() * WORD_BYTES)).max(1);
+    let len = genome.words().checked_mul(strains).context("the store is too large to be counted")?;
     let size = len * WORD_BYTES;
-    let others = report::plural(strains - 1, "strain");
-    line(
-        "store",
-        format!("{}: the genome and {others} of it, 4 bits a base (all letters of IUPAC)", bytes(size)),
-    );
-    let words = build(len, size / CACHE_SHARE)?;
-    line("array", words.describe());
-    let rows = store::rows(words, &genome, strains, devices)?;
-    let (words, count_of_rows) = (rows.items(), count(rows.row_count() as u64));
-    line("rows", format!("{count_of_rows}, {} of offsets", bytes(rows.offsets().len() as u64 * 8)));
-    let store = Store { rows: &rows, genome: &genome, strains, threads };
+    let (bytes, others) = (HumanBytes(size as u64), plural(strains - 1, "strain"));
+    line("store", format!("{bytes}: the genome and {others} of it, 4 bits a base (all letters of IUPAC)"));
+    let rows = store::rows(build(devices, len)?, &genome, strains, devices)?;
+    let offsets = HumanBytes(rows.offsets().len() as u64 * 8);
+    line("rows", format!("{}, {offsets} of offsets", HumanCount(rows.row_count() as u64)));
+    let words = rows.items();
+    let store = Store { rows: &rows, genome: &genome, strains };
 
     let ((), time) = timed("load", len, |bar| {
-        store.load(fasta, bar)?;
-        words.flush()
+        store.load(bar)?;
+        Ok(words.flush(..)?)
     })?;
-    line("load", format!("{}; {}", rate(size, time, "B"), report::traffic(&words.take_traffic())));
+    line("load", format!("{}; {}", byte_rate(size, time), traffic(words)));
 
     let hot_len = (len / CACHE_SHARE / 2).max(1);
     let hot = (len - hot_len) / 2..(len - hot_len) / 2 + hot_len;
     let (found, time) = timed("look-ups", lookups, |bar| store.look_up(lookups, &hot, 1, bar))?;
-    let read: u64 = found.iter().map(|lookup| lookup.bases).sum();
-    line(
-        "look-ups",
-        format!(
-            "{} subsequences of {LOOKUP_MIN} to {LOOKUP_MAX} bases, 3 of 4 in a thirty-second of the store, {threads} threads",
-            count(lookups)
-        ),
-    );
-    let speed = format!("{}, {}", rate(lookups, time, ""), rate(read, time, "bases"));
-    line("", format!("{speed}; {}", report::traffic(&words.take_traffic())));
+    let read: usize = found.iter().map(|lookup| lookup.bases).sum();
+    let (threads, count) = (rayon::current_num_threads(), plural(lookups, "subsequence"));
+    let range = format!("{LOOKUP_MIN} to {LOOKUP_MAX} bases");
+    let hot = "3 of 4 in a thirty-second of the store";
+    line("look-ups", format!("{count} of {range}, {hot}, {threads} threads"));
+    let speed = format!("{}, {}", rate(lookups, "look-ups", time), rate(read, "bases", time));
+    line("", format!("{speed}; {}", traffic(words)));
 
     let (hashes, time) = timed("records", len, |bar| store.read_records(bar))?;
-    let speed =
-        format!("{} read whole, {}", report::plural(hashes.len() as u64, "record"), rate(size, time, "B"));
-    line("records", format!("{speed}; {}", report::traffic(&words.take_traffic())));
+    let records = plural(hashes.len(), "record");
+    line("records", format!("{records} read whole, {}; {}", byte_rate(size, time), traffic(words)));
 
-    let searches = motif.placements().len() as u64;
+    let searches = motif.placements().len();
     let ((hits, candidates), time) = timed("motif", searches, |bar| store.search(motif, bar))?;
-    line(
-        "motif",
-        format!(
-            "{motif}, both strands: {}, {} of them in the genome itself, from {} candidates",
-            report::plural(hits.len() as u64, "hit"),
-            hits.iter().filter(|hit| hit.strain == 0).count(),
-            count(candidates)
-        ),
-    );
-    let speed = format!("{searches} searches of the array, {}", rate(size * searches, time, "B"));
-    line("", format!("{speed}; {}", report::traffic(&words.take_traffic())));
+    let in_genome = hits.iter().filter(|hit| hit.strain == 0).count();
+    let all = format!("{}, {in_genome} of them in the genome itself", plural(hits.len(), "hit"));
+    line("motif", format!("{motif}, both strands: {all}, from {}", plural(candidates, "candidate")));
+    let speed = byte_rate(size * searches, time);
+    line("", format!("{searches} searches of the array, {speed}; {}", traffic(words)));
 
     // The array is no longer needed: what is verified is what was read from it.
     drop(rows);
-    let (lookups, records, hits_len) = (found.len() as u64, hashes.len() as u64, hits.len() as u64);
     let answers = Answers { lookups: found, records: hashes, hits };
     let (_, time) =
-        timed("verify", len * 8, |bar| verify(fasta, &genome, strains, motif, answers, threads, bar))?;
-    line(
-        "verified",
-        format!(
-            "{}, {} and {} are those of the file ({:.1} s)",
-            report::plural(lookups, "look-up"),
-            report::plural(records, "record"),
-            report::plural(hits_len, "hit"),
-            time.as_secs_f64()
-        ),
-    );
+        timed("verify", answers.records.len(), |bar| verify(&genome, strains, motif, &answers, bar))?;
+    let (lookups, hits) = (plural(answers.lookups.len(), "look-up"), plural(answers.hits.len(), "hit"));
+    let seconds = time.as_secs_f64();
+    line("verified", format!("{lookups}, {records} and {hits} are those of the file ({seconds:.1} s)"));
     Ok(())
 }
 
 /// Computes a Mandelbrot picture through an array, writes it as PNG and verifies every pixel of both.
-pub fn mandelbrot<W: Words>(side: u32, png: &Path, threads: usize, build: Build<W>) -> Result<()> {
+pub fn mandelbrot(side: u32, png: &Path, devices: &[Arc<AnyDevice>]) -> Result<()> {
     let picture = Picture::whole(side);
-    let size = picture.pixels() * WORD_BYTES;
+    let (pixels, size) = (picture.pixels(), HumanBytes((picture.pixels() * WORD_BYTES) as u64));
     println!("2. Mandelbrot set");
-    line(
-        "picture",
-        format!("{side} by {side} pixels, {}, up to {} steps a pixel", bytes(size), mandelbrot::STEPS_MAX),
-    );
-    let words = build(picture.pixels(), size / CACHE_SHARE)?;
-    line("array", words.describe());
-    let (_, time) =
-        timed("compute", picture.tiles(), |bar| picture::compute(&picture, &words, threads, bar))?;
-    let speed = format!("{} threads, {}", threads, rate(picture.pixels(), time, "pixels"));
-    line("compute", format!("{speed}; {}", report::traffic(&words.take_traffic())));
-    let (_, time) = timed("write", u64::from(side), |bar| picture::write_png(&picture, &words, png, bar))?;
+    let steps = mandelbrot::STEPS_MAX;
+    line("picture", format!("{side} by {side} pixels, {size}, up to {steps} steps a pixel"));
+    let words = build(devices, pixels)?;
+    let (_, time) = timed("compute", picture.tiles(), |bar| picture::compute(&picture, &words, bar))?;
+    let (threads, speed) = (rayon::current_num_threads(), rate(pixels, "pixels", time));
+    line("compute", format!("{threads} threads, {speed}; {}", traffic(&words)));
+    let (_, time) = timed("write", side as usize, |bar| picture::write_png(&picture, &words, png, bar))?;
     let here = std::env::current_dir().unwrap_or_default();
-    let speed = format!("{} in {:.1} s", png.strip_prefix(here).unwrap_or(png).display(), time.as_secs_f64());
-    line("write", format!("{speed}; {}", report::traffic(&words.take_traffic())));
-    let (_, time) =
-        timed("verify", u64::from(side), |bar| picture::verify(&picture, &words, png, threads, bar))?;
-    let pixels = count(picture.pixels());
-    line("verified", format!("{pixels} pixels of the array and of the file ({:.1} s)", time.as_secs_f64()));
+    let file = png.strip_prefix(here).unwrap_or(png).display();
+    line("write", format!("{file} in {:.1} s; {}", time.as_secs_f64(), traffic(&words)));
+    let (_, time) = timed("verify", side as usize, |bar| picture::verify(&picture, &words, png, bar))?;
+    let pixels = plural(pixels, "pixel");
+    line("verified", format!("{pixels} of the array and of the file ({:.1} s)", time.as_secs_f64()));
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::array::choose;
+    use crate::demo::devices::choose;
     use crate::demo::genome::tests::TestFile;
-    use crate::demo::words::InRam;
 
     #[test]
-    fn both_jobs_run_on_any_array() {
+    fn both_jobs_run() {
         let genome = format!(">one\n{}\n>two\n{}\n", "ACGTTGCAAC".repeat(500), "GATTACA".repeat(90));
         let file = TestFile::new("job", genome.as_bytes());
         let motif = Motif::new("GATTACAGATTACAGATT").unwrap();
         let devices = choose(Some("host")).unwrap();
-        let job = StoreJob {
-            fasta: &file.0,
-            bytes_max: 20_000,
-            lookups: 500,
-            motif: &motif,
-            threads: 2,
-            devices: &devices,
-        };
-        genome_store(&job, &|len, cache| {
-            assert_eq!(cache, len * 4 / CACHE_SHARE);
-            Ok(InRam::new(len))
-        })
-        .unwrap();
+        genome_store(&file.0, 20_000, 500, &motif, &devices).unwrap();
         let png = TestFile::new("job.png", b"");
-        mandelbrot(70, &png.0, 2, &|len, _| Ok(InRam::new(len))).unwrap();
-    }
-
-    #[test]
-    fn an_array_that_forgets_writes_is_caught() {
-        /// Loses every write beyond its first words.
-        struct Forgetful(InRam);
-
-        impl vmarray::Items for Forgetful {
-            fn item_count(&self) -> usize {
-                self.0.item_count()
-            }
-        }
-
-        impl Words for Forgetful {
-            fn len(&self) -> u64 {
-                self.0.len()
-            }
-            fn read(&self, start: u64, words: &mut [u32]) -> Result<()> {
-                self.0.read(start, words)
-            }
-            fn read_uncached(&self, index: u64) -> Result<u32> {
-                self.0.read_uncached(index)
-            }
-            fn write(&self, start: u64, words: &[u32]) -> Result<()> {
-                if start < 100 { self.0.write(start, words) } else { Ok(()) }
-            }
-            fn find(&self, value: u32) -> Result<Vec<u64>> {
-                self.0.find(value)
-            }
-            fn flush(&self) -> Result<()> {
-                self.0.flush()
-            }
-            fn take_traffic(&self) -> crate::demo::words::Traffic {
-                self.0.take_traffic()
-            }
-            fn describe(&self) -> String {
-                self.0.describe()
-            }
-        }
-
-        let file = TestFile::new("forgetful", format!(">one\n{}\n", "ACGTTGCAAC".repeat(500)).as_bytes());
-        let motif = Motif::new("GATTACAGATTACAGATT").unwrap();
-        let devices = choose(Some("host")).unwrap();
-        let job = StoreJob {
-            fasta: &file.0,
-            bytes_max: 20_000,
-            lookups: 500,
-            motif: &motif,
-            threads: 2,
-            devices: &devices,
-        };
-        assert!(genome_store(&job, &|len, _| Ok(Forgetful(InRam::new(len)))).is_err());
-        let png = TestFile::new("forgetful.png", b"");
-        assert!(mandelbrot(70, &png.0, 2, &|len, _| Ok(Forgetful(InRam::new(len)))).is_err());
+        mandelbrot(70, &png.0, &devices).unwrap();
     }
 }

@@ -2,6 +2,8 @@
 //!
 //! Only additions and multiplications of `f64`, none fused: every machine computes the same numbers.
 
+use std::ops::Range;
+
 /// Steps after which a pixel counts as inside.
 pub const STEPS_MAX: u32 = 1000;
 /// Pixels a side of a tile.
@@ -18,20 +20,6 @@ pub struct Picture {
     pub extent: f64,
 }
 
-/// Part of a picture: pixels from (x, y), `width` by `height`; less than a full tile at the right and lower
-/// edge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Tile {
-    /// First column.
-    pub x: u32,
-    /// First row.
-    pub y: u32,
-    /// Columns.
-    pub width: u32,
-    /// Rows.
-    pub height: u32,
-}
-
 impl Picture {
     /// The whole set.
     pub fn whole(side: u32) -> Self {
@@ -39,20 +27,20 @@ impl Picture {
     }
 
     /// Number of pixels.
-    pub fn pixels(&self) -> u64 {
-        u64::from(self.side) * u64::from(self.side)
+    pub fn pixels(&self) -> usize {
+        (self.side as usize).pow(2)
     }
 
     /// Number of tiles.
-    pub fn tiles(&self) -> u64 {
-        u64::from(self.side.div_ceil(TILE)).pow(2)
+    pub fn tiles(&self) -> usize {
+        (self.side.div_ceil(TILE) as usize).pow(2)
     }
 
-    /// A tile, below `tiles()`, counted row by row.
-    pub fn tile(&self, number: u64) -> Tile {
-        let columns = u64::from(self.side.div_ceil(TILE));
-        let (x, y) = ((number % columns) as u32 * TILE, (number / columns) as u32 * TILE);
-        Tile { x, y, width: TILE.min(self.side - x), height: TILE.min(self.side - y) }
+    /// The columns and rows of a tile, below `tiles()`, counted row by row.
+    pub fn tile(&self, number: usize) -> (Range<u32>, Range<u32>) {
+        let columns = self.side.div_ceil(TILE) as usize;
+        let part = |at: usize| at as u32 * TILE..((at as u32 + 1) * TILE).min(self.side);
+        (part(number % columns), part(number / columns))
     }
 
     /// Steps until the pixel in column `x` and row `y` escapes; `STEPS_MAX` if it does not.
@@ -150,13 +138,11 @@ mod tests {
     fn tiles_cover_every_pixel_once() {
         for side in [1, 63, 64, 65, 200] {
             let picture = Picture::whole(side);
-            let mut seen = vec![0; picture.pixels() as usize];
+            let mut seen = vec![0; picture.pixels()];
             for number in 0..picture.tiles() {
-                let tile = picture.tile(number);
-                for y in tile.y..tile.y + tile.height {
-                    for x in tile.x..tile.x + tile.width {
-                        seen[(y * side + x) as usize] += 1;
-                    }
+                let (columns, rows) = picture.tile(number);
+                for y in rows {
+                    columns.clone().for_each(|x| seen[(y * side + x) as usize] += 1);
                 }
             }
             assert!(seen.iter().all(|times| *times == 1), "side {side}");

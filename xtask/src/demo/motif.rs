@@ -30,7 +30,7 @@ pub struct Placement {
     /// Of which strand.
     pub strand: Forward,
     /// The place in the first word.
-    pub skip: u64,
+    pub skip: usize,
     /// For every word that the motif touches: which bits belong to it, and what they are.
     pub words: Vec<(u32, u32)>,
     /// Which of these words belongs to the motif whole; it is the one to search for.
@@ -65,51 +65,26 @@ impl Motif {
             values.extend_from_slice(codes);
             let mut bits = vec![0; skip];
             bits.resize(values.len(), 15);
-            let words =
-                bits.chunks(BASES).map(pack::word).zip(values.chunks(BASES).map(pack::word)).collect();
+            let words = pack::words(&bits).zip(pack::words(&values)).collect();
             // The first word is whole if nothing is skipped, else the second one, for the motif is long
             // enough.
-            Placement { strand: strand == 0, skip: skip as u64, words, seed: usize::from(skip > 0) }
+            Placement { strand: strand == 0, skip, words, seed: usize::from(skip > 0) }
         };
         (0..self.strands.len()).flat_map(|strand| (0..BASES).map(move |skip| one(strand, skip))).collect()
     }
 
-    /// A matcher over a stream of bases: an independent way, base by base, to the same hits.
-    pub fn matcher(&self) -> Matcher {
-        let value = |codes: &Vec<Code>| codes.iter().fold(0, |value, code| value << 4 | u128::from(*code));
-        Matcher {
-            wanted: self.strands.iter().map(value).collect(),
-            mask: u128::MAX >> (128 - 4 * self.len()),
-            recent: 0,
-        }
+    /// The places among codes at which a strand of it begins: found base by base, by another way than words.
+    pub fn hits(&self, codes: &[Code]) -> impl Iterator<Item = (usize, Forward)> {
+        codes.windows(self.len()).enumerate().filter_map(|(at, window)| {
+            let strand = self.strands.iter().position(|strand| strand == window)?;
+            Some((at, strand == 0))
+        })
     }
 }
 
 impl fmt::Display for Motif {
     fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
         self.strands[0].iter().try_for_each(|code| write!(f, "{}", char::from(letters::letter(*code))))
-    }
-}
-
-/// The last bases of a stream, compared with both strands after each one.
-#[derive(Clone)]
-pub struct Matcher {
-    wanted: Vec<u128>,
-    mask: u128,
-    recent: u128,
-}
-
-impl Matcher {
-    /// Forgets what came before: no motif crosses a record's end.
-    pub fn restart(&mut self) {
-        self.recent = 0;
-    }
-
-    /// Adds a base; the strand of the motif that ends with it, if one does.
-    #[inline]
-    pub fn push(&mut self, code: Code) -> Option<Forward> {
-        self.recent = (self.recent << 4 | u128::from(code)) & self.mask;
-        self.wanted.iter().position(|wanted| *wanted == self.recent).map(|strand| strand == 0)
     }
 }
 
@@ -146,13 +121,14 @@ mod tests {
             assert!(placements.iter().all(|placement| placement.words[placement.seed].0 == u32::MAX));
             for (strand, bases) in motif.strands.iter().enumerate() {
                 for start in 0..40 {
-                    let words = pack::words(&[&vec![15; start], bases.as_slice(), &[15; 9]].concat());
+                    let codes = [&vec![15; start], bases.as_slice(), &[15; 9]].concat();
+                    let words: Vec<u32> = pack::words(&codes).collect();
                     let mut hits = Vec::new();
                     for placement in &placements {
                         for first in 0..words.len().saturating_sub(placement.words.len() - 1) {
                             let mut pairs = placement.words.iter().zip(&words[first..]);
                             if pairs.all(|((mask, value), word)| word & mask == *value) {
-                                hits.push((first * BASES + placement.skip as usize, placement.strand));
+                                hits.push((first * BASES + placement.skip, placement.strand));
                             }
                         }
                     }
@@ -163,16 +139,11 @@ mod tests {
     }
 
     #[test]
-    fn the_matcher_sees_both_strands_and_starts_anew() {
+    fn hits_are_on_both_strands() {
         let motif = Motif::new("AAACCCGGGTTTACA").unwrap();
-        let mut matcher = motif.matcher();
-        let hits = |matcher: &mut Matcher, text: &str| -> Vec<(usize, Forward)> {
-            codes(text).iter().enumerate().filter_map(|(at, code)| Some((at, matcher.push(*code)?))).collect()
-        };
-        assert_eq!(hits(&mut matcher, "GAAACCCGGGTTTACAC"), [(15, true)]);
-        assert_eq!(hits(&mut matcher, "TGTAAACCCGGGTTTGAAACCC"), [(14, false)]);
-        assert_eq!(hits(&mut matcher.clone(), "GGGTTTACA"), [(8, true)]);
-        matcher.restart();
-        assert_eq!(hits(&mut matcher, "GGGTTTACA"), []);
+        let hits = |text: &str| motif.hits(&codes(text)).collect::<Vec<_>>();
+        assert_eq!(hits("GAAACCCGGGTTTACAC"), [(1, true)]);
+        assert_eq!(hits("TGTAAACCCGGGTTTGAAACCC"), [(0, false)]);
+        assert_eq!(hits("GGGTTTACA"), []);
     }
 }

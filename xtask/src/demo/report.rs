@@ -1,29 +1,22 @@
 //! Progress bars, and numbers in words.
 
-use super::words::Traffic;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{DecimalBytes, HumanBytes, HumanCount, ProgressBar, ProgressStyle};
+use std::fmt::Display;
 use std::time::{Duration, Instant};
+use vmarray::VirtualArray;
 
-/// A progress bar over `len` units with a name before it, or a plain count if that is 0. It is drawn on a
-/// terminal only.
-fn bar(name: &'static str, len: u64) -> ProgressBar {
-    let (bar, style) = match len {
-        0 => (ProgressBar::no_length(), "{msg:10} {human_pos} {elapsed:>4}"),
-        len => (ProgressBar::new(len), "{msg:10} {wide_bar} {percent:>3} % {elapsed:>4}"),
-    };
-    match ProgressStyle::with_template(style) {
-        Ok(style) => bar.with_style(style).with_message(name),
-        Err(_) => bar,
-    }
-}
-
-/// Runs a phase of a job under a progress bar: what it gave, and how long it took.
+/// Runs a phase of a job under a progress bar, which is drawn on a terminal only: what the phase gave, and
+/// how long it took. The bar is over `len` units, or a plain count if that is 0.
 pub fn timed<R>(
     name: &'static str,
-    len: u64,
+    len: usize,
     phase: impl FnOnce(&ProgressBar) -> anyhow::Result<R>,
 ) -> anyhow::Result<(R, Duration)> {
-    let bar = bar(name, len);
+    let (bar, style) = match len {
+        0 => (ProgressBar::no_length(), "{msg:10} {human_pos} {elapsed:>4}"),
+        len => (ProgressBar::new(len as u64), "{msg:10} {wide_bar} {percent:>3} % {elapsed:>4}"),
+    };
+    let bar = bar.with_style(ProgressStyle::with_template(style)?).with_message(name);
     let start = Instant::now();
     let result = phase(&bar);
     let time = start.elapsed();
@@ -32,76 +25,42 @@ pub fn timed<R>(
 }
 
 /// One line of the report.
-pub fn line(name: &str, text: impl AsRef<str>) {
-    println!("   {name:10} {}", text.as_ref());
+pub fn line(name: &str, text: impl Display) {
+    println!("   {name:10} {text}");
 }
 
-/// Bytes in binary units, three digits.
-pub fn bytes(bytes: u64) -> String {
-    let mut value = bytes as f64;
-    for unit in ["B", "KiB", "MiB", "GiB"] {
-        if value < 1000.0 {
-            return format!("{} {unit}", digits(value));
-        }
-        value /= 1024.0;
-    }
-    format!("{} TiB", digits(value))
+/// So many bytes a second.
+pub fn byte_rate(bytes: usize, time: Duration) -> String {
+    format!("{}/s", DecimalBytes(per_second(bytes, time)))
 }
 
-/// How many a second, in decimal units, three digits.
-pub fn rate(count: u64, time: Duration, unit: &str) -> String {
-    let mut value = count as f64 / time.as_secs_f64().max(1e-9);
-    for prefix in ["", "k", "M", "G"] {
-        if value < 1000.0 {
-            return format!("{} {prefix}{unit}/s", digits(value));
-        }
-        value /= 1000.0;
-    }
-    format!("{} T{unit}/s", digits(value))
+/// So many of something a second.
+pub fn rate(number: usize, what: &str, time: Duration) -> String {
+    format!("{} {what}/s", HumanCount(per_second(number, time)))
 }
 
-fn digits(value: f64) -> String {
-    match value {
-        value if value == value.trunc() && value < 1000.0 => format!("{value:.0}"),
-        value if value < 10.0 => format!("{value:.2}"),
-        value if value < 100.0 => format!("{value:.1}"),
-        value => format!("{value:.0}"),
-    }
-}
-
-/// A whole number with its digits in groups.
-pub fn count(number: u64) -> String {
-    let digits = number.to_string();
-    let mut text = String::new();
-    for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index).is_multiple_of(3) {
-            text.push(' ');
-        }
-        text.push(digit);
-    }
-    text
+fn per_second(number: usize, time: Duration) -> u64 {
+    (number as f64 / time.as_secs_f64().max(1e-9)) as u64
 }
 
 /// So many of something.
-pub fn plural(number: u64, what: &str) -> String {
-    format!("{} {what}{}", count(number), if number == 1 { "" } else { "s" })
+pub fn plural(number: usize, what: &str) -> String {
+    format!("{} {what}{}", HumanCount(number as u64), if number == 1 { "" } else { "s" })
 }
 
-/// What an array did in a phase.
-pub fn traffic(traffic: &Traffic) -> String {
-    let Traffic { hits, misses, to_devices, from_devices } = *traffic;
-    let share = if hits + misses == 0 { 100.0 } else { 100.0 * hits as f64 / (hits + misses) as f64 };
-    format!("hit rate {share:.1} %, {} to the devices, {} from them", bytes(to_devices), bytes(from_devices))
+/// What an array did since it was last asked: its statistics begin anew.
+pub fn traffic(array: &VirtualArray<u32>) -> String {
+    let (stats, total) = (array.stats(), array.stats().total());
+    array.reset_stats();
+    let (to, from) = (HumanBytes(total.bytes_to_device), HumanBytes(total.bytes_from_device));
+    format!("hit rate {:.1} %, {to} to the devices, {from} from them", 100.0 * stats.hit_rate())
 }
 
-/// RAM that this process has in use now and has had at most, where the system tells.
-pub fn ram() -> Option<(u64, u64)> {
+/// The most RAM that this process has had in use, in bytes, where the system tells.
+pub fn peak_ram() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let field = |name: &str| -> Option<u64> {
-        let line = status.lines().find(|line| line.starts_with(name))?;
-        Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
-    };
-    Some((field("VmRSS:")?, field("VmHWM:")?))
+    let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;
+    Some(line.split_whitespace().nth(1)?.parse::<u64>().ok()? * 1024)
 }
 
 #[cfg(test)]
@@ -110,26 +69,8 @@ mod tests {
 
     #[test]
     fn numbers_in_words() {
-        assert_eq!(
-            [0, 999, 1000, 1 << 20, 150 << 20].map(bytes),
-            ["0 B", "999 B", "0.98 KiB", "1 MiB", "150 MiB"]
-        );
-        assert_eq!(rate(0, Duration::from_secs(1), "B"), "0 B/s");
-        assert_eq!(rate(1_234_567, Duration::from_secs(1), "B"), "1.23 MB/s");
-        assert_eq!(rate(50, Duration::from_millis(100), ""), "500 /s");
-        assert_eq!([0, 999, 1000, 1_234_567].map(count), ["0", "999", "1 000", "1 234 567"]);
-    }
-
-    #[test]
-    fn plurals() {
-        assert_eq!([0, 1, 2000].map(|number| plural(number, "hit")), ["0 hits", "1 hit", "2 000 hits"]);
-    }
-
-    #[test]
-    fn traffic_in_words() {
-        let none = Traffic::default();
-        assert_eq!(traffic(&none), "hit rate 100.0 %, 0 B to the devices, 0 B from them");
-        let some = Traffic { hits: 3, misses: 1, to_devices: 2048, from_devices: 1 };
-        assert_eq!(traffic(&some), "hit rate 75.0 %, 2 KiB to the devices, 1 B from them");
+        assert_eq!(byte_rate(1_234_567, Duration::from_secs(1)), "1.23 MB/s");
+        assert_eq!(rate(5000, "bases", Duration::from_millis(100)), "50,000 bases/s");
+        assert_eq!([0, 1, 2000].map(|number| plural(number, "hit")), ["0 hits", "1 hit", "2,000 hits"]);
     }
 }

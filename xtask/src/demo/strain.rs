@@ -5,26 +5,16 @@
 //! included.
 
 use super::letters::Code;
-use super::pack::BASES;
 use crate::random::mix;
 use std::ops::Range;
 
 /// Places in a block.
-const BLOCK: u64 = 1024;
+const BLOCK: usize = 1024;
 
 /// The changed place of a block, and by how many bits its code is rotated: 1, 2 or 3.
-fn mutation(strain: u64, block: u64) -> (u64, u32) {
-    let bits = mix(mix(strain).wrapping_add(block));
-    (block * BLOCK + bits % BLOCK, 1 + ((bits >> 32) % 3) as u32)
-}
-
-/// The changed places of a strain within a range of places.
-fn mutations(strain: u64, places: Range<u64>) -> impl Iterator<Item = (u64, u32)> {
-    let blocks = match strain {
-        0 => 0..0,
-        _ => places.start / BLOCK..places.end.div_ceil(BLOCK),
-    };
-    blocks.map(move |block| mutation(strain, block)).filter(move |(place, _)| places.contains(place))
+fn mutation(strain: usize, block: usize) -> (usize, u32) {
+    let bits = mix(mix(strain as u64).wrapping_add(block as u64));
+    (block * BLOCK + bits as usize % BLOCK, 1 + ((bits >> 32) % 3) as u32)
 }
 
 /// Another base for a base: the code, rotated within its four bits.
@@ -32,28 +22,23 @@ fn rotate(code: Code, by: u32) -> Code {
     (code << by | code >> (4 - by)) & 15
 }
 
-/// Turns codes of the genome, the first one at `place`, into those of a strain.
-pub fn change_codes(strain: u64, place: u64, codes: &mut [Code]) {
-    for (at, by) in mutations(strain, place..place + codes.len() as u64) {
-        let code = &mut codes[(at - place) as usize];
-        *code = rotate(*code, by);
+/// The codes of a strain at some places of a genome, of which there may be fewer.
+pub fn codes(genome: &[Code], strain: usize, places: Range<usize>) -> Vec<Code> {
+    let places = places.start.min(genome.len())..places.end.min(genome.len());
+    let mut codes = genome[places.clone()].to_vec();
+    let blocks = if strain == 0 { 0..0 } else { places.start / BLOCK..places.end.div_ceil(BLOCK) };
+    for (place, by) in blocks.map(|block| mutation(strain, block)) {
+        if places.contains(&place) {
+            let code = &mut codes[place - places.start];
+            *code = rotate(*code, by);
+        }
     }
-}
-
-/// Turns packed words of the genome, the first one the word `index` of it, into those of a strain.
-pub fn change_words(strain: u64, index: u64, words: &mut [u32]) {
-    let place = index * BASES as u64;
-    for (at, by) in mutations(strain, place..place + (words.len() * BASES) as u64) {
-        let (word, shift) = (((at - place) / BASES as u64) as usize, (at % BASES as u64) as u32 * 4);
-        let code = (words[word] >> shift & 15) as Code;
-        words[word] = words[word] & !(15 << shift) | u32::from(rotate(code, by)) << shift;
-    }
+    codes
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::pack;
 
     #[test]
     fn bases_become_other_bases() {
@@ -68,11 +53,10 @@ mod tests {
 
     #[test]
     fn one_change_a_block_and_none_in_strain_zero() {
-        let genome: Vec<Code> = (0..5 * BLOCK).map(|i| 1 << (mix(i) % 4)).collect();
+        let genome: Vec<Code> = (0..5 * BLOCK).map(|i| 1 << (mix(i as u64) % 4)).collect();
         for strain in 0..20 {
-            let mut codes = genome.clone();
-            change_codes(strain, 0, &mut codes);
-            for (ours, theirs) in codes.chunks(BLOCK as usize).zip(genome.chunks(BLOCK as usize)) {
+            let codes = codes(&genome, strain, 0..genome.len());
+            for (ours, theirs) in codes.chunks(BLOCK).zip(genome.chunks(BLOCK)) {
                 let changed = ours.iter().zip(theirs).filter(|(a, b)| a != b).count();
                 assert_eq!(changed, usize::from(strain != 0));
             }
@@ -80,22 +64,12 @@ mod tests {
     }
 
     #[test]
-    fn pieces_words_and_codes_agree() {
-        let genome: Vec<Code> = (0..4 * BLOCK).map(|i| (mix(i) % 16) as Code).collect();
+    fn pieces_are_parts_of_the_whole() {
+        let genome: Vec<Code> = (0..4 * BLOCK).map(|i| (mix(i as u64) % 16) as Code).collect();
         for strain in 0..5 {
-            let mut whole = genome.clone();
-            change_codes(strain, 0, &mut whole);
-            let mut pieces = genome.clone();
-            for (number, piece) in (0..).zip(pieces.chunks_mut(77)) {
-                change_codes(strain, number * 77, piece);
-            }
-            assert_eq!(pieces, whole);
-            let mut words = pack::words(&genome);
-            for (number, piece) in (0..).zip(words.chunks_mut(13)) {
-                change_words(strain, number * 13, piece);
-            }
-            let unpacked: Vec<Code> = (0..whole.len()).map(|index| pack::base(&words, index)).collect();
-            assert_eq!(unpacked, whole);
+            let whole = codes(&genome, strain, 0..genome.len());
+            let pieces = (0..genome.len()).step_by(77).map(|at| codes(&genome, strain, at..at + 77));
+            assert_eq!(pieces.collect::<Vec<_>>().concat(), whole);
         }
     }
 }

@@ -6,9 +6,8 @@ use crate::bench::measure::{Sample, Unit, on_threads};
 use crate::bench::results::Role;
 use crate::demo::mandelbrot::Picture;
 use anyhow::{Result, ensure};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use vmarray::VirtualArray;
+use rayon::prelude::*;
+use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use vmarray::prelude::*;
 
 /// Pixels a side of a tile.
@@ -19,66 +18,38 @@ const RADIUS: usize = 8;
 const WIDE: usize = TILE + 2 * RADIUS;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
-    if !bench.wants_any("blur/") {
-        return Ok(());
-    }
     let setup = bench.setup.clone();
     let threads = setup.threads;
     let side: usize = if setup.quick { 1024 } else { 8192 };
-    let name = format!("blur/{side}x{side}/t{threads}");
-    let Some(mut row) = bench.row(name, Unit::MegaPerSecond) else { return Ok(()) };
-    let image = Mutex::new(vec![0.0_f32; side * side]);
-    let picture = Picture::whole(side as u32);
-    tiles(side, threads, |x, y| {
-        let rows: Vec<Vec<f32>> = (y..(y + TILE).min(side))
-            .map(|y| (x..(x + TILE).min(side)).map(|x| picture.steps(x as u32, y as u32) as f32).collect())
-            .collect();
-        let mut image = image.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-        for (row, at) in rows.iter().zip(y..) {
-            image[at * side + x..][..row.len()].copy_from_slice(row);
+    bench.row(format!("blur/{side}x{side}/t{threads}"), Unit::MegaPerSecond, |_, row| {
+        let picture = Picture::whole(side as u32);
+        let pixel = |at: usize| picture.steps((at % side) as u32, (at / side) as u32) as f32;
+        let image: Vec<f32> = (0..side * side).into_par_iter().map(pixel).collect();
+        let build = || setup.array::<f32>(side * side, None, side * side * 4 / 4);
+        let (from, to) = (build()?, build()?);
+        from.write(0, &image)?;
+        from.evict(..)?;
+        let read = |at: usize, row: &mut [f32]| Ok(from.read(at, row)?);
+        let write = |at: usize, row: &[f32]| Ok(to.write(at, row)?);
+        row.ours(&from, || tiles(side, threads, |x, y| blur(side, x, y, read, write)))?;
+        let blurred: Vec<AtomicU32> = std::iter::repeat_with(Default::default).take(side * side).collect();
+        let read = |at: usize, row: &mut [f32]| {
+            row.copy_from_slice(&image[at..at + row.len()]);
+            Ok(())
+        };
+        let write = |at: usize, row: &[f32]| {
+            let pixels = blurred[at..].iter().zip(row);
+            pixels.for_each(|(to, value)| to.store(value.to_bits(), Ordering::Relaxed));
+            Ok(())
+        };
+        row.measure("vec", Role::Limit, || tiles(side, threads, |x, y| blur(side, x, y, read, write)))?;
+        for at in (0..side).map(|row| row * side) {
+            let ours = to.to_vec(at..at + side)?;
+            let same = ours.iter().zip(&blurred[at..]).all(|(a, b)| a.to_bits() == b.load(Ordering::Relaxed));
+            ensure!(same, "row {} of the array's image differs from the vector's", at / side);
         }
         Ok(())
-    })?;
-    let image = image.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-    let build = || -> Result<VirtualArray<f32>> {
-        Ok(VirtualArray::builder(side * side)
-            .devices(setup.devices.iter().cloned())
-            .cache_bytes(side * side * 4 / 4)
-            .build()?)
-    };
-    let (from, to) = (build()?, build()?);
-    from.write(0, &image)?;
-    from.evict(..)?;
-    let weights = weights();
-    row.ours(&setup.effort, &from, || {
-        tiles(side, threads, |x, y| {
-            blur(side, x, y, &weights, |at, row| Ok(from.read(at, row)?), |at, row| Ok(to.write(at, row)?))
-        })
-    })?;
-    let blurred: Vec<std::sync::atomic::AtomicU32> =
-        std::iter::repeat_with(Default::default).take(side * side).collect();
-    row.measure(&setup.effort, "vec", Role::Limit, || {
-        tiles(side, threads, |x, y| {
-            let read = |at: usize, row: &mut [f32]| {
-                row.copy_from_slice(&image[at..at + row.len()]);
-                Ok(())
-            };
-            let write = |at: usize, row: &[f32]| {
-                for (to, value) in blurred[at..].iter().zip(row) {
-                    to.store(value.to_bits(), Ordering::Relaxed);
-                }
-                Ok(())
-            };
-            blur(side, x, y, &weights, read, write)
-        })
-    })?;
-    for at in (0..side).map(|row| row * side) {
-        let ours = to.to_vec(at..at + side)?;
-        let same = ours.iter().zip(&blurred[at..]).all(|(a, b)| a.to_bits() == b.load(Ordering::Relaxed));
-        ensure!(same, "row {} of the array's image differs from the vector's", at / side);
-    }
-    bench.push(row);
-    Ok(())
+    })
 }
 
 /// Threads take tiles, named by their first column and row, until none is left. Counts pixels.
@@ -112,10 +83,10 @@ fn blur(
     side: usize,
     x: usize,
     y: usize,
-    weights: &[f32; 2 * RADIUS + 1],
     read: impl Fn(usize, &mut [f32]) -> Result<()>,
     write: impl Fn(usize, &[f32]) -> Result<()>,
 ) -> Result<()> {
+    let weights = weights();
     let (width, height) = ((side - x).min(TILE), (side - y).min(TILE));
     let mut wide = [0.0_f32; WIDE];
     let mut along_rows = vec![0.0_f32; WIDE * TILE];
@@ -148,6 +119,7 @@ fn blur(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Mutex;
 
     fn blurred(side: usize, image: &[f32]) -> Vec<f32> {
         let result = Mutex::new(vec![0.0; side * side]);
@@ -160,7 +132,7 @@ mod tests {
                 result.lock().unwrap()[at..at + row.len()].copy_from_slice(row);
                 Ok(())
             };
-            blur(side, x, y, &weights(), read, write)
+            blur(side, x, y, read, write)
         })
         .unwrap();
         result.into_inner().unwrap()

@@ -2,36 +2,28 @@
 
 use super::{Bench, size};
 use crate::bench::elements::{Payload, Record};
-use crate::bench::measure::{Sample, Unit, on_threads, timed};
+use crate::bench::measure::{Sample, Unit, calls, on_threads};
 use crate::bench::raw::Way;
 use crate::bench::setup::{CHUNK_BYTES, part, pieces};
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow};
+use std::sync::Mutex;
 use vmarray::VirtualArray;
 use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
-    let setup = bench.setup.clone();
-    let cases: &[(bool, Option<usize>)] = if setup.quick {
-        &[(false, None), (true, None)]
-    } else {
-        &[(false, None), (false, Some(1 << 20)), (true, None)]
-    };
-    for &(records, page_bytes) in cases {
-        let bytes = (setup.medium_bytes * 4).min(setup.large_bytes);
-        if records { one::<Record>(bench, bytes, page_bytes)? } else { one::<u32>(bench, bytes, page_bytes)? }
+    one::<u32>(bench, None)?;
+    if !bench.setup.quick {
+        one::<u32>(bench, Some(1 << 20))?;
     }
-    Ok(())
+    one::<Record>(bench, None)
 }
 
-fn one<T: Payload>(bench: &mut Bench, bytes: usize, page_bytes: Option<usize>) -> Result<()> {
-    if !["read", "read-at-once", "write"]
-        .iter()
-        .any(|way| bench.wants_any(&format!("bulk/{way}/{}/", T::SIZE)))
-    {
+fn one<T: Payload>(bench: &mut Bench, page_bytes: Option<usize>) -> Result<()> {
+    if !bench.wants_ways("bulk", &["read", "read-at-once", "write"], T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
-    let effort = &setup.effort;
+    let bytes = (setup.medium_bytes * 4).min(setup.large_bytes);
     let page_len = page_bytes.map(|bytes| bytes / size_of::<T>());
     let array = setup.filled::<T>(bytes, page_len, (bytes / 64).max(8 << 20))?;
     let page = size(array.page_len() * size_of::<T>());
@@ -39,81 +31,65 @@ fn one<T: Payload>(bench: &mut Bench, bytes: usize, page_bytes: Option<usize>) -
     let chunk = CHUNK_BYTES / size_of::<T>();
     // All reads come first: what is written then has the right elements at the ends of pieces only.
     for threads in setup.thread_counts(false) {
-        if let Some(mut row) = bench.row(name("read", threads), Unit::GigabytesPerSecond) {
-            row.ours(effort, &array, || read(&array, threads, chunk))?;
-            row.limit("bus", bench.raw.bus(Way::Down)?);
-            row.limit("memcpy", bench.plain.memcpy(&setup, threads)?);
-            bench.push(row);
-        }
-    }
-    if let Some(mut row) = bench.row(name("read-at-once", 1), Unit::GigabytesPerSecond) {
-        let mut buffer: Vec<T> = (0..array.len().min((1 << 30) / size_of::<T>())).map(T::of).collect();
-        row.ours(effort, &array, || {
-            timed(1, || {
-                array.read(0, &mut buffer)?;
-                Ok(size_of_val(buffer.as_slice()) as f64)
-            })
+        bench.row(name("read", threads), Unit::GigabytesPerSecond, |bench, row| {
+            row.ours(&array, || read(&array, threads, chunk))?;
+            row.limit("bus", bench.raw.bus(Way::Down))?;
+            row.limit("memcpy", bench.plain.memcpy(threads))
         })?;
-        row.limit("bus", bench.raw.bus(Way::Down)?);
-        row.limit("copy", bench.plain.copy(&setup, setup.threads)?);
-        bench.push(row);
     }
+    bench.row(name("read-at-once", 1), Unit::GigabytesPerSecond, |bench, row| {
+        let mut buffer: Vec<T> = (0..array.len().min((1 << 30) / size_of::<T>())).map(T::of).collect();
+        let bytes = size_of_val(buffer.as_slice()) as f64;
+        row.ours(&array, || calls(1, bytes, || Ok(array.read(0, &mut buffer)?)))?;
+        row.limit("bus", bench.raw.bus(Way::Down))?;
+        row.limit("copy", bench.plain.copy(setup.threads))
+    })?;
     for threads in setup.thread_counts(false) {
-        if let Some(mut row) = bench.row(name("write", threads), Unit::GigabytesPerSecond) {
-            row.ours(effort, &array, || write(&array, threads, chunk))?;
-            row.limit("bus", bench.raw.bus(Way::Up)?);
-            row.limit("memcpy", bench.plain.memcpy(&setup, threads)?);
-            bench.push(row);
-        }
+        bench.row(name("write", threads), Unit::GigabytesPerSecond, |bench, row| {
+            row.ours(&array, || write(&array, threads, chunk))?;
+            row.limit("bus", bench.raw.bus(Way::Up))?;
+            row.limit("memcpy", bench.plain.memcpy(threads))
+        })?;
     }
     Ok(())
 }
 
 /// Each thread reads its share into its buffer, piece by piece.
 pub fn read<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
-    let buffers = buffers::<T>(threads, chunk);
-    on_threads(threads, |thread| {
-        let mut buffer = lock(&buffers[thread])?;
-        let part = part(array.len(), threads, thread, array.page_len());
-        for piece in pieces(part.clone(), chunk) {
-            let buffer = &mut buffer[..piece.len()];
-            array.read(piece.start, buffer)?;
-            let ends = (buffer.first(), buffer.last());
-            if let (Some(first), Some(last)) = ends {
-                ensure!(
-                    first.belongs_to(piece.start) && last.belongs_to(piece.end - 1),
-                    "wrong data at {piece:?}"
-                );
-            }
-        }
-        Ok((part.len() * size_of::<T>()) as f64)
+    by_pieces(array, threads, chunk, |start, buffer| {
+        array.read(start, buffer)?;
+        buffer[0].check(start)?;
+        buffer[buffer.len() - 1].check(start + buffer.len() - 1)
     })
 }
 
 /// Each thread writes its share from its buffer, piece by piece. First and last element of each piece are
 /// right.
 pub fn write<T: Payload>(array: &VirtualArray<T>, threads: usize, chunk: usize) -> Result<Sample> {
-    let buffers = buffers::<T>(threads, chunk);
-    on_threads(threads, |thread| {
-        let mut buffer = lock(&buffers[thread])?;
-        let part = part(array.len(), threads, thread, array.page_len());
-        for piece in pieces(part.clone(), chunk) {
-            let buffer = &mut buffer[..piece.len()];
-            if let Some(last) = piece.len().checked_sub(1) {
-                buffer[0] = T::of(piece.start);
-                buffer[last] = T::of(piece.end - 1);
-            }
-            array.write(piece.start, buffer)?;
-        }
-        Ok((part.len() * size_of::<T>()) as f64)
+    by_pieces(array, threads, chunk, |start, buffer| {
+        let last = buffer.len() - 1;
+        buffer[0] = T::of(start);
+        buffer[last] = T::of(start + last);
+        Ok(array.write(start, buffer)?)
     })
 }
 
-/// A buffer for each thread, its memory taken and touched.
-fn buffers<T: Payload>(threads: usize, len: usize) -> Vec<std::sync::Mutex<Vec<T>>> {
-    (0..threads).map(|_| std::sync::Mutex::new((0..len).map(T::of).collect())).collect()
-}
-
-fn lock<T>(buffer: &std::sync::Mutex<Vec<T>>) -> Result<std::sync::MutexGuard<'_, Vec<T>>> {
-    buffer.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))
+/// Each thread calls `step` with the first index of each piece of its share, and a buffer of its own as long
+/// as the piece, whose memory was taken and touched before. Counts bytes.
+fn by_pieces<T: Payload>(
+    array: &VirtualArray<T>,
+    threads: usize,
+    chunk: usize,
+    step: impl Fn(usize, &mut [T]) -> Result<()> + Sync,
+) -> Result<Sample> {
+    let buffers: Vec<Mutex<Vec<T>>> =
+        (0..threads).map(|_| Mutex::new((0..chunk).map(T::of).collect())).collect();
+    on_threads(threads, |thread| {
+        let mut buffer = buffers[thread].lock().map_err(|_| anyhow!("a thread panicked"))?;
+        let part = part(array.len(), threads, thread, array.page_len());
+        for piece in pieces(part.clone(), chunk) {
+            step(piece.start, &mut buffer[..piece.len()])?;
+        }
+        Ok((part.len() * size_of::<T>()) as f64)
+    })
 }

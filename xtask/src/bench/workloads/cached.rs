@@ -6,7 +6,7 @@ use crate::bench::lru::LockedCache;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::results::Role;
 use crate::random::Random;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vmarray::VirtualArray;
@@ -70,77 +70,63 @@ impl Plain for Record {
 }
 
 fn elements<T: Plain>(bench: &mut Bench) -> Result<()> {
-    if !["get", "set"].iter().any(|way| bench.wants_any(&format!("cached/{way}/{}/", T::SIZE))) {
+    if !bench.wants_ways("cached", &["get", "set"], T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
-    let effort = &setup.brief;
+    let seconds = setup.brief.seconds;
     let array: VirtualArray<T> = setup.filled(BYTES, None, 2 * BYTES)?;
     let len = array.len();
     let values: Vec<T> = (0..len).map(T::of).collect();
     let words: Vec<AtomicU32> = (0..len * size_of::<T>() / 4).map(|_| AtomicU32::new(0)).collect();
     let locked = LockedCache::<T>::new(&setup.devices, len, array.page_len(), 2 * BYTES)?;
     for index in 0..len {
-        anyhow::ensure!(array.get(index)?.belongs_to(index), "element {index} is wrong");
+        array.get(index)?.check(index)?;
         locked.get(index)?;
     }
     for threads in setup.thread_counts(true) {
         let name = |what: &str| format!("cached/{what}/{}/t{threads}", T::SIZE);
-        if let Some(mut row) = bench.row(name("get"), Unit::MegaPerSecond) {
-            row.ours(effort, &array, || {
-                lookups(threads, effort.seconds, len, |list| {
-                    let mut sum = 0_u32;
-                    for &index in list {
-                        sum = sum.wrapping_add(array.get(index as usize)?.key());
-                    }
-                    Ok(sum)
-                })
+        bench.row(name("get"), Unit::MegaPerSecond, |_, row| {
+            row.effort = setup.brief;
+            row.ours(&array, || {
+                lookups(threads, seconds, len, |list| sum(list, |index| Ok(array.get(index)?.key())))
             })?;
-            row.measure(effort, "vec", Role::Limit, || {
-                lookups(threads, effort.seconds, len, |list| {
-                    Ok(list.iter().fold(0, |sum: u32, &index| sum.wrapping_add(values[index as usize].key())))
-                })
+            row.measure("vec", Role::Limit, || {
+                lookups(threads, seconds, len, |list| sum(list, |index| Ok(values[index].key())))
             })?;
-            row.other(effort, "lru", || {
-                lookups(threads, effort.seconds, len, |list| {
-                    let mut sum = 0_u32;
-                    for &index in list {
-                        sum = sum.wrapping_add(locked.get(index as usize)?.key());
-                    }
-                    Ok(sum)
-                })
+            row.other("lru", || {
+                lookups(threads, seconds, len, |list| sum(list, |index| Ok(locked.get(index)?.key())))
+            })
+        })?;
+        bench.row(name("set"), Unit::MegaPerSecond, |_, row| {
+            row.effort = setup.brief;
+            row.ours(&array, || {
+                lookups(threads, seconds, len, |list| each(list, |i| Ok(array.set(i, T::of(i))?)))
             })?;
-            bench.push(row);
-        }
-        if let Some(mut row) = bench.row(name("set"), Unit::MegaPerSecond) {
-            row.ours(effort, &array, || {
-                lookups(threads, effort.seconds, len, |list| {
-                    for &index in list {
-                        array.set(index as usize, T::of(index as usize))?;
-                    }
-                    Ok(0)
-                })
+            row.measure("vec", Role::Limit, || {
+                let store = |i: usize| {
+                    T::store(&words, i, &T::of(i));
+                    Ok(())
+                };
+                lookups(threads, seconds, len, |list| each(list, store))
             })?;
-            row.measure(effort, "vec", Role::Limit, || {
-                lookups(threads, effort.seconds, len, |list| {
-                    for &index in list {
-                        T::store(&words, index as usize, &T::of(index as usize));
-                    }
-                    Ok(0)
-                })
-            })?;
-            row.other(effort, "lru", || {
-                lookups(threads, effort.seconds, len, |list| {
-                    for &index in list {
-                        locked.set(index as usize, T::of(index as usize))?;
-                    }
-                    Ok(0)
-                })
-            })?;
-            bench.push(row);
-        }
+            row.other("lru", || {
+                lookups(threads, seconds, len, |list| each(list, |i| locked.set(i, T::of(i))))
+            })
+        })?;
     }
     Ok(())
+}
+
+#[inline(always)]
+fn sum(list: &[u32], get: impl Fn(usize) -> Result<u32>) -> Result<u32> {
+    list.iter().try_fold(0, |sum: u32, &index| Ok(sum.wrapping_add(get(index as usize)?)))
+}
+
+#[inline(always)]
+fn each(list: &[u32], set: impl Fn(usize) -> Result<()>) -> Result<u32> {
+    list.iter().try_for_each(|&index| set(index as usize))?;
+    Ok(0)
 }
 
 /// All elements in order, through each way that there is.
@@ -149,50 +135,48 @@ fn scan(bench: &mut Bench) -> Result<()> {
         return Ok(());
     }
     let setup = bench.setup.clone();
-    let effort = &setup.brief;
+    let seconds = setup.brief.seconds;
     let array: VirtualArray<u32> = setup.filled(BYTES, None, 2 * BYTES)?;
     let values: Vec<u32> = (0..array.len()).map(u32::of).collect();
-    let expected: u64 = values.iter().map(|value| u64::from(*value)).sum();
-    let sum_of = |name: &str, sum: u64| {
-        anyhow::ensure!(sum == expected, "{name}: the sum is {sum} and not {expected}");
-        Ok(())
+    let sum = |values: &[u32]| values.iter().map(|value| u64::from(*value)).sum::<u64>();
+    let expected = sum(&values);
+    let vec = || Ok(sum(black_box(&values)));
+    let get = || {
+        let mut sum = 0;
+        for index in 0..array.len() {
+            sum += u64::from(array.get(index)?);
+        }
+        Ok(sum)
     };
+    let cursor = || {
+        let (mut cursor, mut sum) = (array.cursor(), 0);
+        for index in 0..array.len() {
+            sum += u64::from(cursor.get(index)?);
+        }
+        Ok(sum)
+    };
+    let iter = || Ok(array.iter().try_fold(0, |sum, value| value.map(|value| sum + u64::from(value)))?);
+    let pages = || array.pages().try_fold(0, |all, page| Ok(all + sum(&page?)));
+    let ways: [(&str, &(dyn Fn() -> Result<u64> + Sync)); 4] =
+        [("get", &get), ("cursor", &cursor), ("iter", &iter), ("pages", &pages)];
     for threads in setup.thread_counts(false) {
         let all = |run: &(dyn Fn() -> Result<u64> + Sync)| {
             on_threads(threads, |_| {
-                let rounds = until(effort.seconds, 1, || sum_of("scan", run()?))?;
+                let rounds = until(seconds, 1, || {
+                    let sum = run()?;
+                    ensure!(sum == expected, "the sum is {sum} and not {expected}");
+                    Ok(())
+                })?;
                 Ok(rounds * values.len() as f64)
             })
         };
-        let sum = |values: &[u32]| values.iter().map(|value| u64::from(*value)).sum::<u64>();
-        let vec = || Ok(sum(black_box(&values)));
-        let get = || {
-            let mut sum = 0;
-            for index in 0..array.len() {
-                sum += u64::from(array.get(index)?);
-            }
-            Ok(sum)
-        };
-        let cursor = || {
-            let (mut cursor, mut sum) = (array.cursor(), 0);
-            for index in 0..array.len() {
-                sum += u64::from(cursor.get(index)?);
-            }
-            Ok(sum)
-        };
-        let iter = || {
-            let sum = array.iter().try_fold(0, |sum, value| value.map(|value| sum + u64::from(value)))?;
-            Ok(sum)
-        };
-        let pages = || array.pages().try_fold(0, |all, page| Ok(all + sum(&page?)));
-        let ways: [(&str, &(dyn Fn() -> Result<u64> + Sync)); 4] =
-            [("get", &get), ("cursor", &cursor), ("iter", &iter), ("pages", &pages)];
         for (way, run) in ways {
             let name = format!("cached/scan-by-{way}/4B/t{threads}");
-            let Some(mut row) = bench.row(name, Unit::MegaPerSecond) else { continue };
-            row.ours(effort, &array, || all(run))?;
-            row.measure(effort, "vec", Role::Limit, || all(&vec))?;
-            bench.push(row);
+            bench.row(name, Unit::MegaPerSecond, |_, row| {
+                row.effort = setup.brief;
+                row.ours(&array, || all(run))?;
+                row.measure("vec", Role::Limit, || all(&vec)).map(drop)
+            })?;
         }
     }
     Ok(())

@@ -5,12 +5,11 @@ use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, on_threads};
 use crate::bench::raw::Way;
 use crate::bench::setup::part;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
-    let effort = &setup.effort;
     let bytes = setup.medium_bytes;
     let cache = (bytes / 64).max(8 << 20);
     let from = setup.filled::<Record>(bytes, None, cache)?;
@@ -18,22 +17,22 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let page = size(from.page_len() * size_of::<Record>());
     for threads in setup.thread_counts(false) {
         let name = format!("copy/array-to-array/44B/{page}/t{threads}");
-        let Some(mut row) = bench.row(name, Unit::GigabytesPerSecond) else { continue };
-        row.ours(effort, &to, || {
-            to.discard(..)?;
-            let sample = on_threads(threads, |thread| {
-                let part = part(from.len(), threads, thread, from.page_len());
-                to.copy_from(part.start, from.section(part.clone())?)?;
-                Ok((part.len() * size_of::<Record>()) as f64)
+        bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
+            row.ours(&to, || {
+                to.discard(..)?;
+                let sample = on_threads(threads, |thread| {
+                    let part = part(from.len(), threads, thread, from.page_len());
+                    to.copy_from(part.start, from.section(part.clone())?)?;
+                    Ok((part.len() * size_of::<Record>()) as f64)
+                })?;
+                let middle = to.len() / 2;
+                to.get(middle)?.check(middle)?;
+                Ok(sample)
             })?;
-            let middle = to.len() / 2;
-            ensure!(to.get(middle)?.belongs_to(middle), "element {middle} is wrong");
-            Ok(sample)
+            // Each byte goes both ways.
+            row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))?;
+            row.limit("vec", bench.plain.copy(threads))
         })?;
-        // Each byte goes both ways.
-        row.limit("bus", bench.raw.bus(Way::Both)?.scaled(0.5));
-        row.limit("vec", bench.plain.copy(&setup, threads)?);
-        bench.push(row);
     }
     Ok(())
 }

@@ -4,13 +4,30 @@
 use super::Bench;
 use super::section::source_of;
 use crate::bench::elements::{Payload, Record};
-use crate::bench::measure::{Unit, on_threads, timed};
+use crate::bench::measure::{Unit, calls};
+use crate::bench::plain::search;
 use crate::bench::results::Role;
-use crate::bench::setup::{Setup, part};
+use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
 use vmarray::prelude::*;
 use vmarray::{Field, VirtualArray, field};
+
+/// What is measured, and how much is read and written for each byte of the array; of records whole sectors
+/// are.
+const OPERATIONS: [(&str, f64); 8] = [
+    ("count", 1.0),
+    ("two-terms", 1.0),
+    ("find-none", 1.0),
+    ("sum", 1.0),
+    ("min", 1.0),
+    ("transform", 2.0),
+    ("assign-half", 1.5),
+    ("assign-none", 1.0),
+];
+/// The same of sources.
+const OF_SOURCES: [(&str, f64); 5] =
+    [("count", 1.0), ("sum", 1.0), ("sum-floats", 1.0), ("arg-max", 1.0), ("transform", 2.0)];
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
@@ -19,21 +36,13 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     sources(bench, &setup)
 }
 
-/// What is measured.
-const QUESTIONS: [&str; 5] = ["count", "two-terms", "find-none", "sum", "min"];
-/// And how much is read and written for each byte of the array; of records whole sectors are.
-const WRITES: [(&str, f64); 3] = [("transform", 2.0), ("assign-half", 1.5), ("assign-none", 1.0)];
-
 fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Result<()> {
-    let name = |what: &str| format!("expressions/{what}/{}", T::SIZE);
-    if !QUESTIONS.iter().chain(&WRITES.map(|(what, _)| what)).any(|what| bench.wants_any(&name(what))) {
+    if !bench.wants_ways("expressions", &OPERATIONS.map(|(what, _)| what), T::SIZE) {
         return Ok(());
     }
-    let effort = &setup.effort;
     let array: VirtualArray<T> = setup.filled(setup.medium_bytes, None, 64 << 20)?;
     let (len, bytes) = (array.len(), (array.len() * size_of::<T>()) as f64);
-    let calls = if setup.quick { 1 } else { 4 };
-    let ask = |what: &str| -> Result<()> {
+    let run = |what: &str| -> Result<()> {
         match what {
             "count" => ensure!(array.count_where(.., field.ge(len as u32))? == 0),
             "two-terms" => ensure!(array.count_where(.., field.ge(len as u32) & field.ne(0))? == 0),
@@ -46,58 +55,34 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         }
         Ok(())
     };
-    for what in QUESTIONS {
-        let Some(mut row) = bench.row(name(what), Unit::GigabytesPerSecond) else { continue };
-        row.ours(effort, &array, || {
-            timed(1, || {
-                (0..calls).try_for_each(|_| ask(what))?;
-                Ok(bytes * f64::from(calls))
-            })
+    for (what, share) in OPERATIONS {
+        let name = format!("expressions/{what}/{}", T::SIZE);
+        bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
+            row.ours(&array, || calls(setup.calls(), share * bytes, || run(what)))?;
+            // A copy reads and writes each byte.
+            row.limit("internal-copy", Ok(bench.raw.internal()?.scaled(2.0)))?;
+            if what == "count" {
+                let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
+                let least = black_box(u32::MAX);
+                row.other("vec", || search(&plain, setup.threads, |element| element.key() >= least))?;
+            }
+            Ok(())
         })?;
-        // A copy reads and writes each byte.
-        row.limit("internal-copy", bench.raw.internal()?.scaled(2.0));
-        if what == "count" {
-            let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
-            row.other(effort, "vec", || {
-                on_threads(setup.threads, |thread| {
-                    let part = part(plain.len(), setup.threads, thread, 1);
-                    let least = black_box(u32::MAX);
-                    let found = plain[part.clone()].iter().filter(|element| element.key() >= least).count();
-                    ensure!(black_box(found) == 0, "found what is not there");
-                    Ok((part.len() * size_of::<T>()) as f64)
-                })
-            })?;
-        }
-        bench.push(row);
-    }
-    for (what, bytes_each) in WRITES {
-        let Some(mut row) = bench.row(name(what), Unit::GigabytesPerSecond) else { continue };
-        row.ours(effort, &array, || {
-            timed(1, || {
-                (0..calls).try_for_each(|_| ask(what))?;
-                Ok(bytes_each * bytes * f64::from(calls))
-            })
-        })?;
-        row.limit("internal-copy", bench.raw.internal()?.scaled(2.0));
-        bench.push(row);
     }
     Ok(())
 }
 
-/// The same of a source all of which is on the devices, beside an array.
+/// A source all of which is on the devices, beside an array.
 fn sources(bench: &mut Bench, setup: &Setup) -> Result<()> {
-    const WHAT: [&str; 5] = ["count", "sum", "sum-floats", "arg-max", "transform"];
-    let name = |what: &str| format!("expressions/source/{what}/4B");
-    if !WHAT.iter().any(|what| bench.wants_any(&name(what))) {
+    if !bench.wants_ways("expressions/source", &OF_SOURCES.map(|(what, _)| what), "4B") {
         return Ok(());
     }
     let source = source_of(setup, setup.medium_bytes, 2 * setup.medium_bytes, None)?;
     let array: VirtualArray<u32> = setup.filled(setup.medium_bytes, None, 64 << 20)?;
     let (len, bytes) = (source.len(), (source.len() * 4) as f64);
-    let calls = if setup.quick { 1 } else { 4 };
     let field = || Field::<u32, u32>::whole();
-    macro_rules! ask {
-        ($of:expr, $what:expr) => {
+    macro_rules! run {
+        ($of:expr, $what:expr) => {{
             match $what {
                 "count" => ensure!($of.count_where(.., field().ge(len as u32))? == 0),
                 "sum" => ensure!($of.sum(.., field())? > 0),
@@ -105,35 +90,25 @@ fn sources(bench: &mut Bench, setup: &Setup) -> Result<()> {
                 "arg-max" => ensure!($of.arg_max(.., field())?.is_some()),
                 _ => $of.transform(.., field().set(field() ^ 1))?,
             }
-        };
+            Ok(())
+        }};
     }
-    for what in WHAT {
-        let Some(mut row) = bench.row(name(what), Unit::GigabytesPerSecond) else { continue };
-        // What is changed is read and written.
-        let amount = if what == "transform" { 2.0 * bytes } else { bytes } * f64::from(calls);
-        // All is on the devices, and translated, before anything is measured.
-        ask!(source, what);
-        ask!(array, what);
-        source.reset_stats();
-        row.measure(&setup.effort, "ours", Role::Ours, || {
-            timed(1, || {
-                for _ in 0..calls {
-                    ask!(source, what);
-                }
-                Ok(amount)
-            })
+    let of_source = |what: &str| -> Result<()> { run!(source, what) };
+    let of_array = |what: &str| -> Result<()> { run!(array, what) };
+    for (what, share) in OF_SOURCES {
+        let name = format!("expressions/source/{what}/4B");
+        bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
+            // All is on the devices, and translated, before anything is measured.
+            of_source(what)?;
+            of_array(what)?;
+            source.reset_stats();
+            let amount = share * bytes;
+            row.measure("ours", Role::Ours, || calls(setup.calls(), amount, || of_source(what)))?;
+            let copied = source.stats().total().bytes_to_device;
+            ensure!(copied == 0, "a source that is on the devices was copied");
+            row.other("array", || calls(setup.calls(), amount, || of_array(what)))?;
+            row.limit("internal-copy", Ok(bench.raw.internal()?.scaled(2.0)))
         })?;
-        ensure!(source.stats().total().bytes_to_device == 0, "a source that is on the devices was copied");
-        row.other(&setup.effort, "array", || {
-            timed(1, || {
-                for _ in 0..calls {
-                    ask!(array, what);
-                }
-                Ok(amount)
-            })
-        })?;
-        row.limit("internal-copy", bench.raw.internal()?.scaled(2.0));
-        bench.push(row);
     }
     Ok(())
 }

@@ -2,10 +2,10 @@
 
 use super::Bench;
 use crate::bench::elements::{Block, Payload, Record};
-use crate::bench::measure::{Unit, timed};
+use crate::bench::measure::{Unit, calls};
 use crate::bench::raw::Way;
 use crate::random::Random;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -15,12 +15,11 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
-    let name = |what: &str| format!("gather/{what}/{}", T::SIZE);
-    if !["gather", "scatter", "cached"].iter().any(|what| bench.wants_any(&name(what))) {
+    if !bench.wants_ways("gather", &["gather", "scatter", "cached"], T::SIZE) {
         return Ok(());
     }
+    let name = |what: &str| format!("gather/{what}/{}", T::SIZE);
     let setup = bench.setup.clone();
-    let effort = &setup.effort;
     let bytes = setup.medium_bytes;
     let array = setup.filled::<T>(bytes, None, bytes / 100)?;
     // Enough for many stages, and few enough to be repeated.
@@ -28,53 +27,32 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
     let mut random = Random::new(5);
     let indices: Vec<usize> = (0..count).map(|_| random.index(array.len())).collect();
     let mut values: Vec<T> = indices.iter().map(|&index| T::of(index)).collect();
-    let calls = if setup.quick { 1 } else { 4 };
-    if let Some(mut row) = bench.row(name("gather"), Unit::MegaPerSecond) {
-        row.ours(effort, &array, || {
-            let sample = timed(setup.threads, || {
-                (0..calls).try_for_each(|_| array.gather_into(&indices, &mut values))?;
-                Ok((calls * count) as f64)
-            })?;
-            let checked = indices.iter().zip(&values).step_by(97);
-            for (&index, value) in checked {
-                ensure!(value.belongs_to(index), "element {index} is wrong");
-            }
+    let (turns, amount) = (setup.calls(), count as f64);
+    bench.row(name("gather"), Unit::MegaPerSecond, |bench, row| {
+        row.ours(&array, || {
+            let sample = calls(turns, amount, || Ok(array.gather_into(&indices, &mut values)?))?;
+            let mut checked = indices.iter().zip(&values).step_by(97);
+            checked.try_for_each(|(&index, value)| value.check(index))?;
             Ok(sample)
         })?;
-        row.limit("kernel", bench.raw.indexed(Way::Down, size_of::<T>())?);
-        bench.push(row);
-    }
-    if let Some(mut row) = bench.row(name("scatter"), Unit::MegaPerSecond) {
-        row.ours(effort, &array, || {
-            timed(setup.threads, || {
-                (0..calls).try_for_each(|_| array.scatter(&indices, &values))?;
-                Ok((calls * count) as f64)
-            })
-        })?;
-        row.limit("kernel", bench.raw.indexed(Way::Up, size_of::<T>())?);
-        bench.push(row);
-    }
-    if let Some(mut row) = bench.row(name("cached"), Unit::MegaPerSecond) {
+        row.limit("kernel", bench.raw.indexed(Way::Down, size_of::<T>()))
+    })?;
+    bench.row(name("scatter"), Unit::MegaPerSecond, |bench, row| {
+        row.ours(&array, || calls(turns, amount, || Ok(array.scatter(&indices, &values)?)))?;
+        row.limit("kernel", bench.raw.indexed(Way::Up, size_of::<T>()))
+    })?;
+    bench.row(name("cached"), Unit::MegaPerSecond, |_, row| {
         // As many different elements as the cache holds.
         let few = array.len() / 200;
         let indices: Vec<usize> = (0..count).map(|_| random.index(few)).collect();
         (0..few).try_for_each(|index| array.get(index).map(drop))?;
-        row.ours(effort, &array, || {
-            timed(setup.threads, || {
-                (0..calls).try_for_each(|_| array.gather_into(&indices, &mut values))?;
-                Ok((calls * count) as f64)
-            })
-        })?;
+        row.ours(&array, || calls(turns, amount, || Ok(array.gather_into(&indices, &mut values)?)))?;
         let plain: Vec<T> = (0..few).map(T::of).collect();
-        row.other(effort, "vec", || {
-            timed(1, || {
-                for _ in 0..calls {
-                    indices.iter().zip(&mut values).for_each(|(&index, value)| *value = plain[index]);
-                }
-                Ok((calls * count) as f64)
+        row.other("vec", || {
+            calls(turns, amount, || {
+                indices.iter().zip(&mut values).for_each(|(&index, value)| *value = plain[index]);
+                Ok(())
             })
-        })?;
-        bench.push(row);
-    }
-    Ok(())
+        })
+    })
 }

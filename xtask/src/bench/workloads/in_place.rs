@@ -2,7 +2,7 @@
 
 use super::{Bench, size};
 use crate::bench::managed::ManagedMemory;
-use crate::bench::measure::{Sample, Unit, timed};
+use crate::bench::measure::{Unit, timed};
 use crate::bench::plain::{number, sum};
 use crate::bench::raw::Way;
 use anyhow::{Context, Result};
@@ -26,32 +26,45 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     Ok(())
 }
 
+type Pass = fn(&Words) -> Result<()>;
+
+/// What is done, by one thread and by the threads of the current pool.
+const PASSES: [(&str, Pass, Pass); 3] =
+    [("scan", scan, par_scan), ("update", update, par_update), ("overwrite", overwrite, par_overwrite)];
+
 fn one_array(bench: &mut Bench, array: &Words) -> Result<()> {
     let setup = bench.setup.clone();
-    let effort = &setup.effort;
     let bytes = array.len() as f64 * 4.0;
     let page = size(array.page_len() * 4);
     let managed = ManagedMemory::<u32>::new(&setup, (array.len() * 4).min(1 << 30))?;
     for threads in setup.thread_counts(false) {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().context("no threads")?;
-        let passes = |run: &(dyn Fn(&Words) -> Result<()> + Sync)| -> Result<Sample> {
-            timed(threads, || {
-                if threads == 1 {
-                    run(array)?
-                } else {
-                    pool.install(|| run(array))?
+        for (what, serial, parallel) in PASSES {
+            let name = format!("in-place/{what}/{page}/t{threads}");
+            bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
+                row.ours(array, || {
+                    timed(threads, || {
+                        if threads == 1 {
+                            serial(array)?;
+                        } else {
+                            pool.install(|| parallel(array))?;
+                        }
+                        Ok(bytes)
+                    })
+                })?;
+                match what {
+                    "scan" => row.limit("bus", bench.raw.bus(Way::Down))?,
+                    // Each byte goes both ways.
+                    "update" => row.limit("bus", Ok(bench.raw.bus(Way::Both)?.scaled(0.5)))?,
+                    _ => row.limit("bus", bench.raw.bus(Way::Up))?,
                 }
-                Ok(bytes)
-            })
-        };
-        let serial = threads == 1;
-        if let Some(mut row) = bench.row(format!("in-place/scan/{page}/t{threads}"), Unit::GigabytesPerSecond)
-        {
-            row.ours(effort, array, || passes(&|array| if serial { scan(array) } else { par_scan(array) }))?;
-            row.limit("bus", bench.raw.bus(Way::Down)?);
-            row.limit("vec", bench.plain.scan(&setup, threads)?);
-            if let Some(managed) = &managed {
-                row.other(effort, "managed", || {
+                match what {
+                    "scan" => row.limit("vec", bench.plain.scan(threads))?,
+                    "update" => row.limit("vec", bench.plain.update(threads))?,
+                    _ => row.limit("vec", bench.plain.overwrite(threads))?,
+                }
+                let Some(managed) = managed.as_ref().filter(|_| what == "scan") else { return Ok(()) };
+                row.other("managed", || {
                     managed.forget()?;
                     let slice = managed.slice();
                     let parts = slice.chunks(slice.len().div_ceil(threads));
@@ -59,30 +72,8 @@ fn one_array(bench: &mut Bench, array: &Words) -> Result<()> {
                         black_box(pool.install(|| parts.clone().par_bridge().map(sum).sum::<u64>()));
                         Ok(size_of_val(slice) as f64)
                     })
-                })?;
-            }
-            bench.push(row);
-        }
-        if let Some(mut row) =
-            bench.row(format!("in-place/update/{page}/t{threads}"), Unit::GigabytesPerSecond)
-        {
-            row.ours(effort, array, || {
-                passes(&|array| if serial { update(array) } else { par_update(array) })
+                })
             })?;
-            // Each byte goes both ways.
-            row.limit("bus", bench.raw.bus(Way::Both)?.scaled(0.5));
-            row.limit("vec", bench.plain.update(&setup, threads)?);
-            bench.push(row);
-        }
-        if let Some(mut row) =
-            bench.row(format!("in-place/overwrite/{page}/t{threads}"), Unit::GigabytesPerSecond)
-        {
-            row.ours(effort, array, || {
-                passes(&|array| if serial { overwrite(array) } else { par_overwrite(array) })
-            })?;
-            row.limit("bus", bench.raw.bus(Way::Up)?);
-            row.limit("vec", bench.plain.overwrite(&setup, threads)?);
-            bench.push(row);
         }
     }
     Ok(())

@@ -2,12 +2,13 @@
 //! tile. The same loop over slices of a `Vec` is what it is compared with; the results must be the same.
 
 use super::Bench;
-use crate::bench::measure::{Effort, Sample, Unit, on_threads};
+use crate::bench::measure::{Sample, Unit, on_threads};
 use crate::bench::results::Role;
 use crate::bench::setup::{Setup, pieces};
 use crate::random::Random;
-use anyhow::{Result, ensure};
+use anyhow::{Result, anyhow, ensure};
 use std::ops::Range;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vmarray::prelude::*;
 use vmarray::{MapBuffer, MapMode, VirtualArray};
@@ -26,86 +27,76 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let threads = setup.threads;
     let bodies = bodies_for(if setup.quick { 0.25 } else { 3.0 }, threads)?;
-    let name = format!("nbody/{bodies}-bodies/t{threads}");
-    let Some(mut row) = bench.row(name, Unit::GigaPerSecond) else { return Ok(()) };
-    let plain = Bodies::new(bodies);
-    let arrays = plain.stored(&setup)?;
-    let pulls: VirtualArray<f32> = setup_array(&setup, bodies * 3)?;
-    let expected = std::sync::Mutex::new(vec![0.0_f32; bodies * 3]);
-    let effort = Effort { runs: 3, ..setup.effort };
-    row.measure(&effort, "ours", Role::Ours, || {
-        step(bodies, threads, |targets, scratch| {
-            let Scratch { own, tile, sums } = scratch;
-            for (field, own) in arrays[..3].iter().zip(own.iter_mut()) {
-                field.read(targets.start, &mut own[..targets.len()])?;
-            }
-            sums.fill(0.0);
-            for piece in pieces(0..bodies, TILE) {
-                let [x, y, z, m] = tile;
-                let buffer = MapBuffer::Borrowed;
-                arrays[0].map_in(piece.clone(), MapMode::Read, buffer(x), |x| {
-                    arrays[1].map_in(piece.clone(), MapMode::Read, buffer(y), |y| {
-                        arrays[2].map_in(piece.clone(), MapMode::Read, buffer(z), |z| {
-                            arrays[3].map_in(piece.clone(), MapMode::Read, buffer(m), |m| {
-                                pull(own, targets.len(), [x, y, z, m].map(|s| &*s), sums);
+    bench.row(format!("nbody/{bodies}-bodies/t{threads}"), Unit::GigaPerSecond, |_, row| {
+        row.effort.runs = 3;
+        let plain = fields(bodies);
+        let arrays = stored(&setup, &plain)?;
+        let pulls: VirtualArray<f32> = setup_array(&setup, bodies * 3)?;
+        row.measure("ours", Role::Ours, || {
+            step(bodies, threads, |targets, scratch| {
+                let Scratch { own, tile, sums } = scratch;
+                for (field, own) in arrays[..3].iter().zip(own.iter_mut()) {
+                    field.read(targets.start, &mut own[..targets.len()])?;
+                }
+                sums.fill(0.0);
+                for piece in pieces(0..bodies, TILE) {
+                    let [x, y, z, m] = tile;
+                    let buffer = MapBuffer::Borrowed;
+                    arrays[0].map_in(piece.clone(), MapMode::Read, buffer(x), |x| {
+                        arrays[1].map_in(piece.clone(), MapMode::Read, buffer(y), |y| {
+                            arrays[2].map_in(piece.clone(), MapMode::Read, buffer(z), |z| {
+                                arrays[3].map_in(piece.clone(), MapMode::Read, buffer(m), |m| {
+                                    pull(own, targets.len(), [x, y, z, m].map(|s| &*s), sums);
+                                })
                             })
                         })
-                    })
-                })????;
-            }
-            Ok(pulls.write(targets.start * 3, &sums[..targets.len() * 3])?)
-        })
-    })?;
-    row.measure(&effort, "vec", Role::Limit, || {
-        step(bodies, threads, |targets, scratch| {
-            let Scratch { own, sums, .. } = scratch;
-            for (field, own) in plain.fields[..3].iter().zip(own.iter_mut()) {
-                own[..targets.len()].copy_from_slice(&field[targets.clone()]);
-            }
-            sums.fill(0.0);
-            for piece in pieces(0..bodies, TILE) {
-                let fields = std::array::from_fn(|field: usize| &plain.fields[field][piece.clone()]);
-                pull(own, targets.len(), fields, sums);
-            }
-            let mut expected = expected.lock().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-            expected[targets.start * 3..targets.end * 3].copy_from_slice(&sums[..targets.len() * 3]);
-            Ok(())
-        })
-    })?;
-    let expected = expected.into_inner().map_err(|_| anyhow::anyhow!("a thread panicked"))?;
-    ensure!(pulls.to_vec(..)? == expected, "the array's pulls differ from the vector's");
-    bench.push(row);
-    Ok(())
+                    })????;
+                }
+                Ok(pulls.write(targets.start * 3, &sums[..targets.len() * 3])?)
+            })
+        })?;
+        let expected = Mutex::new(vec![0.0_f32; bodies * 3]);
+        row.measure("vec", Role::Limit, || {
+            step(bodies, threads, |targets, scratch| {
+                let Scratch { own, sums, .. } = scratch;
+                for (field, own) in plain[..3].iter().zip(own.iter_mut()) {
+                    own[..targets.len()].copy_from_slice(&field[targets.clone()]);
+                }
+                sums.fill(0.0);
+                for piece in pieces(0..bodies, TILE) {
+                    pull(own, targets.len(), std::array::from_fn(|at| &plain[at][piece.clone()]), sums);
+                }
+                let mut expected = expected.lock().map_err(|_| anyhow!("a thread panicked"))?;
+                expected[targets.start * 3..targets.end * 3].copy_from_slice(&sums[..targets.len() * 3]);
+                Ok(())
+            })
+        })?;
+        let expected = expected.into_inner().map_err(|_| anyhow!("a thread panicked"))?;
+        ensure!(pulls.to_vec(..)? == expected, "the array's pulls differ from the vector's");
+        Ok(())
+    })
 }
 
-struct Bodies {
-    fields: [Vec<f32>; FIELDS],
+/// Random bodies.
+fn fields(count: usize) -> [Vec<f32>; FIELDS] {
+    let mut random = Random::new(9);
+    std::array::from_fn(|_| (0..count).map(|_| random.unit() as f32).collect())
 }
 
-impl Bodies {
-    fn new(count: usize) -> Self {
-        let mut random = Random::new(9);
-        Self { fields: std::array::from_fn(|_| (0..count).map(|_| random.unit() as f32).collect()) }
-    }
-
-    fn stored(&self, setup: &Setup) -> Result<Vec<VirtualArray<f32>>> {
-        let store = |values: &Vec<f32>| -> Result<VirtualArray<f32>> {
-            let array = setup_array(setup, values.len())?;
-            array.write(0, values)?;
-            array.evict(..)?;
-            Ok(array)
-        };
-        self.fields.iter().map(store).collect()
-    }
+/// The same in arrays, and nothing in their caches.
+fn stored(setup: &Setup, fields: &[Vec<f32>; FIELDS]) -> Result<Vec<VirtualArray<f32>>> {
+    let store = |values: &Vec<f32>| -> Result<VirtualArray<f32>> {
+        let array = setup_array(setup, values.len())?;
+        array.write(0, values)?;
+        array.evict(..)?;
+        Ok(array)
+    };
+    fields.iter().map(store).collect()
 }
 
 /// An array with a cache of a quarter of its size.
 fn setup_array(setup: &Setup, len: usize) -> Result<VirtualArray<f32>> {
-    Ok(VirtualArray::builder(len)
-        .devices(setup.devices.iter().cloned())
-        .page_len(TILE)
-        .cache_bytes((len * 4 / 4).max(TILE * 4 * 16))
-        .build()?)
+    setup.array(len, Some(TILE), (len * 4 / 4).max(TILE * 4 * 16))
 }
 
 /// What a thread works with.
@@ -204,16 +195,15 @@ fn pull_all(
 /// As many bodies as one step of about so many seconds allows, at most 320 000.
 fn bodies_for(seconds: f64, threads: usize) -> Result<usize> {
     let sample = 8 * TILE;
-    let plain = Bodies::new(sample);
+    let plain = fields(sample);
     let blocks = threads.min(sample / BLOCK);
     let measured = on_threads(threads, |thread| {
         if thread >= blocks {
             return Ok(0.0);
         }
-        let own =
-            std::array::from_fn(|field| plain.fields[field][thread * BLOCK..(thread + 1) * BLOCK].to_vec());
+        let own = std::array::from_fn(|field| plain[field][thread * BLOCK..(thread + 1) * BLOCK].to_vec());
         let mut sums = vec![0.0; BLOCK * 3];
-        pull(&own, BLOCK, std::array::from_fn(|field| &plain.fields[field][..]), &mut sums);
+        pull(&own, BLOCK, std::array::from_fn(|field| &plain[field][..]), &mut sums);
         std::hint::black_box(sums);
         Ok(BLOCK as f64 * sample as f64)
     })?;
@@ -237,12 +227,12 @@ mod tests {
 
     #[test]
     fn lanes_and_the_rest_agree() {
-        let bodies = Bodies::new(37);
-        let own = std::array::from_fn(|field| bodies.fields[field].clone());
+        let bodies = fields(37);
+        let own = std::array::from_fn(|field| bodies[field].clone());
         let (mut whole, mut parts) = (vec![0.0; 37 * 3], vec![0.0; 37 * 3]);
-        pull(&own, 37, std::array::from_fn(|field| &bodies.fields[field][..]), &mut whole);
+        pull(&own, 37, std::array::from_fn(|field| &bodies[field][..]), &mut whole);
         for piece in pieces(0..37, 5) {
-            pull(&own, 37, std::array::from_fn(|field| &bodies.fields[field][piece.clone()]), &mut parts);
+            pull(&own, 37, std::array::from_fn(|field| &bodies[field][piece.clone()]), &mut parts);
         }
         assert!(whole.iter().zip(&parts).all(|(a, b)| (a - b).abs() <= 1e-3 * a.abs().max(1.0)));
     }

@@ -4,7 +4,7 @@
 
 use super::{Bench, bulk, random, serial};
 use crate::bench::elements::{Block, Payload, Record};
-use crate::bench::measure::{Sample, Unit, on_threads, timed};
+use crate::bench::measure::{Sample, Unit, calls};
 use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
@@ -15,35 +15,45 @@ use vmarray::{Field, VirtualArray, field};
 const CHANNELS: usize = 16;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
-    let threads = bench.setup.threads;
+    use Unit::{GigabytesPerSecond, KiloPerSecond, Microseconds};
+    let (threads, seconds) = (bench.setup.threads, bench.setup.effort.seconds);
     cached(bench)?;
-    misses(bench)?;
-    one::<Record>(bench, "random-get-44B-p1000", 1000, Unit::KiloPerSecond, |setup, array, turn| {
-        random_get(setup, array, threads, turn)
+    // One thread, nearly every access a miss; and, when writing, a dirty page to evict.
+    one::<Record>(bench, "miss-get-44B-p1000", 1000, Microseconds, |array, turn| {
+        random_get(array, 1, seconds, turn)
     })?;
-    one::<Block>(bench, "random-get-4KiB-p1", 1, Unit::KiloPerSecond, |setup, array, turn| {
-        random_get(setup, array, threads, turn)
+    one::<Record>(bench, "miss-set-44B-p1000", 1000, Microseconds, |array, turn| {
+        random::at_random(1, seconds, array.len(), turn, |index| Ok(array.set(index, Record::of(index))?))
     })?;
-    one::<Block>(bench, "serial-get-4KiB-p32", 32, Unit::GigabytesPerSecond, |_, array, _| {
+    one::<Record>(bench, "random-get-44B-p1000", 1000, KiloPerSecond, |array, turn| {
+        random_get(array, threads, seconds, turn)
+    })?;
+    one::<Block>(bench, "random-get-4KiB-p1", 1, KiloPerSecond, |array, turn| {
+        random_get(array, threads, seconds, turn)
+    })?;
+    one::<Block>(bench, "serial-get-4KiB-p32", 32, GigabytesPerSecond, |array, _| {
         serial::per_thread(array, threads)
     })?;
-    one::<Record>(bench, "serial-get-44B-p10000", 10_000, Unit::GigabytesPerSecond, |_, array, _| {
+    one::<Record>(bench, "serial-get-44B-p10000", 10_000, GigabytesPerSecond, |array, _| {
         serial::per_thread(array, threads)
     })?;
-    one::<Record>(bench, "interleaved-get-44B-p1000", 1000, Unit::GigabytesPerSecond, |_, array, _| {
+    one::<Record>(bench, "interleaved-get-44B-p1000", 1000, GigabytesPerSecond, |array, _| {
         serial::interleaved(array, threads)
     })?;
-    one::<Record>(bench, "bulk-read-44B-p10000", 10_000, Unit::GigabytesPerSecond, |_, array, _| {
+    one::<Record>(bench, "bulk-read-44B-p10000", 10_000, GigabytesPerSecond, |array, _| {
         bulk::read(array, threads, 100_000)
     })?;
-    one::<Record>(bench, "bulk-write-44B-p10000", 10_000, Unit::GigabytesPerSecond, |_, array, _| {
+    one::<Record>(bench, "bulk-write-44B-p10000", 10_000, GigabytesPerSecond, |array, _| {
         bulk::write(array, threads, 100_000)
     })?;
-    one::<Record>(bench, "bulk-write-44B-p10000-x4", 10_000, Unit::GigabytesPerSecond, |_, array, _| {
+    one::<Record>(bench, "bulk-write-44B-p10000-x4", 10_000, GigabytesPerSecond, |array, _| {
         bulk::write(array, 4 * threads, 100_000)
     })?;
-    find::<u32>(bench, "find-4B-p16384", 16_384, Field::whole())?;
-    find::<Record>(bench, "find-4B-in-44B-p10000", 10_000, field!(Record, last))
+    // A gigabyte of words where there are 3.52 of records.
+    let bytes = bench.setup.peer_bytes / 352 * 100;
+    find::<u32>(bench, "find-4B-p16384", 16_384, bytes, Field::whole())?;
+    let bytes = bench.setup.peer_bytes;
+    find::<Record>(bench, "find-4B-in-44B-p10000", 10_000, bytes, field!(Record, last))
 }
 
 /// An array of about `bytes` bytes with a cache of a hundredth, or of a few pages a channel.
@@ -59,30 +69,25 @@ fn one<T: Payload>(
     name: &str,
     page_len: usize,
     unit: Unit,
-    run: impl Fn(&Setup, &VirtualArray<T>, u64) -> Result<Sample>,
+    run: impl Fn(&VirtualArray<T>, u64) -> Result<Sample>,
 ) -> Result<()> {
-    let Some(mut row) = bench.row(format!("peer/{name}"), unit) else { return Ok(()) };
-    let setup = bench.setup.clone();
-    let array = array::<T>(&setup, setup.peer_bytes, page_len)?;
-    let mut turn = 0;
-    row.ours(&setup.effort, &array, || {
-        turn += 1;
-        run(&setup, &array, turn)
-    })?;
-    bench.push(row);
-    Ok(())
+    bench.row(format!("peer/{name}"), unit, |bench, row| {
+        let array = array::<T>(&bench.setup, bench.setup.peer_bytes, page_len)?;
+        let mut turn = 0;
+        row.ours(&array, || {
+            turn += 1;
+            run(&array, turn)
+        })
+    })
 }
 
 fn random_get<T: Payload>(
-    setup: &Setup,
     array: &VirtualArray<T>,
     threads: usize,
+    seconds: f64,
     turn: u64,
 ) -> Result<Sample> {
-    random::at_random(threads, setup.effort.seconds, array.len(), turn, |index| {
-        ensure!(array.get(index)?.belongs_to(index), "element {index} is wrong");
-        Ok(())
-    })
+    random::at_random(threads, seconds, array.len(), turn, |index| array.get(index)?.check(index))
 }
 
 /// One thread, all pages resident, in order.
@@ -92,70 +97,42 @@ fn cached(bench: &mut Bench) -> Result<()> {
     if !bench.wants_any("peer/cached-") {
         return Ok(());
     }
-    let setup = bench.setup.clone();
-    let array: VirtualArray<u32> = setup.filled(BYTES, Some(1024), 2 * BYTES)?;
+    let array: VirtualArray<u32> = bench.setup.filled(BYTES, Some(1024), 2 * BYTES)?;
     let len = array.len();
-    for index in 0..len {
-        ensure!(array.get(index)?.belongs_to(index), "element {index} is wrong");
-    }
-    if let Some(mut row) = bench.row("peer/cached-get-4B", Unit::Nanoseconds) {
-        row.ours(&setup.effort, &array, || {
-            on_threads(1, |_| {
-                let mut sum = 0;
-                for _ in 0..PASSES {
-                    for index in 0..len {
-                        sum += u64::from(array.get(index)?);
-                    }
-                }
-                let expected = (PASSES * (len * (len - 1) / 2)) as u64;
-                ensure!(black_box(sum) == expected, "the sum is {sum} and not {expected}");
-                Ok((PASSES * len) as f64)
-            })
-        })?;
-        bench.push(row);
-    }
-    if let Some(mut row) = bench.row("peer/cached-set-4B", Unit::Nanoseconds) {
-        row.ours(&setup.effort, &array, || {
-            on_threads(1, |_| {
-                for _ in 0..PASSES {
-                    for index in 0..len {
-                        array.set(index, index as u32)?;
-                    }
-                }
-                Ok((PASSES * len) as f64)
-            })
-        })?;
-        bench.push(row);
-    }
-    Ok(())
-}
-
-/// One thread, nearly every access a miss; and, when writing, a dirty page to evict.
-fn misses(bench: &mut Bench) -> Result<()> {
-    one::<Record>(bench, "miss-get-44B-p1000", 1000, Unit::Microseconds, |setup, array, turn| {
-        random_get(setup, array, 1, turn)
+    (0..len).try_for_each(|index| array.get(index)?.check(index))?;
+    bench.row("peer/cached-get-4B", Unit::Nanoseconds, |_, row| {
+        let sum = || {
+            let mut sum = 0;
+            for index in 0..len {
+                sum += u64::from(array.get(index)?);
+            }
+            let expected = (len * (len - 1) / 2) as u64;
+            ensure!(black_box(sum) == expected, "the sum is {sum} and not {expected}");
+            Ok(())
+        };
+        row.ours(&array, || calls(PASSES, len as f64, sum))
     })?;
-    one::<Record>(bench, "miss-set-44B-p1000", 1000, Unit::Microseconds, |setup, array, turn| {
-        random::at_random(1, setup.effort.seconds, array.len(), turn, |index| {
-            Ok(array.set(index, Record::of(index))?)
-        })
+    bench.row("peer/cached-set-4B", Unit::Nanoseconds, |_, row| {
+        let number = || (0..len).try_for_each(|index| Ok(array.set(index, index as u32)?));
+        row.ours(&array, || calls(PASSES, len as f64, number))
     })
 }
 
-fn find<T: Payload>(bench: &mut Bench, name: &str, page_len: usize, field: Field<T, u32>) -> Result<()> {
-    let Some(mut row) = bench.row(format!("peer/{name}"), Unit::GigabytesPerSecond) else { return Ok(()) };
-    let setup = bench.setup.clone();
-    // A gigabyte of words where there are 3.52 of records.
-    let bytes = if size_of::<T>() == 4 { setup.peer_bytes / 352 * 100 } else { setup.peer_bytes };
-    let array = array::<T>(&setup, bytes, page_len)?;
-    let wanted = array.len() - 5;
-    row.ours(&setup.effort, &array, || {
-        timed(1, || {
+fn find<T: Payload>(
+    bench: &mut Bench,
+    name: &str,
+    page_len: usize,
+    bytes: usize,
+    field: Field<T, u32>,
+) -> Result<()> {
+    bench.row(format!("peer/{name}"), Unit::GigabytesPerSecond, |bench, row| {
+        let array = array::<T>(&bench.setup, bytes, page_len)?;
+        let wanted = array.len() - 5;
+        let find = || {
             let found = array.find_first(.., field, &(wanted as u32), 1)?.indices;
             ensure!(found == [wanted], "found {found:?} and not {wanted}");
-            Ok((array.len() * size_of::<T>()) as f64)
-        })
-    })?;
-    bench.push(row);
-    Ok(())
+            Ok(())
+        };
+        row.ours(&array, || calls(1, (array.len() * size_of::<T>()) as f64, find))
+    })
 }

@@ -7,31 +7,20 @@ use crate::bench::managed::ManagedMemory;
 use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::random::Random;
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use vmarray::prelude::*;
 
-/// One array.
-struct Case {
-    /// Elements of a page, if not the default.
-    page_len: Option<usize>,
-    /// How many times larger than the cache the array is.
-    times: usize,
-    /// Whether alternatives are measured too.
-    others: bool,
-}
-
 pub fn run(bench: &mut Bench) -> Result<()> {
-    let case = |page_len, times, others| Case { page_len, times, others };
-    let mut words = vec![case(None, 100, true)];
-    let mut records = vec![case(Some(64), 100, true)];
-    let blocks = [case(Some(1), 100, true)];
+    one::<u32>(bench, None, 100, true)?;
     if !bench.setup.quick {
-        words.push(case(Some(1024), 100, false));
-        records.extend([case(None, 100, false), case(None, 10, false)]);
+        one::<u32>(bench, Some(1024), 100, false)?;
     }
-    words.iter().try_for_each(|case| one::<u32>(bench, case))?;
-    records.iter().try_for_each(|case| one::<Record>(bench, case))?;
-    blocks.iter().try_for_each(|case| one::<Block>(bench, case))
+    one::<Record>(bench, Some(64), 100, true)?;
+    if !bench.setup.quick {
+        one::<Record>(bench, None, 100, false)?;
+        one::<Record>(bench, None, 10, false)?;
+    }
+    one::<Block>(bench, Some(1), 100, true)
 }
 
 /// Calls `step` with random indices, by threads, for some time.
@@ -48,20 +37,20 @@ pub fn at_random(
     })
 }
 
-fn one<T: Payload>(bench: &mut Bench, case: &Case) -> Result<()> {
-    let ways = ["get", "set", "get-uncached"];
-    if !ways.iter().any(|way| bench.wants_any(&format!("random/{way}/{}/", T::SIZE))) {
+/// An array so many times larger than its cache; with `others`, alternatives and further accesses are
+/// measured too.
+fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>, times: usize, others: bool) -> Result<()> {
+    if !bench.wants_ways("random", &["get", "set", "get-uncached"], T::SIZE) {
         return Ok(());
     }
     let setup = bench.setup.clone();
-    let effort = &setup.effort;
     let bytes = setup.medium_bytes;
-    let array = setup.filled::<T>(bytes, case.page_len, bytes / case.times)?;
+    let array = setup.filled::<T>(bytes, page_len, bytes / times)?;
     let (len, page_bytes) = (array.len(), array.page_len() * size_of::<T>());
-    let mut others = if case.others {
+    let mut alternatives = if others {
         let bytes = bytes.min(1 << 30);
         let len = bytes / size_of::<T>();
-        let locked = LockedCache::<T>::new(&setup.devices, len, array.page_len(), bytes / case.times)?;
+        let locked = LockedCache::<T>::new(&setup.devices, len, array.page_len(), bytes / times)?;
         let managed = ManagedMemory::<T>::new(&setup, bytes)?;
         Some((locked, MappedFile::<T>::new(setup.file_bytes)?, managed))
     } else {
@@ -69,69 +58,38 @@ fn one<T: Payload>(bench: &mut Bench, case: &Case) -> Result<()> {
     };
     let mut seed = 0;
     for threads in setup.thread_counts(false) {
-        let name = |what: &str| {
-            format!("random/{what}/{}/{}/cache-1:{}/t{threads}", T::SIZE, size(page_bytes), case.times)
-        };
-        let mut lookups = |step: &(dyn Fn(usize) -> Result<()> + Sync), len: usize| {
+        let name =
+            |what: &str| format!("random/{what}/{}/{}/cache-1:{times}/t{threads}", T::SIZE, size(page_bytes));
+        let mut lookups = |len: usize, step: &(dyn Fn(usize) -> Result<()> + Sync)| {
             seed += 1;
-            at_random(threads, effort.seconds, len, seed, step)
+            at_random(threads, setup.effort.seconds, len, seed, step)
         };
-        if let Some(mut row) = bench.row(name("get"), Unit::KiloPerSecond) {
-            let get = |index| {
-                ensure!(array.get(index)?.belongs_to(index), "element {index} is wrong");
-                Ok(())
-            };
-            row.ours(effort, &array, || lookups(&get, len))?;
-            row.limit("single", bench.raw.single(page_bytes, threads)?);
-            if let Some((locked, file, managed)) = &mut others {
-                row.other(effort, "lru", || {
-                    let get = |index| {
-                        ensure!(locked.get(index)?.belongs_to(index), "element {index} is wrong");
-                        Ok(())
-                    };
-                    lookups(&get, locked.len())
-                })?;
-                row.other(effort, "mmap", || {
-                    file.forget()?;
-                    let slice = file.slice();
-                    let get = |index: usize| {
-                        ensure!(slice[index].belongs_to(index), "element {index} is wrong");
-                        Ok(())
-                    };
-                    lookups(&get, file.len())
-                })?;
-                if let Some(managed) = managed {
-                    row.other(effort, "managed", || {
-                        managed.forget()?;
-                        let slice = managed.slice();
-                        let get = |index: usize| {
-                            ensure!(slice[index].belongs_to(index), "element {index} is wrong");
-                            Ok(())
-                        };
-                        lookups(&get, managed.len())
-                    })?;
-                }
-            }
-            bench.push(row);
-        }
-        if case.others
-            && let Some(mut row) = bench.row(name("get-uncached"), Unit::KiloPerSecond)
-        {
-            let get = |index| {
-                ensure!(array.get_uncached(index)?.belongs_to(index), "element {index} is wrong");
-                Ok(())
-            };
-            row.ours(effort, &array, || lookups(&get, len))?;
-            row.limit("single", bench.raw.single(size_of::<T>(), threads)?);
-            bench.push(row);
-        }
-        if case.others
-            && let Some(mut row) = bench.row(name("set"), Unit::KiloPerSecond)
-        {
-            let set = |index| Ok(array.set(index, T::of(index))?);
-            row.ours(effort, &array, || lookups(&set, len))?;
-            row.limit("single", bench.raw.single(page_bytes, threads)?);
-            bench.push(row);
+        bench.row(name("get"), Unit::KiloPerSecond, |bench, row| {
+            row.ours(&array, || lookups(len, &|index| array.get(index)?.check(index)))?;
+            row.limit("single", bench.raw.single(page_bytes, threads))?;
+            let Some((locked, file, managed)) = &mut alternatives else { return Ok(()) };
+            row.other("lru", || lookups(locked.len(), &|index| locked.get(index)?.check(index)))?;
+            row.other("mmap", || {
+                file.forget()?;
+                let slice = file.slice();
+                lookups(slice.len(), &|index| slice[index].check(index))
+            })?;
+            let Some(managed) = managed else { return Ok(()) };
+            row.other("managed", || {
+                managed.forget()?;
+                let slice = managed.slice();
+                lookups(slice.len(), &|index| slice[index].check(index))
+            })
+        })?;
+        if others {
+            bench.row(name("get-uncached"), Unit::KiloPerSecond, |bench, row| {
+                row.ours(&array, || lookups(len, &|index| array.get_uncached(index)?.check(index)))?;
+                row.limit("single", bench.raw.single(size_of::<T>(), threads))
+            })?;
+            bench.row(name("set"), Unit::KiloPerSecond, |bench, row| {
+                row.ours(&array, || lookups(len, &|index| Ok(array.set(index, T::of(index))?)))?;
+                row.limit("single", bench.raw.single(page_bytes, threads))
+            })?;
         }
     }
     Ok(())

@@ -1,10 +1,11 @@
 //! Work on sections of arrays, and on memory that the program owns.
 
 use super::Bench;
-use crate::bench::measure::{Effort, Series, Unit, on_threads, timed};
+use crate::bench::measure::{Unit, calls};
+use crate::bench::plain::search;
 use crate::bench::raw::Way;
 use crate::bench::results::{Role, Row};
-use crate::bench::setup::{Setup, part};
+use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
 use vmarray::prelude::*;
@@ -14,43 +15,29 @@ type Words = Source<u32, Vec<u32>, AnyDevice>;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
-    if bench.wants_any("section/percent") {
-        percent(bench, &setup)?;
-    }
-    if bench.wants_any("section/source") {
-        resident(bench, &setup)?;
-        for (import, how) in [(None, "staged"), (Some(HostMemory::Pinned), "pinned")] {
-            streamed(bench, &setup, import, how)?;
-        }
-    }
-    Ok(())
+    percent(bench, &setup)?;
+    resident(bench, &setup)?;
+    streamed(bench, &setup, None, "staged")?;
+    streamed(bench, &setup, Some(HostMemory::Pinned), "pinned")
 }
 
 /// One of a hundred parts of an array beside the whole of it.
 fn percent(bench: &mut Bench, setup: &Setup) -> Result<()> {
-    let Some(mut row) = bench.row("section/percent/4B", Unit::Microseconds) else { return Ok(()) };
-    let array: VirtualArray<u32> = setup.filled(setup.large_bytes, None, 64 << 20)?;
-    let len = array.len();
-    let section = array.section(len / 2..len / 2 + len / 100)?;
-    let calls = if setup.quick { 2 } else { 8 };
-    row.ours(&setup.effort, &array, || {
-        timed(1, || {
-            for _ in 0..calls {
-                let count = section.count(.., Field::whole(), &(len as u32 / 2 + 7))?;
-                ensure!(count == 1, "counted {count} and not 1");
-            }
-            Ok(f64::from(calls))
-        })
-    })?;
-    row.other(&setup.effort, "whole", || {
-        timed(1, || {
-            let count = array.count(.., Field::whole(), &7)?;
+    bench.row("section/percent/4B", Unit::Microseconds, |_, row| {
+        let array: VirtualArray<u32> = setup.filled(setup.large_bytes, None, 64 << 20)?;
+        let len = array.len();
+        let section = array.section(len / 2..len / 2 + len / 100)?;
+        let once = |count: usize| {
             ensure!(count == 1, "counted {count} and not 1");
-            Ok(1.0)
-        })
-    })?;
-    bench.push(row);
-    Ok(())
+            Ok(())
+        };
+        row.ours(&array, || {
+            calls(2 * setup.calls(), 1.0, || {
+                once(section.count(.., Field::whole(), &(len as u32 / 2 + 7))?)
+            })
+        })?;
+        row.other("whole", || calls(1, 1.0, || once(array.count(.., Field::whole(), &7)?)))
+    })
 }
 
 /// A source of numbers from 0 on.
@@ -70,16 +57,17 @@ pub fn source_of(
 }
 
 /// Counts what is once in the source.
-fn count(source: &Words) -> Result<f64> {
+fn count(source: &Words) -> Result<()> {
     let count = source.count(.., Field::whole(), &77)?;
     ensure!(count == 1, "counted {count} and not 1");
-    Ok((source.len() * 4) as f64)
+    Ok(())
 }
 
-/// Measures a source, and notes what it has copied for each byte of the work.
-fn ours(row: &mut Row, effort: &Effort, source: &Words, mut work: impl FnMut() -> Result<f64>) -> Result<()> {
+/// Measures work on all of a source, and notes what was copied for each byte of it.
+fn ours(row: &mut Row, source: &Words, mut work: impl FnMut() -> Result<()>) -> Result<()> {
     source.reset_stats();
-    let series: Series = row.measure(effort, "ours", Role::Ours, || timed(1, &mut work))?;
+    let bytes = (source.len() * 4) as f64;
+    let series = row.measure("ours", Role::Ours, || calls(1, bytes, &mut work))?;
     let (total, amount) = (source.stats().total(), series.amount.max(1.0));
     row.counts.extend([
         ("cores", series.cores()),
@@ -91,46 +79,32 @@ fn ours(row: &mut Row, effort: &Effort, source: &Words, mut work: impl FnMut() -
 
 /// All of it is on the devices already.
 fn resident(bench: &mut Bench, setup: &Setup) -> Result<()> {
-    let Some(mut row) = bench.row("section/source/resident", Unit::GigabytesPerSecond) else { return Ok(()) };
-    let source = source_of(setup, setup.medium_bytes, 2 * setup.medium_bytes, None)?;
-    count(&source)?;
-    ours(&mut row, &setup.effort, &source, || count(&source))?;
-    // A copy reads and writes each byte.
-    row.limit("internal-copy", bench.raw.internal()?.scaled(2.0));
-    let plain = source.to_vec(..)?;
-    row.other(&setup.effort, "vec", || {
-        on_threads(setup.threads, |thread| {
-            let part = part(plain.len(), setup.threads, thread, 1);
-            let wanted = black_box(u32::MAX);
-            let found = plain[part.clone()].iter().filter(|&&word| word == wanted).count();
-            ensure!(black_box(found) == 0, "found what is not there");
-            Ok((part.len() * 4) as f64)
-        })
-    })?;
-    bench.push(row);
-    Ok(())
+    bench.row("section/source/resident", Unit::GigabytesPerSecond, |bench, row| {
+        let source = source_of(setup, setup.medium_bytes, 2 * setup.medium_bytes, None)?;
+        count(&source)?;
+        ours(row, &source, || count(&source))?;
+        // A copy reads and writes each byte.
+        row.limit("internal-copy", Ok(bench.raw.internal()?.scaled(2.0)))?;
+        let (plain, wanted) = (source.to_vec(..)?, black_box(u32::MAX));
+        row.other("vec", || search(&plain, setup.threads, |&word| word == wanted))
+    })
 }
 
 /// Four times as much as the device memory that it may take.
 fn streamed(bench: &mut Bench, setup: &Setup, import: Option<HostMemory>, how: &'static str) -> Result<()> {
+    let source = || source_of(setup, setup.medium_bytes, setup.medium_bytes / 4, import);
     let name = |what: &str| format!("section/source/{what}/{how}");
-    if !["search", "change"].iter().any(|what| bench.wants_any(&name(what))) {
-        return Ok(());
-    }
-    let source = source_of(setup, setup.medium_bytes, setup.medium_bytes / 4, import)?;
-    if let Some(mut row) = bench.row(name("search"), Unit::GigabytesPerSecond) {
-        ours(&mut row, &setup.effort, &source, || count(&source))?;
-        row.limit("bus", bench.raw.bus(Way::Up)?);
-        bench.push(row);
-    }
-    if let Some(mut row) = bench.row(name("change"), Unit::GigabytesPerSecond) {
-        ours(&mut row, &setup.effort, &source, || {
+    bench.row(name("search"), Unit::GigabytesPerSecond, |bench, row| {
+        let source = source()?;
+        ours(row, &source, || count(&source))?;
+        row.limit("bus", bench.raw.bus(Way::Up))
+    })?;
+    bench.row(name("change"), Unit::GigabytesPerSecond, |bench, row| {
+        let source = source()?;
+        ours(row, &source, || {
             source.fill(.., 7)?;
-            source.flush(..)?;
-            Ok((source.len() * 4) as f64)
+            Ok(source.flush(..)?)
         })?;
-        row.limit("bus", bench.raw.bus(Way::Down)?);
-        bench.push(row);
-    }
-    Ok(())
+        row.limit("bus", bench.raw.bus(Way::Down))
+    })
 }

@@ -22,49 +22,43 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn one<T: Payload>(bench: &mut Bench, page_bytes: usize) -> Result<()> {
-    let ways = ["per-thread", "interleaved", "cursor"];
     let page_len = 1 << (page_bytes / size_of::<T>()).ilog2();
-    let page = size(page_len * size_of::<T>());
-    let name = |way: &str, threads: usize| format!("serial/{way}/{}/{page}/t{threads}", T::SIZE);
-    let setup = bench.setup.clone();
-    let counts = setup.thread_counts(false);
-    if !ways.iter().any(|way| counts.iter().any(|threads| bench.wants_any(&name(way, *threads)))) {
+    let place = format!("{}/{}", T::SIZE, size(page_len * size_of::<T>()));
+    if !bench.wants_ways("serial", &["per-thread", "interleaved", "cursor"], &place) {
         return Ok(());
     }
-    let effort = &setup.effort;
+    let setup = bench.setup.clone();
     let bytes = setup.medium_bytes.min(1 << 30);
     let array = setup.filled::<T>(bytes, Some(page_len), (bytes / 32).max(4 << 20))?;
-    for threads in counts {
-        if let Some(mut row) = bench.row(name("per-thread", threads), Unit::GigabytesPerSecond) {
-            row.ours(effort, &array, || per_thread(&array, threads))?;
-            row.limit("bus", bench.raw.bus(Way::Down)?);
-            row.limit("memcpy", bench.plain.memcpy(&setup, threads)?);
-            row.limit("vec", bench.plain.scan(&setup, threads)?);
-            bench.push(row);
-        }
-        if size_of::<T>() < 4096
-            && let Some(mut row) = bench.row(name("cursor", threads), Unit::GigabytesPerSecond)
-        {
-            row.ours(effort, &array, || {
-                on_threads(threads, |thread| {
-                    let part = part(array.len(), threads, thread, array.page_len());
-                    let (mut cursor, mut sum) = (array.cursor(), 0);
-                    for index in part.clone() {
-                        sum += u64::from(cursor.get(index)?.key());
-                    }
-                    black_box(sum);
-                    Ok((part.len() * size_of::<T>()) as f64)
-                })
+    for threads in setup.thread_counts(false) {
+        let name = |way: &str| format!("serial/{way}/{place}/t{threads}");
+        bench.row(name("per-thread"), Unit::GigabytesPerSecond, |bench, row| {
+            row.ours(&array, || per_thread(&array, threads))?;
+            row.limit("bus", bench.raw.bus(Way::Down))?;
+            row.limit("memcpy", bench.plain.memcpy(threads))?;
+            row.limit("vec", bench.plain.scan(threads))
+        })?;
+        if size_of::<T>() < 4096 {
+            bench.row(name("cursor"), Unit::GigabytesPerSecond, |bench, row| {
+                row.ours(&array, || {
+                    on_threads(threads, |thread| {
+                        let part = part(array.len(), threads, thread, array.page_len());
+                        let (mut cursor, mut sum) = (array.cursor(), 0);
+                        for index in part.clone() {
+                            sum += u64::from(cursor.get(index)?.key());
+                        }
+                        black_box(sum);
+                        Ok((part.len() * size_of::<T>()) as f64)
+                    })
+                })?;
+                row.limit("bus", bench.raw.bus(Way::Down))
             })?;
-            row.limit("bus", bench.raw.bus(Way::Down)?);
-            bench.push(row);
         }
-        if threads > 1
-            && let Some(mut row) = bench.row(name("interleaved", threads), Unit::GigabytesPerSecond)
-        {
-            row.ours(effort, &array, || interleaved(&array, threads))?;
-            row.limit("bus", bench.raw.bus(Way::Down)?);
-            bench.push(row);
+        if threads > 1 {
+            bench.row(name("interleaved"), Unit::GigabytesPerSecond, |bench, row| {
+                row.ours(&array, || interleaved(&array, threads))?;
+                row.limit("bus", bench.raw.bus(Way::Down))
+            })?;
         }
     }
     Ok(())

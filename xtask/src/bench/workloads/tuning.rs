@@ -5,13 +5,13 @@
 
 use super::random::at_random;
 use super::{Bench, bulk, in_place, serial, size};
-use crate::bench::elements::{Block, Payload, Record, Zipf};
-use crate::bench::measure::{Effort, Sample, Summary, Unit, on_threads, repeat, timed, until};
+use crate::bench::elements::{self, Block, Payload, Record};
+use crate::bench::measure::{Effort, Sample, Summary, Unit, calls, on_threads, repeat, timed, until};
 use crate::bench::report::digits;
 use crate::bench::results::{Entry, Role, Row};
 use crate::bench::setup::{CHUNK_BYTES, Setup};
 use crate::random::Random;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use vmarray::device::Routing;
 use vmarray::prelude::*;
 use vmarray::{Device, Placement, Profile, VirtualArray};
@@ -55,6 +55,15 @@ fn workload<T: Payload>(
     Workload { name, unit, run }
 }
 
+/// One that passes over the whole array once, by the threads of rayon's pool.
+fn pass(
+    setup: &Setup,
+    array: &VirtualArray<u32>,
+    run: fn(&VirtualArray<u32>) -> Result<()>,
+) -> Result<Sample> {
+    timed(setup.threads, || run(array).map(|()| (array.len() * 4) as f64))
+}
+
 fn in_order<T: Payload>(setup: &Setup, array: &VirtualArray<T>, _: f64) -> Result<Sample> {
     serial::per_thread(array, setup.threads)
 }
@@ -76,21 +85,21 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         &profiles,
         &[
             workload("scan", Unit::GigabytesPerSecond, |setup, array, _| {
-                timed(setup.threads, || in_place::par_scan(array).map(|()| bytes_of(array)))
+                pass(setup, array, in_place::par_scan)
             }),
             workload("bulk-read", Unit::GigabytesPerSecond, |setup, array, _| {
                 bulk::read(array, setup.threads, CHUNK_BYTES / 4)
             }),
-            workload("gather", Unit::MegaPerSecond, |setup, array, _| gather(setup, array)),
+            workload("gather", Unit::MegaPerSecond, |_, array, _| gather(array)),
             workload("random-get", Unit::KiloPerSecond, get),
             workload("overwrite", Unit::GigabytesPerSecond, |setup, array, _| {
-                timed(setup.threads, || in_place::par_overwrite(array).map(|()| bytes_of(array)))
+                pass(setup, array, in_place::par_overwrite)
             }),
             workload("bulk-write", Unit::GigabytesPerSecond, |setup, array, _| {
                 bulk::write(array, setup.threads, CHUNK_BYTES / 4)
             }),
             workload("update", Unit::GigabytesPerSecond, |setup, array, _| {
-                timed(setup.threads, || in_place::par_update(array).map(|()| bytes_of(array)))
+                pass(setup, array, in_place::par_update)
             }),
         ],
     )?;
@@ -155,7 +164,7 @@ fn all<T: Payload>(bench: &mut Bench, profiles: &Profiles, workloads: &[Workload
                 }
             }
         }
-        let mut row = Row::new(format!("tuning/{}/{}", workload.name, T::SIZE), workload.unit);
+        let mut row = Row::new(format!("tuning/{}/{}", workload.name, T::SIZE), workload.unit, setup.brief);
         for ((name, _), results) in settings.iter().zip(&results) {
             let role = if *name == "ours" { Role::Ours } else { Role::Alternative };
             let summary = Summary::of(results).context("nothing was measured")?;
@@ -221,50 +230,31 @@ fn build<T: Payload>(setup: &Setup, profiles: &Profiles, setting: Setting) -> Re
     Ok(array)
 }
 
-fn bytes_of<T: Payload>(array: &VirtualArray<T>) -> f64 {
-    (array.len() * size_of::<T>()) as f64
-}
-
 fn get<T: Payload>(setup: &Setup, array: &VirtualArray<T>, seconds: f64) -> Result<Sample> {
-    at_random(setup.threads, seconds, array.len(), 1, |index| {
-        ensure!(array.get(index)?.belongs_to(index), "element {index} is wrong");
-        Ok(())
-    })
+    at_random(setup.threads, seconds, array.len(), 1, |index| array.get(index)?.check(index))
 }
 
-fn gather(setup: &Setup, array: &VirtualArray<u32>) -> Result<Sample> {
+fn gather(array: &VirtualArray<u32>) -> Result<Sample> {
     let mut random = Random::new(5);
     let indices: Vec<usize> = (0..(array.len() / 32)).map(|_| random.index(array.len())).collect();
     let mut values = vec![0; indices.len()];
-    timed(setup.threads, || {
-        array.gather_into(&indices, &mut values)?;
-        Ok(indices.len() as f64)
-    })
+    calls(1, indices.len() as f64, || Ok(array.gather_into(&indices, &mut values)?))
 }
 
 /// One access in ten writes; which elements follows Zipf's law.
 fn zipf(setup: &Setup, array: &VirtualArray<Record>, seconds: f64) -> Result<Sample> {
     const DRAWN: usize = 1 << 14;
-    let zipf = Zipf::new(array.len(), 0.99);
-    let lists: Vec<Vec<usize>> = (0..setup.threads)
-        .map(|thread| {
-            let mut random = Random::new(thread as u64);
-            let scatter =
-                |rank: usize| (rank as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) % array.len() as u64;
-            (0..DRAWN).map(|_| scatter(zipf.next(&mut random)) as usize).collect()
-        })
-        .collect();
+    let list = |thread| Ok(elements::zipf(array.len(), 0.99, thread)?.take(DRAWN).collect());
+    let lists: Vec<Vec<usize>> = (0..setup.threads as u64).map(list).collect::<Result<_>>()?;
     on_threads(setup.threads, |thread| {
         let mut at = 0;
         until(seconds, 64, || {
             let index = lists[thread][at % DRAWN];
             at += 1;
-            if at.is_multiple_of(10) {
-                array.set(index, Record::of(index))?;
-            } else {
-                ensure!(array.get(index)?.belongs_to(index), "element {index} is wrong");
+            match at.is_multiple_of(10) {
+                true => Ok(array.set(index, Record::of(index))?),
+                false => array.get(index)?.check(index),
             }
-            Ok(())
         })
     })
 }

@@ -1,0 +1,174 @@
+//! `cargo xtask compare`: two builds of the benchmarks, run in turns on one machine.
+//!
+//! Each round runs OLD, NEW, NEW, OLD, so that what drifts slowly (clock speed, temperature, other tenants)
+//! meets both alike. A round gives two ratios of NEW to OLD, and one of OLD to OLD, which shows what ratios
+//! the machine makes of nothing.
+
+use anyhow::{Context, Result, bail};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// What an interval has to be below.
+const BOUND: f64 = 1.03;
+/// The fewest values of which an interval between two of them has the median with 95 % confidence.
+const ROUNDS_MIN: u64 = 6;
+
+/// Prints how much longer NEW takes than OLD: the median ratio and its 95 % confidence interval, beside those
+/// of OLD against itself. Rows whose interval is not below 1.03 are marked.
+#[derive(clap::Args)]
+pub struct Args {
+    /// An xtask of the commit before, built by `cargo build --release -p xtask --features array`.
+    old: PathBuf,
+    /// The same of this commit.
+    new: PathBuf,
+    /// Runs only workloads whose names begin so. Can be given several times.
+    #[arg(long, value_name = "NAME")]
+    filter: Vec<String>,
+    /// How often OLD, NEW, NEW, OLD are run.
+    #[arg(long, value_name = "N", default_value_t = ROUNDS_MIN, value_parser = clap::value_parser!(u64).range(ROUNDS_MIN..))]
+    rounds: u64,
+    /// Further options of `bench`. Default: `--quick`.
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
+/// What one run measured: the time that a unit of work took, by workload.
+type Times = BTreeMap<String, f64>;
+
+/// The ratios of one workload.
+#[derive(Default)]
+struct Ratios {
+    new_to_old: Vec<f64>,
+    old_to_old: Vec<f64>,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let mut rows: BTreeMap<String, Ratios> = BTreeMap::new();
+    for round in 1..=args.rounds {
+        eprintln!("round {round} of {}", args.rounds);
+        let times = [&args.old, &args.new, &args.new, &args.old].map(|program| measure(program, &args));
+        let [a, b, c, d] = times;
+        let (a, b, c, d) = (a?, b?, c?, d?);
+        for (name, first) in &a {
+            if let (Some(second), Some(third), Some(last)) = (b.get(name), c.get(name), d.get(name)) {
+                let row = rows.entry(name.clone()).or_default();
+                row.new_to_old.extend([second / first, third / last]);
+                row.old_to_old.push(last / first);
+            }
+        }
+    }
+    if rows.is_empty() {
+        bail!("the programs have no workload in common");
+    }
+    let (lines, marked) = report(&rows);
+    print!("{lines}");
+    println!("{marked} of {} workloads are not proven to take less than {BOUND} of the time", rows.len());
+    Ok(())
+}
+
+/// Runs one program once.
+fn measure(program: &Path, args: &Args) -> Result<Times> {
+    let json = std::env::temp_dir().join(format!("vmarray-compare-{}.json", std::process::id()));
+    let quick = ["--quick".to_string()];
+    let status = Command::new(program)
+        .args(["bench", "--workloads", "--json"])
+        .arg(&json)
+        .args(args.filter.iter().flat_map(|name| ["--only", name]))
+        .args(if args.options.is_empty() { &quick[..] } else { &args.options })
+        .stdout(Stdio::null())
+        .status()
+        .with_context(|| format!("{} cannot be started", program.display()))?;
+    if !status.success() {
+        bail!("`{} bench` ended with {status}", program.display());
+    }
+    let text = std::fs::read_to_string(&json)?;
+    std::fs::remove_file(&json)?;
+    times(&text)
+}
+
+/// Ours among the numbers that `bench --json` writes, rates turned over.
+fn times(json: &str) -> Result<Times> {
+    let numbers: BTreeMap<String, f64> =
+        serde_json::from_str(json).context("not what `bench --json` writes")?;
+    let time = |(key, value): (String, f64)| match key.rsplit_once(":ours:")? {
+        (_, "spread") => None,
+        (name, "ns" | "us") => Some((name.to_string(), value)),
+        (name, _) => Some((name.to_string(), 1.0 / value)),
+    };
+    Ok(numbers.into_iter().filter_map(time).collect())
+}
+
+/// A line for each row, and how many of them are marked.
+fn report(rows: &BTreeMap<String, Ratios>) -> (String, usize) {
+    let width = rows.keys().map(String::len).max().unwrap_or(0);
+    let show = |(low, median, high): (f64, f64, f64)| format!("{median:.3} [{low:.3}, {high:.3}]");
+    let (mut lines, mut marked) = (String::new(), BTreeSet::new());
+    for (name, Ratios { new_to_old, old_to_old }) in rows {
+        let (new, old) = (interval(new_to_old), interval(old_to_old));
+        let mut mark = "";
+        if new.2 >= BOUND {
+            marked.insert(name);
+            mark = "   <- not below 1.03";
+        }
+        lines += &format!("{name:width$}  {}   OLD/OLD {}{mark}\n", show(new), show(old));
+    }
+    (lines, marked.len())
+}
+
+/// The median, and between which two of the values it lies with 95 % confidence.
+///
+/// By the sign test: of `n` values each is above the median with probability 1/2, so that the `k`-th lowest
+/// exceeds it with that of fewer than `k` heads in `n` throws; likewise at the other end. Holds for any
+/// distribution. Source: W. J. Conover, "Practical Nonparametric Statistics", 3rd edition, 1999, section 3.2.
+fn interval(values: &[f64]) -> (f64, f64, f64) {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let n = sorted.len();
+    let (mut outside, mut term, mut k) = (0.0, 0.5_f64.powi(n as i32), 0);
+    // `term` is the probability of `k` heads; both ends together may miss the median in 5 % of cases.
+    while k < n / 2 && 2.0 * (outside + term) <= 0.05 {
+        outside += term;
+        term *= (n - k) as f64 / (k + 1) as f64;
+        k += 1;
+    }
+    let at = k.saturating_sub(1);
+    (sorted[at], (sorted[(n - 1) / 2] + sorted[n / 2]) / 2.0, sorted[n - 1 - at])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_are_those_of_the_sign_test() {
+        let numbers: Vec<f64> = (1..=40).rev().map(f64::from).collect();
+        // Ranks as in tables of the sign test: 1 of 6, 2 of 10, 3 of 12, 6 of 20, 14 of 40.
+        for (n, rank) in [(6, 1.0), (10, 2.0), (12, 3.0), (20, 6.0), (40, 14.0)] {
+            let values = &numbers[40 - n..];
+            assert_eq!(interval(values), (rank, (n as f64 + 1.0) / 2.0, n as f64 + 1.0 - rank), "{n}");
+        }
+    }
+
+    #[test]
+    fn rows_that_may_be_slower_are_marked() {
+        let ratios = |new: f64| Ratios { new_to_old: vec![new; 12], old_to_old: vec![1.0; 6] };
+        let rows = BTreeMap::from([("a".into(), ratios(1.0)), ("bb".into(), ratios(1.04))]);
+        let (lines, marked) = report(&rows);
+        assert_eq!(marked, 1);
+        assert_eq!(
+            lines,
+            "a   1.000 [1.000, 1.000]   OLD/OLD 1.000 [1.000, 1.000]\n\
+             bb  1.040 [1.040, 1.040]   OLD/OLD 1.000 [1.000, 1.000]   <- not below 1.03\n"
+        );
+    }
+
+    #[test]
+    fn rates_become_times() {
+        let times = times(
+            r#"{ "a:ours:ns": 4, "a:ours:spread": 9, "b/c:ours:GB/s": 4, "b/c:ours/vec": 2, "d:vec:ns": 1 }"#,
+        );
+        assert_eq!(times.unwrap(), BTreeMap::from([("a".to_string(), 4.0), ("b/c".to_string(), 0.25)]));
+    }
+}
