@@ -81,6 +81,33 @@ pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() ->
     }
 }
 
+/// Looks for some microseconds, in which a page is copied, and gives the time slice away for the last of
+/// them, until something holds. Whether it does; if not, the caller sleeps.
+///
+/// ```
+/// let mut looks = 0;
+/// assert!(backend_api::contended::spin_until(|| {
+///     looks += 1;
+///     looks == 10
+/// }));
+/// assert!(!backend_api::contended::spin_until(|| false));
+/// ```
+pub fn spin_until(mut holds: impl FnMut() -> bool) -> bool {
+    const SPINS: u32 = 200;
+    const YIELDS: u32 = 20;
+    for turn in 0..SPINS + YIELDS {
+        if holds() {
+            return true;
+        }
+        if turn < SPINS {
+            hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+    }
+    false
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};

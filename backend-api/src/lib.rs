@@ -129,6 +129,7 @@ mod route;
 pub mod tell;
 mod timeline;
 mod validate;
+mod work;
 pub mod wrap;
 
 #[cfg(feature = "conformance")]
@@ -147,3 +148,4 @@ pub use request::{DeviceSpan, Elements, Fill, Gather, HostSpan, Scatter, Search,
 pub use route::{Route, Routing};
 pub use timeline::Timeline;
 pub use validate::Extents;
+pub use work::Request;
