@@ -21,8 +21,12 @@
 //! # use std::sync::Arc;
 //! # use backend_api::conformance::{self, Limits, reference::ReferenceDevice};
 //! let device = Arc::new(ReferenceDevice::new(64 << 20));
-//! let report = conformance::run_all(&device, &Limits::default().with_bytes(4 << 20));
-//! report.assert_passed();
+//! let limits = Limits::default().with_bytes(4 << 20);
+//! conformance::run_all(&device, &limits).assert_passed();
+//! // Or with a look at each check.
+//! let mut names = Vec::new();
+//! let report = conformance::run_each(&device, &limits, |name| names.push(name));
+//! assert_eq!((names.len(), report.passed()), (conformance::checks::<ReferenceDevice>().len(), true));
 //! ```
 //!
 //! A device needs [`Limits::LEAST_BYTES`] of memory. One with no more than [`Limits::bytes`] is filled up by
@@ -249,30 +253,11 @@ impl fmt::Display for Report {
 }
 
 /// Runs every check, one after the other; tells each name on standard output before it starts.
-///
-/// ```
-/// # use std::sync::Arc;
-/// # use backend_api::conformance::{self, Limits, reference::ReferenceDevice};
-/// let device = Arc::new(ReferenceDevice::new(64 << 20));
-/// let report = conformance::run_all(&device, &Limits::default().with_bytes(4 << 20));
-/// assert!(report.passed(), "{report}");
-/// ```
 pub fn run_all<D: Device>(device: &Arc<D>, limits: &Limits) -> Report {
     run_each(device, limits, |_| {})
 }
 
 /// As [`run_all`], and calls `before` with each name before its check starts.
-///
-/// ```
-/// # use std::sync::Arc;
-/// use backend_api::{conformance::{Limits, run_each}, wrap::Faulty};
-/// # use backend_api::conformance::reference::ReferenceDevice;
-/// # let device = Arc::new(Faulty::new(ReferenceDevice::new(64 << 20)));
-/// # device.lose(); // The checks are over at once.
-/// let mut names = Vec::new();
-/// let report = run_each(&device, &Limits::default(), |name| names.push(name));
-/// assert!(names.iter().copied().eq(report.outcomes().map(|(name, _)| name)));
-/// ```
 pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl FnMut(&'static str)) -> Report {
     let mut report = Report::default();
     for check in checks::<D>() {
@@ -383,11 +368,6 @@ macro_rules! define_checks {
     ([] [] $($module:ident { $($name:ident)* })*) => {
         /// All checks, in the order in which they are best looked at: a later one may fail for an earlier
         /// one's reason.
-        ///
-        /// ```
-        /// use backend_api::conformance::{checks, reference::ReferenceDevice};
-        /// assert!(checks::<ReferenceDevice>().iter().any(|check| check.name == "copies_of_nothing"));
-        /// ```
         #[must_use]
         pub fn checks<D: Device>() -> &'static [Check<D>] {
             const { &[$($(Check { name: stringify!($name), run: $module::$name::<D> },)*)*] }

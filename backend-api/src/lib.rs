@@ -5,9 +5,10 @@
 //! what can go wrong ([`Error`]), and brings what every backend or every user of a backend would otherwise
 //! write again: owners that give memory back ([`DeviceBuffer`], [`HostBuffer`], [`Queue`]), the book-keeping
 //! of a queue that is worked off by software ([`Timeline`]), copies that may race ([`racy`]), wrappers that
-//! count, fail or delay ([`wrap`]), and a suite that checks a backend against everything said here (feature
-//! `conformance`). Who wants to write a device finds a whole one, of host RAM and in one file, in the example
-//! [`own_device`](https://docs.rs/crate/vmarray-backend-api/latest/source/examples/own_device.rs).
+//! count and fail ([`wrap`]), and a suite that checks a backend against everything said here (feature
+//! `conformance`). Its [reference
+//! device](https://docs.rs/crate/vmarray-backend-api/latest/source/src/conformance/reference/device.rs), of
+//! host RAM and in one file, is there to be copied as a beginning of another.
 //!
 //! # The contract
 //!

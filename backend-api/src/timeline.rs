@@ -246,24 +246,6 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_belongs_to_its_own_ticket_alone_and_can_be_asked_for_again() {
-        let t = Timeline::new(QueueId::unique());
-        for _ in 0..3 {
-            t.begin().unwrap();
-        }
-        let failed = Error::new(ErrorKind::CopyFailed, "submit");
-        t.complete(1, Ok(()));
-        t.complete(2, Err(failed.clone()));
-        assert_eq!(t.poll(3).unwrap(), Progress::Pending);
-        t.complete(3, Ok(()));
-        for _ in 0..2 {
-            assert_eq!(t.poll(1).unwrap(), Progress::Done);
-            assert_eq!(t.wait(2).unwrap_err(), failed);
-            assert_eq!(t.poll(3).unwrap(), Progress::Done);
-        }
-    }
-
-    #[test]
     #[cfg_attr(miri, ignore = "too long for an interpreter")]
     fn equal_failures_in_a_row_take_one_entry() {
         let t = Timeline::new(QueueId::unique());
@@ -304,13 +286,6 @@ mod tests {
         assert_eq!(t.poll(1).unwrap(), Progress::Done);
         assert_eq!(t.poll(2).unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(t.begin().unwrap_err().kind(), ErrorKind::Lost);
-    }
-
-    #[test]
-    fn tickets_that_were_never_given_are_unknown() {
-        let t = Timeline::new(QueueId::unique());
-        assert_eq!(t.poll(1).unwrap_err().kind(), ErrorKind::UnknownHandle);
-        assert_eq!(t.wait(7).unwrap_err().kind(), ErrorKind::UnknownHandle);
     }
 
     #[test]
