@@ -113,13 +113,12 @@ impl Late {
         }
     }
 
-    /// Overwrites device memory, in no order with other work. Does not wait.
-    fn spoil(&self, buffer: DeviceSpan<'_>, bytes: u64) -> Ticket {
-        let queue = self.inner.create_queue().expect("a queue");
-        let fill = Fill { to: buffer, bytes, pattern: &[0xA5] };
-        let ticket = self.inner.fill(&queue, &fill).expect("a fill of known memory");
+    /// Overwrites device memory, if it is there, in no order with other work. Does not wait.
+    fn spoil(&self, buffer: DeviceSpan<'_>, bytes: u64) -> Option<Ticket> {
+        let queue = self.inner.create_queue().ok()?;
+        let ticket = self.inner.fill(&queue, &Fill { to: buffer, bytes, pattern: &[0xA5] });
         self.state.lock().queues.push(queue);
-        ticket
+        ticket.ok()
     }
 }
 
@@ -167,7 +166,7 @@ unsafe impl Device for Late {
         }
         if self.is(Flaw::EndsOfQueuesSpoilOthersWork) {
             let last = self.state.lock().last_fill;
-            let spoilt = last.map(|(at, bytes)| self.spoil(at, bytes));
+            let spoilt = last.and_then(|(at, bytes)| self.spoil(at, bytes));
             spoilt.into_iter().for_each(|ticket| self.inner.wait(ticket).expect("a fill"));
         }
         let twin = self.state.lock().twins.remove(&queue.id());
