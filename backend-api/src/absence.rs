@@ -40,12 +40,6 @@ pub enum AbsenceKind {
 
 impl Absence {
     /// A reason of a backend.
-    ///
-    /// ```
-    /// use backend_api::{Absence, AbsenceKind};
-    /// let absence = Absence::new("opencl", AbsenceKind::NoDevices, "there is no device");
-    /// assert_eq!((&*absence.backend, absence.kind), ("opencl", AbsenceKind::NoDevices));
-    /// ```
     #[must_use]
     pub fn new(backend: &str, kind: AbsenceKind, reason: impl Into<String>) -> Self {
         Self { backend: backend.to_owned(), kind, reason: reason.into() }

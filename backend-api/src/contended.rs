@@ -1,4 +1,19 @@
 //! Locks that many threads want at the same moment, each for some microseconds.
+//!
+//! ```
+//! use std::time::Duration;
+//! use backend_api::contended::{lock, spin_until, spin_while};
+//!
+//! let submissions = parking_lot::Mutex::new(0);
+//! std::thread::scope(|scope| {
+//!     for _ in 0..4 {
+//!         scope.spawn(|| *lock(&submissions) += 1);
+//!     }
+//!     let (spin, patience) = (Duration::from_micros(20), Duration::from_secs(60));
+//!     assert!(spin_while(spin, patience, || *lock(&submissions) < 4));
+//! });
+//! assert!(spin_until(|| *lock(&submissions) == 4) && !spin_until(|| false));
+//! ```
 
 use std::hint;
 use std::thread;
@@ -19,19 +34,6 @@ const PAUSES_MAX: u32 = 16;
 /// To put a thread to sleep and to wake it takes the system tens of microseconds. A mutex that does so after
 /// a few looks is handed on at that pace once several threads want it at the same time, and a call into a
 /// driver that takes 3 µs costs 15 to 25. To look for 60 µs at most costs less than that.
-///
-/// ```
-/// use backend_api::contended;
-/// use parking_lot::Mutex;
-///
-/// let submissions = Mutex::new(0);
-/// std::thread::scope(|scope| {
-///     for _ in 0..4 {
-///         scope.spawn(|| *contended::lock(&submissions) += 1);
-///     }
-/// });
-/// assert_eq!(*submissions.lock(), 4);
-/// ```
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     let mut guard = mutex.try_lock();
     if guard.is_none() {
@@ -45,19 +47,6 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// Looks, less and less often, while something holds: for `spin` without giving the time slice away, and for
 /// `patience` in all. Whether it has ended.
-///
-/// ```
-/// use std::time::Duration;
-/// use backend_api::contended::spin_while;
-///
-/// let mut looks = 0;
-/// let (spin, patience) = (Duration::from_micros(20), Duration::from_secs(60));
-/// assert!(spin_while(spin, patience, || {
-///     looks += 1;
-///     looks < 10
-/// }));
-/// assert!(!spin_while(Duration::ZERO, Duration::ZERO, || true));
-/// ```
 pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     let mut pauses = 1;
@@ -79,6 +68,24 @@ pub fn spin_while(spin: Duration, patience: Duration, mut holds: impl FnMut() ->
             thread::yield_now();
         }
     }
+}
+
+/// Looks for some microseconds, in which a page is copied, and gives the time slice away for the last of
+/// them, until something holds. Whether it does; if not, the caller sleeps.
+pub fn spin_until(mut holds: impl FnMut() -> bool) -> bool {
+    const SPINS: u32 = 200;
+    const YIELDS: u32 = 20;
+    for turn in 0..SPINS + YIELDS {
+        if holds() {
+            return true;
+        }
+        if turn < SPINS {
+            hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+    }
+    false
 }
 
 #[cfg(test)]

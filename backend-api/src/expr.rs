@@ -23,6 +23,15 @@
 //!
 //! Subnormal numbers are kept. The one exception are OpenCL devices whose driver says that it takes subnormal
 //! `f32` for zeroes, or always rounds towards zero; see `vmarray-backend-opencl`.
+//!
+//! ```
+//! use backend_api::expr::{Instruction, Program, Type, Value, evaluate, evaluate_all};
+//! let program = Program::new(vec![Instruction::Field { source: 0, offset: 1, of: Type::U16 }, Instruction::Index])?;
+//! let field = u16::from_ne_bytes([1, 2]).into();
+//! assert_eq!(evaluate_all(&program, 77, &[&[9, 1, 2]]), [field, 77]);
+//! assert_eq!(evaluate(&program, Value(1), 77, &[]), 77);
+//! # Ok::<_, backend_api::Error>(())
+//! ```
 
 mod check;
 mod compute;

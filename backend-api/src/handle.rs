@@ -12,12 +12,14 @@ use crate::{DeviceSpan, HostMemory, HostSpan};
 /// [`Queue`](crate::Queue) ends it on drop.
 ///
 /// ```
-/// use backend_api::Device;
+/// use backend_api::{Device, QueueHandle};
 /// let device = backend_host::HostDevice::new(1 << 20)?;
 /// let queue = device.create_queue()?;
 /// let ticket = device.submit(&queue, &[])?;
 /// assert_eq!(ticket.queue, queue.id());
 /// device.release_queue(queue);
+/// // A name alone is none that a device knows.
+/// assert!(device.submit(&QueueHandle::unique(), &[]).is_err());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
@@ -38,24 +40,11 @@ pub struct QueueHandle(QueueId);
 impl QueueHandle {
     /// A handle with a name that nothing else in this process has. For backends: no device knows it before it
     /// was put into its tables.
-    ///
-    /// ```
-    /// use backend_api::QueueHandle;
-    /// assert_ne!(QueueHandle::unique().id(), QueueHandle::unique().id());
-    /// ```
     pub fn unique() -> Self {
         Self(QueueId::unique())
     }
 
     /// Its name.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// let device = backend_host::HostDevice::new(1 << 20)?;
-    /// let queue = device.create_queue()?;
-    /// assert_eq!(device.submit(&queue, &[])?.queue, queue.id());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn id(&self) -> QueueId {
         self.0
@@ -68,11 +57,12 @@ impl QueueHandle {
 /// handle that is dropped gives nothing back. [`DeviceBuffer`](crate::DeviceBuffer) gives it back on drop.
 ///
 /// ```
-/// use backend_api::{Commit, Device, Fill};
+/// use backend_api::{BufferHandle, Commit, Device, Fill};
 /// let device = backend_host::HostDevice::new(1000)?;
 /// let queue = device.create_queue()?;
 /// let buffer = device.allocate(600, Commit::Lazy)?;
 /// device.fill(&queue, &Fill { to: buffer.at(100), bytes: 500, pattern: &[1] })?;
+/// assert_ne!(buffer.id(), BufferHandle::unique().id());
 /// device.release(buffer);
 /// assert_eq!(device.memory()?.free_bytes, 1000);
 /// # Ok::<_, backend_api::Error>(())
@@ -97,40 +87,17 @@ pub struct BufferHandle(BufferId);
 impl BufferHandle {
     /// A handle with a name that nothing else in this process has. For backends: no device knows it before it
     /// was put into its tables.
-    ///
-    /// ```
-    /// use backend_api::BufferHandle;
-    /// assert_ne!(BufferHandle::unique().id(), BufferHandle::unique().id());
-    /// ```
     pub fn unique() -> Self {
         Self(BufferId::unique())
     }
 
     /// Its name.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device};
-    /// let device = backend_host::HostDevice::new(1000)?;
-    /// let buffer = device.allocate(600, Commit::Lazy)?;
-    /// assert_eq!(buffer.at(100).buffer(), buffer.id());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn id(&self) -> BufferId {
         self.0
     }
 
     /// The place `offset` bytes into it. May be anywhere; whether it is inside is checked when it is used.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device, ErrorKind, Fill};
-    /// let device = backend_host::HostDevice::new(1000)?;
-    /// let queue = device.create_queue()?;
-    /// let buffer = device.allocate(600, Commit::Lazy)?;
-    /// let fill = Fill { to: buffer.at(600), bytes: 1, pattern: &[1] };
-    /// assert_eq!(device.fill(&queue, &fill).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn at(&self, offset: u64) -> DeviceSpan<'_> {
         DeviceSpan::new(self.0, offset)
@@ -146,12 +113,19 @@ impl BufferHandle {
 /// drop and keeps its device alive.
 ///
 /// ```
-/// use backend_api::{Device, HostMemory};
-/// # let device = backend_host::HostDevice::new(0)?;
-/// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
-/// assert_eq!(allocation.bytes(), 100);
-/// assert!(allocation.address().as_ptr().addr().is_multiple_of(4096));
-/// device.release_host(allocation);
+/// use std::ptr::NonNull;
+/// use backend_api::{Device, HostAllocation, HostMemory};
+/// let device = backend_host::HostDevice::new(0)?;
+/// let host = device.allocate_host(100, HostMemory::Pageable)?;
+/// assert_eq!((host.bytes(), host.kind(), host.at(10).host()), (100, HostMemory::Pageable, host.id()));
+/// // SAFETY: no work in flight touches the memory, and the byte is inside of it.
+/// assert_eq!(unsafe { host.address().read() }, 0);
+/// device.release_host(host);
+///
+/// let mut memory = [0_u64; 512];
+/// // SAFETY: the array outlives all uses of the handle, and is reached through nothing else meanwhile.
+/// let own = unsafe { HostAllocation::new(NonNull::from(&mut memory).cast(), 4096, HostMemory::Pageable) };
+/// assert_eq!(own.bytes(), 4096);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
@@ -219,15 +193,6 @@ impl HostAllocation {
     /// A handle of memory, with a name that nothing else in this process has. For backends: no device knows
     /// the name before it was put into its tables.
     ///
-    /// ```
-    /// use std::ptr::NonNull;
-    /// use backend_api::{HostAllocation, HostMemory};
-    /// let mut memory = [0_u64; 512];
-    /// // SAFETY: the array outlives all uses of the handle, and is reached through nothing else meanwhile.
-    /// let one = unsafe { HostAllocation::new(NonNull::from(&mut memory).cast(), 4096, HostMemory::Pageable) };
-    /// assert_eq!((one.bytes(), one.kind()), (4096, HostMemory::Pageable));
-    /// ```
-    ///
     /// # Safety
     /// Until the handle is given to [`release_host`](crate::Device::release_host) of the device that hands it
     /// out, or that device is dropped:
@@ -244,14 +209,6 @@ impl HostAllocation {
     }
 
     /// Its name.
-    ///
-    /// ```
-    /// use backend_api::{Device, HostMemory};
-    /// # let device = backend_host::HostDevice::new(0)?;
-    /// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
-    /// assert_eq!(allocation.at(10).host(), allocation.id());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn id(&self) -> HostId {
         self.id
@@ -259,58 +216,24 @@ impl HostAllocation {
 
     /// Its first byte. Reaching through it needs care: see the section on races in the [crate's
     /// documentation](crate).
-    ///
-    /// ```
-    /// use backend_api::{Device, HostMemory};
-    /// # let device = backend_host::HostDevice::new(0)?;
-    /// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
-    /// // SAFETY: no work in flight touches the memory, and the byte is inside of it.
-    /// assert_eq!(unsafe { allocation.address().read() }, 0);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn address(&self) -> NonNull<u8> {
         self.address
     }
 
     /// Its length.
-    ///
-    /// ```
-    /// use backend_api::{Device, HostMemory};
-    /// # let device = backend_host::HostDevice::new(0)?;
-    /// assert_eq!(device.allocate_host(100, HostMemory::Pageable)?.bytes(), 100);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// What kind it is.
-    ///
-    /// ```
-    /// use backend_api::{Device, HostMemory};
-    /// # let device = backend_host::HostDevice::new(0)?;
-    /// let allocation = device.allocate_host(100, HostMemory::Pageable)?;
-    /// assert_eq!(allocation.kind(), HostMemory::Pageable);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn kind(&self) -> HostMemory {
         self.kind
     }
 
     /// The place `offset` bytes into it. May be anywhere; whether it is inside is checked when it is used.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device, HostMemory, Transfer};
-    /// let device = backend_host::HostDevice::new(1000)?;
-    /// let (queue, buffer) = (device.create_queue()?, device.allocate(600, Commit::Lazy)?);
-    /// let host = device.allocate_host(100, HostMemory::Pageable)?;
-    /// let copy = Transfer::Upload { from: host.at(10), to: buffer.at(0), bytes: 90 };
-    /// device.wait(device.submit(&queue, &[copy])?)?;
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn at(&self, offset: u64) -> HostSpan<'_> {
         HostSpan::new(self.id, offset)

@@ -5,9 +5,10 @@
 //! what can go wrong ([`Error`]), and brings what every backend or every user of a backend would otherwise
 //! write again: owners that give memory back ([`DeviceBuffer`], [`HostBuffer`], [`Queue`]), the book-keeping
 //! of a queue that is worked off by software ([`Timeline`]), copies that may race ([`racy`]), wrappers that
-//! count, fail or delay ([`wrap`]), and a suite that checks a backend against everything said here (feature
-//! `conformance`). Who wants to write a device finds a whole one, of host RAM and in one file, in the example
-//! [`own_device`](https://docs.rs/crate/vmarray-backend-api/latest/source/examples/own_device.rs).
+//! count and fail ([`wrap`]), and a suite that checks a backend against everything said here (feature
+//! `conformance`). Its [reference
+//! device](https://docs.rs/crate/vmarray-backend-api/latest/source/src/conformance/reference/device.rs), of
+//! host RAM and in one file, is there to be copied as a beginning of another.
 //!
 //! # The contract
 //!
@@ -129,6 +130,7 @@ mod route;
 pub mod tell;
 mod timeline;
 mod validate;
+mod work;
 pub mod wrap;
 
 #[cfg(feature = "conformance")]
@@ -147,3 +149,4 @@ pub use request::{DeviceSpan, Elements, Fill, Gather, HostSpan, Scatter, Search,
 pub use route::{Route, Routing};
 pub use timeline::Timeline;
 pub use validate::Extents;
+pub use work::Request;

@@ -38,8 +38,12 @@ pub fn random_name() -> String {
 /// let path = std::env::temp_dir().join(random_name());
 /// let folder = OwnFolder::create(&path)?;
 /// folder.write("greeting", &[b"hel", b"lo"])?;
-/// assert_eq!(folder.read("greeting", 100)?, b"hello");
-/// # std::fs::remove_dir_all(path)?;
+/// folder.write("greeting", &[b"hello there"])?;
+/// assert!(folder.read("greeting", 5).is_err(), "it is longer");
+/// assert_eq!(OwnFolder::open(folder.path())?.read("greeting", 100)?, b"hello there");
+/// folder.remove("greeting")?;
+/// assert_eq!(folder.read("greeting", 100).unwrap_err().kind(), std::io::ErrorKind::NotFound);
+/// # std::fs::remove_dir(path)?;
 /// # Ok::<_, std::io::Error>(())
 /// ```
 #[derive(Debug)]
@@ -51,15 +55,6 @@ pub struct OwnFolder {
 impl OwnFolder {
     /// Opens a folder. If it does not exist it is made, for its user alone (mode 0700 on Unix), as are those
     /// above it that do not exist.
-    ///
-    /// ```
-    /// use backend_api::own_files::{OwnFolder, random_name};
-    /// let path = std::env::temp_dir().join(random_name());
-    /// OwnFolder::create(&path)?;
-    /// assert!(path.is_dir());
-    /// # std::fs::remove_dir(path)?;
-    /// # Ok::<_, std::io::Error>(())
-    /// ```
     ///
     /// # Errors
     /// As [`open`](Self::open), and what the system says to making it.
@@ -74,13 +69,6 @@ impl OwnFolder {
 
     /// Opens a folder that exists.
     ///
-    /// ```
-    /// use backend_api::own_files::OwnFolder;
-    /// // Everybody may write there.
-    /// # #[cfg(unix)]
-    /// assert!(OwnFolder::open(std::path::Path::new("/tmp")).is_err());
-    /// ```
-    ///
     /// # Errors
     /// [`PermissionDenied`](io::ErrorKind::PermissionDenied), with a text that says why and what to do, if
     /// others can write to it; otherwise what the system says.
@@ -91,30 +79,12 @@ impl OwnFolder {
     }
 
     /// Where it is.
-    ///
-    /// ```
-    /// # use backend_api::own_files::{OwnFolder, random_name};
-    /// # let path = std::env::temp_dir().join(random_name());
-    /// assert_eq!(OwnFolder::create(&path)?.path(), path);
-    /// # std::fs::remove_dir(path)?;
-    /// # Ok::<_, std::io::Error>(())
-    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// All bytes of a file of at most `bytes_max` bytes.
-    ///
-    /// ```
-    /// # use backend_api::own_files::{OwnFolder, random_name};
-    /// # let path = std::env::temp_dir().join(random_name());
-    /// # let folder = OwnFolder::create(&path)?;
-    /// folder.write("long", &[&[7; 101]])?;
-    /// assert!(folder.read("long", 100).is_err());
-    /// # std::fs::remove_dir_all(path)?;
-    /// # Ok::<_, std::io::Error>(())
-    /// ```
     ///
     /// # Errors
     /// [`NotFound`](io::ErrorKind::NotFound); [`PermissionDenied`](io::ErrorKind::PermissionDenied) if it is
@@ -137,17 +107,6 @@ impl OwnFolder {
     /// Writes a file for its user alone (mode 0600 on Unix), made of `parts`, in place of the one that has
     /// this name: a reader sees either of them whole. What a link of this name points to is left alone.
     ///
-    /// ```
-    /// # use backend_api::own_files::{OwnFolder, random_name};
-    /// # let path = std::env::temp_dir().join(random_name());
-    /// # let folder = OwnFolder::create(&path)?;
-    /// folder.write("number", &[b"1"])?;
-    /// folder.write("number", &[b"2"])?;
-    /// assert_eq!(folder.read("number", 1)?, b"2");
-    /// # std::fs::remove_dir_all(path)?;
-    /// # Ok::<_, std::io::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// What the system says. No part of the file is left behind.
     pub fn write(&self, name: &str, parts: &[&[u8]]) -> io::Result<()> {
@@ -164,17 +123,6 @@ impl OwnFolder {
     }
 
     /// Removes a file.
-    ///
-    /// ```
-    /// # use backend_api::own_files::{OwnFolder, random_name};
-    /// # let path = std::env::temp_dir().join(random_name());
-    /// # let folder = OwnFolder::create(&path)?;
-    /// folder.write("file", &[])?;
-    /// folder.remove("file")?;
-    /// assert_eq!(folder.read("file", 1).unwrap_err().kind(), std::io::ErrorKind::NotFound);
-    /// # std::fs::remove_dir_all(path)?;
-    /// # Ok::<_, std::io::Error>(())
-    /// ```
     ///
     /// # Errors
     /// What the system says.

@@ -15,6 +15,22 @@
 //! portable_copy` (sanitizers do not see into assembly) and Miri, they are loops over atomic bytes. Longer
 //! pieces, where both sides happen to be aligned for them, would be faster, but atomic accesses of different
 //! sizes must not race with each other.
+//!
+//! ```
+//! use backend_api::racy;
+//! let (mut from, mut to, mut own) = ([1_u8, 2, 3], [0_u8; 4], [0_u8; 2]);
+//! // SAFETY: all ranges are inside of their arrays, which are distinct.
+//! unsafe {
+//!     racy::copy(from.as_mut_ptr(), to.as_mut_ptr(), 3);
+//!     racy::read(to.as_mut_ptr().add(1), &mut own);
+//!     racy::write(to.as_mut_ptr().add(2), &[7, 8]);
+//!     racy::fill(from.as_mut_ptr(), 9, 2);
+//! }
+//! assert_eq!((from, to, own), ([9, 9, 3], [1, 2, 7, 8], [2, 3]));
+//! // SAFETY: the array is this long, and nobody else has it.
+//! unsafe { racy::wipe(to.as_mut_ptr(), to.len()) };
+//! assert_eq!(to, [0; 4]);
+//! ```
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
@@ -32,14 +48,6 @@ macro_rules! in_assembly {
 ///
 /// Costs what `memcpy` costs on x86-64, up to twice that on AArch64, and about a nanosecond a byte elsewhere.
 ///
-/// ```
-/// let mut from = [1_u8, 2, 3];
-/// let mut to = [0_u8; 3];
-/// // SAFETY: both arrays are three bytes long and distinct.
-/// unsafe { backend_api::racy::copy(from.as_mut_ptr(), to.as_mut_ptr(), 3) };
-/// assert_eq!(to, from);
-/// ```
-///
 /// # Safety
 /// `from` must be readable and `to` writable for `bytes` bytes, and the two ranges must not overlap. Other
 /// threads may read and write both ranges meanwhile, if they do so by the functions of this module or
@@ -53,13 +61,6 @@ pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize) {
 
 /// Copies racing memory into a private buffer, whole.
 ///
-/// ```
-/// let (mut from, mut into) = ([1_u8, 2, 3], [0_u8; 2]);
-/// // SAFETY: two bytes from the second on are inside of the array.
-/// unsafe { backend_api::racy::read(from.as_mut_ptr().add(1), &mut into) };
-/// assert_eq!(into, [2, 3]);
-/// ```
-///
 /// # Safety
 /// As [`copy`] for the range of `into`'s length from `from` on. Devices must not touch `into` meanwhile.
 #[inline]
@@ -69,13 +70,6 @@ pub unsafe fn read(from: *const u8, into: &mut [u8]) {
 }
 
 /// Copies a private buffer, whole, into racing memory.
-///
-/// ```
-/// let mut to = [0_u8; 3];
-/// // SAFETY: two bytes from the second on are inside of the array.
-/// unsafe { backend_api::racy::write(to.as_mut_ptr().add(1), &[7, 8]) };
-/// assert_eq!(to, [0, 7, 8]);
-/// ```
 ///
 /// # Safety
 /// As [`copy`] for the range of `from`'s length from `to` on. Devices must not write to `from` meanwhile.
@@ -304,13 +298,6 @@ unsafe fn copy_bytes<From: Side, To: Side>(from: *const u8, to: *mut u8, bytes: 
 
 /// Writes `byte` to `bytes` bytes, tolerating races.
 ///
-/// ```
-/// let mut to = [7_u8; 3];
-/// // SAFETY: the array is three bytes long.
-/// unsafe { backend_api::racy::fill(to.as_mut_ptr(), 0, 3) };
-/// assert_eq!(to, [0; 3]);
-/// ```
-///
 /// # Safety
 /// As [`copy`], for the one range.
 #[inline]
@@ -328,14 +315,6 @@ pub unsafe fn fill(to: *mut u8, byte: u8, bytes: usize) {
 
 /// Overwrites memory with zeroes before it is given back, in a way that the compiler does not leave out. What
 /// is zero already is only read, so that memory which was never touched does not come into being here.
-///
-/// ```
-/// use backend_api::racy;
-/// let mut secret = *b"a secret";
-/// // SAFETY: the array is this long, and nobody else has it.
-/// unsafe { racy::wipe(secret.as_mut_ptr(), secret.len()) };
-/// assert_eq!(secret, [0; 8]);
-/// ```
 ///
 /// # Safety
 /// The `bytes` bytes from `address` on are initialised, writable, and nobody else's: no work in flight

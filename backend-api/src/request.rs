@@ -11,11 +11,19 @@ use crate::{BufferHandle, BufferId, HostAllocation, HostId};
 /// or [`BufferHandle::at`].
 ///
 /// ```
-/// use backend_api::{Commit, DeviceBuffer};
+/// use backend_api::{Commit, DeviceBuffer, DeviceSpan};
 /// # use std::sync::Arc;
 /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// let memory = DeviceBuffer::new(&device, 10_000, Commit::Lazy)?;
-/// assert_eq!(memory.at(4096).plus(4096), memory.at(8192));
+/// let place = memory.at(4096);
+/// assert_eq!((place.buffer(), place.offset()), (memory.id(), 4096));
+/// assert_eq!((place.plus(4096), place.with_offset(5)), (memory.at(8192), memory.at(5)));
+///
+/// struct Slots<M> { places: Vec<DeviceSpan<'static>>, memory: M }
+/// // SAFETY: nobody but the owner of the slots gets their places, which go with the memory.
+/// let places = (0..10).map(|slot| unsafe { memory.at(slot * 1000).detach() }).collect();
+/// let slots = Slots { places, memory };
+/// assert_eq!(slots.places[9], slots.memory.at(9000));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +41,11 @@ pub struct DeviceSpan<'a> {
 /// # use std::sync::Arc;
 /// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
 /// let host = HostBuffer::new(&device, 10_000, HostMemory::Pageable)?;
-/// assert_eq!(host.at(4096).plus(4096), host.at(8192));
+/// let place = host.at(4096);
+/// assert_eq!((place.host(), place.offset()), (host.id(), 4096));
+/// assert_eq!((place.plus(4096), place.with_offset(5)), (host.at(8192), host.at(5)));
+/// // SAFETY: the place is not used after the memory has gone.
+/// assert_eq!(unsafe { place.detach() }, place);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 ///
@@ -70,31 +82,19 @@ pub struct HostSpan<'a> {
 }
 
 macro_rules! span {
-    ($Span:ident, $name:ident: $Id:ident, $make:literal) => {
+    ($Span:ident, $name:ident: $Id:ident) => {
         impl $Span<'_> {
             pub(crate) fn new($name: $Id, offset: u64) -> Self {
                 Self { $name, offset, owner: PhantomData }
             }
 
             /// The name of the memory.
-            ///
-            /// ```
-            #[doc = $make]
-            #[doc = concat!("assert_eq!(memory.at(10).", stringify!($name), "(), memory.id());")]
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
             #[must_use]
             pub fn $name(self) -> $Id {
                 self.$name
             }
 
             /// Bytes from its start.
-            ///
-            /// ```
-            #[doc = $make]
-            /// assert_eq!(memory.at(10).offset(), 10);
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
             #[must_use]
             pub fn offset(self) -> u64 {
                 self.offset
@@ -102,24 +102,12 @@ macro_rules! span {
 
             /// The place `bytes` bytes further on. One that no memory has, if there are not so many numbers:
             /// it is refused when it is used, as any place outside of its memory is.
-            ///
-            /// ```
-            #[doc = $make]
-            /// assert_eq!(memory.at(10).plus(5), memory.at(15));
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
             #[must_use]
             pub fn plus(self, bytes: u64) -> Self {
                 self.with_offset(self.offset.saturating_add(bytes))
             }
 
             /// The place `offset` bytes into the same memory.
-            ///
-            /// ```
-            #[doc = $make]
-            /// assert_eq!(memory.at(10).with_offset(5), memory.at(5));
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
             #[must_use]
             pub fn with_offset(self, offset: u64) -> Self {
                 Self { offset, ..self }
@@ -127,17 +115,6 @@ macro_rules! span {
 
             /// The same place, tied to its owner no longer: for those who own the memory and keep places in
             /// it beside it, or whose release of it waits until the last use is over.
-            ///
-            /// ```
-            #[doc = $make]
-            #[doc = concat!("use backend_api::", stringify!($Span), ";")]
-            #[doc = concat!("struct Slots<M> { places: Vec<", stringify!($Span), "<'static>>, memory: M }")]
-            /// // SAFETY: nobody but the owner of the slots gets their places, which go with the memory.
-            /// let places = (0..10).map(|slot| unsafe { memory.at(slot * 10).detach() }).collect();
-            /// let slots = Slots { places, memory };
-            /// assert_eq!(slots.places[9], slots.memory.at(90));
-            /// # Ok::<_, backend_api::Error>(())
-            /// ```
             ///
             /// # Safety
             /// The caller owns the memory, or acts for its owner, until the last use of the place, and lets
@@ -150,35 +127,24 @@ macro_rules! span {
     };
 }
 
-span!(
-    DeviceSpan,
-    buffer: BufferId,
-    "# let device = std::sync::Arc::new(backend_host::HostDevice::new(1 << 20)?);
-let memory = backend_api::DeviceBuffer::new(&device, 100, backend_api::Commit::Lazy)?;"
-);
-span!(
-    HostSpan,
-    host: HostId,
-    "# let device = std::sync::Arc::new(backend_host::HostDevice::new(1 << 20)?);
-let memory = backend_api::HostBuffer::new(&device, 100, backend_api::HostMemory::Pageable)?;"
-);
+span!(DeviceSpan, buffer: BufferId);
+span!(HostSpan, host: HostId);
 
 /// One copy of `bytes` bytes.
 ///
 /// ```
-/// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
-/// # use std::sync::Arc;
-/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-/// host.write(0, b"one");
+/// use backend_api::{Commit, Device, HostMemory, Transfer};
+/// # let device = backend_host::HostDevice::new(1 << 20)?;
+/// # let (queue, memory) = (device.create_queue()?, device.allocate(64, Commit::Lazy)?);
+/// # let host = device.allocate_host(64, HostMemory::Pageable)?;
 /// let (here, there) = (host.at(8), memory.at(32));
-/// queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 3 }])?;
-/// queue.submit(&[Transfer::Internal { from: memory.at(0), to: there, bytes: 3 }])?;
-/// device.wait(queue.submit(&[Transfer::Download { from: there, to: here, bytes: 3 }])?)?;
-/// let mut bytes = [0; 3];
-/// host.read(8, &mut bytes);
-/// assert_eq!(&bytes, b"one");
+/// let copies = [
+///     Transfer::Upload { from: host.at(0), to: memory.at(0), bytes: 3 },
+///     Transfer::Internal { from: memory.at(3), to: there, bytes: 3 },
+///     Transfer::Download { from: memory.at(6), to: here, bytes: 3 },
+/// ];
+/// assert_eq!(copies.iter().map(Transfer::bytes).sum::<u64>(), 9);
+/// device.wait(device.submit(&queue, &copies)?)?;
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -214,13 +180,6 @@ pub enum Transfer<'a> {
 
 impl Transfer<'_> {
     /// How many bytes it moves.
-    ///
-    /// ```
-    /// use backend_api::{BufferHandle, Transfer};
-    /// let memory = BufferHandle::unique();
-    /// let batch = [Transfer::Internal { from: memory.at(0), to: memory.at(500), bytes: 100 }; 3];
-    /// assert_eq!(batch.iter().map(Transfer::bytes).sum::<u64>(), 300);
-    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         match *self {
@@ -234,17 +193,11 @@ impl Transfer<'_> {
 /// Element `i` begins `i * stride` bytes after [`start`](Self::start).
 ///
 /// ```
-/// use backend_api::{BufferHandle, BufferId, Elements, Extents, HostId};
-/// # struct One(BufferHandle);
-/// # impl Extents for One {
-/// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-/// #     fn host_bytes(&self, _: HostId) -> Option<u64> { None }
-/// # }
-/// # let memory = One(BufferHandle::unique());
+/// use backend_api::{BufferHandle, Elements};
+/// let memory = BufferHandle::unique();
 /// // Eight structures of twelve bytes, after a header of four.
-/// let elements = Elements { start: memory.0.at(4), count: 8, stride: 12 };
-/// assert_eq!(memory.check_elements("search", &elements)?, 96);
-/// # Ok::<_, backend_api::Error>(())
+/// let elements = Elements { start: memory.at(4), count: 8, stride: 12 };
+/// assert_eq!(elements.count * elements.stride, 96);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Elements<'a> {
@@ -265,12 +218,11 @@ pub struct Elements<'a> {
 /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
 /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
 /// // Whole and cut-off copies of a number of four bytes.
-/// queue.fill(&Fill { to: memory.at(0), bytes: 10, pattern: &[1, 2, 3, 4] })?;
-/// # let back = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 10 };
-/// # device.wait(queue.submit(&[back])?)?;
-/// # let mut device_memory = [0; 10];
-/// # host.read(0, &mut device_memory);
-/// assert_eq!(device_memory, [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]);
+/// queue.fill(&Fill { to: memory.at(0), bytes: 6, pattern: &[1, 2, 3, 4] })?;
+/// device.wait(queue.submit(&[Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 6 }])?)?;
+/// let mut bytes = [0; 6];
+/// host.read(0, &mut bytes);
+/// assert_eq!(bytes, [1, 2, 3, 4, 1, 2]);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -340,10 +292,6 @@ impl Search<'_> {
     pub const HEADER_BYTES: u64 = 16;
 
     /// How long an answer can get with this limit, in bytes.
-    ///
-    /// ```
-    /// assert_eq!(backend_api::Search::answer_bytes(3), 16 + 3 * 8);
-    /// ```
     #[must_use]
     pub fn answer_bytes(limit: u64) -> u64 {
         limit.saturating_mul(8).saturating_add(Self::HEADER_BYTES)
@@ -385,18 +333,15 @@ pub struct Gather<'a> {
 /// Distributes elements by index: `elements[indices[k]] = values[k]`.
 ///
 /// ```
-/// # use backend_api::{Commit, DeviceBuffer, Fill, HostBuffer, HostMemory, Queue, Transfer};
-/// use backend_api::{Device, Elements, ErrorKind, Scatter};
-/// # use std::sync::Arc;
-/// # let device = Arc::new(backend_host::HostDevice::new(1 << 20)?);
-/// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 64, Commit::Lazy)?);
-/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-/// // Three elements; number 3 is outside.
-/// host.write(0, [0_u64, 3].map(u64::to_ne_bytes).as_flattened());
-/// let elements = Elements { start: memory.at(0), count: 3, stride: 2 };
-/// let scatter = |count| Scatter { elements, indices: host.at(0), count, values: host.at(16) };
-/// device.wait(queue.scatter(&scatter(1))?)?;
-/// let failed = queue.scatter(&scatter(2))?;
+/// use backend_api::{Commit, Device, Elements, ErrorKind, HostMemory, Scatter};
+/// # let device = backend_host::HostDevice::new(1 << 20)?;
+/// # let (queue, memory) = (device.create_queue()?, device.allocate(64, Commit::Lazy)?);
+/// # let host = device.allocate_host(64, HostMemory::Pageable)?;
+/// // New host memory is zeroed: the index is 0, and there is no element 0 of none.
+/// let elements = |count| Elements { start: memory.at(0), count, stride: 2 };
+/// let scatter = |count| Scatter { elements: elements(count), indices: host.at(0), count: 1, values: host.at(16) };
+/// device.wait(device.scatter(&queue, &scatter(3))?)?;
+/// let failed = device.scatter(&queue, &scatter(0))?;
 /// assert_eq!(device.wait(failed).unwrap_err().kind(), ErrorKind::KernelFailed);
 /// # Ok::<_, backend_api::Error>(())
 /// ```

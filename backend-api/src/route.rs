@@ -37,10 +37,17 @@ pub enum Route {
 /// ```
 /// use backend_api::{Route, Routing};
 /// let mut routing = Routing::new();
+/// assert!(routing.is_empty());
 /// routing.set_download(16, 4096, Some(Route::Kernel));
 /// assert_eq!(routing.download(20, 20 * 5000), Some(Route::Kernel), "of the same class");
 /// assert_eq!(routing.download(20, 20 << 20), None);
 /// assert_eq!(routing.upload(16, 16 * 4096), None);
+/// // The last classes have no upper bound, and one piece has no class.
+/// let mut routing = Routing::only(Route::Batch);
+/// assert_eq!((routing.upload(5000, 5000 << 24), routing.upload(1, 8192)), (Some(Route::Batch), None));
+/// routing.set_upload(5000, 1 << 20, None);
+/// assert_eq!(routing.upload(5000, 5000 << 24), None);
+/// assert!(Routing::PIECES.is_sorted() && Routing::PIECE_BYTES.is_sorted());
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -57,38 +64,18 @@ const EMPTY: Table = [[None; Routing::PIECES.len()]; Routing::PIECE_BYTES.len()]
 
 impl Routing {
     /// The least number of pieces of each class. One piece alone needs no table.
-    ///
-    /// ```
-    /// use backend_api::Routing;
-    /// assert!(Routing::PIECES.is_sorted());
-    /// ```
     pub const PIECES: [usize; 9] = [2, 4, 8, 16, 32, 64, 128, 256, 512];
 
     /// The typical length of the pieces of each class, in bytes. A class begins at half of it.
-    ///
-    /// ```
-    /// use backend_api::Routing;
-    /// assert!(Routing::PIECE_BYTES.is_sorted());
-    /// ```
     pub const PIECE_BYTES: [u64; 5] = [4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20];
 
     /// A table that leaves everything to the device.
-    ///
-    /// ```
-    /// assert!(backend_api::Routing::new().is_empty());
-    /// ```
     #[must_use]
     pub const fn new() -> Self {
         Self { uploads: EMPTY, downloads: EMPTY }
     }
 
     /// A table that has all calls of several copies in one direction take the same route.
-    ///
-    /// ```
-    /// use backend_api::{Route, Routing};
-    /// let routing = Routing::only(Route::Single);
-    /// assert_eq!(routing.upload(1000, 4 << 20), Some(Route::Single));
-    /// ```
     #[must_use]
     pub fn only(route: Route) -> Self {
         let table = [[Some(route); Self::PIECES.len()]; Self::PIECE_BYTES.len()];
@@ -96,38 +83,18 @@ impl Routing {
     }
 
     /// Whether everything is left to the device.
-    ///
-    /// ```
-    /// use backend_api::{Route, Routing};
-    /// let mut routing = Routing::new();
-    /// routing.set_upload(2, 4096, Some(Route::Batch));
-    /// assert!(!routing.is_empty());
-    /// ```
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::new()
     }
 
     /// The route of `pieces` copies to the device, of `bytes` bytes together.
-    ///
-    /// ```
-    /// use backend_api::{Route, Routing};
-    /// assert_eq!(Routing::only(Route::Batch).upload(2, 8192), Some(Route::Batch));
-    /// // One piece has no class.
-    /// assert_eq!(Routing::only(Route::Batch).upload(1, 8192), None);
-    /// ```
     #[must_use]
     pub fn upload(&self, pieces: usize, bytes: u64) -> Option<Route> {
         look_up(&self.uploads, pieces, bytes)
     }
 
     /// The route of `pieces` copies from the device, of `bytes` bytes together.
-    ///
-    /// ```
-    /// use backend_api::{Route, Routing};
-    /// assert_eq!(Routing::only(Route::Batch).download(512, 512 << 20), Some(Route::Batch));
-    /// assert_eq!(Routing::new().download(512, 512 << 20), None);
-    /// ```
     #[must_use]
     pub fn download(&self, pieces: usize, bytes: u64) -> Option<Route> {
         look_up(&self.downloads, pieces, bytes)
@@ -135,28 +102,12 @@ impl Routing {
 
     /// Says how copies to the device go that are of the same class as `pieces` of `piece_bytes` each. Nothing
     /// happens for less than two pieces.
-    ///
-    /// ```
-    /// use backend_api::{Route, Routing};
-    /// let mut routing = Routing::only(Route::Single);
-    /// routing.set_upload(8, 64 << 10, None);
-    /// assert_eq!(routing.upload(9, 9 * (70 << 10)), None);
-    /// assert_eq!(routing.upload(16, 16 * (64 << 10)), Some(Route::Single));
-    /// ```
     pub fn set_upload(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.uploads, pieces, piece_bytes, route);
     }
 
     /// Says how copies from the device go that are of the same class as `pieces` of `piece_bytes` each.
     /// Nothing happens for less than two pieces.
-    ///
-    /// ```
-    /// use backend_api::{Route, Routing};
-    /// let mut routing = Routing::new();
-    /// // The last classes have no upper bound.
-    /// routing.set_download(512, 1 << 20, Some(Route::Batch));
-    /// assert_eq!(routing.download(5000, 5000 << 24), Some(Route::Batch));
-    /// ```
     pub fn set_download(&mut self, pieces: usize, piece_bytes: u64, route: Option<Route>) {
         set(&mut self.downloads, pieces, piece_bytes, route);
     }

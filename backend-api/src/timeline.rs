@@ -7,11 +7,9 @@ use std::task::Waker;
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::contended::spin_until;
 use crate::{Error, ErrorKind, Progress, QueueId, Result, Ticket};
 
-/// How often a waiter looks again before it gives its time slice away, and then before it sleeps.
-const SPINS: u32 = 200;
-const YIELDS: u32 = 20;
 /// How many runs of failures are told apart. They take some 4 MiB, and nobody leaves so many unasked for.
 const FAILURES_MAX: usize = 1 << 14;
 
@@ -27,12 +25,20 @@ const FAILURES_MAX: usize = 1 << 14;
 /// them. Whoever asks as late as that may hear of a failure that was not his ticket's, but never misses one.
 ///
 /// ```
-/// use backend_api::{Progress, QueueHandle, Timeline};
+/// use backend_api::{Error, ErrorKind, Progress, QueueHandle, Timeline};
 /// let timeline = Timeline::new(QueueHandle::unique().id());
-/// let ticket = timeline.begin()?;
-/// assert_eq!(timeline.poll(ticket.value)?, Progress::Pending);
-/// timeline.complete(ticket.value, Ok(()));
-/// timeline.wait(ticket.value)?;
+/// assert_eq!(timeline.newest().value, 0);
+/// let (copy, kernel, last) = (timeline.begin()?, timeline.begin()?, timeline.begin()?);
+/// assert_eq!((copy.value, copy.queue, timeline.newest()), (1, timeline.queue(), last));
+/// timeline.complete(copy.value, Ok(()));
+/// timeline.wait(copy.value)?;
+/// timeline.wake(copy.value, std::task::Waker::noop().clone());
+/// timeline.complete(kernel.value, Err(Error::new(ErrorKind::KernelFailed, "search")));
+/// assert_eq!(timeline.poll(kernel.value).unwrap_err().kind(), ErrorKind::KernelFailed);
+/// assert_eq!(timeline.poll(last.value)?, Progress::Pending);
+/// timeline.lose(Error::new(ErrorKind::Lost, "submit"));
+/// assert_eq!(timeline.poll(last.value).unwrap_err().kind(), ErrorKind::Lost);
+/// assert_eq!(timeline.begin().unwrap_err().kind(), ErrorKind::Lost);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
@@ -56,13 +62,6 @@ struct State {
 
 impl Timeline {
     /// The empty history of `queue`.
-    ///
-    /// ```
-    /// use backend_api::{QueueHandle, Timeline};
-    /// let timeline = Timeline::new(QueueHandle::unique().id());
-    /// assert_eq!(timeline.begin()?.value, 1);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn new(queue: QueueId) -> Self {
         Self {
@@ -75,12 +74,6 @@ impl Timeline {
     }
 
     /// The queue whose history this is.
-    ///
-    /// ```
-    /// use backend_api::{QueueHandle, Timeline};
-    /// let queue = QueueHandle::unique().id();
-    /// assert_eq!(Timeline::new(queue).queue(), queue);
-    /// ```
     #[must_use]
     pub fn queue(&self) -> QueueId {
         self.queue
@@ -90,15 +83,6 @@ impl Timeline {
     ///
     /// A backend keeps its value when it ends the queue, and drops the rest: tickets up to it stay askable,
     /// and later ones were never given.
-    ///
-    /// ```
-    /// use backend_api::{QueueHandle, Timeline};
-    /// let timeline = Timeline::new(QueueHandle::unique().id());
-    /// assert_eq!(timeline.newest().value, 0);
-    /// let ticket = timeline.begin()?;
-    /// assert_eq!(timeline.newest(), ticket);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn newest(&self) -> Ticket {
         Ticket { queue: self.queue, value: self.submitted.load(Ordering::Acquire) }
@@ -106,15 +90,6 @@ impl Timeline {
 
     /// Gives the next ticket. The caller submits the work in the order of the tickets, so it calls this under
     /// the lock that orders its submissions.
-    ///
-    /// ```
-    /// use backend_api::{QueueHandle, Timeline};
-    /// let timeline = Timeline::new(QueueHandle::unique().id());
-    /// let (first, second) = (timeline.begin()?, timeline.begin()?);
-    /// assert_eq!((first.value, second.value), (1, 2));
-    /// assert_eq!(first.queue, timeline.queue());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] after [`lose`](Self::lose).
@@ -134,17 +109,6 @@ impl Timeline {
     /// The wakers of what is done now run before this returns, in this thread, and may call the device. The
     /// caller holds no lock then that the device needs, unless [`wake`](Self::wake) cannot have been called
     /// for the value.
-    ///
-    /// ```
-    /// use backend_api::{Error, ErrorKind, Progress, QueueHandle, Timeline};
-    /// let timeline = Timeline::new(QueueHandle::unique().id());
-    /// let (copy, kernel) = (timeline.begin()?, timeline.begin()?);
-    /// timeline.complete(copy.value, Ok(()));
-    /// timeline.complete(kernel.value, Err(Error::new(ErrorKind::KernelFailed, "search")));
-    /// assert_eq!(timeline.poll(copy.value)?, Progress::Done);
-    /// assert_eq!(timeline.poll(kernel.value).unwrap_err().kind(), ErrorKind::KernelFailed);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn complete(&self, value: u64, outcome: Result<()>) {
         let mut state = self.state.lock();
         if value <= self.completed.load(Ordering::Relaxed) {
@@ -159,16 +123,6 @@ impl Timeline {
     /// Declares the queue lost: everything pending fails with `error`, and nothing more can be begun.
     ///
     /// `error` should be of kind [`ErrorKind::Lost`]. The second and later calls change nothing.
-    ///
-    /// ```
-    /// use backend_api::{Error, ErrorKind, QueueHandle, Timeline};
-    /// let timeline = Timeline::new(QueueHandle::unique().id());
-    /// let ticket = timeline.begin()?;
-    /// timeline.lose(Error::new(ErrorKind::Lost, "submit"));
-    /// assert_eq!(timeline.wait(ticket.value).unwrap_err().kind(), ErrorKind::Lost);
-    /// assert_eq!(timeline.begin().unwrap_err().kind(), ErrorKind::Lost);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn lose(&self, error: Error) {
         let mut state = self.state.lock();
         if state.lost.is_some() {
@@ -219,16 +173,6 @@ impl Timeline {
 
     /// Whether everything up to `value` is done; of value 0 it is.
     ///
-    /// ```
-    /// use backend_api::{Progress, QueueHandle, Timeline};
-    /// let timeline = Timeline::new(QueueHandle::unique().id());
-    /// let ticket = timeline.begin()?;
-    /// assert_eq!(timeline.poll(ticket.value)?, Progress::Pending);
-    /// timeline.complete(ticket.value, Ok(()));
-    /// assert_eq!(timeline.poll(ticket.value)?, Progress::Done);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Device::poll`](crate::Device::poll).
     pub fn poll(&self, value: u64) -> Result<Progress> {
@@ -241,32 +185,13 @@ impl Timeline {
 
     /// Blocks until everything up to `value` is done.
     ///
-    /// ```
-    /// use backend_api::{QueueHandle, Timeline};
-    /// let timeline = Timeline::new(QueueHandle::unique().id());
-    /// let ticket = timeline.begin()?;
-    /// std::thread::scope(|threads| {
-    ///     threads.spawn(|| timeline.complete(ticket.value, Ok(())));
-    ///     timeline.wait(ticket.value)
-    /// })?;
-    /// assert!(timeline.wait(2).is_err(), "nothing was submitted under this number");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`Device::poll`](crate::Device::poll).
     pub fn wait(&self, value: u64) -> Result<()> {
         self.check(value)?;
         let done = || self.completed.load(Ordering::Acquire) >= value;
-        for turn in 0..SPINS + YIELDS {
-            if done() {
-                return self.outcome(value);
-            }
-            if turn < SPINS {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+        if spin_until(done) {
+            return self.outcome(value);
         }
         let mut state = self.state.lock();
         state.sleepers += 1;
@@ -279,24 +204,6 @@ impl Timeline {
     }
 
     /// Wakes `waker` once when `value` is done or has failed, at once if it is.
-    ///
-    /// ```
-    /// use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
-    /// use backend_api::{QueueHandle, Timeline};
-    /// # struct Flag(AtomicBool);
-    /// # impl std::task::Wake for Flag {
-    /// #     fn wake(self: std::sync::Arc<Self>) { self.0.store(true, SeqCst) }
-    /// # }
-    /// # let woken = std::sync::Arc::new(Flag(AtomicBool::new(false)));
-    /// # let waker = std::task::Waker::from(woken.clone());
-    /// let timeline = Timeline::new(QueueHandle::unique().id());
-    /// let ticket = timeline.begin()?;
-    /// timeline.wake(ticket.value, waker);
-    /// assert!(!woken.0.load(SeqCst));
-    /// timeline.complete(ticket.value, Ok(()));
-    /// assert!(woken.0.load(SeqCst));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn wake(&self, value: u64, waker: Waker) {
         let mut state = self.state.lock();
         if self.completed.load(Ordering::Relaxed) >= value || value > self.submitted.load(Ordering::Relaxed) {
@@ -336,24 +243,6 @@ mod tests {
 
     fn lost() -> Error {
         Error::new(ErrorKind::Lost, "submit")
-    }
-
-    #[test]
-    fn a_failure_belongs_to_its_own_ticket_alone_and_can_be_asked_for_again() {
-        let t = Timeline::new(QueueId::unique());
-        for _ in 0..3 {
-            t.begin().unwrap();
-        }
-        let failed = Error::new(ErrorKind::CopyFailed, "submit");
-        t.complete(1, Ok(()));
-        t.complete(2, Err(failed.clone()));
-        assert_eq!(t.poll(3).unwrap(), Progress::Pending);
-        t.complete(3, Ok(()));
-        for _ in 0..2 {
-            assert_eq!(t.poll(1).unwrap(), Progress::Done);
-            assert_eq!(t.wait(2).unwrap_err(), failed);
-            assert_eq!(t.poll(3).unwrap(), Progress::Done);
-        }
     }
 
     #[test]
@@ -397,13 +286,6 @@ mod tests {
         assert_eq!(t.poll(1).unwrap(), Progress::Done);
         assert_eq!(t.poll(2).unwrap_err().kind(), ErrorKind::Lost);
         assert_eq!(t.begin().unwrap_err().kind(), ErrorKind::Lost);
-    }
-
-    #[test]
-    fn tickets_that_were_never_given_are_unknown() {
-        let t = Timeline::new(QueueId::unique());
-        assert_eq!(t.poll(1).unwrap_err().kind(), ErrorKind::UnknownHandle);
-        assert_eq!(t.wait(7).unwrap_err().kind(), ErrorKind::UnknownHandle);
     }
 
     #[test]

@@ -11,82 +11,58 @@ use crate::{
 /// it. All arithmetic is checked: ranges that overflow are refused as invalid.
 ///
 /// ```
-/// use backend_api::{BufferHandle, BufferId, ErrorKind, Extents, HostAllocation, HostId, Transfer};
+/// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+/// use backend_api::{
+///     BufferHandle, BufferId, Compute, Elements, ErrorKind, Extents, Fill, Gather, HostAllocation, HostId, Scatter,
+///     Search, Transfer,
+/// };
 /// # use backend_api::{Device, HostMemory};
 ///
-/// struct One(BufferHandle, HostAllocation);
-/// impl Extents for One {
+/// struct Memory(BufferHandle, HostAllocation);
+/// impl Extents for Memory {
 ///     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-///     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(10) }
+///     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
 /// }
-/// # let host = backend_host::HostDevice::new(0)?.allocate_host(10, HostMemory::Pageable)?;
-/// let memory = One(BufferHandle::unique(), host);
-/// let copy = |offset| Transfer::Upload {
-///     from: memory.1.at(0), to: memory.0.at(offset), bytes: 10,
-/// };
-/// assert!(memory.check_transfer(&copy(90)).is_ok());
-/// assert_eq!(memory.check_transfer(&copy(91)).unwrap_err().kind(), ErrorKind::InvalidArgument);
+/// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
+/// let memory = Memory(BufferHandle::unique(), host);
+/// let (at, host) = (|offset| memory.0.at(offset), |offset| memory.1.at(offset));
+/// assert_eq!((memory.device_bytes(memory.0.id()), memory.host_bytes(memory.1.id())), (Some(100), Some(64)));
+///
+/// let error = memory.check_device("fill", at(90), 11).unwrap_err();
+/// assert_eq!((error.kind(), error.operation()), (ErrorKind::InvalidArgument, "fill"));
+/// let stranger = BufferHandle::unique();
+/// assert_eq!(memory.check_device("fill", stranger.at(0), 1).unwrap_err().kind(), ErrorKind::UnknownHandle);
+/// assert!(memory.check_host("submit", host(0), 64).is_ok());
+/// let copy = |from, to| Transfer::Internal { from: at(from), to: at(to), bytes: 50 };
+/// assert!(memory.check_transfer(&copy(0, 50)).is_ok());
+/// assert_eq!(memory.check_transfer(&copy(0, 49)).unwrap_err().detail(), "source and target overlap");
+/// assert!(memory.check_fill(&Fill { to: at(0), bytes: 100, pattern: &[] }).is_err(), "an empty pattern");
+///
+/// let elements = Elements { start: at(0), count: 10, stride: 4 };
+/// assert_eq!(memory.check_elements("gather", &elements)?, 40);
+/// let answer = host(0);
+/// let search = |field_offset| Search { elements, field_offset, value: &[1, 2], limit: 6, count_all: false, answer };
+/// assert!(memory.check_search(&search(2)).is_ok());
+/// assert!(memory.check_search(&search(3)).is_err(), "the field would leave its element");
+/// let gather = |at| Gather { elements, indices: host(at), count: 4, values: host(40) };
+/// assert!(memory.check_gather(&gather(0)).is_ok());
+/// assert!(memory.check_gather(&gather(4)).is_err(), "indices start at a multiple of 8");
+/// let scatter = Scatter { elements, indices: host(0), count: 7, values: host(40) };
+/// assert!(memory.check_scatter(&scatter).is_err(), "there are not that many values");
+/// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+/// let action = Action::Histogram { value: Value(0), filter: None, bins: 9, answer };
+/// let compute = Compute { program: &program, sources: &[elements], geometry: Geometry::plain(0), action };
+/// assert!(memory.check_compute(&compute).is_err(), "the answer has room for 8 numbers");
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 pub trait Extents {
     /// The length of a buffer, if it is known here.
-    ///
-    /// ```
-    /// use backend_api::Extents;
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// // A backend with one buffer of 100 bytes.
-    /// assert_eq!(memory.device_bytes(memory.0.id()), Some(100));
-    /// assert_eq!(memory.device_bytes(BufferHandle::unique().id()), None);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     fn device_bytes(&self, buffer: BufferId) -> Option<u64>;
 
     /// The length of a piece of host memory, if it is known here.
-    ///
-    /// ```
-    /// use backend_api::Extents;
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// // A backend with one piece of host memory of 64 bytes.
-    /// assert_eq!(memory.host_bytes(memory.1.id()), Some(64));
-    /// # let stranger = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// assert_eq!(memory.host_bytes(stranger.id()), None);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     fn host_bytes(&self, host: HostId) -> Option<u64>;
 
     /// Checks `bytes` bytes of device memory.
-    ///
-    /// ```
-    /// use backend_api::{ErrorKind, Extents};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// // The buffer has 100 bytes.
-    /// let at = |offset| memory.0.at(offset);
-    /// assert!(memory.check_device("fill", at(90), 10).is_ok());
-    /// let error = memory.check_device("fill", at(90), 11).unwrap_err();
-    /// assert_eq!((error.kind(), error.operation()), (ErrorKind::InvalidArgument, "fill"));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// Unknown buffer, or a range that ends beyond it.
@@ -99,23 +75,6 @@ pub trait Extents {
 
     /// Checks `bytes` bytes of host memory.
     ///
-    /// ```
-    /// use backend_api::{ErrorKind, Extents};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// // The piece of host memory has 64 bytes.
-    /// assert!(memory.check_host("submit", memory.1.at(0), 64).is_ok());
-    /// # let stranger = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// assert_eq!(memory.check_host("submit", stranger.at(0), 1).unwrap_err().kind(), ErrorKind::UnknownHandle);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// Unknown host memory, or a range that ends beyond it.
     fn check_host(&self, operation: &'static str, at: HostSpan<'_>, bytes: u64) -> Result<()> {
@@ -126,23 +85,6 @@ pub trait Extents {
     }
 
     /// Checks one copy.
-    ///
-    /// ```
-    /// use backend_api::{Extents, Transfer};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// let at = |offset| memory.0.at(offset);
-    /// let copy = |from, to| Transfer::Internal { from: at(from), to: at(to), bytes: 50 };
-    /// assert!(memory.check_transfer(&copy(0, 50)).is_ok());
-    /// assert_eq!(memory.check_transfer(&copy(0, 49)).unwrap_err().detail(), "source and target overlap");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// Unknown memory, a range outside of its memory, or an internal copy onto itself.
@@ -174,23 +116,6 @@ pub trait Extents {
     /// Checks a row of elements; returns its length in bytes. A row of no elements passes with any stride but
     /// 0, also with one that is longer than all memory.
     ///
-    /// ```
-    /// use backend_api::{Elements, Extents};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// // The buffer has 100 bytes.
-    /// let row = |count| Elements { start: memory.0.at(0), count, stride: 30 };
-    /// assert_eq!(memory.check_elements("gather", &row(3))?, 90);
-    /// assert!(memory.check_elements("gather", &row(4)).is_err());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// Stride 0, a length that overflows, unknown memory, a range outside of it.
     fn check_elements(&self, operation: &'static str, elements: &Elements<'_>) -> Result<u64> {
@@ -208,22 +133,6 @@ pub trait Extents {
 
     /// Checks a fill.
     ///
-    /// ```
-    /// use backend_api::{Extents, Fill};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// let fill = |pattern| Fill { to: memory.0.at(0), bytes: 100, pattern };
-    /// assert!(memory.check_fill(&fill(&[1, 2, 3])).is_ok());
-    /// assert!(memory.check_fill(&fill(&[])).is_err());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// A pattern of no or too many bytes, unknown memory, a range outside of it.
     fn check_fill(&self, fill: &Fill<'_>) -> Result<()> {
@@ -233,25 +142,6 @@ pub trait Extents {
     }
 
     /// Checks a search.
-    ///
-    /// ```
-    /// use backend_api::{Elements, Extents, Search};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// let elements = Elements { start: memory.0.at(0), count: 10, stride: 4 };
-    /// let answer = memory.1.at(0);
-    /// let value = &[1, 2];
-    /// let search = |field_offset| Search { elements, field_offset, value, limit: 6, count_all: false, answer };
-    /// assert!(memory.check_search(&search(2)).is_ok());
-    /// assert!(memory.check_search(&search(3)).is_err(), "the field would leave its element");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// A value of no or too many bytes, a field outside of its element, an answer that is not aligned or has
@@ -274,24 +164,6 @@ pub trait Extents {
 
     /// Checks a gather.
     ///
-    /// ```
-    /// use backend_api::{Elements, Extents, Gather};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// let elements = Elements { start: memory.0.at(0), count: 10, stride: 4 };
-    /// let host = |offset| memory.1.at(offset);
-    /// let gather = |at| Gather { elements, indices: host(at), count: 4, values: host(40) };
-    /// assert!(memory.check_gather(&gather(0)).is_ok());
-    /// assert!(memory.check_gather(&gather(4)).is_err(), "indices start at a multiple of 8");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// Indices that are not aligned, sizes that overflow, unknown memory, a range outside of it.
     fn check_gather(&self, gather: &Gather<'_>) -> Result<()> {
@@ -300,24 +172,6 @@ pub trait Extents {
 
     /// Checks a scatter.
     ///
-    /// ```
-    /// use backend_api::{Elements, Extents, Scatter};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// let elements = Elements { start: memory.0.at(0), count: 10, stride: 4 };
-    /// let host = |offset| memory.1.at(offset);
-    /// let scatter = |count| Scatter { elements, indices: host(0), count, values: host(40) };
-    /// assert!(memory.check_scatter(&scatter(5)).is_ok());
-    /// assert!(memory.check_scatter(&scatter(7)).is_err(), "there are not that many values");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As [`check_gather`](Self::check_gather).
     fn check_scatter(&self, scatter: &Scatter<'_>) -> Result<()> {
@@ -325,30 +179,6 @@ pub trait Extents {
     }
 
     /// Checks a computation.
-    ///
-    /// ```
-    /// use backend_api::{Compute, Elements, Extents};
-    /// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
-    /// # use backend_api::{BufferHandle, BufferId, Device, HostAllocation, HostId, HostMemory};
-    /// # struct One(BufferHandle, HostAllocation);
-    /// # impl Extents for One {
-    /// #     fn device_bytes(&self, buffer: BufferId) -> Option<u64> { (buffer == self.0.id()).then_some(100) }
-    /// #     fn host_bytes(&self, host: HostId) -> Option<u64> { (host == self.1.id()).then_some(64) }
-    /// # }
-    /// # let host = backend_host::HostDevice::new(0)?.allocate_host(64, HostMemory::Pageable)?;
-    /// # let memory = One(BufferHandle::unique(), host);
-    /// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// let sources = [Elements { start: memory.0.at(0), count: 10, stride: 4 }];
-    /// let answer = memory.1.at(0);
-    /// let check = |bins| {
-    ///     let action = Action::Histogram { value: Value(0), filter: None, bins, answer };
-    ///     let geometry = Geometry::plain(0);
-    ///     memory.check_compute(&Compute { program: &program, sources: &sources, geometry, action })
-    /// };
-    /// assert!(check(8).is_ok());
-    /// assert!(check(9).is_err(), "the answer has room for 8 numbers");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// No or too many sources or stores, sources of different lengths, a field outside of its element, a
@@ -404,84 +234,4 @@ fn check_aligned(operation: &'static str, what: &str, at: HostSpan<'_>) -> Resul
     Err(Error::new(ErrorKind::InvalidArgument, operation)
         .with_offset(at.offset())
         .with_detail(format!("{what}: the offset is not a multiple of 8")))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    struct Memory {
-        buffer: BufferId,
-        host: HostId,
-    }
-
-    impl Extents for Memory {
-        fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
-            (buffer == self.buffer).then_some(1000)
-        }
-        fn host_bytes(&self, host: HostId) -> Option<u64> {
-            (host == self.host).then_some(100)
-        }
-    }
-
-    fn memory() -> Memory {
-        Memory { buffer: BufferId::unique(), host: HostId::unique() }
-    }
-
-    #[test]
-    fn ranges_that_overflow_are_refused() {
-        let m = memory();
-        let at = DeviceSpan::new(m.buffer, u64::MAX);
-        assert_eq!(m.check_device("submit", at, 2).unwrap_err().kind(), ErrorKind::InvalidArgument);
-        let elements = Elements { start: DeviceSpan::new(m.buffer, 0), count: u64::MAX, stride: 2 };
-        assert_eq!(m.check_elements("gather", &elements).unwrap_err().kind(), ErrorKind::InvalidArgument);
-    }
-
-    #[test]
-    fn empty_ranges_are_valid_up_to_the_end_and_not_beyond() {
-        let m = memory();
-        assert!(m.check_device("submit", DeviceSpan::new(m.buffer, 1000), 0).is_ok());
-        assert!(m.check_device("submit", DeviceSpan::new(m.buffer, 1001), 0).is_err());
-    }
-
-    #[test]
-    fn the_answer_needs_room_for_no_more_than_there_are_elements() {
-        let m = memory();
-        let mut search = Search {
-            elements: Elements { start: DeviceSpan::new(m.buffer, 0), count: 10, stride: 4 },
-            field_offset: 0,
-            value: &[1, 2, 3, 4],
-            limit: u64::MAX,
-            count_all: true,
-            answer: HostSpan::new(m.host, 0),
-        };
-        assert!(m.check_search(&search).is_ok());
-        search.elements.count = 11;
-        assert!(m.check_search(&search).is_err());
-        search.limit = 10;
-        assert!(m.check_search(&search).is_ok());
-        search.field_offset = 1;
-        assert!(m.check_search(&search).is_err());
-    }
-
-    #[test]
-    fn an_internal_copy_may_touch_but_not_overlap() {
-        let m = memory();
-        let copy = |from, to| Transfer::Internal {
-            from: DeviceSpan::new(m.buffer, from),
-            to: DeviceSpan::new(m.buffer, to),
-            bytes: 100,
-        };
-        assert!(m.check_transfer(&copy(0, 100)).is_ok());
-        assert!(m.check_transfer(&copy(100, 0)).is_ok());
-        assert!(m.check_transfer(&copy(0, 99)).is_err());
-        assert!(m.check_transfer(&copy(99, 0)).is_err());
-    }
-
-    #[test]
-    fn strangers_are_unknown() {
-        let m = memory();
-        let stranger = DeviceSpan::new(BufferId::unique(), 0);
-        assert_eq!(m.check_device("submit", stranger, 0).unwrap_err().kind(), ErrorKind::UnknownHandle);
-    }
 }

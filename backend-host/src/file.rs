@@ -48,18 +48,23 @@ use space::Space;
 ///
 /// ```
 /// use std::sync::Arc;
-/// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
 /// use backend_host::FileDevice;
 ///
-/// let device = Arc::new(FileDevice::builder(std::env::temp_dir()).create_temporary(1 << 16)?);
-/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4096, Commit::Proven)?);
-/// let host = HostBuffer::new(&device, 10, HostMemory::Pageable)?;
-/// host.write(0, b"later");
-/// queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(100), bytes: 5 }])?;
-/// device.wait(queue.submit(&[Transfer::Download { from: memory.at(100), to: host.at(5), bytes: 5 }])?)?;
-/// let mut bytes = [0; 5];
-/// host.read(5, &mut bytes);
-/// assert_eq!(&bytes, b"later");
+/// # let path = std::env::temp_dir().join(format!("vmarray-file-{}", std::process::id()));
+/// let device = Arc::new(FileDevice::create(&path, 1000)?);
+/// let (queue, first) = (Queue::new(&device)?, DeviceBuffer::new(&device, 400, Commit::Lazy)?);
+/// device.wait(queue.fill(&Fill { to: first.at(0), bytes: 400, pattern: &[7] })?)?;
+/// device.sync()?;
+/// assert_eq!(std::fs::read(device.path()).unwrap()[..400], [7; 400]);
+/// let second = DeviceBuffer::new(&device, 100, Commit::Lazy)?;
+/// drop(first);
+/// // What does not fit into the gap in one piece goes behind, as far as there is room.
+/// let third = DeviceBuffer::new(&device, 900, Commit::Lazy)?;
+/// assert_eq!(device.file_ranges(second.id())?, [400..500]);
+/// assert_eq!(device.file_ranges(third.id())?, [0..400, 500..1000]);
+/// assert!(device.threads() >= 1 && FileDevice::builder(&path).create(1).is_err());
+/// # std::fs::remove_file(&path).unwrap();
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
@@ -72,9 +77,20 @@ pub struct FileDevice {
 /// How a [`FileDevice`] is to be, and which file it uses.
 ///
 /// ```
+/// use backend_api::{Device, ErrorKind, HostMemory};
 /// use backend_host::FileDevice;
-/// let device = FileDevice::builder(std::env::temp_dir()).threads(2).create_temporary(1 << 20)?;
-/// assert_eq!(device.threads(), 2);
+/// let device = FileDevice::builder(std::env::temp_dir()).name("scratch").threads(16).pinned_max_bytes(0);
+/// let device = device.create_temporary(1 << 20)?;
+/// assert_eq!((&*device.info().name, device.threads()), ("scratch", 16));
+/// assert_eq!(device.allocate_host(4096, HostMemory::Pinned).unwrap_err().kind(), ErrorKind::PinRefused);
+/// let path = device.path().to_owned();
+/// drop(device);
+/// assert!(!path.exists());
+/// # let path = std::env::temp_dir().join(format!("vmarray-create-{}", std::process::id()));
+/// FileDevice::builder(&path).create(1 << 16)?;
+/// // What is there already is never overwritten.
+/// assert_eq!(FileDevice::builder(&path).create(10).unwrap_err().kind(), ErrorKind::AlreadyExists);
+/// # std::fs::remove_file(&path).unwrap();
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -88,14 +104,6 @@ pub struct FileDeviceBuilder {
 
 impl FileDeviceBuilder {
     /// What the device is called in messages; the name of the file by default.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_host::FileDevice;
-    /// let device = FileDevice::builder(std::env::temp_dir()).name("scratch").create_temporary(1000)?;
-    /// assert_eq!(device.info().name, "scratch");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = Some(name.into());
         self
@@ -103,46 +111,18 @@ impl FileDeviceBuilder {
 
     /// How many worker threads there are at most, and so how many requests the drive sees at once; at least
     /// one. The default is the number of processors that this program may use. Drives like more.
-    ///
-    /// ```
-    /// use backend_host::FileDevice;
-    /// let device = FileDevice::builder(std::env::temp_dir()).threads(16).create_temporary(1000)?;
-    /// assert_eq!(device.threads(), 16);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = threads.max(1);
         self
     }
 
     /// How much host memory the device page-locks at most. No limit is the default.
-    ///
-    /// ```
-    /// use backend_api::{Device, ErrorKind, HostMemory};
-    /// use backend_host::FileDevice;
-    /// let device = FileDevice::builder(std::env::temp_dir()).pinned_max_bytes(0).create_temporary(1000)?;
-    /// let error = device.allocate_host(4096, HostMemory::Pinned).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::PinRefused);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
     /// Makes a new file of `bytes` bytes, which stays when the device is dropped, until somebody removes it.
-    ///
-    /// ```
-    /// use backend_api::ErrorKind;
-    /// use backend_host::FileDevice;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-create-{}", std::process::id()));
-    /// let device = FileDevice::builder(&path).threads(2).create(1 << 16)?;
-    /// assert_eq!(std::fs::metadata(&path).unwrap().len(), 1 << 16);
-    /// // What is there already is never overwritten.
-    /// assert_eq!(FileDevice::builder(&path).create(10).unwrap_err().kind(), ErrorKind::AlreadyExists);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// [`AlreadyExists`](backend_api::ErrorKind::AlreadyExists) if there is anything at that path, a link or
@@ -156,15 +136,6 @@ impl FileDeviceBuilder {
 
     /// Makes a file of `bytes` bytes in the folder that was given as the path. It is gone when the device is
     /// dropped and, on Unix, when the program ends in whatever way.
-    ///
-    /// ```
-    /// use backend_host::FileDevice;
-    /// let device = FileDevice::builder(std::env::temp_dir()).create_temporary(1000)?;
-    /// let path = device.path().to_owned();
-    /// drop(device);
-    /// assert!(!path.exists());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory) and [`System`](backend_api::ErrorKind::System) as
@@ -180,9 +151,7 @@ impl FileDeviceBuilder {
             path.file_name().map_or_else(|| "file".to_owned(), |name| name.to_string_lossy().into_owned())
         });
         let identity = format!("file:{}", path.display());
-        let mut info =
-            DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(file.bytes());
-        info.copy_engines = u32::try_from(self.threads).unwrap_or(u32::MAX);
+        let info = DeviceInfo::new("host", &name, DeviceKind::File, &identity).with_total_bytes(file.bytes());
         FileDevice {
             space: Space::new(file.bytes()),
             file: Arc::new(file),
@@ -194,17 +163,6 @@ impl FileDeviceBuilder {
 impl FileDevice {
     /// Makes a new file of `bytes` bytes: [`FileDeviceBuilder::create`] with the default settings.
     ///
-    /// ```
-    /// use backend_api::ErrorKind;
-    /// use backend_host::FileDevice;
-    /// let path = std::env::temp_dir().join(format!("vmarray-create-{}", std::process::id()));
-    /// let device = FileDevice::create(&path, 4096)?;
-    /// let error = FileDevice::create(&path, 4096).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::AlreadyExists);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// As there.
     pub fn create(path: impl AsRef<Path>, bytes: u64) -> Result<Self> {
@@ -212,13 +170,6 @@ impl FileDevice {
     }
 
     /// A device of one's own making, on the file (or, for a temporary one, in the folder) `path`.
-    ///
-    /// ```
-    /// use backend_host::FileDevice;
-    /// let device = FileDevice::builder(std::env::temp_dir()).threads(4).create_temporary(1 << 20)?;
-    /// assert_eq!(device.threads(), 4);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn builder(path: impl AsRef<Path>) -> FileDeviceBuilder {
         FileDeviceBuilder {
             path: path.as_ref().to_owned(),
@@ -229,47 +180,18 @@ impl FileDevice {
     }
 
     /// How many worker threads it has at most.
-    ///
-    /// ```
-    /// use backend_host::FileDevice;
-    /// let device = FileDevice::builder(std::env::temp_dir()).threads(0).create_temporary(1000)?;
-    /// assert_eq!(device.threads(), 1);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()
     }
 
     /// Where the file is. A temporary file may have no name any more.
-    ///
-    /// ```
-    /// use backend_host::FileDevice;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-path-{}", std::process::id()));
-    /// let device = FileDevice::create(&path, 1000)?;
-    /// assert_eq!(device.path().file_name(), path.file_name());
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn path(&self) -> &Path {
         self.file.path()
     }
 
     /// Where in the file a buffer is: one range, unless the free space was in pieces when it was allocated.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device};
-    /// use backend_host::FileDevice;
-    /// let device = FileDevice::builder(std::env::temp_dir()).create_temporary(1000)?;
-    /// let (first, second) = (device.allocate(400, Commit::Lazy)?, device.allocate(100, Commit::Lazy)?);
-    /// device.release(first);
-    /// // What does not fit into the gap in one piece goes behind, as far as there is room.
-    /// let third = device.allocate(900, Commit::Lazy)?;
-    /// assert_eq!(device.file_ranges(second.id())?, [400..500]);
-    /// assert_eq!(device.file_ranges(third.id())?, [0..400, 500..1000]);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// [`UnknownHandle`](backend_api::ErrorKind::UnknownHandle).
@@ -278,19 +200,6 @@ impl FileDevice {
     }
 
     /// Has the drive store everything that was written by work that is done. Blocks until it has.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue};
-    /// use backend_host::FileDevice;
-    /// # let path = std::env::temp_dir().join(format!("vmarray-sync-{}", std::process::id()));
-    /// let device = std::sync::Arc::new(FileDevice::create(&path, 1000)?);
-    /// # let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1000, Commit::Lazy)?);
-    /// device.wait(queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: &[7] })?)?;
-    /// device.sync()?;
-    /// assert_eq!(std::fs::read(&path).unwrap(), [7; 1000]);
-    /// # std::fs::remove_file(&path).unwrap();
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// [`System`](backend_api::ErrorKind::System), or [`OutOfMemory`](backend_api::ErrorKind::OutOfMemory)
@@ -316,6 +225,8 @@ unsafe impl Device for FileDevice {
 
     backend_api::forward! { self => self.engine;
         info create_queue release_queue release allocate_host import_host release_host wipe_on_release
-        submit fill search gather scatter compute poll wait wake order_after
+        poll wait wake order_after
     }
+
+    backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
 }

@@ -27,8 +27,8 @@ use crate::ram::{Capacity, Ram};
 /// use backend_host::HostDevice;
 ///
 /// let device = Arc::new(HostDevice::new(1 << 20)?);
-/// let queue = Queue::new(&device)?;
-/// let memory = DeviceBuffer::new(&device, 4096, Commit::Proven)?;
+/// assert!(device.threads() >= 1 && HostDevice::builder().threads(1).build()?.threads() == 1);
+/// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 4096, Commit::Proven)?);
 /// let host = HostBuffer::new(&device, 4096, HostMemory::Pageable)?;
 /// host.write(0, b"there");
 /// queue.submit(&[Transfer::Upload { from: host.at(0), to: memory.at(7), bytes: 5 }])?;
@@ -49,11 +49,15 @@ pub struct HostDevice {
 /// How a [`HostDevice`] is to be.
 ///
 /// ```
-/// use backend_api::Device;
+/// use backend_api::{Device, ErrorKind, HostMemory};
 /// use backend_host::HostDevice;
-/// let device = HostDevice::builder().name("slow card").bytes(64 << 20).threads(2).build()?;
-/// assert_eq!(device.info().name, "slow card");
+/// let device = HostDevice::builder().name("slow card").bytes(64 << 20).threads(2).pinned_max_bytes(4096).build()?;
+/// assert_eq!((&*device.info().name, device.info().copy_engines, device.threads()), ("slow card", 2, 2));
 /// assert_eq!(device.memory()?.free_bytes, 64 << 20);
+/// assert_eq!(device.allocate_host(8192, HostMemory::Pinned).unwrap_err().kind(), ErrorKind::PinRefused);
+/// // Otherwise it is as large as the RAM of the machine.
+/// let device = HostDevice::builder().build()?;
+/// assert_eq!(device.info().total_bytes, backend_host::devices()[0].total_bytes);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -69,14 +73,6 @@ impl HostDeviceBuilder {
     /// How much memory the device has. It is taken at its word, even if the machine has less: memory that is
     /// allocated [lazily](Commit::Lazy) and never touched takes none. Without this call it is all RAM of
     /// the machine, and what other programs use counts as used.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_host::HostDevice;
-    /// let device = HostDevice::builder().bytes(64 << 20).build()?;
-    /// assert_eq!(device.memory()?.usable_bytes, 64 << 20);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn bytes(mut self, bytes: u64) -> Self {
         self.bytes = Some(bytes);
         self
@@ -84,29 +80,12 @@ impl HostDeviceBuilder {
 
     /// How many worker threads there are at most; at least 1. They are started when there is work for them.
     /// The default is the number of processors that this program may use.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_host::HostDevice;
-    /// let device = HostDevice::builder().threads(3).build()?;
-    /// assert_eq!((device.threads(), device.info().copy_engines), (3, 3));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn threads(mut self, threads: usize) -> Self {
         self.threads = Some(threads.max(1));
         self
     }
 
     /// What the device is called in messages.
-    ///
-    /// ```
-    /// use backend_api::{Commit, Device};
-    /// use backend_host::HostDevice;
-    /// let device = HostDevice::builder().name("small card").bytes(1000).build()?;
-    /// let error = device.allocate(2000, Commit::Lazy).unwrap_err();
-    /// assert!(error.to_string().contains("small card"));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.name = name.into();
         self
@@ -114,31 +93,12 @@ impl HostDeviceBuilder {
 
     /// How much host memory the device page-locks at most; beyond that it is refused, as the system itself
     /// does at its own limit. No limit is the default.
-    ///
-    /// ```
-    /// use backend_api::{Device, ErrorKind, HostMemory};
-    /// use backend_host::HostDevice;
-    /// let device = HostDevice::builder().pinned_max_bytes(4096).build()?;
-    /// let error = device.allocate_host(8192, HostMemory::Pinned).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::PinRefused);
-    /// assert!(device.allocate_host(8192, HostMemory::Pageable).is_ok());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn pinned_max_bytes(mut self, bytes: u64) -> Self {
         self.pinned_max_bytes = bytes;
         self
     }
 
     /// The device.
-    ///
-    /// ```
-    /// use backend_api::Device;
-    /// use backend_host::HostDevice;
-    /// // As large as the RAM of the machine.
-    /// let device = HostDevice::builder().build()?;
-    /// assert_eq!(device.info().total_bytes, backend_host::devices()[0].total_bytes);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Errors
     /// [`ErrorKind::System`] if no size was given and the system does not tell how much RAM there is.
@@ -148,8 +108,7 @@ impl HostDeviceBuilder {
             None => system_memory("build")?.total_bytes,
         };
         let threads = self.threads.unwrap_or_else(default_threads);
-        let mut info = describe(&self.name, next_index(), bytes);
-        info.copy_engines = u32::try_from(threads).unwrap_or(u32::MAX);
+        let info = describe(&self.name, next_index(), bytes);
         let engine = Engine::new(info, threads, self.pinned_max_bytes);
         let capacity = Capacity::new(bytes, engine.wiping());
         Ok(HostDevice { engine, capacity, bounded: self.bytes.is_none() })
@@ -199,17 +158,6 @@ fn system_memory(operation: &'static str) -> Result<SystemMemory> {
 impl HostDevice {
     /// A device with `bytes` bytes of memory, and otherwise as the builder's defaults say.
     ///
-    /// ```
-    /// use backend_api::{Commit, Device, ErrorKind};
-    /// let device = backend_host::HostDevice::new(1000)?;
-    /// let buffer = device.allocate(600, Commit::Lazy)?;
-    /// let error = device.allocate(600, Commit::Lazy).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::OutOfMemory);
-    /// assert_eq!(error.available_bytes(), Some(400));
-    /// device.release(buffer);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    ///
     /// # Errors
     /// None at present; see [`HostDeviceBuilder::build`].
     pub fn new(bytes: u64) -> Result<Self> {
@@ -217,12 +165,6 @@ impl HostDevice {
     }
 
     /// A device of one's own making.
-    ///
-    /// ```
-    /// let device = backend_host::HostDevice::builder().threads(1).build()?;
-    /// assert_eq!(device.threads(), 1);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn builder() -> HostDeviceBuilder {
         HostDeviceBuilder {
             bytes: None,
@@ -233,12 +175,6 @@ impl HostDevice {
     }
 
     /// How many worker threads it has at most.
-    ///
-    /// ```
-    /// let device = backend_host::HostDevice::builder().threads(3).build()?;
-    /// assert_eq!(device.threads(), 3);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn threads(&self) -> usize {
         self.engine.threads()
@@ -278,6 +214,8 @@ unsafe impl Device for HostDevice {
 
     backend_api::forward! { self => self.engine;
         info create_queue release_queue release allocate_host import_host release_host wipe_on_release
-        submit fill search gather scatter compute poll wait wake order_after
+        poll wait wake order_after
     }
+
+    backend_api::requests! { self, queue, request => self.engine.start(queue, &request) }
 }

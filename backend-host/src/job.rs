@@ -1,7 +1,7 @@
 //! Requests in the form in which they wait for their turn: checked, with names resolved and memory kept
 //! alive.
 
-use backend_api::{Compute, Elements, Extents, Fill, Gather, HostSpan, Result, Scatter, Search, Transfer};
+use backend_api::{DeviceSpan, Elements, Gather, HostSpan, Request, Result, Scatter, Transfer};
 
 use crate::host_memory::Piece;
 use crate::kernel::compute::ComputeJob;
@@ -33,92 +33,59 @@ pub(crate) enum Work<M> {
 }
 
 impl<M: Medium> Work<M> {
-    /// Checks and resolves copies.
-    pub fn copies<Q>(entries: &Entries<M, Q>, transfers: &[Transfer<'_>]) -> Result<Self> {
-        const OPERATION: &str = "submit";
+    /// Checks a request, and looks up what it names.
+    pub fn new<Q>(entries: &Entries<M, Q>, request: &Request<'_>) -> Result<Self> {
+        request.check(entries)?;
+        let operation = request.operation();
+        let device = |at: DeviceSpan<'_>| entries.device(operation, at);
+        let host = |at: HostSpan<'_>| entries.host(operation, at);
         let resolve = |transfer: &Transfer<'_>| -> Result<Move<M>> {
-            entries.check_transfer(transfer)?;
-            let bytes = transfer.bytes();
             Ok(match *transfer {
-                Transfer::Upload { from, to, .. } => Move::Upload {
-                    from: entries.host(OPERATION, from)?,
-                    to: entries.device(OPERATION, to)?,
-                    bytes,
-                },
-                Transfer::Download { from, to, .. } => Move::Download {
-                    from: entries.device(OPERATION, from)?,
-                    to: entries.host(OPERATION, to)?,
-                    bytes,
-                },
-                Transfer::Internal { from, to, .. } => Move::Internal {
-                    from: entries.device(OPERATION, from)?,
-                    to: entries.device(OPERATION, to)?,
-                    bytes,
-                },
+                Transfer::Upload { from, to, bytes } => {
+                    Move::Upload { from: host(from)?, to: device(to)?, bytes }
+                }
+                Transfer::Download { from, to, bytes } => {
+                    Move::Download { from: device(from)?, to: host(to)?, bytes }
+                }
+                Transfer::Internal { from, to, bytes } => {
+                    Move::Internal { from: device(from)?, to: device(to)?, bytes }
+                }
             })
         };
-        Ok(Self::Copies(match transfers {
-            [one] => Copies::One(resolve(one)?),
-            many => Copies::Many(many.iter().map(resolve).collect::<Result<_>>()?),
-        }))
-    }
-
-    /// Checks and resolves a fill.
-    pub fn fill<Q>(entries: &Entries<M, Q>, fill: &Fill<'_>) -> Result<Self> {
-        entries.check_fill(fill)?;
-        let to = entries.device("fill", fill.to)?;
-        Ok(Self::Fill(FillJob { to, bytes: fill.bytes, pattern: fill.pattern.into() }))
-    }
-
-    /// Checks and resolves a search.
-    pub fn search<Q>(entries: &Entries<M, Q>, search: &Search<'_>) -> Result<Self> {
-        entries.check_search(search)?;
-        let from = entries.device("search", search.elements.start)?;
-        let answer = entries.host("search", search.answer)?;
-        Ok(Self::Search(SearchJob::new(search, from, answer)))
-    }
-
-    /// Checks and resolves a gather.
-    pub fn gather<Q>(entries: &Entries<M, Q>, gather: &Gather<'_>) -> Result<Self> {
-        entries.check_gather(gather)?;
-        let Gather { elements, indices, count, values } = *gather;
-        let from = entries.device("gather", elements.start)?;
-        Self::indexed(entries, "gather", (Direction::Gather, from, elements), (indices, count, values))
-    }
-
-    /// Checks and resolves a scatter.
-    pub fn scatter<Q>(entries: &Entries<M, Q>, scatter: &Scatter<'_>) -> Result<Self> {
-        entries.check_scatter(scatter)?;
-        let Scatter { elements, indices, count, values } = *scatter;
-        let to = entries.device("scatter", elements.start)?;
-        Self::indexed(entries, "scatter", (Direction::Scatter, to, elements), (indices, count, values))
-    }
-
-    /// Checks and resolves a computation.
-    pub fn compute<Q>(entries: &Entries<M, Q>, compute: &Compute<'_>) -> Result<Self> {
-        const OPERATION: &str = "compute";
-        entries.check_compute(compute)?;
-        let resolve = |source: &Elements<'_>| entries.device(OPERATION, source.start);
-        let sources = compute.sources.iter().map(resolve).collect::<Result<_>>()?;
-        let answer = compute.answer().map(|answer| entries.host(OPERATION, answer)).transpose()?;
-        Ok(Self::Compute(ComputeJob::new(compute, sources, answer)))
-    }
-
-    fn indexed<Q>(
-        entries: &Entries<M, Q>,
-        operation: &'static str,
-        (direction, start, elements): (Direction, Place<M>, Elements<'_>),
-        (indices, count, values): (HostSpan<'_>, u64, HostSpan<'_>),
-    ) -> Result<Self> {
-        Ok(Self::Indexed(Indexed {
-            direction,
-            elements: start,
-            element_count: elements.count,
-            stride: elements.stride,
-            indices: entries.host(operation, indices)?,
-            count,
-            values: entries.host(operation, values)?,
-        }))
+        let indexed = |direction, elements: Elements<'_>, indices, count, values| {
+            Ok::<_, backend_api::Error>(Self::Indexed(Indexed {
+                direction,
+                elements: device(elements.start)?,
+                element_count: elements.count,
+                stride: elements.stride,
+                indices: host(indices)?,
+                count,
+                values: host(values)?,
+            }))
+        };
+        Ok(match *request {
+            Request::Copies([one], _) => Self::Copies(Copies::One(resolve(one)?)),
+            Request::Copies(many, _) => {
+                Self::Copies(Copies::Many(many.iter().map(resolve).collect::<Result<_>>()?))
+            }
+            Request::Fill(fill) => {
+                Self::Fill(FillJob { to: device(fill.to)?, bytes: fill.bytes, pattern: fill.pattern.into() })
+            }
+            Request::Search(search) => {
+                Self::Search(SearchJob::new(search, device(search.elements.start)?, host(search.answer)?))
+            }
+            Request::Gather(&Gather { elements, indices, count, values }) => {
+                indexed(Direction::Gather, elements, indices, count, values)?
+            }
+            Request::Scatter(&Scatter { elements, indices, count, values }) => {
+                indexed(Direction::Scatter, elements, indices, count, values)?
+            }
+            Request::Compute(compute) => {
+                let sources = compute.sources.iter().map(|source| device(source.start));
+                let answer = compute.answer().map(host).transpose()?;
+                Self::Compute(ComputeJob::new(compute, sources.collect::<Result<_>>()?, answer))
+            }
+        })
     }
 
     /// How many bytes it moves or reads through.
@@ -132,7 +99,7 @@ impl<M: Medium> Work<M> {
         }
     }
 
-    /// Calls `visit` for every place in memory that it touches.
+    /// Whether any place that it touches is one of these.
     fn any_place(&self, device: impl Fn(&Place<M>) -> bool, host: impl Fn(&Place<Piece>) -> bool) -> bool {
         match self {
             Self::Copies(copies) => copies.as_slice().iter().any(|one| match one {

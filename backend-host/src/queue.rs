@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
 
+use backend_api::contended::spin_until;
 use backend_api::{DeviceInfo, Error, ErrorKind, Progress, QueueId, Result, Ticket, Timeline};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -13,11 +14,6 @@ use crate::worker::{Crew, Pool, Task, Urgency};
 
 /// After so many jobs a worker looks whether other queues wait for their turn.
 const JOBS_IN_A_TURN: u32 = 8;
-
-/// How often a waiter looks again before it gives its time slice away, and then before it sleeps: a few
-/// microseconds, in which a page is copied.
-const SPINS: u32 = 200;
-const YIELDS: u32 = 20;
 
 /// What a queue holds.
 pub(crate) trait Job: Send + Sync + 'static {
@@ -223,15 +219,8 @@ impl<J: Job> Lane<J> {
     /// Waits until everything up to `value` is done, or the thread that is at it has given up the claim:
     /// spins briefly, then yields, then sleeps.
     fn watch(&self, value: u64) {
-        for turn in 0..SPINS + YIELDS {
-            if self.reached(value) || !self.running.load(Ordering::Relaxed) {
-                return;
-            }
-            if turn < SPINS {
-                std::hint::spin_loop();
-            } else {
-                std::thread::yield_now();
-            }
+        if spin_until(|| self.reached(value) || !self.running.load(Ordering::Relaxed)) {
+            return;
         }
         let mut state = self.state.lock();
         while state.phase == Phase::Running && !self.reached(value) {

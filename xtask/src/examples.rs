@@ -1,8 +1,8 @@
 //! `cargo xtask examples`: every public item of the published crates has an example in its documentation.
 //!
 //! What is public is asked of rustdoc, whose JSON only the nightly toolchain writes. That examples compile
-//! and hold is for `cargo test --doc` to find out; here they only have to be there, and those of functions to
-//! mention the function.
+//! and hold is for `cargo test --doc` to find out; here they only have to be there. A function has to be
+//! mentioned in one: its own, or that of the type, trait or module that it belongs to.
 
 use crate::project::{self, Metadata, Package};
 use crate::steps::Outcome;
@@ -92,23 +92,24 @@ impl Walk {
 
     fn run(&mut self) {
         let root = self.documentation.root.clone();
-        self.visit(&root, "", None);
+        self.visit(&root, "", None, "");
     }
 
-    fn visit_all(&mut self, ids: &Value, path: &str) {
+    fn visit_all(&mut self, ids: &Value, path: &str, around: &str) {
         for id in ids.as_array().into_iter().flatten() {
-            self.visit(id, path, None);
+            self.visit(id, path, None, around);
         }
     }
 
-    /// Looks at an item and at what is in it. `path` is where it is found, and `alias` the name that it has
-    /// there, if that may be another one than its own.
-    fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>) {
+    /// Looks at an item and at what is in it. `path` is where it is found, `alias` the name that it has
+    /// there, if that may be another one than its own, and `around` the documentation of what it belongs to.
+    fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>, around: &str) {
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
         // Items of other crates have their documentation there. Some are found twice.
         let Some(item) = self.documentation.index.get(&id).filter(|item| item.crate_id == 0) else { return };
         let Some((kind, inner)) = item.inner.iter().next() else { return };
         let (kind, inner) = (kind.clone(), inner.clone());
+        let own = item.docs.clone().unwrap_or_default();
         let name = alias.or(item.name.as_deref()).unwrap_or_default();
         let parts = [path, name];
         let path = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("::");
@@ -116,22 +117,22 @@ impl Walk {
             return;
         }
         match kind.as_str() {
-            "module" => self.visit_all(&inner["items"], &path),
+            "module" => self.visit_all(&inner["items"], &path, &own),
             // The module that all is taken out of is nothing that users name.
-            "use" if inner["is_glob"] == true => self.visit(&inner["id"], &path, Some("")),
-            "use" => self.visit(&inner["id"], &path, inner["name"].as_str()),
+            "use" if inner["is_glob"] == true => self.visit(&inner["id"], &path, Some(""), around),
+            "use" => self.visit(&inner["id"], &path, inner["name"].as_str(), around),
             // Methods of a trait are described where the trait is.
-            "impl" if inner["trait"].is_null() => self.visit_all(&inner["items"], &path),
+            "impl" if inner["trait"].is_null() => self.visit_all(&inner["items"], &path, around),
             "impl" | "variant" | "struct_field" | "assoc_type" | "assoc_const" => {}
             _ => {
-                self.judge(&id, &kind, &path);
-                self.visit_all(&inner["impls"], &path);
-                self.visit_all(&inner["items"], &path);
+                self.judge(&id, &kind, &path, around);
+                self.visit_all(&inner["impls"], &path, &own);
+                self.visit_all(&inner["items"], &path, &own);
             }
         }
     }
 
-    fn judge(&mut self, id: &str, kind: &str, path: &str) {
+    fn judge(&mut self, id: &str, kind: &str, path: &str, around: &str) {
         let item = &self.documentation.index[id];
         // Items of traits have the trait's.
         if item.visibility != "public" && item.visibility != "default" {
@@ -141,9 +142,12 @@ impl Walk {
         let examples = examples(item.docs.as_deref().unwrap_or_default());
         let is_called = matches!(kind, "function" | "macro");
         let name = item.name.as_deref().unwrap_or_default();
-        let fault = if examples.is_empty() {
+        let mentioned = |examples: &[String]| examples.iter().any(|example| mentions(example, name));
+        let fault = if is_called && mentioned(&self::examples(around)) {
+            return;
+        } else if examples.is_empty() {
             "has no example that runs"
-        } else if is_called && !examples.iter().any(|example| mentions(example, name)) {
+        } else if is_called && !mentioned(&examples) {
             "is not in its example"
         } else {
             return;
@@ -215,18 +219,19 @@ mod tests {
             (2, "facade", "", json!({ "module": { "items": [3, 4, 13] } })),
             (3, "", "", json!({ "use": { "name": "Renamed", "id": 5, "is_glob": false } })),
             (4, "", "", json!({ "use": { "name": "foreign", "id": 6, "is_glob": false } })),
-            (5, "Original", "```\nOriginal\n```", json!({ "struct": { "impls": [7, 8] } })),
+            (5, "Original", "```\nOriginal.with_type()\n```", json!({ "struct": { "impls": [7, 8] } })),
             (6, "foreign", "", json!({ "struct": { "impls": [] } })),
-            (7, "", "", json!({ "impl": { "trait": null, "items": [9, 10] } })),
+            (7, "", "", json!({ "impl": { "trait": null, "items": [9, 10, 15] } })),
             (8, "", "", json!({ "impl": { "trait": { "path": "Clone" }, "items": [11] } })),
             (9, "shown", "Text.\n\n```\nx.shown();\n```", method()),
             (10, "bare", "Text.", method()),
+            (15, "with_type", "Text.", method()),
             (11, "clone", "", method()),
             (12, "Contract", "", json!({ "trait": { "items": [14] } })),
             (13, "", "", json!({ "use": { "name": "Again", "id": 5, "is_glob": false } })),
             (14, "call", "```\n# call();\nother();\n```", method()),
         ]);
-        assert_eq!(items, 5);
+        assert_eq!(items, 6);
         assert_eq!(
             faults,
             [

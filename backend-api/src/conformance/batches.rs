@@ -1,6 +1,6 @@
 //! Many copies in one call.
 
-use crate::wrap::random::SplitMix64;
+use crate::wrap::SplitMix64;
 use crate::{Device, Route, Routing};
 
 use super::Context;

@@ -1,8 +1,8 @@
 //! Computations against naive evaluation.
 
 use crate::expr::{Action, Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
-use crate::wrap::random::SplitMix64;
-use crate::{Compute, Device, Elements, ErrorKind};
+use crate::wrap::SplitMix64;
+use crate::{Compute, Device, Elements, ErrorKind, HostSpan};
 
 use super::Context;
 use super::context::assert_refused;
@@ -57,28 +57,11 @@ impl Sketch {
 fn edges(of: Type, random: &mut SplitMix64) -> u64 {
     let top = 1_u64 << (8 * of.bytes() - 1);
     let float = |x: f64| if of == Type::F32 { u64::from((x as f32).to_bits()) } else { x.to_bits() };
-    let floats = [
-        0.0,
-        -0.0,
-        1.0,
-        -1.5,
-        127.5,
-        255.0,
-        -128.9,
-        65535.6,
-        2_147_483_648.0,
-        4_294_967_296.0,
-        -9.3e18,
-        1.9e19,
-        16_777_217.0,
-        1e-40,
-        5e-324,
-        f64::INFINITY,
-        f64::NEG_INFINITY,
-        f64::NAN,
-        0.1,
-        3.0,
-    ];
+    let common = [0.0, -0.0, 1.0, -1.5, 127.5, 255.0, -128.9, 65535.6, 0.1, 3.0];
+    let extreme = [-9.3e18, 1.9e19, 1e-40, 5e-324, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    // Where integers and the mantissas of short floats end.
+    let ends = [31, 32, 24].map(|bits| (1_u64 << bits) as f64 + f64::from(u8::from(bits == 24)));
+    let floats = [&common[..], &extreme, &ends].concat();
     let integers = [0, 1, 2, 7, u64::MAX, top, top - 1, top + 1, 31, 32, 64, 0x5555_5555_5555_5555, 100];
     match random.below(4) {
         0 => random.next() & of.mask(),
@@ -106,25 +89,6 @@ fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
     bytes
 }
 
-const BINARY: [Binary; 16] = [
-    Binary::Add,
-    Binary::Sub,
-    Binary::Mul,
-    Binary::Div,
-    Binary::Rem,
-    Binary::Min,
-    Binary::Max,
-    Binary::And,
-    Binary::Or,
-    Binary::Xor,
-    Binary::Shl,
-    Binary::Shr,
-    Binary::Eq,
-    Binary::Ne,
-    Binary::Lt,
-    Binary::Le,
-];
-
 /// Adds an operation on two numbers to a program.
 type Build = Box<dyn Fn(&mut Sketch, Value, Value) -> Value>;
 
@@ -134,7 +98,7 @@ fn operations(of: Type) -> Vec<(String, Build)> {
     let pair =
         [Instruction::Field { source: 0, offset: 0, of }, Instruction::Field { source: 0, offset: 0, of }];
     let fits = |last| Program::new(vec![pair[0], pair[1], last]).is_ok();
-    for op in BINARY {
+    for op in Binary::ALL {
         if fits(Instruction::Binary { op, left: Value(0), right: Value(1) }) {
             all.push((format!("{op:?}"), Box::new(move |s, a, b| s.binary(op, a, b))));
         }
@@ -192,17 +156,18 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
     }
 }
 
+/// The values of a program whose type fits.
+fn values_of(program: &Program, fits: &dyn Fn(Type) -> bool) -> Vec<Value> {
+    (0..).map(Value).zip(program.types()).filter(|(_, of)| fits(**of)).map(|(value, _)| value).collect()
+}
+
 /// A tree over the fields of two sources, of about so many instructions.
 fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types: &[Type]) -> Sketch {
     let mut sketch = Sketch(Vec::new());
     let pick = |random: &mut SplitMix64| types[random.below(types.len() as u64) as usize];
     while sketch.0.len() < instructions {
         let of_type = |sketch: &Sketch, of: Type, random: &mut SplitMix64| {
-            let program = sketch.program();
-            let known: Vec<_> = (0..sketch.0.len())
-                .filter(|at| program.types()[*at] == of)
-                .map(|at| Value(at as u16))
-                .collect();
+            let known = values_of(&sketch.program(), &|known| known == of);
             (!known.is_empty()).then(|| known[random.below(known.len() as u64) as usize])
         };
         let of = pick(random);
@@ -236,7 +201,7 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
             }
             _ => {
                 let of = if random.below(4) == 0 { Type::Bool } else { of };
-                let op = BINARY[random.below(16) as usize];
+                let op = Binary::ALL[random.below(16) as usize];
                 if let (Some(left), Some(right)) =
                     (of_type(&sketch, of, random), of_type(&sketch, of, random))
                 {
@@ -266,12 +231,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         let (zero, one) = (sketch.literal(Type::U8, 0), sketch.literal(Type::U8, 1));
         let truth = sketch.binary(Binary::Lt, zero, one);
         let program = sketch.program();
-        let all = |fits: &dyn Fn(Type) -> bool| -> Vec<Value> {
-            (0..program.types().len())
-                .filter(|at| fits(program.types()[*at]))
-                .map(|at| Value(at as u16))
-                .collect()
-        };
+        let all = |fits: &dyn Fn(Type) -> bool| values_of(&program, fits);
         let choose = |random: &mut SplitMix64, of: Vec<Value>| of[random.below(of.len() as u64) as usize];
         let predicate = choose(&mut random, all(&|of| of == Type::Bool));
         let filter = [None, Some(predicate), Some(truth)][random.below(3) as usize];
@@ -290,14 +250,10 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         };
         let answer = scene.host_at(8);
         let limit = [0, 1, 5, 100, u64::MAX][random.below(5) as usize];
-        let extended = |value: Value, last: &[Instruction]| {
+        let cast = |value: Value, types: &[Type]| {
             let mut sketch = Sketch(sketch.0.clone());
-            let mut value = sketch.storable(value);
-            for instruction in last {
-                if let Instruction::Cast { to, .. } = instruction {
-                    value = sketch.push(Instruction::Cast { of: value, to: *to });
-                }
-            }
+            let value = sketch.storable(value);
+            let value = types.iter().fold(value, |of, &to| sketch.push(Instruction::Cast { of, to }));
             (sketch.program(), value)
         };
         let what =
@@ -314,20 +270,16 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         run(&program, find(if count_all { limit } else { limit.min(1) }, count_all), "find");
         run(&program, Action::Sum { value: integer, filter, answer }, "sum");
         // Sums of these are exact, so the order does not matter.
-        let small = [
-            Instruction::Cast { of: Value(0), to: Type::I16 },
-            Instruction::Cast { of: Value(0), to: Type::F32 },
-        ];
-        let (exact, value) = extended(integer, &small);
+        let (exact, value) = cast(integer, &[Type::I16, Type::F32]);
         run(&exact, Action::Sum { value, filter, answer }, "sum of floats");
         let extremes = |least, greatest| Action::Extremes { value: number, filter, least, greatest, answer };
         run(&program, extremes(true, false), "least");
         run(&program, extremes(false, true), "greatest");
         run(&program, extremes(true, true), "extremes");
-        let (narrow, value) = extended(integer, &[Instruction::Cast { of: Value(0), to: Type::U32 }]);
+        let (narrow, value) = cast(integer, &[Type::U32]);
         let bins = [1, 100, Compute::BINS_MAX][random.below(3) as usize];
         run(&narrow, Action::Histogram { value, filter, bins, answer }, "histogram");
-        let (storable, value) = extended(number, &[]);
+        let (storable, value) = cast(number, &[]);
         let width = storable.types()[value.at()].bytes() as usize;
         for (source, stride) in (0..).zip(strides) {
             if let Some(room) = stride.checked_sub(width) {
@@ -345,6 +297,23 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
     }
 }
 
+/// One action of each kind.
+fn every_action<'a>(
+    value: Value,
+    predicate: Value,
+    filter: Option<Value>,
+    stores: &'a [Store],
+    answer: HostSpan<'a>,
+) -> [Action<'a>; 5] {
+    [
+        Action::Find { predicate, limit: 3, count_all: true, answer },
+        Action::Sum { value, filter, answer },
+        Action::Extremes { value, filter, least: true, greatest: true, answer },
+        Action::Histogram { value, filter, bins: 3, answer },
+        Action::Store { stores, filter },
+    ]
+}
+
 pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 100, Compute::partials_bytes() as usize);
     let mut sketch = Sketch(Vec::new());
@@ -353,13 +322,7 @@ pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
     let program = sketch.program();
     let answer = scene.host_at(0);
     let stores = [Store { value, source: 0, offset: 0 }];
-    let actions = [
-        Action::Find { predicate, limit: 3, count_all: true, answer },
-        Action::Sum { value, filter: None, answer },
-        Action::Extremes { value, filter: None, least: true, greatest: true, answer },
-        Action::Histogram { value, filter: None, bins: 3, answer },
-        Action::Store { stores: &stores, filter: None },
-    ];
+    let actions = every_action(value, predicate, None, &stores, answer);
     for (at, action) in actions.into_iter().enumerate() {
         // Nothing has room for any stride.
         let sources =
@@ -548,13 +511,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
     let answer = scene.host_at(0);
     let filter = Some(predicate);
     let stores = [Store { value: sum, source: 1, offset: 0 }];
-    let actions = [
-        Action::Find { predicate, limit: 3, count_all: true, answer },
-        Action::Sum { value: sum, filter, answer },
-        Action::Extremes { value, filter, least: true, greatest: true, answer },
-        Action::Histogram { value, filter, bins: 3, answer },
-        Action::Store { stores: &stores, filter },
-    ];
+    let actions = every_action(value, predicate, filter, &stores, answer);
     let device = cx.device();
     for (at, action) in actions.into_iter().enumerate() {
         let sources = |count| [scene.elements(0, count, 4), scene.elements(COUNT * 4, count, 4)];

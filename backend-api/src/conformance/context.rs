@@ -3,8 +3,10 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use crate::wrap::random::SplitMix64;
-use crate::{Commit, Device, DeviceBuffer, ErrorKind, HostBuffer, HostMemory, Queue, Result};
+use crate::wrap::SplitMix64;
+use crate::{
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Queue, Result, Ticket, Transfer,
+};
 
 use super::Limits;
 
@@ -16,9 +18,12 @@ use super::Limits;
 /// // A check is a function of a context.
 /// fn a_queue_can_be_had<D: Device>(context: &Context<'_, D>) {
 ///     assert!(context.device().create_queue().is_ok());
+///     context.skip("there is nothing else to check");
 /// }
-/// # let device = Arc::new(ReferenceDevice::new(64 << 20));
-/// a_queue_can_be_had(&Context::new(&device, Limits::default()));
+/// let device = Arc::new(ReferenceDevice::new(20 << 20));
+/// let context = Context::new(&device, Limits::default());
+/// a_queue_can_be_had(&context);
+/// assert_eq!((context.limits().bytes, &*context.skipped().unwrap()), (20 << 20, "there is nothing else to check"));
 /// ```
 #[derive(Debug)]
 pub struct Context<'a, D: Device> {
@@ -29,42 +34,18 @@ pub struct Context<'a, D: Device> {
 
 impl<'a, D: Device> Context<'a, D> {
     /// The context of one run of one check.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
-    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
-    /// let context = Context::new(&device, Limits::default());
-    /// assert_eq!(context.limits(), Limits::default());
-    /// ```
     #[must_use]
     pub fn new(device: &'a Arc<D>, limits: Limits) -> Self {
         Self { device, limits, skipped: RefCell::new(None) }
     }
 
     /// The device.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
-    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
-    /// let context = Context::new(&device, Limits::default());
-    /// assert!(Arc::ptr_eq(context.device(), &device));
-    /// ```
     #[must_use]
     pub fn device(&self) -> &'a Arc<D> {
         self.device
     }
 
     /// The limits, with no more memory than the device has, and at least [`Limits::LEAST_BYTES`].
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
-    /// let device = Arc::new(ReferenceDevice::new(20 << 20));
-    /// let context = Context::new(&device, Limits::default().with_bytes(32 << 20));
-    /// assert_eq!(context.limits().bytes, 20 << 20);
-    /// ```
     #[must_use]
     pub fn limits(&self) -> Limits {
         let bytes = self.limits.bytes.min(self.device.info().total_bytes);
@@ -72,31 +53,11 @@ impl<'a, D: Device> Context<'a, D> {
     }
 
     /// Notes that the check, or a part of it, cannot be made on this device. The first reason counts.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
-    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
-    /// let context = Context::new(&device, Limits::default());
-    /// context.skip("it has no second piece of memory");
-    /// context.skip("another reason");
-    /// assert_eq!(context.skipped().unwrap(), "it has no second piece of memory");
-    /// ```
     pub fn skip(&self, why: impl Into<String>) {
         self.skipped.borrow_mut().get_or_insert_with(|| why.into());
     }
 
     /// Why the check could not be made, if it could not.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// use backend_api::conformance::{Context, Limits, reference::ReferenceDevice};
-    /// let device = Arc::new(ReferenceDevice::new(64 << 20));
-    /// let context = Context::new(&device, Limits::default());
-    /// assert_eq!(context.skipped(), None);
-    /// context.skip("the device cannot lock pages");
-    /// assert_eq!(context.skipped().unwrap(), "the device cannot lock pages");
-    /// ```
     #[must_use]
     pub fn skipped(&self) -> Option<String> {
         self.skipped.borrow().clone()
@@ -125,8 +86,44 @@ impl<'a, D: Device> Context<'a, D> {
         }
     }
 
-    pub(super) fn wait(&self, ticket: crate::Ticket) {
+    pub(super) fn wait(&self, ticket: Ticket) {
         self.device.wait(ticket).expect("work that is done");
+    }
+
+    /// Fills device memory from its start on. Does not wait.
+    #[track_caller]
+    pub(super) fn fill(
+        &self,
+        queue: &Queue<D>,
+        memory: &DeviceBuffer<D>,
+        bytes: u64,
+        pattern: &[u8],
+    ) -> Ticket {
+        queue.fill(&Fill { to: memory.at(0), bytes, pattern }).expect("a fill")
+    }
+
+    /// Copies between the starts of two pieces of memory. Does not wait.
+    #[track_caller]
+    pub(super) fn upload(
+        &self,
+        queue: &Queue<D>,
+        from: &HostBuffer<D>,
+        to: &DeviceBuffer<D>,
+        bytes: u64,
+    ) -> Ticket {
+        queue.submit(&[Transfer::Upload { from: from.at(0), to: to.at(0), bytes }]).expect("an upload")
+    }
+
+    /// As [`upload`](Self::upload), the other way.
+    #[track_caller]
+    pub(super) fn download(
+        &self,
+        queue: &Queue<D>,
+        from: &DeviceBuffer<D>,
+        to: &HostBuffer<D>,
+        bytes: u64,
+    ) -> Ticket {
+        queue.submit(&[Transfer::Download { from: from.at(0), to: to.at(0), bytes }]).expect("a download")
     }
 
     /// `bytes` bytes that look like noise and are the same for a seed.

@@ -33,6 +33,17 @@ pub(super) fn copies_of_nothing<D: Device>(cx: &Context<'_, D>) {
     scene.settle(ticket);
 }
 
+/// For each pair of places, in three calls: an upload from the second to the first, from there within the
+/// device to `far` behind the second, and from there to `far` behind the first in host memory.
+fn there_and_back<D: Device>(scene: &mut Scene<'_, D>, places: &[(usize, usize)], far: usize, bytes: usize) {
+    let copies: [Vec<_>; 3] = [
+        places.iter().map(|&(one, other)| scene.upload(other, one, bytes)).collect(),
+        places.iter().map(|&(one, other)| scene.internal(one, far + other, bytes)).collect(),
+        places.iter().map(|&(one, other)| scene.download(far + other, far + one, bytes)).collect(),
+    ];
+    copies.iter().for_each(|copies| _ = scene.submit(copies));
+}
+
 pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'_, D>) {
     const PIECE: usize = 256;
     let mut scene = Scene::new(cx, 66 * PIECE * 2, 66 * PIECE * 2);
@@ -50,14 +61,7 @@ pub(super) fn copies_of_every_small_size_and_alignment<D: Device>(cx: &Context<'
             }
         }
         scene.assert_as_expected(&format!("single copies of {bytes} bytes"));
-        let all: Vec<_> = places.iter().map(|&(one, other)| scene.upload(other, one, bytes)).collect();
-        scene.submit(&all);
-        let all: Vec<_> =
-            places.iter().map(|&(one, other)| scene.internal(one, far + other, bytes)).collect();
-        scene.submit(&all);
-        let all: Vec<_> =
-            places.iter().map(|&(one, other)| scene.download(far + other, far + one, bytes)).collect();
-        scene.submit(&all);
+        there_and_back(&mut scene, &places, far, bytes);
         scene.assert_as_expected(&format!("copies of {bytes} bytes at every alignment"));
     }
 }
@@ -68,13 +72,7 @@ pub(super) fn copies_between_every_pair_of_alignments<D: Device>(cx: &Context<'_
     let mut scene = Scene::new(cx, 2 * ROOM, 2 * ROOM);
     for bytes in [3, 16, 37] {
         let places: Vec<_> = (0..17 * 17).map(|k| (k * STEP + k / 17, k * STEP + k % 17)).collect();
-        let all: Vec<_> = places.iter().map(|&(from, to)| scene.upload(from, to, bytes)).collect();
-        scene.submit(&all);
-        let all: Vec<_> = places.iter().map(|&(from, to)| scene.internal(from, ROOM + to, bytes)).collect();
-        scene.submit(&all);
-        let all: Vec<_> =
-            places.iter().map(|&(from, to)| scene.download(ROOM + from, ROOM + to, bytes)).collect();
-        scene.submit(&all);
+        there_and_back(&mut scene, &places, ROOM, bytes);
         scene.assert_as_expected(&format!("copies of {bytes} bytes between every pair of alignments"));
     }
 }

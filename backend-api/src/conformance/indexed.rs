@@ -1,6 +1,6 @@
 //! Gathers and scatters against the naive ones.
 
-use crate::wrap::random::SplitMix64;
+use crate::wrap::SplitMix64;
 use crate::{Device, DeviceBuffer, Elements, ErrorKind, Gather, HostBuffer, Queue, Scatter, Ticket};
 
 use super::Context;
@@ -117,76 +117,63 @@ fn outside(count: u64) -> [u64; 9] {
 }
 
 pub(super) fn a_gather_with_an_index_outside_fails<D: Device>(cx: &Context<'_, D>) {
-    const COUNT: usize = 50;
-    const WANTED: usize = 40;
-    let values = WANTED * 8;
-    let mut scene = Scene::new(cx, 2 * COUNT * 8, values + WANTED * 8 + 100);
-    for (round, wrong) in outside(COUNT as u64).into_iter().enumerate() {
-        let mut indices = any_indices(5, WANTED, COUNT);
-        indices[[0, WANTED - 1, 17][round % 3]] = wrong;
-        scene.write_indices(0, &indices);
-        let gather = Gather {
-            elements: scene.elements(64, COUNT, 8),
-            indices: scene.host.at(0),
-            count: WANTED as u64,
-            values: scene.host.at(values as u64),
-        };
-        let failed = scene.queue.gather(&gather).expect("a gather whose failure the ticket tells");
-        let good = scene.submit(&[scene.upload(0, 0, 8)]);
-        assert_refused(
-            &format!("a gather of element {wrong} of {COUNT}"),
-            cx.device().wait(failed),
-            ErrorKind::KernelFailed,
-        );
-        scene.settle(good);
-        // The values are unspecified, all else is as it was.
-        scene.host.read(values, &mut scene.expected_host[values..values + WANTED * 8]);
-        scene.assert_as_expected("a gather that failed");
-    }
-    let none = scene.elements(64, 0, 8);
-    let gather =
-        Gather { elements: none, indices: scene.host.at(0), count: 1, values: scene.host.at(values as u64) };
-    let failed = scene.queue.gather(&gather).expect("a gather whose failure the ticket tells");
-    assert_refused("a gather of one of no elements", cx.device().wait(failed), ErrorKind::KernelFailed);
-    scene.write_indices(0, &any_indices(6, WANTED, COUNT));
-    scene.gather(scene.elements(64, COUNT, 8), 0, WANTED, values);
-    scene.assert_as_expected("a gather after many that failed");
+    an_index_outside_fails(cx, true);
 }
 
 pub(super) fn a_scatter_with_an_index_outside_fails<D: Device>(cx: &Context<'_, D>) {
+    an_index_outside_fails(cx, false);
+}
+
+fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, is_gather: bool) {
     const COUNT: usize = 50;
     const WANTED: usize = 40;
     const START: usize = 64;
-    let values = WANTED * 8;
-    let mut scene = Scene::new(cx, 2 * COUNT * 8, values + WANTED * 8 + 100);
+    const VALUES: usize = WANTED * 8;
+    let name = if is_gather { "gather" } else { "scatter" };
+    let mut scene = Scene::new(cx, 2 * COUNT * 8, VALUES + WANTED * 8 + 100);
+    let fails = |scene: &mut Scene<'_, D>, elements, count, what: &str| {
+        let (indices, values) = (scene.host_at(0), scene.host_at(VALUES as u64));
+        let submitted = if is_gather {
+            scene.queue.gather(&Gather { elements, indices, count, values })
+        } else {
+            scene.queue.scatter(&Scatter { elements, indices, count, values })
+        };
+        let failed = submitted.expect("work whose failure the ticket tells");
+        let good = scene.submit(&[scene.upload(0, 0, 8)]);
+        assert_refused(what, cx.device().wait(failed), ErrorKind::KernelFailed);
+        scene.settle(good);
+    };
     for (round, wrong) in outside(COUNT as u64).into_iter().enumerate() {
-        let mut indices = different_indices(7, WANTED, COUNT);
+        let mut indices =
+            if is_gather { any_indices(5, WANTED, COUNT) } else { different_indices(7, WANTED, COUNT) };
         indices[[0, WANTED - 1, 17][round % 3]] = wrong;
         scene.write_indices(0, &indices);
-        let scatter = Scatter {
-            elements: scene.elements(START, COUNT, 8),
-            indices: scene.host.at(0),
-            count: WANTED as u64,
-            values: scene.host.at(values as u64),
-        };
-        let failed = scene.queue.scatter(&scatter).expect("a scatter whose failure the ticket tells");
-        assert_refused(
-            &format!("a scatter to element {wrong} of {COUNT}"),
-            cx.device().wait(failed),
-            ErrorKind::KernelFailed,
-        );
-        // The elements that were named rightly are unspecified, all else is as it was.
-        let contents = scene.contents();
-        for index in indices.into_iter().filter(|&i| i < COUNT as u64) {
-            let at = START + index as usize * 8;
-            scene.expected[at..at + 8].copy_from_slice(&contents[at..at + 8]);
+        let elements = scene.elements(START, COUNT, 8);
+        fails(&mut scene, elements, WANTED as u64, &format!("a {name} with element {wrong} of {COUNT}"));
+        // The values that were fetched, or the elements that were named rightly, are unspecified; all else is
+        // as it was.
+        if is_gather {
+            scene.host.read(VALUES, &mut scene.expected_host[VALUES..VALUES + WANTED * 8]);
+        } else {
+            let contents = scene.contents();
+            for index in indices.into_iter().filter(|&i| i < COUNT as u64) {
+                let at = START + index as usize * 8;
+                scene.expected[at..at + 8].copy_from_slice(&contents[at..at + 8]);
+            }
+            assert_bytes("device memory after a scatter that failed", &contents, &scene.expected);
         }
-        assert_bytes("device memory after a scatter that failed", &contents, &scene.expected);
-        scene.assert_as_expected("a scatter that failed");
+        scene.assert_as_expected(&format!("a {name} that failed"));
     }
+    let none = scene.elements(START, 0, 8);
+    fails(&mut scene, none, 1, &format!("a {name} with one of no elements"));
     scene.write_indices(0, &different_indices(8, WANTED, COUNT));
-    scene.scatter(scene.elements(START, COUNT, 8), 0, WANTED, values);
-    scene.assert_as_expected("a scatter after many that failed");
+    let elements = scene.elements(START, COUNT, 8);
+    if is_gather {
+        scene.gather(elements, 0, WANTED, VALUES);
+    } else {
+        scene.scatter(elements, 0, WANTED, VALUES);
+    }
+    scene.assert_as_expected(&format!("a {name} after many that failed"));
 }
 
 /// For kernels that keep their failure flag or their indices in memory which they share.

@@ -12,8 +12,7 @@ const BYTES: u64 = 300_000;
 fn busy_queue<D: Device>(cx: &Context<'_, D>, memory: &DeviceBuffer<D>) -> Queue<D> {
     let queue = cx.queue();
     for round in 0..24 {
-        let fill = Fill { to: memory.at(0), bytes: memory.bytes(), pattern: &[round; 60] };
-        queue.fill(&fill).expect("a fill");
+        cx.fill(&queue, memory, memory.bytes(), &[round; 60]);
     }
     queue
 }
@@ -30,9 +29,8 @@ pub(super) fn giving_device_memory_back_waits_for_work<D: Device>(cx: &Context<'
     for round in 0..6 {
         let (queue, host) = (busy_queue(cx, &other), cx.host(BYTES as usize));
         let memory = cx.memory(BYTES);
-        queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[round, 7] }).expect("a fill");
-        let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
-        queue.submit(&[down]).expect("a download");
+        cx.fill(&queue, &memory, BYTES, &[round, 7]);
+        cx.download(&queue, &memory, &host, BYTES);
         drop(memory);
         // What reads the memory is done, so that what it wrote is there, though nobody waited for it.
         assert_holds("a download from memory given back", &host, &[round, 7].repeat(BYTES as usize / 2));
@@ -46,8 +44,7 @@ pub(super) fn giving_host_memory_back_waits_for_work<D: Device>(cx: &Context<'_,
         let queue = busy_queue(cx, &other);
         let host = cx.host(BYTES as usize);
         host.write(0, &cx.noise(round, BYTES as usize));
-        let up = Transfer::Upload { from: host.at(0), to: scene.memory.at(0), bytes: BYTES };
-        let ticket = queue.submit(&[up]).expect("an upload");
+        let ticket = cx.upload(&queue, &host, &scene.memory, BYTES);
         drop(host);
         // Memory that may take the place of what was given back.
         let next = cx.host(BYTES as usize);
@@ -63,9 +60,8 @@ pub(super) fn ending_a_queue_waits_for_its_work<D: Device>(cx: &Context<'_, D>) 
     let (memory, host) = (cx.memory(BYTES), cx.host(BYTES as usize));
     for round in 0..6 {
         let queue = busy_queue(cx, &other);
-        queue.fill(&Fill { to: memory.at(0), bytes: BYTES, pattern: &[round, 9] }).expect("a fill");
-        let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
-        queue.submit(&[down]).expect("a download");
+        cx.fill(&queue, &memory, BYTES, &[round, 9]);
+        cx.download(&queue, &memory, &host, BYTES);
         drop(queue);
         assert_holds("a download by a queue that has ended", &host, &[round, 9].repeat(BYTES as usize / 2));
     }
@@ -83,7 +79,7 @@ pub(super) fn things_can_be_given_back_in_any_order<D: Device>(cx: &Context<'_, 
         let [one, other] = [cx.memory(BYTES), cx.memory(BYTES)];
         let (queue, host) = (cx.queue(), cx.host(BYTES as usize));
         let pattern = [round as u8, 3, 5];
-        queue.fill(&Fill { to: one.at(0), bytes: BYTES, pattern: &pattern }).expect("a fill");
+        cx.fill(&queue, &one, BYTES, &pattern);
         let copies = [
             Transfer::Internal { from: one.at(0), to: other.at(0), bytes: BYTES },
             Transfer::Download { from: other.at(0), to: host.at(0), bytes: BYTES },
@@ -108,11 +104,10 @@ pub(super) fn work_of_one_queue_does_not_hold_what_another_needs<D: Device>(cx: 
     for round in 0..5 {
         let [one, other] = [cx.queue(), cx.queue()];
         let half = BYTES / 2;
-        one.fill(&Fill { to: memory.at(0), bytes: half, pattern: &[round] }).expect("a fill");
+        cx.fill(&one, &memory, half, &[round]);
         other.fill(&Fill { to: memory.at(half), bytes: half, pattern: &[round + 100] }).expect("a fill");
         drop(one);
-        let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: BYTES };
-        cx.wait(other.submit(&[down]).expect("a download"));
+        cx.wait(cx.download(&other, &memory, &host, BYTES));
         let expected: Vec<u8> = [vec![round; half as usize], vec![round + 100; half as usize]].concat();
         assert_holds("what two queues wrote", &host, &expected);
     }
@@ -128,9 +123,8 @@ pub(super) fn memory_in_use_by_others_can_be_given_back_meanwhile<D: Device>(cx:
                 for round in 0..30_u8 {
                     let (queue, memory) = (cx.queue(), cx.memory(20_000));
                     let pattern = [thread, round];
-                    queue.fill(&Fill { to: memory.at(0), bytes: 20_000, pattern: &pattern }).expect("a fill");
-                    let down = Transfer::Download { from: memory.at(0), to: host.at(0), bytes: 20_000 };
-                    queue.submit(&[down]).expect("a download");
+                    cx.fill(&queue, &memory, 20_000, &pattern);
+                    cx.download(&queue, &memory, &host, 20_000);
                     if round % 2 == 0 {
                         drop(memory);
                     } else {

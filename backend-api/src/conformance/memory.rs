@@ -290,7 +290,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             // by copies.
             let imported = match unsafe { cx.device().import_host(address, BYTES, kind) } {
                 Err(error) if matches!(error.kind(), ErrorKind::PinRefused | ErrorKind::Unsupported) => {
-                    cx.skip(format!("importing {kind:?} memory: {error}"));
+                    cx.skip(format!("the device may refuse to import {kind:?} memory, and does: {error}"));
                     continue;
                 }
                 host => Imported {

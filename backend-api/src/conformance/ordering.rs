@@ -1,6 +1,6 @@
 //! What comes before what, in one queue and between queues.
 
-use crate::{Device, ErrorKind, Fill, QueueHandle, Ticket, Transfer};
+use crate::{Device, ErrorKind, QueueHandle, Ticket, Transfer};
 
 use super::context::{assert_bytes, assert_refused};
 use super::scene::Scene;
@@ -84,12 +84,9 @@ pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context
     };
     for round in 0..ROUNDS {
         let pattern = (round * 0x0101_0101_0101 + 1).to_le_bytes();
-        let fill = Fill { to: one.at(0), bytes: BYTES, pattern: &pattern };
-        last = Some(then(0, last).fill(&fill).expect("a fill"));
-        let down = Transfer::Download { from: one.at(0), to: host.at(0), bytes: BYTES };
-        last = Some(then(1, last).submit(&[down]).expect("a download"));
-        let up = Transfer::Upload { from: host.at(0), to: other.at(0), bytes: BYTES };
-        last = Some(then(2, last).submit(&[up]).expect("an upload"));
+        last = Some(cx.fill(then(0, last), &one, BYTES, &pattern));
+        last = Some(cx.download(then(1, last), &one, &host, BYTES));
+        last = Some(cx.upload(then(2, last), &host, &other, BYTES));
         // The last whole pattern that arrived is kept as evidence.
         let from = other.at(BYTES / 16 * 16 - 16);
         let keep = Transfer::Internal { from, to: other.at(BYTES + round * 16), bytes: 16 };
@@ -112,8 +109,7 @@ pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<
     for round in 0..6_u8 {
         for (i, (queue, memory)) in sources.iter().enumerate() {
             let pattern = [round * 3 + i as u8, 0x11];
-            let fill = Fill { to: memory.at(0), bytes: PART, pattern: &pattern };
-            sink.order_after(queue.fill(&fill).expect("a fill")).expect("an order between queues");
+            sink.order_after(cx.fill(queue, memory, PART, &pattern)).expect("an order between queues");
         }
         let part = |i: usize| (i as u64) * PART;
         let downloads: Vec<_> = sources
@@ -146,9 +142,7 @@ pub(super) fn order_after_in_both_directions_does_not_block<D: Device>(cx: &Cont
             if let Some(last) = last {
                 queue.order_after(last).expect("an order between queues");
             }
-            let pattern = round.to_le_bytes();
-            let fill = Fill { to: memory.at(0), bytes: 4096, pattern: &pattern };
-            last = Some(queue.fill(&fill).expect("a fill"));
+            last = Some(cx.fill(queue, &memory, 4096, &round.to_le_bytes()));
         }
     }
     cx.wait(last.expect("a ticket"));

@@ -2,6 +2,19 @@
 //!
 //! The functions work on ordinary slices and favour clarity over speed. Tests of a backend's own kernels can
 //! compare with them.
+//!
+//! ```
+//! use backend_api::conformance::reference::{fill, gather, scatter, search};
+//! let mut memory = *b"aabbcc";
+//! assert_eq!(gather(&memory, 2, &[2, 0, 2]).unwrap(), b"ccaacc");
+//! assert_eq!(gather(&memory, 2, &[3]), None);
+//! scatter(&mut memory, 2, &[2, 0], b"xxyy").unwrap();
+//! assert_eq!(&memory, b"yybbxx");
+//! fill(&mut memory, &[1, 2, 9, 2]);
+//! assert_eq!(memory, [1, 2, 9, 2, 1, 2]);
+//! let found = search(&memory, 2, 1, &[2], 2);
+//! assert_eq!((found.total, found.indices), (3, vec![0, 1]));
+//! ```
 
 mod compute;
 mod device;
@@ -26,12 +39,6 @@ pub struct Found {
 
 /// Writes a pattern again and again, the last time as far as it fits.
 ///
-/// ```
-/// let mut memory = [0; 5];
-/// backend_api::conformance::reference::fill(&mut memory, &[1, 2]);
-/// assert_eq!(memory, [1, 2, 1, 2, 1]);
-/// ```
-///
 /// # Panics
 /// If the pattern is empty.
 pub fn fill(memory: &mut [u8], pattern: &[u8]) {
@@ -42,12 +49,6 @@ pub fn fill(memory: &mut [u8], pattern: &[u8]) {
 
 /// Looks for elements of `stride` bytes whose bytes from `field_offset` on equal `value`; lists at most
 /// `limit`.
-///
-/// ```
-/// let found = backend_api::conformance::reference::search(&[1, 2, 9, 2, 1, 2], 2, 1, &[2], 2);
-/// assert_eq!(found.total, 3);
-/// assert_eq!(found.indices, [0, 1]);
-/// ```
 ///
 /// # Panics
 /// If the field leaves its element, or `stride` is 0.
@@ -66,12 +67,6 @@ pub fn search(elements: &[u8], stride: usize, field_offset: usize, value: &[u8],
 }
 
 /// Collects elements of `stride` bytes by index. None if an index is outside.
-///
-/// ```
-/// # use backend_api::conformance::reference::gather;
-/// assert_eq!(gather(b"aabbcc", 2, &[2, 0, 2]).unwrap(), b"ccaacc");
-/// assert_eq!(gather(b"aabbcc", 2, &[3]), None);
-/// ```
 #[must_use]
 pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>> {
     let mut values = Vec::with_capacity(indices.len() * stride);
@@ -83,13 +78,6 @@ pub fn gather(elements: &[u8], stride: usize, indices: &[u64]) -> Option<Vec<u8>
 
 /// Distributes elements of `stride` bytes by index, in the order of the indices, up to the first that is
 /// outside. None if one is.
-///
-/// ```
-/// # use backend_api::conformance::reference::scatter;
-/// let mut elements = *b"aabbcc";
-/// scatter(&mut elements, 2, &[2, 0], b"xxyy").unwrap();
-/// assert_eq!(&elements, b"yybbxx");
-/// ```
 ///
 /// # Panics
 /// If there are fewer values than indices.

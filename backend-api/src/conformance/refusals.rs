@@ -3,7 +3,7 @@
 use crate::expr::{Action, Geometry, Instruction, Program, Type, Value};
 use crate::{
     BufferHandle, Commit, Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather,
-    HostBuffer, HostMemory, HostSpan, QueueHandle, Result, Scatter, Search, Ticket, Transfer,
+    HostBuffer, HostMemory, HostSpan, Queue, QueueHandle, Result, Scatter, Search, Ticket, Transfer,
 };
 
 use super::Context;
@@ -149,6 +149,15 @@ pub(super) fn ranges_outside_are_refused<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("after copies that were refused");
 }
 
+/// Asserts that both kinds of work by index are refused as invalid.
+#[track_caller]
+fn assert_refuses<D: Device>(what: &str, queue: &Queue<D>, request: Gather<'_>) {
+    let Gather { elements, indices, count, values } = request;
+    assert_refused(&format!("a gather: {what}"), queue.gather(&request), ErrorKind::InvalidArgument);
+    let scatter = queue.scatter(&Scatter { elements, indices, count, values });
+    assert_refused(&format!("a scatter: {what}"), scatter, ErrorKind::InvalidArgument);
+}
+
 /// Elements that leave memory of 1000 bytes; some of them only seem to fit when they are multiplied.
 const ELEMENTS_OUTSIDE: [(u64, u64, u64); 9] = [
     (0, 126, 8),
@@ -173,14 +182,11 @@ pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, 
     };
     for (start, count, stride) in ELEMENTS_OUTSIDE {
         let elements = Elements { start: scene.memory.at(start), count, stride };
-        let what = |call: &str| format!("{call} of {elements:?} in 1000 bytes");
-        assert_refused(&what("a search"), search(elements, 0, answer), invalid);
+        let what = format!("{elements:?} in 1000 bytes");
+        assert_refused(&format!("a search: {what}"), search(elements, 0, answer), invalid);
         for count in [0, 1] {
             let (indices, values) = (scene.host.at(0), scene.host.at(128));
-            let gather = queue.gather(&Gather { elements, indices, count, values });
-            assert_refused(&what("a gather"), gather, invalid);
-            let scatter = queue.scatter(&Scatter { elements, indices, count, values });
-            assert_refused(&what("a scatter"), scatter, invalid);
+            assert_refuses(&what, queue, Gather { elements, indices, count, values });
         }
     }
     for (offset, limit) in
@@ -204,10 +210,7 @@ pub(super) fn kernels_on_ranges_outside_are_refused<D: Device>(cx: &Context<'_, 
     ] {
         let what = format!("{count} indices at {indices} and values at {values} of 1000 bytes");
         let (indices, values) = (scene.host.at(indices), scene.host.at(values));
-        let gather = queue.gather(&Gather { elements: fitting, indices, count, values });
-        assert_refused(&what, gather, invalid);
-        let scatter = queue.scatter(&Scatter { elements: fitting, indices, count, values });
-        assert_refused(&what, scatter, invalid);
+        assert_refuses(&what, queue, Gather { elements: fitting, indices, count, values });
     }
     scene.assert_as_expected("after kernels that were refused");
 }
@@ -244,19 +247,15 @@ pub(super) fn malformed_requests_are_refused<D: Device>(cx: &Context<'_, D>) {
         let elements = Elements { start: at, count: 1, stride: 8 };
         for count in [0, 1] {
             let values = scene.host.at(100);
-            let gather = queue.gather(&Gather { elements, indices: odd, count, values });
-            assert_refused("indices of a gather that are not aligned", gather, invalid);
-            let scatter = queue.scatter(&Scatter { elements, indices: odd, count, values });
-            assert_refused("indices of a scatter that are not aligned", scatter, invalid);
+            let request = Gather { elements, indices: odd, count, values };
+            assert_refuses("indices that are not aligned", queue, request);
         }
     }
     for count in [0, 1] {
         let elements = Elements { start: at, count, stride: 0 };
         assert_refused("elements of no bytes", search(0, 0, &[1], host), invalid);
-        let gather = queue.gather(&Gather { elements, indices: host, count: 0, values: host });
-        assert_refused("a gather of elements of no bytes", gather, invalid);
-        let scatter = queue.scatter(&Scatter { elements, indices: host, count: 0, values: host });
-        assert_refused("a scatter of elements of no bytes", scatter, invalid);
+        let request = Gather { elements, indices: host, count: 0, values: host };
+        assert_refuses("elements of no bytes", queue, request);
     }
     scene.assert_as_expected("after malformed requests");
 }

@@ -166,30 +166,11 @@ impl<'a, D: Device> Scene<'a, D> {
         let range = self.bytes_of(&elements);
         let stride = elements.stride as usize;
         let truth = reference::search(&self.expected[range], stride, field_offset, value, limit);
-        let mut header = [0; 16];
-        self.host.read(answer, &mut header);
-        let [total, listed] =
-            [&header[..8], &header[8..]].map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes")));
-        assert_eq!(listed, truth.indices.len() as u64, "{what}: how many are listed");
-        if count_all {
-            assert_eq!(total, truth.total, "{what}: how many match");
-        } else {
-            assert!(
-                (listed..=truth.total).contains(&total),
-                "{what}: {total} is not in {listed}..={}",
-                truth.total
-            );
-        }
-        let mut found = vec![0; truth.indices.len() * 8];
-        self.host.read(answer + 16, &mut found);
-        let found: Vec<_> =
-            found.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes"))).collect();
-        if let Some(i) = (0..found.len()).find(|&i| found[i] != truth.indices[i]) {
-            panic!("{what}: match {i} should be element {}, not {}", truth.indices[i], found[i]);
-        }
-        // The part of the answer behind the listed indices may hold anything.
         let answer_bytes = Search::answer_bytes(limit.min(elements.count)) as usize;
+        // The part of the answer behind the listed indices may hold anything.
         self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
+        let truth = [&[truth.total, truth.indices.len() as u64], &truth.indices[..]].concat();
+        assert_found(&what, &words(&self.expected_host[answer..answer + answer_bytes]), &truth, count_all);
     }
 
     /// Carries a computation out, there and in the model, and compares the answer. Waits. A device that does
@@ -214,36 +195,19 @@ impl<'a, D: Device> Scene<'a, D> {
         let words = self.indices(at, bytes / 8);
         match compute.action {
             Action::Find { count_all, .. } => {
-                let (total, listed) = (words[0], words[1]);
-                assert_eq!(listed, truth[1], "{what}: how many are listed");
-                if count_all {
-                    assert_eq!(total, truth[0], "{what}: how many match");
-                } else {
-                    assert!(
-                        (listed..=truth[0]).contains(&total),
-                        "{what}: {total} matches, not {}",
-                        truth[0]
-                    );
-                }
-                assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: which ones match");
+                assert_found(what, &words, &truth, count_all);
             }
             Action::Histogram { .. } => assert_eq!(words, truth, "{what}"),
             Action::Sum { value, .. } => {
-                let (found, truth) = (Partial::list(&words), Partial::list(&truth));
-                let count = |list: &[Partial]| list.iter().map(|part| part.count).sum::<u64>();
-                assert_eq!(count(&found), count(&truth), "{what}: how many counted");
+                let [found, truth] = assert_counts(what, &words, &truth);
                 if compute.program.types()[value.at()].is_float() {
-                    let [found, truth] = [&found, &truth].map(|list| Partial::sum_of_floats(list));
-                    assert_eq!(found, truth, "{what}");
+                    assert_eq!(Partial::sum_of_floats(&found), Partial::sum_of_floats(&truth), "{what}");
                 } else {
-                    let [found, truth] = [&found, &truth].map(|list| Partial::sum_of_integers(list));
-                    assert_eq!(found, truth, "{what}");
+                    assert_eq!(Partial::sum_of_integers(&found), Partial::sum_of_integers(&truth), "{what}");
                 }
             }
             Action::Extremes { least, greatest, .. } => {
-                let (found, truth) = (Partial::list(&words), Partial::list(&truth));
-                let count = |list: &[Partial]| list.iter().map(|part| part.count).sum::<u64>();
-                assert_eq!(count(&found), count(&truth), "{what}: how many counted");
+                let [found, truth] = assert_counts(what, &words, &truth);
                 if least {
                     assert_eq!(Partial::least(&found), Partial::least(&truth), "{what}: the least");
                 }
@@ -259,8 +223,7 @@ impl<'a, D: Device> Scene<'a, D> {
     pub fn partials(&self, at: usize) -> Vec<Partial> {
         let mut bytes = vec![0; Compute::partials_bytes() as usize];
         self.host.read(at, &mut bytes);
-        let words: Vec<u64> = bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        Partial::list(&words)
+        Partial::list(&words(&bytes))
     }
 
     /// Uploads bytes to device memory, there and in the model, by way of memory of its own. Waits.
@@ -330,10 +293,7 @@ impl<'a, D: Device> Scene<'a, D> {
     }
 
     fn indices(&self, at: usize, count: usize) -> Vec<u64> {
-        self.expected_host[at..at + count * 8]
-            .chunks_exact(8)
-            .map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes")))
-            .collect()
+        words(&self.expected_host[at..at + count * 8])
     }
 
     /// Waits for a ticket.
@@ -374,4 +334,31 @@ impl<'a, D: Device> Scene<'a, D> {
         self.mirror.read(0, &mut contents);
         contents
     }
+}
+
+/// Bytes as the 64-bit numbers that they are.
+pub(super) fn words(bytes: &[u8]) -> Vec<u64> {
+    bytes.as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+}
+
+/// Compares the answer of a search, total, number listed and list, with the right one.
+#[track_caller]
+fn assert_found(what: &str, words: &[u64], truth: &[u64], count_all: bool) {
+    let (total, listed) = (words[0], words[1]);
+    assert_eq!(listed, truth[1], "{what}: how many are listed");
+    if count_all {
+        assert_eq!(total, truth[0], "{what}: how many match");
+    } else {
+        assert!((listed..=truth[0]).contains(&total), "{what}: {total} matches, not {}", truth[0]);
+    }
+    assert_eq!(words[2..2 + listed as usize], truth[2..], "{what}: which ones match");
+}
+
+/// The partial results of two answers, which count the same number of elements.
+#[track_caller]
+fn assert_counts(what: &str, words: &[u64], truth: &[u64]) -> [Vec<Partial>; 2] {
+    let lists = [words, truth].map(Partial::list);
+    let [found, truth] = lists.each_ref().map(|list| list.iter().map(|part| part.count).sum::<u64>());
+    assert_eq!(found, truth, "{what}: how many counted");
+    lists
 }

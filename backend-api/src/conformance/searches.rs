@@ -1,6 +1,6 @@
 //! Searches against the naive one.
 
-use crate::wrap::random::SplitMix64;
+use crate::wrap::SplitMix64;
 use crate::{Device, Elements, Search};
 
 use super::scene::Scene;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::wrap::random::SplitMix64;
+use crate::wrap::SplitMix64;
 use crate::{Device, Fill, Transfer};
 
 use super::context::assert_bytes;

@@ -90,18 +90,18 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
     };
     let truth = |value: Value| wanted(value, &|of| of == Type::Bool, "a bool");
     let number = |value: Value| wanted(value, &|of| of != Type::Bool, "a number");
-    match compute.action {
-        Action::Find { predicate, .. } => truth(predicate),
+    let filter = match compute.action {
+        Action::Find { predicate, .. } => Some(predicate),
         Action::Sum { value, filter, .. } | Action::Extremes { value, filter, .. } => {
             number(value)?;
-            filter.map_or(Ok(()), truth)
+            filter
         }
         Action::Histogram { value, filter, bins, .. } => {
             wanted(value, &|of| of == Type::U32, "a u32")?;
             if !(1..=Compute::BINS_MAX).contains(&bins) {
                 return Err(invalid(format!("{bins} bins, 1 to {} are possible", Compute::BINS_MAX)));
             }
-            filter.map_or(Ok(()), truth)
+            filter
         }
         Action::Store { stores, filter } => {
             if !(1..=Compute::STORES_MAX).contains(&stores.len()) {
@@ -122,9 +122,10 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
                     }
                 }
             }
-            filter.map_or(Ok(()), truth)
+            filter
         }
-    }
+    };
+    filter.map_or(Ok(()), truth)
 }
 
 fn invalid(detail: String) -> Error {

@@ -26,24 +26,12 @@ pub struct Geometry {
 
 impl Geometry {
     /// Elements that follow one another, the first of which has the index `first`.
-    ///
-    /// ```
-    /// use backend_api::expr::Geometry;
-    /// assert_eq!(Geometry::plain(100).index(3), 103);
-    /// ```
     #[must_use]
     pub const fn plain(first: u64) -> Self {
         Self { first, page_len: 1 << 63, channel: 0, channels: 1 }
     }
 
     /// The index of element number `number` of the request. Wraps.
-    ///
-    /// ```
-    /// use backend_api::expr::Geometry;
-    /// // Pages 1, 3, 5 and so on of four elements each.
-    /// let geometry = Geometry { first: 0, page_len: 4, channel: 1, channels: 2 };
-    /// assert_eq!((geometry.index(3), geometry.index(4)), (7, 12));
-    /// ```
     #[must_use]
     pub const fn index(&self, number: u64) -> u64 {
         let at = self.first.wrapping_add(number);
@@ -157,17 +145,24 @@ pub enum Action<'a> {
 ///
 /// ```
 /// use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-/// use backend_api::expr::{Action, Geometry, Instruction, Program, Type, Value};
+/// use backend_api::expr::{Action, Geometry, Instruction, Partial, Program, Store, Type, Value};
 /// // The sum of ten numbers of 32 bits that follow one another.
-/// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
+/// let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }, Instruction::Index])?;
 /// let memory = BufferHandle::unique();
 /// let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
 /// let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
 /// let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
+/// let asked = |action| Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
 /// let answer = host.at(0);
-/// let action = Action::Sum { value: Value(0), filter: None, answer };
-/// let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
-/// assert_eq!(compute.results(), [Value(0)]);
+/// let sum = asked(Action::Sum { value: Value(0), filter: None, answer });
+/// assert_eq!((sum.count(), sum.bytes(), sum.answer()), (10, 40, Some(answer)));
+/// assert_eq!((sum.results(), sum.needs_index()), (vec![Value(0)], false));
+/// assert_eq!(sum.answer_bytes(), Compute::partials_bytes());
+/// assert_eq!(Compute::partials_bytes(), 8 + Compute::PARTIALS_MAX * Partial::BYTES);
+///
+/// let stores = [Store { value: Value(0), source: 0, offset: 0 }];
+/// let stored = asked(Action::Store { stores: &stores, filter: None });
+/// assert!(stored.writes(0) && stored.answer().is_none());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
@@ -195,67 +190,18 @@ impl<'a> Compute<'a> {
     pub const PARTIALS_MAX: u64 = 4096;
 
     /// How many elements there are.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// # let action = Action::Sum { value: Value(0), filter: None, answer };
-    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// assert_eq!(compute.count(), sources[0].count);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn count(&self) -> u64 {
         self.sources.first().map_or(0, |source| source.count)
     }
 
     /// Whether the source of this number is written to.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// let stores = [Store { value: Value(0), source: 0, offset: 0 }];
-    /// let action = Action::Store { stores: &stores, filter: None };
-    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// assert!(compute.writes(0) && !compute.writes(1));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn writes(&self, source: usize) -> bool {
         matches!(self.action, Action::Store { stores, .. } if stores.iter().any(|store| usize::from(store.source) == source))
     }
 
     /// How many bytes the elements of all sources have.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// # let action = Action::Sum { value: Value(0), filter: None, answer };
-    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// assert_eq!(compute.bytes(), sources[0].count * sources[0].stride);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.sources
@@ -264,22 +210,6 @@ impl<'a> Compute<'a> {
     }
 
     /// Where the answer goes, if there is one.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// let action = Action::Sum { value: Value(0), filter: None, answer };
-    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// assert_eq!(compute.answer(), Some(answer));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn answer(&self) -> Option<HostSpan<'a>> {
         match self.action {
@@ -292,22 +222,6 @@ impl<'a> Compute<'a> {
     }
 
     /// How much room the answer needs, in bytes.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// let action = Action::Histogram { value: Value(0), filter: None, bins: 16, answer };
-    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// assert_eq!(compute.answer_bytes(), 16 * 8);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn answer_bytes(&self) -> u64 {
         match self.action {
@@ -319,34 +233,12 @@ impl<'a> Compute<'a> {
     }
 
     /// How much room an answer of [`Partial`]s needs, in bytes.
-    ///
-    /// ```
-    /// use backend_api::{Compute, expr::Partial};
-    /// assert_eq!(Compute::partials_bytes(), 8 + Compute::PARTIALS_MAX * Partial::BYTES);
-    /// ```
     #[must_use]
     pub const fn partials_bytes() -> u64 {
         8 + Self::PARTIALS_MAX * Partial::BYTES
     }
 
     /// The values that the action needs.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// let stores = [Store { value: Value(0), source: 0, offset: 0 }];
-    /// let action = Action::Store { stores: &stores, filter: None };
-    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// assert_eq!(compute.results(), [Value(0)]);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn results(&self) -> Vec<Value> {
         match self.action {
@@ -363,25 +255,6 @@ impl<'a> Compute<'a> {
     }
 
     /// Whether the program's index is among what the action needs.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// let field = Instruction::Field { source: 0, offset: 0, of: Type::U32 };
-    /// let program = Program::new(vec![field, Instruction::Index])?;
-    /// let needs_index = |value| {
-    ///     let action = Action::Sum { value, filter: None, answer };
-    ///     Compute { program: &program, sources: &sources, geometry, action }.needs_index()
-    /// };
-    /// assert!(!needs_index(Value(0)) && needs_index(Value(1)));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn needs_index(&self) -> bool {
         let needed = self.program.needed(&self.results());
@@ -403,9 +276,19 @@ impl<'a> Compute<'a> {
 ///
 /// ```
 /// use backend_api::expr::{Partial, Type};
-/// let one = Partial { count: 2, words: [5_u64, 0, 0, 0] };
-/// let other = Partial { count: 1, words: [-1_i128 as u64, u64::MAX, 0, 0] };
-/// assert_eq!(Partial::sum_of_integers(&[one, other]), 4);
+/// // Sums of integers, written as a kernel writes its answer, into room for more.
+/// let sums = [Partial::of_integers(2, 5), Partial::of_integers(1, -1)];
+/// let mut answer = Partial::answer(&sums);
+/// answer.extend([99, 99]);
+/// assert_eq!((Partial::list(&answer), Partial::sum_of_integers(&sums)), (sums.to_vec(), 4));
+/// assert_eq!(Partial::sum_of_floats(&[Partial::of_floats(1, 1.5), Partial::of_floats(3, -0.25)]), 1.25);
+/// // The least and the greatest of 8-bit numbers: -1 of element 7, and of equal ones the first.
+/// let key = |bits| Type::I8.key(bits);
+/// let minus_one = Partial::of_extremes(4, (key(0xFF), 7), (key(3), 2));
+/// let extremes = [Partial::of_extremes(1, (key(3), 9), (key(3), 9)), minus_one];
+/// assert_eq!(Partial::least(&extremes), Some((key(0xFF), 7)));
+/// assert_eq!(Partial::greatest(&extremes), Some((key(3), 2)));
+/// assert_eq!(Partial::least(&[Partial::default()]), None, "nothing counted");
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Partial {
@@ -419,14 +302,33 @@ impl Partial {
     /// Its length in an answer.
     pub const BYTES: u64 = 40;
 
+    /// The sum of `count` integers.
+    #[must_use]
+    pub const fn of_integers(count: u64, sum: i128) -> Self {
+        Self { count, words: [sum as u64, (sum >> 64) as u64, 0, 0] }
+    }
+
+    /// The sum of `count` floats.
+    #[must_use]
+    pub const fn of_floats(count: u64, sum: f64) -> Self {
+        Self { count, words: [sum.to_bits(), 0, 0, 0] }
+    }
+
+    /// The extremes of `count` numbers, each as its [key](super::Type::key) and the number of the first
+    /// element that has it.
+    #[must_use]
+    pub const fn of_extremes(count: u64, least: (u64, u64), greatest: (u64, u64)) -> Self {
+        Self { count, words: [least.0, least.1, greatest.0, greatest.1] }
+    }
+
+    /// The words of an answer with these partial results, at most [`Compute::PARTIALS_MAX`].
+    #[must_use]
+    pub fn answer(parts: &[Self]) -> Vec<u64> {
+        let words = parts.iter().flat_map(|part| [part.count].into_iter().chain(part.words));
+        [parts.len() as u64].into_iter().chain(words).collect()
+    }
+
     /// The partial results of an answer.
-    ///
-    /// ```
-    /// use backend_api::expr::Partial;
-    /// // One part, in which two elements came to 5, and room that is not used.
-    /// let parts = Partial::list(&[1, 2, 5, 0, 0, 0, 99, 99]);
-    /// assert_eq!(parts, [Partial { count: 2, words: [5, 0, 0, 0] }]);
-    /// ```
     #[must_use]
     pub fn list(answer: &[u64]) -> Vec<Self> {
         let Some((&number, rest)) = answer.split_first() else { return Vec::new() };
@@ -436,12 +338,6 @@ impl Partial {
     }
 
     /// The sum of sums of integers. Exact unless it leaves 128 bits.
-    ///
-    /// ```
-    /// use backend_api::expr::Partial;
-    /// let part = |sum: i128| Partial { count: 1, words: [sum as u64, (sum >> 64) as u64, 0, 0] };
-    /// assert_eq!(Partial::sum_of_integers(&[part(-3), part(1 << 70)]), (1 << 70) - 3);
-    /// ```
     #[must_use]
     pub fn sum_of_integers(list: &[Self]) -> i128 {
         let one = |part: &Self| (u128::from(part.words[1]) << 64 | u128::from(part.words[0])) as i128;
@@ -449,12 +345,6 @@ impl Partial {
     }
 
     /// The sum of sums of floats, in their order.
-    ///
-    /// ```
-    /// use backend_api::expr::Partial;
-    /// let part = |sum: f64| Partial { count: 1, words: [sum.to_bits(), 0, 0, 0] };
-    /// assert_eq!(Partial::sum_of_floats(&[part(1.5), part(-0.25)]), 1.25);
-    /// ```
     #[must_use]
     pub fn sum_of_floats(list: &[Self]) -> f64 {
         list.iter().map(|part| f64::from_bits(part.words[0])).fold(0.0, |sum, part| sum + part)
@@ -462,14 +352,6 @@ impl Partial {
 
     /// The [key](super::Type::key) of the least and the number of the first element that has it, if anything
     /// counted.
-    ///
-    /// ```
-    /// use backend_api::expr::{Partial, Type};
-    /// let part = |least, number| Partial { count: 1, words: [Type::I8.key(least), number, 0, 0] };
-    /// // -1 of element 7 is less than 3 of element 2.
-    /// assert_eq!(Partial::least(&[part(3, 2), part(0xFF, 7)]), Some((Type::I8.key(0xFF), 7)));
-    /// assert_eq!(Partial::least(&[Partial::default()]), None);
-    /// ```
     #[must_use]
     pub fn least(list: &[Self]) -> Option<(u64, u64)> {
         list.iter().filter(|part| part.count > 0).map(|part| (part.words[0], part.words[1])).min()
@@ -477,14 +359,6 @@ impl Partial {
 
     /// The [key](super::Type::key) of the greatest and the number of the first element that has it, if
     /// anything counted.
-    ///
-    /// ```
-    /// use backend_api::expr::{Partial, Type};
-    /// let part = |greatest, number| Partial { count: 1, words: [0, 0, Type::I8.key(greatest), number] };
-    /// // Of those that are equal the first.
-    /// assert_eq!(Partial::greatest(&[part(3, 7), part(3, 2), part(0xFF, 1)]), Some((Type::I8.key(3), 2)));
-    /// assert_eq!(Partial::greatest(&[Partial::default()]), None);
-    /// ```
     #[must_use]
     pub fn greatest(list: &[Self]) -> Option<(u64, u64)> {
         let parts = list.iter().filter(|part| part.count > 0).map(|part| (part.words[2], part.words[3]));

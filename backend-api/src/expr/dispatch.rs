@@ -1,67 +1,65 @@
 //! Code for whatever type a value has, and for whatever an operation does.
 
 /// Runs code with a name for the Rust type of an integer; bools are bytes. There is other code for floats.
-#[doc(hidden)]
+///
+/// ```
+/// use backend_api::{by_integer, expr::Type};
+/// let largest = |of| by_integer!(of, T => Some(T::MAX as u64), _ => None);
+/// assert_eq!((largest(Type::I16), largest(Type::F32)), (Some(32_767), None));
+/// ```
 #[macro_export]
 macro_rules! by_integer {
     ($of:expr, $T:ident => $body:expr, _ => $else:expr) => {
         match $of {
-            $crate::expr::Type::U8 | $crate::expr::Type::Bool => {
-                type $T = u8;
-                $body
-            }
-            $crate::expr::Type::U16 => {
-                type $T = u16;
-                $body
-            }
-            $crate::expr::Type::U32 => {
-                type $T = u32;
-                $body
-            }
-            $crate::expr::Type::U64 => {
-                type $T = u64;
-                $body
-            }
-            $crate::expr::Type::I8 => {
-                type $T = i8;
-                $body
-            }
-            $crate::expr::Type::I16 => {
-                type $T = i16;
-                $body
-            }
-            $crate::expr::Type::I32 => {
-                type $T = i32;
-                $body
-            }
-            $crate::expr::Type::I64 => {
-                type $T = i64;
-                $body
-            }
+            $crate::expr::Type::U8 | $crate::expr::Type::Bool => $crate::by_integer!(@ $T = u8 => $body),
+            $crate::expr::Type::U16 => $crate::by_integer!(@ $T = u16 => $body),
+            $crate::expr::Type::U32 => $crate::by_integer!(@ $T = u32 => $body),
+            $crate::expr::Type::U64 => $crate::by_integer!(@ $T = u64 => $body),
+            $crate::expr::Type::I8 => $crate::by_integer!(@ $T = i8 => $body),
+            $crate::expr::Type::I16 => $crate::by_integer!(@ $T = i16 => $body),
+            $crate::expr::Type::I32 => $crate::by_integer!(@ $T = i32 => $body),
+            $crate::expr::Type::I64 => $crate::by_integer!(@ $T = i64 => $body),
             $crate::expr::Type::F32 | $crate::expr::Type::F64 => $else,
         }
     };
+    (@ $T:ident = $Rust:ty => $body:expr) => {{
+        type $T = $Rust;
+        $body
+    }};
 }
 
-/// Runs code with a name for the Rust type of a value; bools are bytes.
-#[doc(hidden)]
+/// Runs code with a name for the Rust type of a value; bools are bytes. For kernels on the processor.
+///
+/// ```
+/// use backend_api::{by_type, expr::{Number, Type}};
+/// let double = |of, bits| by_type!(of, T => T::from_value(bits).plus(T::from_value(bits)).to_value());
+/// assert_eq!((double(Type::U8, 200), double(Type::F64, 1.5_f64.to_bits())), (144, 3_f64.to_bits()));
+/// ```
 #[macro_export]
 macro_rules! by_type {
     ($of:expr, $T:ident => $body:expr) => {{
         let of: $crate::expr::Type = $of;
         $crate::by_integer!(of, $T => $body, _ => if of == $crate::expr::Type::F32 {
-            type $T = f32;
-            $body
+            $crate::by_integer!(@ $T = f32 => $body)
         } else {
-            type $T = f64;
-            $body
+            $crate::by_integer!(@ $T = f64 => $body)
         })
     }};
 }
 
-/// Runs code for an operation on two values, made by one of three macros: of the method of `Number` or of
-/// `Integer` that it is, or of the operator of a comparison.
-#[doc(hidden)]
+/// Runs code for an operation on two values, made by one of three macros: of the method of
+/// [`Number`](crate::expr::Number) or of [`Integer`](crate::expr::Integer) that it is, or of the operator of
+/// a comparison.
+///
+/// ```
+/// use backend_api::{by_binary, expr::{Binary, Integer, Number}};
+/// fn evaluate(op: Binary, a: i32, b: i32) -> i32 {
+///     macro_rules! method { ($name:ident) => { a.$name(b) } }
+///     macro_rules! comparison { ($operator:tt) => { i32::from(a $operator b) } }
+///     by_binary!(op, method, method, comparison)
+/// }
+/// assert_eq!((evaluate(Binary::Rem, 7, 4), evaluate(Binary::Max, 7, 4), evaluate(Binary::Lt, 7, 4)), (3, 7, 0));
+/// ```
 #[macro_export]
 macro_rules! by_binary {
     ($operation:expr, $number:ident, $integer:ident, $comparison:ident) => {

@@ -40,13 +40,6 @@ fn cast(from: Type, to: Type, a: u64) -> u64 {
 /// The values of all instructions for one element: its index, and its bytes in each source.
 ///
 /// Fields that leave their element, and sources that are missing, read as 0.
-///
-/// ```
-/// use backend_api::expr::{Instruction, Program, Type, evaluate_all};
-/// let program = Program::new(vec![Instruction::Field { source: 0, offset: 1, of: Type::U16 }])?;
-/// assert_eq!(evaluate_all(&program, 0, &[&[9, 1, 2]]), [u16::from_ne_bytes([1, 2]).into()]);
-/// # Ok::<_, backend_api::Error>(())
-/// ```
 #[must_use]
 pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u64> {
     let mut values: Vec<u64> = Vec::with_capacity(program.instructions().len());
@@ -74,12 +67,6 @@ pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u6
 }
 
 /// One value for one element; see [`evaluate_all`].
-///
-/// ```
-/// use backend_api::expr::{Instruction, Program, Value, evaluate};
-/// assert_eq!(evaluate(&Program::new(vec![Instruction::Index])?, Value(0), 77, &[]), 77);
-/// # Ok::<_, backend_api::Error>(())
-/// ```
 #[must_use]
 pub fn evaluate(program: &Program, value: Value, index: u64, elements: &[&[u8]]) -> u64 {
     evaluate_all(program, index, elements).get(value.at()).copied().unwrap_or(0)

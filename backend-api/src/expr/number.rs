@@ -6,66 +6,37 @@ use super::Type;
 ///
 /// ```
 /// use backend_api::expr::Number;
-/// assert_eq!((7_i32.divide(0), i32::MIN.divide(-1), f32::NAN.least(1.0)), (0, i32::MIN, 1.0));
+/// assert_eq!((255_u8.plus(2), 1_u8.minus(2), 100_i8.times(2)), (1, 255, -56));
+/// assert_eq!(((-7_i32).divide(2), 7_u8.divide(0), i32::MIN.divide(-1)), (-3, 0, i32::MIN));
+/// assert_eq!((i8::MIN.negative(), i8::MIN.absolute(), (-0.5_f32).absolute()), (i8::MIN, i8::MIN, 0.5));
+/// assert_eq!((3_i8.least(-4), f64::NAN.least(2.0), 2_f64.greatest(f64::NAN)), (-4, 2.0, 2.0));
+/// assert!(Number::is_nan(f32::NAN) && !Number::is_nan(0_u8));
+/// assert_eq!((u8::from_value(0x1FF), (-1_i16).to_value(), 1_f32.to_value()), (255, 0xFFFF, 0x3F80_0000));
+/// assert_eq!((0.5_f32.to_f64(), (-2.75_f64).to_i128()), (0.5, -2));
 /// ```
 pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'static {
     /// Which type it is.
     const NUMBER_TYPE: Type;
 
     /// The number of these bits; higher ones are ignored.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!((u8::from_value(0x1FF), f32::from_value(0x3F80_0000)), (255, 1.0));
-    /// ```
     fn from_value(bits: u64) -> Self;
 
     /// Its bits, the higher ones zero.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!(((-1_i16).to_value(), 1_f32.to_value()), (0xFFFF, 0x3F80_0000));
-    /// ```
     fn to_value(self) -> u64;
 
     /// The sum.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!((255_u8.plus(2), 1.5_f64.plus(1.0)), (1, 2.5));
-    /// ```
     fn plus(self, other: Self) -> Self;
 
     /// The difference.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!((1_u8.minus(2), 1.5_f64.minus(1.0)), (255, 0.5));
-    /// ```
     fn minus(self, other: Self) -> Self;
 
     /// The product.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!((100_i8.times(2), 1.5_f64.times(2.0)), (-56, 3.0));
-    /// ```
     fn times(self, other: Self) -> Self;
 
     /// The quotient.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!(((-7_i32).divide(2), 7_u8.divide(0), 1_f64.divide(0.0)), (-3, 0, f64::INFINITY));
-    /// ```
     fn divide(self, other: Self) -> Self;
 
     /// The smaller one.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!((3_i8.least(-4), f64::NAN.least(2.0)), (-4, 2.0));
-    /// ```
     #[inline(always)]
     fn least(self, other: Self) -> Self {
         // A NaN is what does not equal itself.
@@ -73,38 +44,18 @@ pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'stati
     }
 
     /// The larger one.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!((3_i8.greatest(-4), 2_f64.greatest(f64::NAN)), (3, 2.0));
-    /// ```
     #[inline(always)]
     fn greatest(self, other: Self) -> Self {
         if self > other || other.is_nan() { self } else { other }
     }
 
     /// The negative.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!((5_i32.negative(), i8::MIN.negative(), 1_u8.negative()), (-5, i8::MIN, 255));
-    /// ```
     fn negative(self) -> Self;
 
     /// The absolute value.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!(((-5_i32).absolute(), i8::MIN.absolute(), (-0.5_f32).absolute()), (5, i8::MIN, 0.5));
-    /// ```
     fn absolute(self) -> Self;
 
     /// Whether it is a NaN.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert!(Number::is_nan(f32::NAN) && !Number::is_nan(0_u8));
-    /// ```
     #[inline(always)]
     #[allow(clippy::eq_op, reason = "only a NaN differs from itself")]
     fn is_nan(self) -> bool {
@@ -112,19 +63,9 @@ pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'stati
     }
 
     /// As `f64`, rounded if need be.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!((u64::MAX.to_f64(), 0.5_f32.to_f64()), (18_446_744_073_709_551_616.0, 0.5));
-    /// ```
     fn to_f64(self) -> f64;
 
     /// As `i128`; of floats the integer part.
-    ///
-    /// ```
-    /// use backend_api::expr::Number;
-    /// assert_eq!(((-1_i8).to_i128(), (-2.75_f64).to_i128()), (-1, -2));
-    /// ```
     fn to_i128(self) -> i128;
 }
 
@@ -132,63 +73,30 @@ pub trait Number: Copy + PartialEq + PartialOrd + Default + Send + Sync + 'stati
 ///
 /// ```
 /// use backend_api::expr::Integer;
-/// assert_eq!((7_u8.remainder(0), 1_u8.shift_left(9), (-8_i8).shift_right(1)), (7, 2, -4));
+/// assert_eq!(((-7_i32).remainder(4), 7_u8.remainder(0)), (-3, 7));
+/// assert_eq!((0b1100_u8.both(0b1010), 0b1100_u8.either(0b1010), 0b1100_u8.differing(0b1010)), (8, 14, 6));
+/// assert_eq!((0b1100_u8.complement(), 3_u8.shift_left(10), (-8_i8).shift_right(1)), (0b1111_0011, 12, -4));
 /// ```
 pub trait Integer: Number {
     /// The remainder.
-    ///
-    /// ```
-    /// use backend_api::expr::Integer;
-    /// assert_eq!(((-7_i32).remainder(4), 7_u8.remainder(0)), (-3, 7));
-    /// ```
     fn remainder(self, other: Self) -> Self;
 
     /// The bits that both have.
-    ///
-    /// ```
-    /// use backend_api::expr::Integer;
-    /// assert_eq!(0b1100_u8.both(0b1010), 0b1000);
-    /// ```
     fn both(self, other: Self) -> Self;
 
     /// The bits that any has.
-    ///
-    /// ```
-    /// use backend_api::expr::Integer;
-    /// assert_eq!(0b1100_u8.either(0b1010), 0b1110);
-    /// ```
     fn either(self, other: Self) -> Self;
 
     /// The bits that differ.
-    ///
-    /// ```
-    /// use backend_api::expr::Integer;
-    /// assert_eq!(0b1100_u8.differing(0b1010), 0b0110);
-    /// ```
     fn differing(self, other: Self) -> Self;
 
     /// All other bits.
-    ///
-    /// ```
-    /// use backend_api::expr::Integer;
-    /// assert_eq!((0b1100_u8.complement(), 0_i32.complement()), (0b1111_0011, -1));
-    /// ```
     fn complement(self) -> Self;
 
     /// Shifted up.
-    ///
-    /// ```
-    /// use backend_api::expr::Integer;
-    /// assert_eq!((3_u8.shift_left(2), 3_u8.shift_left(10)), (12, 12));
-    /// ```
     fn shift_left(self, by: Self) -> Self;
 
     /// Shifted down.
-    ///
-    /// ```
-    /// use backend_api::expr::Integer;
-    /// assert_eq!((200_u8.shift_right(3), (-8_i8).shift_right(1)), (25, -4));
-    /// ```
     fn shift_right(self, by: Self) -> Self;
 }
 

@@ -9,7 +9,8 @@ use crate::{Elements, HostSpan};
 /// use backend_api::expr::OwnedCompute;
 /// fn keep(compute: &backend_api::Compute<'_>) -> u64 {
 ///     // SAFETY: it goes before the places of the request do.
-///     unsafe { OwnedCompute::new(compute) }.with(|kept| kept.count())
+///     let kept = unsafe { OwnedCompute::new(compute) };
+///     kept.with(|compute| compute.count())
 /// }
 /// ```
 #[derive(Clone, Debug)]
@@ -23,25 +24,6 @@ pub struct OwnedCompute {
 
 impl OwnedCompute {
     /// A copy of a request.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{OwnedCompute, Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// let action = Action::Sum { value: Value(0), filter: None, answer };
-    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// // SAFETY: nothing is done with its places.
-    /// let kept = unsafe { OwnedCompute::new(&compute) };
-    /// drop(program);
-    /// assert_eq!(kept.with(|compute| compute.program.types().to_vec()), [Type::U32]);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     ///
     /// # Safety
     /// As [`HostSpan::detach`](crate::HostSpan::detach), for all of its places.
@@ -80,24 +62,6 @@ impl OwnedCompute {
     }
 
     /// Calls `run` with the request.
-    ///
-    /// ```
-    /// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-    /// # use backend_api::expr::{OwnedCompute, Action, Geometry, Instruction, Program, Store, Type, Value};
-    /// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-    /// # let memory = BufferHandle::unique();
-    /// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-    /// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-    /// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-    /// # let answer = host.at(0);
-    /// # let geometry = Geometry::plain(0);
-    /// let action = Action::Sum { value: Value(0), filter: None, answer };
-    /// let compute = Compute { program: &program, sources: &sources, geometry, action };
-    /// // SAFETY: nothing is done with its places.
-    /// let kept = unsafe { OwnedCompute::new(&compute) };
-    /// kept.with(|again| assert_eq!((again.count(), again.answer()), (10, Some(answer))));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn with<R>(&self, run: impl FnOnce(&Compute<'_>) -> R) -> R {
         let action = match self.action {
             Action::Store { filter, .. } => Action::Store { stores: &self.stores, filter },

@@ -10,7 +10,7 @@ use crate::{Error, ErrorKind, Result};
 /// // The negative of the literal, which is value 0, is value 1.
 /// let literal = Instruction::Literal { of: Type::I32, bits: 7 };
 /// let program = Program::new(vec![literal, Instruction::Unary { op: Unary::Neg, of: Value(0) }])?;
-/// assert_eq!(program.type_of(Value(1)), Some(Type::I32));
+/// assert_eq!(program.instructions()[Value(0).at()], literal);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -18,13 +18,6 @@ pub struct Value(pub u16);
 
 impl Value {
     /// Its place among the instructions.
-    ///
-    /// ```
-    /// use backend_api::expr::{Instruction, Program, Type, Value};
-    /// let program = Program::new(vec![Instruction::Index, Instruction::Literal { of: Type::U8, bits: 1 }])?;
-    /// assert_eq!(program.instructions()[Value(0).at()], Instruction::Index);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub const fn at(self) -> usize {
         self.0 as usize
@@ -64,6 +57,7 @@ pub enum Unary {
 ///     Program::new(vec![literal(200), literal(100), last]).map(|program| evaluate(&program, Value(2), 0, &[]))
 /// };
 /// assert_eq!((result(Binary::Add)?, result(Binary::Max)?, result(Binary::Lt)?), (44, 200, 0), "sums wrap");
+/// assert!(Binary::Lt.is_comparison() && !Binary::Min.is_comparison());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -103,13 +97,13 @@ pub enum Binary {
 }
 
 impl Binary {
+    /// All of them.
+    pub const ALL: [Self; 16] = {
+        use Binary::{Add, And, Div, Eq, Le, Lt, Max, Min, Mul, Ne, Or, Rem, Shl, Shr, Sub, Xor};
+        [Add, Sub, Mul, Div, Rem, Min, Max, And, Or, Xor, Shl, Shr, Eq, Ne, Lt, Le]
+    };
+
     /// Whether it gives a bool whatever its operands are.
-    ///
-    /// ```
-    /// use backend_api::expr::Binary;
-    /// assert!(Binary::Lt.is_comparison());
-    /// assert!(!Binary::Min.is_comparison());
-    /// ```
     #[must_use]
     pub const fn is_comparison(self) -> bool {
         matches!(self, Self::Eq | Self::Ne | Self::Lt | Self::Le)
@@ -132,6 +126,7 @@ impl Binary {
 /// ```
 /// use backend_api::expr::{Instruction, Program, Type, Value, evaluate};
 /// let index_as_byte = Instruction::Cast { of: Value(0), to: Type::U8 };
+/// index_as_byte.each_operand(|value| assert_eq!(value, Value(0)));
 /// let program = Program::new(vec![Instruction::Index, index_as_byte])?;
 /// assert_eq!(evaluate(&program, Value(1), 0x1234, &[]), 0x34);
 /// # Ok::<_, backend_api::Error>(())
@@ -194,13 +189,18 @@ pub enum Instruction {
 /// Instructions that were checked: types fit, references lead back.
 ///
 /// ```
-/// use backend_api::expr::{Binary, Instruction, Program, Type, Value};
-/// let program = Program::new(vec![
-///     Instruction::Field { source: 0, offset: 4, of: Type::U32 },
-///     Instruction::Literal { of: Type::U32, bits: 7 },
+/// use backend_api::{ErrorKind, expr::{Binary, Instruction, Program, Type, Unary, Value}};
+/// let instructions = vec![
+///     Instruction::Field { source: 0, offset: 4, of: Type::F32 },
+///     Instruction::Literal { of: Type::F32, bits: 0 },
 ///     Instruction::Binary { op: Binary::Lt, left: Value(0), right: Value(1) },
-/// ])?;
-/// assert_eq!(program.type_of(Value(2)), Some(Type::Bool));
+/// ];
+/// let program = Program::new(instructions.clone())?;
+/// assert_eq!(program.instructions(), instructions);
+/// assert_eq!((program.types(), program.type_of(Value(3))), (&[Type::F32, Type::F32, Type::Bool][..], None));
+/// assert_eq!(program.needed(&[Value(1)]), [false, true, false]);
+/// let not = Instruction::Unary { op: Unary::Not, of: Value(0) };
+/// assert_eq!(Program::new(vec![instructions[0], not]).unwrap_err().kind(), ErrorKind::InvalidArgument);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -214,14 +214,6 @@ impl Program {
     pub const INSTRUCTIONS_MAX: usize = 256;
 
     /// A program of these instructions.
-    ///
-    /// ```
-    /// use backend_api::{ErrorKind, expr::{Instruction, Program, Type, Unary, Value}};
-    /// let not = Instruction::Unary { op: Unary::Not, of: Value(0) };
-    /// assert!(Program::new(vec![Instruction::Index, not]).is_ok());
-    /// let error = Program::new(vec![Instruction::Literal { of: Type::F32, bits: 0 }, not]).unwrap_err();
-    /// assert_eq!(error.kind(), ErrorKind::InvalidArgument);
-    /// ```
     ///
     /// # Errors
     /// [`InvalidArgument`](ErrorKind::InvalidArgument) if there are too many, if a type does not fit, or if a
@@ -245,38 +237,18 @@ impl Program {
     }
 
     /// Its instructions.
-    ///
-    /// ```
-    /// use backend_api::expr::{Instruction, Program};
-    /// assert_eq!(Program::new(vec![Instruction::Index])?.instructions(), [Instruction::Index]);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn instructions(&self) -> &[Instruction] {
         &self.instructions
     }
 
     /// The types of all values.
-    ///
-    /// ```
-    /// use backend_api::expr::{Instruction, Program, Type, Value};
-    /// let program = Program::new(vec![Instruction::Index, Instruction::Cast { of: Value(0), to: Type::F32 }])?;
-    /// assert_eq!(program.types(), [Type::U64, Type::F32]);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn types(&self) -> &[Type] {
         &self.types
     }
 
     /// The type of a value; `None` if there is none of this number.
-    ///
-    /// ```
-    /// use backend_api::expr::{Instruction, Program, Type, Value};
-    /// let program = Program::new(vec![Instruction::Index])?;
-    /// assert_eq!((program.type_of(Value(0)), program.type_of(Value(1))), (Some(Type::U64), None));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn type_of(&self, value: Value) -> Option<Type> {
         self.types.get(value.at()).copied()

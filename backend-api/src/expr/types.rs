@@ -9,7 +9,12 @@ use std::fmt;
 ///
 /// ```
 /// use backend_api::expr::Type;
-/// assert_eq!((Type::I16.bytes(), Type::I16.is_signed(), Type::F32.is_float()), (2, true, true));
+/// assert_eq!((Type::I16.bytes(), Type::I16.mask(), Type::Bool.mask()), (2, 0xFFFF, 1));
+/// assert_eq!((Type::U8.to_string(), Type::Bool.to_string()), ("u8".into(), "bool".into()));
+/// assert!(Type::I16.is_signed() && Type::I16.is_integer() && Type::F32.is_float() && !Type::F32.is_signed());
+/// let key = |x: f32| Type::F32.key(x.to_bits().into());
+/// assert!(key(-2.0) < key(-1.0) && key(-1.0) < key(0.0) && key(-0.0) == key(0.0) && key(0.0) < key(1e-40));
+/// assert_eq!(Type::F32.from_key(key(-2.0)), (-2_f32).to_bits().into());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
@@ -40,25 +45,12 @@ pub enum Type {
 
 impl Type {
     /// All types of numbers, that is all but [`Bool`](Self::Bool).
-    pub const NUMBERS: [Self; 10] = [
-        Self::U8,
-        Self::U16,
-        Self::U32,
-        Self::U64,
-        Self::I8,
-        Self::I16,
-        Self::I32,
-        Self::I64,
-        Self::F32,
-        Self::F64,
-    ];
+    pub const NUMBERS: [Self; 10] = {
+        use Type::{F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+        [U8, U16, U32, U64, I8, I16, I32, I64, F32, F64]
+    };
 
     /// Its length in bytes.
-    ///
-    /// ```
-    /// use backend_api::expr::Type;
-    /// assert_eq!((Type::Bool.bytes(), Type::I16.bytes(), Type::F64.bytes()), (1, 2, 8));
-    /// ```
     #[must_use]
     pub const fn bytes(self) -> u32 {
         match self {
@@ -70,44 +62,24 @@ impl Type {
     }
 
     /// Whether it is `F32` or `F64`.
-    ///
-    /// ```
-    /// use backend_api::expr::Type;
-    /// assert!(Type::F32.is_float() && !Type::I32.is_float());
-    /// ```
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, Self::F32 | Self::F64)
     }
 
     /// Whether it is a signed integer.
-    ///
-    /// ```
-    /// use backend_api::expr::Type;
-    /// assert!(Type::I8.is_signed() && !Type::U8.is_signed() && !Type::F32.is_signed());
-    /// ```
     #[must_use]
     pub const fn is_signed(self) -> bool {
         matches!(self, Self::I8 | Self::I16 | Self::I32 | Self::I64)
     }
 
     /// Whether it is an integer, signed or not.
-    ///
-    /// ```
-    /// use backend_api::expr::Type;
-    /// assert!(Type::U64.is_integer() && !Type::F64.is_integer() && !Type::Bool.is_integer());
-    /// ```
     #[must_use]
     pub const fn is_integer(self) -> bool {
         !self.is_float() && !matches!(self, Self::Bool)
     }
 
     /// The bits that a value of this type uses.
-    ///
-    /// ```
-    /// use backend_api::expr::Type;
-    /// assert_eq!((Type::Bool.mask(), Type::I16.mask(), Type::F64.mask()), (1, 0xFFFF, u64::MAX));
-    /// ```
     #[must_use]
     pub const fn mask(self) -> u64 {
         match self {
@@ -118,12 +90,6 @@ impl Type {
 
     /// A number that orders values of this type as an unsigned integer, from its bits. Zeros are equal. What
     /// a NaN gives is not said.
-    ///
-    /// ```
-    /// use backend_api::expr::Type;
-    /// let key = |x: f32| Type::F32.key(x.to_bits().into());
-    /// assert!(key(-2.0) < key(-1.0) && key(-1.0) < key(0.0) && key(-0.0) == key(0.0) && key(0.0) < key(1e-40));
-    /// ```
     #[must_use]
     pub const fn key(self, bits: u64) -> u64 {
         let top = 1 << (8 * self.bytes() - 1);
@@ -141,11 +107,6 @@ impl Type {
     }
 
     /// The bits of the value that has this [key](Self::key); a zero comes back as +0.
-    ///
-    /// ```
-    /// use backend_api::expr::Type;
-    /// assert_eq!(Type::I8.from_key(Type::I8.key(0xFB)), 0xFB);
-    /// ```
     #[must_use]
     pub const fn from_key(self, key: u64) -> u64 {
         let top = 1 << (8 * self.bytes() - 1);
@@ -164,19 +125,7 @@ impl Type {
 impl fmt::Display for Type {
     /// As Rust calls it.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Bool => "bool",
-            Self::U8 => "u8",
-            Self::U16 => "u16",
-            Self::U32 => "u32",
-            Self::U64 => "u64",
-            Self::I8 => "i8",
-            Self::I16 => "i16",
-            Self::I32 => "i32",
-            Self::I64 => "i64",
-            Self::F32 => "f32",
-            Self::F64 => "f64",
-        })
+        f.write_str(&format!("{self:?}").to_lowercase())
     }
 }
 

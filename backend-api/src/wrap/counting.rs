@@ -7,8 +7,8 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferHandle, BufferId, Commit, Compute, Device, ErrorKind, Fill, Gather, HostAllocation, HostId,
-    HostMemory, Progress, QueueHandle, QueueId, Result, Route, Scatter, Search, Ticket, Transfer,
+    BufferHandle, BufferId, Commit, Compute, Device, ErrorKind, HostAllocation, HostId, HostMemory, Progress,
+    QueueHandle, QueueId, Request, Result, Ticket, Transfer,
 };
 
 use crate::forward;
@@ -80,6 +80,41 @@ pub struct Work {
     pub failed: u64,
 }
 
+impl Work {
+    /// Counts a request that was accepted.
+    fn add(&mut self, request: &Request<'_>) {
+        let (calls, moved, bytes) = match request {
+            Request::Copies(transfers, _) => {
+                self.submits += 1;
+                for transfer in *transfers {
+                    let (pieces, bytes) = match transfer {
+                        Transfer::Upload { .. } => (&mut self.uploads, &mut self.upload_bytes),
+                        Transfer::Download { .. } => (&mut self.downloads, &mut self.download_bytes),
+                        Transfer::Internal { .. } => (&mut self.internals, &mut self.internal_bytes),
+                    };
+                    *pieces += 1;
+                    *bytes += transfer.bytes();
+                }
+                return;
+            }
+            Request::Fill(fill) => (&mut self.fills, &mut self.fill_bytes, fill.bytes),
+            Request::Search(search) => {
+                let bytes = search.elements.count * search.elements.stride;
+                (&mut self.searches, &mut self.search_bytes, bytes)
+            }
+            Request::Gather(gather) => {
+                (&mut self.gathers, &mut self.gather_bytes, gather.count * gather.elements.stride)
+            }
+            Request::Scatter(scatter) => {
+                (&mut self.scatters, &mut self.scatter_bytes, scatter.count * scatter.elements.stride)
+            }
+            Request::Compute(compute) => (&mut self.computes, &mut self.compute_bytes, compute.bytes()),
+        };
+        *calls += 1;
+        *moved += bytes;
+    }
+}
+
 /// What was asked of a device, and what it holds.
 ///
 /// ```
@@ -132,17 +167,18 @@ pub struct Counts {
 ///
 /// ```
 /// # use std::sync::Arc;
-/// use backend_api::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer, wrap::Counting};
+/// use backend_api::{Commit, Device, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer, wrap::Counting};
 /// let device = Arc::new(Counting::new(backend_host::HostDevice::new(1 << 20)?));
 /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 100, Commit::Lazy)?);
 /// let host = HostBuffer::new(&device, 100, HostMemory::Pageable)?;
-/// device.reset();
+/// assert_eq!(device.reset().allocations, 1);
 /// let piece = |at| Transfer::Upload { from: host.at(at), to: memory.at(at), bytes: 30 };
 /// queue.submit(&[piece(0), piece(50)])?;
-/// let work = device.counts().work;
-/// assert_eq!((work.submits, work.uploads, work.upload_bytes), (1, 2, 60));
-/// assert_eq!(device.queue_work(queue.id()), work);
-/// assert_eq!(device.counts().held_bytes, 100);
+/// device.inner().create_queue()?; // What is asked of the device within is not counted.
+/// let counts = device.counts();
+/// assert_eq!((counts.work.submits, counts.work.uploads, counts.work.upload_bytes), (1, 2, 60));
+/// assert_eq!(device.queue_work(queue.id()), counts.work);
+/// assert_eq!((counts.allocations, counts.held_bytes, counts.queues), (0, 100, 0));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
@@ -161,43 +197,18 @@ struct State {
 
 impl<D: Device> Counting<D> {
     /// A device that counts from nought.
-    ///
-    /// ```
-    /// use backend_api::wrap::{Counting, Counts};
-    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
-    /// assert_eq!(device.counts(), Counts::default());
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn new(inner: D) -> Self {
         Self { inner, state: Mutex::default() }
     }
 
     /// The device that is counted.
-    ///
-    /// ```
-    /// use backend_api::{Device, wrap::Counting};
-    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
-    /// device.inner().create_queue()?;
-    /// assert_eq!(device.counts().queues, 0, "what is asked of the inner device is not counted");
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn inner(&self) -> &D {
         &self.inner
     }
 
     /// What was counted since the last reset.
-    ///
-    /// ```
-    /// use backend_api::{Device, wrap::Counting};
-    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
-    /// let queue = device.create_queue()?;
-    /// device.wait(device.submit(&queue, &[])?)?;
-    /// let counts = device.counts();
-    /// assert_eq!((counts.queues, counts.work.submits, counts.work.waits), (1, 1, 1));
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.state.lock().counts
@@ -205,31 +216,12 @@ impl<D: Device> Counting<D> {
 
     /// What was counted of one queue since the last reset; nothing for a queue that is not known. An ended
     /// queue stays known until the next reset.
-    ///
-    /// ```
-    /// use backend_api::{Device, wrap::Counting};
-    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
-    /// let (busy, idle) = (device.create_queue()?, device.create_queue()?);
-    /// device.submit(&busy, &[])?;
-    /// assert_eq!(device.queue_work(busy.id()).submits, 1);
-    /// assert_eq!(device.queue_work(idle.id()).submits, 0);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn queue_work(&self, queue: QueueId) -> Work {
         self.state.lock().queues.get(&queue).copied().unwrap_or_default()
     }
 
     /// Counts from nought again; gives what was counted so far.
-    ///
-    /// ```
-    /// use backend_api::{Device, wrap::Counting};
-    /// let device = Counting::new(backend_host::HostDevice::new(1 << 20)?);
-    /// device.create_queue()?;
-    /// assert_eq!(device.reset().queues, 1);
-    /// assert_eq!(device.counts().queues, 0);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     pub fn reset(&self) -> Counts {
         let mut state = self.state.lock();
         state.queues.clear();
@@ -249,22 +241,6 @@ impl<D: Device> Counting<D> {
         let mut state = self.state.lock();
         add(&mut state.counts.work);
         add(state.queues.entry(queue).or_default());
-    }
-
-    /// Adds to the work of a queue what `add` says if it was accepted.
-    fn copied(&self, queue: QueueId, transfers: &[Transfer<'_>], result: Result<Ticket>) -> Result<Ticket> {
-        self.submitted(queue, result, |work| {
-            work.submits += 1;
-            for transfer in transfers {
-                let (pieces, bytes) = match transfer {
-                    Transfer::Upload { .. } => (&mut work.uploads, &mut work.upload_bytes),
-                    Transfer::Download { .. } => (&mut work.downloads, &mut work.download_bytes),
-                    Transfer::Internal { .. } => (&mut work.internals, &mut work.internal_bytes),
-                };
-                *pieces += 1;
-                *bytes += transfer.bytes();
-            }
-        })
     }
 
     fn submitted<T>(&self, queue: QueueId, result: Result<T>, add: impl Fn(&mut Work)) -> Result<T> {
@@ -369,47 +345,8 @@ unsafe impl<D: Device> Device for Counting<D> {
         state.counts.host_held_bytes -= bytes;
     }
 
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        self.copied(queue.id(), transfers, self.inner.submit(queue, transfers))
-    }
-
-    fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        self.copied(queue.id(), transfers, self.inner.submit_by(route, queue, transfers))
-    }
-
-    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
-        self.submitted(queue.id(), self.inner.fill(queue, fill), |work| {
-            work.fills += 1;
-            work.fill_bytes += fill.bytes;
-        })
-    }
-
-    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
-        self.submitted(queue.id(), self.inner.search(queue, search), |work| {
-            work.searches += 1;
-            work.search_bytes += search.elements.count * search.elements.stride;
-        })
-    }
-
-    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
-        self.submitted(queue.id(), self.inner.gather(queue, gather), |work| {
-            work.gathers += 1;
-            work.gather_bytes += gather.count * gather.elements.stride;
-        })
-    }
-
-    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
-        self.submitted(queue.id(), self.inner.scatter(queue, scatter), |work| {
-            work.scatters += 1;
-            work.scatter_bytes += scatter.count * scatter.elements.stride;
-        })
-    }
-
-    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
-        self.submitted(queue.id(), self.inner.compute(queue, compute), |work| {
-            work.computes += 1;
-            work.compute_bytes += compute.bytes();
-        })
+    crate::requests! { self, queue, request =>
+        self.submitted(queue.id(), request.start(&self.inner, queue), |work| work.add(&request))
     }
 
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {

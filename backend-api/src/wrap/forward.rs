@@ -36,42 +36,99 @@ macro_rules! forward {
         $($crate::forward! { @$method $self => $to })*
     };
     (@info $self:ident => $to:expr) => {
-        fn info(&$self) -> &$crate::DeviceInfo {
-            $to.info()
-        }
+        $crate::forward! { @ $self => $to; info() -> &$crate::DeviceInfo }
     };
     (@memory $self:ident => $to:expr) => {
-        fn memory(&$self) -> $crate::Result<$crate::MemoryStatus> {
-            $to.memory()
-        }
+        $crate::forward! { @ $self => $to; memory() -> $crate::Result<$crate::MemoryStatus> }
     };
     (@create_queue $self:ident => $to:expr) => {
-        fn create_queue(&$self) -> $crate::Result<$crate::QueueHandle> {
-            $to.create_queue()
-        }
+        $crate::forward! { @ $self => $to; create_queue() -> $crate::Result<$crate::QueueHandle> }
     };
     (@release_queue $self:ident => $to:expr) => {
-        fn release_queue(&$self, queue: $crate::QueueHandle) {
-            $to.release_queue(queue);
-        }
+        $crate::forward! { @ $self => $to; release_queue(queue: $crate::QueueHandle) }
     };
     (@allocate $self:ident => $to:expr) => {
-        fn allocate(&$self, bytes: u64, commit: $crate::Commit) -> $crate::Result<$crate::BufferHandle> {
-            $to.allocate(bytes, commit)
+        $crate::forward! { @ $self => $to;
+            allocate(bytes: u64, commit: $crate::Commit) -> $crate::Result<$crate::BufferHandle>
         }
     };
     (@release $self:ident => $to:expr) => {
-        fn release(&$self, buffer: $crate::BufferHandle) {
-            $to.release(buffer);
-        }
+        $crate::forward! { @ $self => $to; release(buffer: $crate::BufferHandle) }
     };
     (@allocate_host $self:ident => $to:expr) => {
-        fn allocate_host(
-            &$self,
-            bytes: usize,
-            kind: $crate::HostMemory,
-        ) -> $crate::Result<$crate::HostAllocation> {
-            $to.allocate_host(bytes, kind)
+        $crate::forward! { @ $self => $to;
+            allocate_host(bytes: usize, kind: $crate::HostMemory) -> $crate::Result<$crate::HostAllocation>
+        }
+    };
+    (@release_host $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; release_host(host: $crate::HostAllocation) }
+    };
+    (@submit $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            submit(queue: &$crate::QueueHandle, transfers: &[$crate::Transfer<'_>])
+                -> $crate::Result<$crate::Ticket>
+        }
+    };
+    (@routes $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; routes() -> &[$crate::Route] }
+    };
+    (@submit_by $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            submit_by(route: $crate::Route, queue: &$crate::QueueHandle, transfers: &[$crate::Transfer<'_>])
+                -> $crate::Result<$crate::Ticket>
+        }
+    };
+    (@set_routing $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; set_routing(routing: $crate::Routing) }
+    };
+    (@routing $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; routing() -> $crate::Routing }
+    };
+    (@wipe_on_release $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; wipe_on_release() -> $crate::Result<()> }
+    };
+    (@fill $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            fill(queue: &$crate::QueueHandle, fill: &$crate::Fill<'_>) -> $crate::Result<$crate::Ticket>
+        }
+    };
+    (@search $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            search(queue: &$crate::QueueHandle, search: &$crate::Search<'_>) -> $crate::Result<$crate::Ticket>
+        }
+    };
+    (@gather $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            gather(queue: &$crate::QueueHandle, gather: &$crate::Gather<'_>) -> $crate::Result<$crate::Ticket>
+        }
+    };
+    (@scatter $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            scatter(queue: &$crate::QueueHandle, scatter: &$crate::Scatter<'_>)
+                -> $crate::Result<$crate::Ticket>
+        }
+    };
+    (@compute $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            compute(queue: &$crate::QueueHandle, compute: &$crate::Compute<'_>)
+                -> $crate::Result<$crate::Ticket>
+        }
+    };
+    (@prepare $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; prepare(compute: &$crate::Compute<'_>) -> $crate::Result<()> }
+    };
+    (@poll $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; poll(ticket: $crate::Ticket) -> $crate::Result<$crate::Progress> }
+    };
+    (@wait $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; wait(ticket: $crate::Ticket) -> $crate::Result<()> }
+    };
+    (@wake $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to; wake(ticket: $crate::Ticket, waker: ::std::task::Waker) }
+    };
+    (@order_after $self:ident => $to:expr) => {
+        $crate::forward! { @ $self => $to;
+            order_after(queue: &$crate::QueueHandle, ticket: $crate::Ticket) -> $crate::Result<()>
         }
     };
     (@import_host $self:ident => $to:expr) => {
@@ -85,118 +142,9 @@ macro_rules! forward {
             unsafe { $to.import_host(address, bytes, kind) }
         }
     };
-    (@release_host $self:ident => $to:expr) => {
-        fn release_host(&$self, host: $crate::HostAllocation) {
-            $to.release_host(host);
-        }
-    };
-    (@submit $self:ident => $to:expr) => {
-        fn submit(
-            &$self,
-            queue: &$crate::QueueHandle,
-            transfers: &[$crate::Transfer<'_>],
-        ) -> $crate::Result<$crate::Ticket> {
-            $to.submit(queue, transfers)
-        }
-    };
-    (@routes $self:ident => $to:expr) => {
-        fn routes(&$self) -> &[$crate::Route] {
-            $to.routes()
-        }
-    };
-    (@submit_by $self:ident => $to:expr) => {
-        fn submit_by(
-            &$self,
-            route: $crate::Route,
-            queue: &$crate::QueueHandle,
-            transfers: &[$crate::Transfer<'_>],
-        ) -> $crate::Result<$crate::Ticket> {
-            $to.submit_by(route, queue, transfers)
-        }
-    };
-    (@set_routing $self:ident => $to:expr) => {
-        fn set_routing(&$self, routing: $crate::Routing) {
-            $to.set_routing(routing);
-        }
-    };
-    (@routing $self:ident => $to:expr) => {
-        fn routing(&$self) -> $crate::Routing {
-            $to.routing()
-        }
-    };
-    (@wipe_on_release $self:ident => $to:expr) => {
-        fn wipe_on_release(&$self) -> $crate::Result<()> {
-            $to.wipe_on_release()
-        }
-    };
-    (@fill $self:ident => $to:expr) => {
-        fn fill(
-            &$self,
-            queue: &$crate::QueueHandle,
-            fill: &$crate::Fill<'_>,
-        ) -> $crate::Result<$crate::Ticket> {
-            $to.fill(queue, fill)
-        }
-    };
-    (@search $self:ident => $to:expr) => {
-        fn search(
-            &$self,
-            queue: &$crate::QueueHandle,
-            search: &$crate::Search<'_>,
-        ) -> $crate::Result<$crate::Ticket> {
-            $to.search(queue, search)
-        }
-    };
-    (@gather $self:ident => $to:expr) => {
-        fn gather(
-            &$self,
-            queue: &$crate::QueueHandle,
-            gather: &$crate::Gather<'_>,
-        ) -> $crate::Result<$crate::Ticket> {
-            $to.gather(queue, gather)
-        }
-    };
-    (@scatter $self:ident => $to:expr) => {
-        fn scatter(
-            &$self,
-            queue: &$crate::QueueHandle,
-            scatter: &$crate::Scatter<'_>,
-        ) -> $crate::Result<$crate::Ticket> {
-            $to.scatter(queue, scatter)
-        }
-    };
-    (@compute $self:ident => $to:expr) => {
-        fn compute(
-            &$self,
-            queue: &$crate::QueueHandle,
-            compute: &$crate::Compute<'_>,
-        ) -> $crate::Result<$crate::Ticket> {
-            $to.compute(queue, compute)
-        }
-    };
-    (@prepare $self:ident => $to:expr) => {
-        fn prepare(&$self, compute: &$crate::Compute<'_>) -> $crate::Result<()> {
-            $to.prepare(compute)
-        }
-    };
-    (@poll $self:ident => $to:expr) => {
-        fn poll(&$self, ticket: $crate::Ticket) -> $crate::Result<$crate::Progress> {
-            $to.poll(ticket)
-        }
-    };
-    (@wait $self:ident => $to:expr) => {
-        fn wait(&$self, ticket: $crate::Ticket) -> $crate::Result<()> {
-            $to.wait(ticket)
-        }
-    };
-    (@wake $self:ident => $to:expr) => {
-        fn wake(&$self, ticket: $crate::Ticket, waker: ::std::task::Waker) {
-            $to.wake(ticket, waker);
-        }
-    };
-    (@order_after $self:ident => $to:expr) => {
-        fn order_after(&$self, queue: &$crate::QueueHandle, ticket: $crate::Ticket) -> $crate::Result<()> {
-            $to.order_after(queue, ticket)
+    (@ $self:ident => $to:expr; $method:ident($($name:ident: $Type:ty),*) $(-> $Result:ty)?) => {
+        fn $method(&$self $(, $name: $Type)*) $(-> $Result)? {
+            $to.$method($($name),*)
         }
     };
 }

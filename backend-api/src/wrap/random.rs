@@ -1,31 +1,31 @@
 //! A small seeded generator, so that tests can be repeated.
 
-/// SplitMix64: every seed gives a good sequence, and the same one each time.
+/// SplitMix64 by Steele, Lea and Flood: every seed gives a good sequence, and the same one each time.
+#[doc(hidden)]
 #[derive(Clone, Debug)]
-pub(crate) struct SplitMix64(u64);
+pub struct SplitMix64(u64);
 
 impl SplitMix64 {
-    pub(crate) fn new(seed: u64) -> Self {
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    pub(crate) fn next(&mut self) -> u64 {
+    #[allow(clippy::should_implement_trait, reason = "it never ends")]
+    pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
     }
-}
 
-#[cfg(feature = "conformance")]
-impl SplitMix64 {
-    /// A number below `bound`, which is not 0. The bias is far below what a test could notice.
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    /// A number below `bound`; 0 if there is none. The bias is far below what a test could notice.
+    pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
     }
 
-    pub(crate) fn fill(&mut self, bytes: &mut [u8]) {
+    pub fn fill(&mut self, bytes: &mut [u8]) {
         for piece in bytes.chunks_mut(8) {
             piece.copy_from_slice(&self.next().to_le_bytes()[..piece.len()]);
         }

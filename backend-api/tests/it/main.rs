@@ -3,5 +3,4 @@
 #![cfg(feature = "conformance")]
 
 mod conformance;
-mod support;
 mod wrappers;

@@ -4,16 +4,14 @@
 mod conformance {
     use std::sync::Arc;
 
-    use backend_api::wrap::{Counting, Delayed, Faulty, Speed};
+    use backend_api::wrap::{Counting, Faulty};
 
-    use crate::support::deferred::Deferred;
+    use backend_host::SimulatedDevice;
 
-    backend_api::conformance_tests!(Arc::new(Counting::new(Faulty::new(Delayed::new(
-        Deferred::new(64 << 20),
-        Speed::CARD
-    )))));
+    backend_api::conformance_tests!(Arc::new(Counting::new(Faulty::new(
+        SimulatedDevice::builder(1).bytes(64 << 20).build()
+    ))));
 }
 
 mod counting;
-mod delayed;
 mod faulty;

@@ -141,13 +141,8 @@ impl<M: Medium> ComputeJob<M> {
             *partials[part].lock() = part_of(&mut Machine::new(plan), first, end)?;
             Ok(())
         })?;
-        let mut words = vec![partials.len() as u64];
-        for partial in partials {
-            let partial = partial.into_inner();
-            words.push(partial.count);
-            words.extend(partial.words);
-        }
-        self.write_answer(&words);
+        let partials: Vec<Partial> = partials.into_iter().map(Mutex::into_inner).collect();
+        self.write_answer(&Partial::answer(&partials));
         Ok(())
     }
 

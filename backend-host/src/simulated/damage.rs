@@ -1,49 +1,47 @@
 //! Chance, and what it does to memory.
 
 use backend_api::racy;
+use backend_api::wrap::SplitMix64;
 
 use crate::host_memory::Piece;
 use crate::job::Work;
 use crate::kernel::copy::Move;
 use crate::medium::Medium;
-use crate::queue::Job;
 use crate::ram::Ram;
 use crate::registry::Place;
-use crate::worker::Crew;
 
-/// Numbers by chance, the same for the same seed (SplitMix64 by Steele, Lea and Flood).
+/// Numbers by chance, the same for the same seed.
 #[derive(Clone, Debug)]
-pub(super) struct Chance(u64);
+pub(super) struct Chance(SplitMix64);
 
 impl Chance {
     pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
+        Self(SplitMix64::new(seed))
     }
 
     /// 0 to 1, without 1.
     pub fn fraction(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1_u64 << 53) as f64
+        (self.0.next() >> 11) as f64 / (1_u64 << 53) as f64
     }
 
     /// 0 to `end`, without `end`; 0 if there is nothing below.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.next() % end.max(1)
+        self.0.below(end)
+    }
+
+    /// Garbage for new memory, as far as it is worth the time.
+    pub fn litter_new(&mut self, ram: &Ram) {
+        const LITTERED_MAX_BYTES: u64 = 64 << 20;
+        // SAFETY: inside of memory that nobody else knows yet.
+        unsafe { self.litter(ram.at(0), ram.bytes().min(LITTERED_MAX_BYTES) as usize) };
     }
 
     /// Writes garbage.
     ///
     /// # Safety
     /// `to` is writable for `bytes` bytes; others may race as [`racy`] says.
-    pub unsafe fn litter(&mut self, to: *mut u8, bytes: usize) {
-        let block: [u64; 512] = std::array::from_fn(|_| self.next());
+    unsafe fn litter(&mut self, to: *mut u8, bytes: usize) {
+        let block: [u64; 512] = std::array::from_fn(|_| self.0.next());
         let mut done = 0;
         while done < bytes {
             let part = size_of_val(&block).min(bytes - done);
@@ -106,16 +104,4 @@ impl Chance {
             }
         }
     }
-}
-
-/// Carries work out, on the calling thread.
-pub(super) fn carry_out(work: &Work<Ram>) -> backend_api::Result<()> {
-    work.run(Crew::Alone)
-}
-
-/// Garbage for new memory, as far as it is worth the time.
-pub(super) fn litter_new(chance: &mut Chance, ram: &Ram) {
-    const LITTERED_MAX_BYTES: u64 = 64 << 20;
-    // SAFETY: inside of memory that nobody else knows yet.
-    unsafe { chance.litter(ram.at(0), ram.bytes().min(LITTERED_MAX_BYTES) as usize) };
 }

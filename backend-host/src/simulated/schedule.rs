@@ -5,28 +5,18 @@ use std::sync::Arc;
 use std::task::Waker;
 use std::time::Duration;
 
+use backend_api::wrap::{Fault, FaultPlan, Operation, Strike};
 use backend_api::{DeviceInfo, Error, ErrorKind, QueueId, Result, Ticket, Timeline};
 
-use super::damage::{Chance, carry_out, litter_new};
+use super::damage::Chance;
 use super::link::Link;
 use super::lost;
 use super::trace::SimulatedOperation;
 use crate::job::Work;
 use crate::kernel::copy::Move;
-use crate::medium;
 use crate::queue::Job;
 use crate::ram::Ram;
-
-/// What happens to a submission.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fault {
-    /// The call returns an error.
-    Refuse,
-    /// The ticket fails.
-    Fail,
-    /// The device is lost when it is done.
-    Lose,
-}
+use crate::worker::Crew;
 
 /// What the builder says. Bandwidths are in bytes per second.
 #[derive(Clone, Debug)]
@@ -39,10 +29,7 @@ pub(super) struct Settings {
     pub device_bandwidth: u64,
     pub poll_step_ns: u64,
     pub trace: bool,
-    pub faults: BTreeMap<u64, Fault>,
-    pub fail_rate: f64,
-    pub refuse_rate: f64,
-    pub lose_rate: f64,
+    pub plan: FaultPlan,
 }
 
 impl Settings {
@@ -56,10 +43,7 @@ impl Settings {
             device_bandwidth: 10_000_000_000,
             poll_step_ns: 1_000,
             trace: false,
-            faults: BTreeMap::new(),
-            fail_rate: 0.0,
-            refuse_rate: 0.0,
-            lose_rate: 0.0,
+            plan: FaultPlan::default(),
         }
     }
 }
@@ -73,7 +57,6 @@ pub(super) struct Schedule {
     now_ns: u64,
     submissions: u64,
     lost: bool,
-    fail_next: bool,
     queues: HashMap<QueueId, QueueClock>,
     /// What is submitted and not done, by the moment at which it is done and the number of the submission.
     pending: BTreeMap<(u64, u64), Pending>,
@@ -98,7 +81,8 @@ struct Pending {
     operation: SimulatedOperation,
     timeline: Arc<Timeline>,
     work: Work<Ram>,
-    fault: Option<Fault>,
+    /// How it fails when its time has come.
+    failure: Option<ErrorKind>,
 }
 
 impl Schedule {
@@ -109,7 +93,6 @@ impl Schedule {
             now_ns: 0,
             submissions: 0,
             lost: false,
-            fail_next: false,
             queues: HashMap::new(),
             pending: BTreeMap::new(),
             upload: Link::new(settings.upload_bandwidth),
@@ -137,13 +120,13 @@ impl Schedule {
         self.lost
     }
 
-    pub fn fail_next(&mut self) {
-        self.fail_next = true;
+    pub fn inject(&mut self, fault: Fault) {
+        self.settings.plan.add(fault);
     }
 
     /// Garbage for new memory.
     pub fn litter(&mut self, ram: &Ram) {
-        litter_new(&mut self.chance, ram);
+        self.chance.litter_new(ram);
     }
 
     pub fn add_queue(&mut self, timeline: &Arc<Timeline>) {
@@ -184,25 +167,6 @@ impl Schedule {
         (value == ticket.value).then_some(finish_ns)
     }
 
-    fn draw_fault(&mut self) -> Option<Fault> {
-        let submission = self.submissions;
-        self.submissions += 1;
-        // Always the same number of draws, so that one rate does not change what the others hit.
-        let [refuse, fail, lose] = std::array::from_fn(|_| self.chance.fraction());
-        if let Some(&fault) = self.settings.faults.get(&submission) {
-            return Some(fault);
-        }
-        if std::mem::take(&mut self.fail_next) {
-            return Some(Fault::Fail);
-        }
-        let rates = [
-            (refuse < self.settings.refuse_rate, Fault::Refuse),
-            (fail < self.settings.fail_rate, Fault::Fail),
-            (lose < self.settings.lose_rate, Fault::Lose),
-        ];
-        rates.into_iter().find_map(|(hit, fault)| hit.then_some(fault))
-    }
-
     /// Takes work in, which costs `cost_ns` beside its latency and its bytes.
     pub fn submit(
         &mut self,
@@ -212,16 +176,27 @@ impl Schedule {
         cost_ns: u64,
     ) -> Result<Ticket> {
         let queue = timeline.queue();
-        let fault = self.draw_fault();
-        if fault == Some(Fault::Refuse) {
-            // A driver that has put half of a call into its queue waits for that half before it reports the
-            // trouble.
-            self.drain(queue);
-            if !self.lost {
-                self.chance.spoil(&work);
+        self.submissions += 1;
+        // Every submission is one of the operations.
+        let strike = Operation::of_name(operation)
+            .and_then(|operation| self.settings.plan.strike(operation, Some(queue)));
+        let failure = match strike {
+            None => None,
+            Some(Strike { kind, later: true }) => Some(kind),
+            Some(Strike { kind: ErrorKind::Lost, .. }) => {
+                self.lose();
+                return Err(lost(operation));
             }
-            return Err(Error::new(ErrorKind::Driver, operation).with_detail("the simulation refuses"));
-        }
+            Some(Strike { kind, .. }) => {
+                // A driver that has put half of a call into its queue waits for that half before it reports
+                // the trouble.
+                self.drain(queue);
+                if !self.lost {
+                    self.chance.spoil(&work);
+                }
+                return Err(Error::new(kind, operation).with_detail("the simulation refuses"));
+            }
+        };
         let ticket = timeline.begin()?;
         let jitter = self.settings.latency_ns as f64 * self.settings.jitter * self.chance.fraction();
         let latency_ns = self.settings.latency_ns.saturating_add(jitter as u64).saturating_add(cost_ns);
@@ -246,7 +221,7 @@ impl Schedule {
         operation.submitted = Duration::from_nanos(self.now_ns);
         operation.started = Duration::from_nanos(start_ns);
         operation.finished = Duration::from_nanos(finish_ns);
-        let pending = Pending { operation, timeline: Arc::clone(timeline), work, fault };
+        let pending = Pending { operation, timeline: Arc::clone(timeline), work, failure };
         self.pending.insert((finish_ns, self.submissions), pending);
         Ok(ticket)
     }
@@ -292,16 +267,15 @@ impl Schedule {
     }
 
     fn finish(&mut self, pending: Pending) {
-        let Pending { mut operation, timeline, work, fault } = pending;
-        let outcome = match fault {
-            None => carry_out(&work),
-            Some(Fault::Fail | Fault::Refuse) => {
-                self.chance.spoil(&work);
-                Err(medium::failure(operation.operation).with_detail("the simulation has it fail"))
-            }
-            Some(Fault::Lose) => {
-                self.chance.spoil(&work);
-                Err(lost(operation.operation))
+        let Pending { mut operation, timeline, work, failure } = pending;
+        if failure.is_some() {
+            self.chance.spoil(&work);
+        }
+        let outcome = match failure {
+            None => work.run(Crew::Alone),
+            Some(ErrorKind::Lost) => Err(lost(operation.operation)),
+            Some(kind) => {
+                Err(Error::new(kind, operation.operation).with_detail("the simulation has it fail"))
             }
         };
         let outcome = outcome.map_err(|error| error.on(&self.info));
@@ -318,7 +292,7 @@ impl Schedule {
         // Under the lock, so that the tickets of a queue are completed in their order. No waker is registered
         // there.
         timeline.complete(ticket.value, outcome);
-        if fault == Some(Fault::Lose) {
+        if failure == Some(ErrorKind::Lost) {
             self.lose();
         }
     }

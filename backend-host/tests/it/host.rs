@@ -67,19 +67,6 @@ fn devices_are_told_apart() {
 }
 
 #[test]
-fn beyond_its_limit_page_locking_is_refused_and_pageable_memory_is_not() {
-    let device = Arc::new(HostDevice::builder().bytes(1 << 20).pinned_max_bytes(10_000).build().unwrap());
-    let pinned = HostBuffer::new(&device, 8_000, HostMemory::Pinned).unwrap();
-    assert_eq!(pinned.kind(), HostMemory::Pinned);
-    let error = HostBuffer::new(&device, 8_000, HostMemory::Pinned).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::PinRefused);
-    assert_eq!((error.bytes(), error.available_bytes()), (Some(8_000), Some(2_000)));
-    assert_eq!(HostBuffer::new(&device, 8_000, HostMemory::Pageable).unwrap().kind(), HostMemory::Pageable);
-    drop(pinned);
-    HostBuffer::new(&device, 8_000, HostMemory::Pinned).unwrap();
-}
-
-#[test]
 fn long_copies_are_shared_out_and_complete() {
     let device = Arc::new(HostDevice::builder().bytes(64 << 20).threads(3).build().unwrap());
     let queue = Queue::new(&device).unwrap();

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
 use std::time::Duration;
 
+use backend_api::wrap::Fault;
 use backend_api::{
     Commit, Device, DeviceBuffer, Error, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Ticket,
     Transfer,
@@ -55,6 +56,11 @@ impl Rig {
 /// One microsecond for each submission and for each page.
 fn exact() -> SimulatedDeviceBuilder {
     SimulatedDevice::builder(1).latency(MICROSECOND).jitter(0.0).bandwidth(1_000_000_000)
+}
+
+/// The submission of this number fails when its time has come.
+fn fails(number: u64) -> Fault {
+    Fault::anywhere(ErrorKind::CopyFailed).on_call(number).reported_later()
 }
 
 #[test]
@@ -145,7 +151,10 @@ fn new_device_memory_holds_garbage() {
 #[test]
 fn one_seed_is_one_history() {
     let history = |seed| {
-        let builder = SimulatedDevice::builder(seed).fail_rate(0.1).refuse_rate(0.1).lose_rate(0.01);
+        let builder = SimulatedDevice::builder(seed)
+            .fault(Fault::anywhere(ErrorKind::CopyFailed).with_chance(0.1, 1).reported_later())
+            .fault(Fault::anywhere(ErrorKind::Driver).with_chance(0.1, 2))
+            .fault(Fault::anywhere(ErrorKind::Lost).with_chance(0.01, 3).reported_later());
         let rig = Rig::new(builder, 3);
         let mut outcomes = Vec::new();
         for step in 0..60 {
@@ -188,21 +197,10 @@ fn queues_overtake_each_other_and_work_of_one_queue_does_not() {
 }
 
 #[test]
-fn order_after_holds_later_work_back() {
-    for seed in 0..20 {
-        let rig = Rig::new(SimulatedDevice::builder(seed), 2);
-        let first = rig.fill(0, 0, 9);
-        rig.queues[1].order_after(first).unwrap();
-        rig.device.wait(rig.queues[1].submit(&[rig.download(0)]).unwrap()).unwrap();
-        assert_eq!(rig.page(0), [9; PAGE as usize]);
-    }
-}
-
-#[test]
 fn a_failure_leaves_its_target_in_some_state_and_all_else_alone() {
     let (mut untouched, mut whole, mut mixed) = (0, 0, 0);
     for seed in 0..60 {
-        let rig = Rig::new(SimulatedDevice::builder(seed).fail_at(1), 1);
+        let rig = Rig::new(SimulatedDevice::builder(seed).fault(fails(2)), 1);
         rig.device.wait(rig.fill(0, 0, 7)).unwrap();
         let failed = rig.queues[0].submit(&[rig.download(0)]).unwrap();
         let later = rig.queues[0].submit(&[rig.download(1)]).unwrap();
@@ -223,7 +221,7 @@ fn a_failure_leaves_its_target_in_some_state_and_all_else_alone() {
 
 #[test]
 fn a_refused_call_gives_no_ticket_and_the_queue_goes_on() {
-    let rig = Rig::new(exact().refuse_at(1), 1);
+    let rig = Rig::new(exact().fault(Fault::anywhere(ErrorKind::Driver).on_call(2)), 1);
     let first = rig.fill(0, 0, 1);
     let error = rig.queues[0].submit(&[rig.upload(3)]).unwrap_err();
     assert_eq!((error.kind(), error.operation()), (ErrorKind::Driver, "submit"));
@@ -234,18 +232,9 @@ fn a_refused_call_gives_no_ticket_and_the_queue_goes_on() {
 }
 
 #[test]
-fn the_next_submission_can_be_told_to_fail() {
-    let rig = Rig::new(exact(), 1);
-    rig.device.fail_next();
-    let tickets = [rig.fill(0, 0, 1), rig.fill(0, 0, 2)];
-    assert_eq!(rig.device.wait(tickets[0]).unwrap_err().kind(), ErrorKind::KernelFailed);
-    rig.device.wait(tickets[1]).unwrap();
-}
-
-#[test]
 fn a_lost_device_says_so_everywhere_and_gives_memory_back() {
-    for (at, in_flight) in [(0, true), (2, false)] {
-        let rig = Rig::new(exact().lose_at(at), 2);
+    for (at, in_flight) in [(1, true), (3, false)] {
+        let rig = Rig::new(exact().fault(Fault::anywhere(ErrorKind::Lost).on_call(at).reported_later()), 2);
         let Rig { device, queues, memory, host } = &rig;
         let done = rig.fill(0, 0, 1);
         let pending = rig.fill(1, 1, 1);
@@ -318,30 +307,15 @@ fn releasing_memory_finishes_the_work_that_touches_it_and_no_more() {
 
 #[test]
 fn rates_are_kept() {
-    let rig = Rig::new(SimulatedDevice::builder(3).fail_rate(0.25), 1);
+    let rig = Rig::new(
+        SimulatedDevice::builder(3)
+            .fault(Fault::anywhere(ErrorKind::KernelFailed).with_chance(0.25, 3).reported_later()),
+        1,
+    );
     for _ in 0..1000 {
         rig.fill(0, 0, 1);
     }
     rig.device.run();
     let failed = rig.device.trace().iter().filter(|done| done.failure.is_some()).count();
     assert!((200..300).contains(&failed), "{failed} of 1000");
-}
-
-#[test]
-fn many_threads_can_drive_it() {
-    let rig = Rig::new(SimulatedDevice::builder(11), 4);
-    std::thread::scope(|scope| {
-        for (queue, page) in rig.queues.iter().zip(0_u64..) {
-            let rig = &rig;
-            scope.spawn(move || {
-                for turn in 0..200_u8 {
-                    let fill = Fill { to: rig.memory.at(page * PAGE), bytes: PAGE, pattern: &[turn] };
-                    queue.fill(&fill).unwrap();
-                    rig.device.wait(queue.submit(&[rig.download(page)]).unwrap()).unwrap();
-                    assert_eq!(rig.page(page), [turn; PAGE as usize]);
-                }
-            });
-        }
-    });
-    assert_eq!(rig.device.submissions(), 1600);
 }

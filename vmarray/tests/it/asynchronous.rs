@@ -13,7 +13,7 @@ use crate::common::executor::{Executor, all, block_on};
 use crate::common::{Numbers, POLICIES, Shape};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Delayed, Fault, Faulty, Operation, Speed};
+use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, VirtualArray};
 
@@ -675,7 +675,7 @@ fn dependent_gets<D: vmarray::Device>(array: &VirtualArray<u32, D>, tasks: usize
 #[test]
 fn tasks_of_many_threads_that_outnumber_frames_load_nothing_twice() {
     for (threads, tasks, frames) in [(1, 300, 8), (4, 100, 16), (8, 20, 3)] {
-        let device = Arc::new(Delayed::new(crate::common::host(), Speed::CARD));
+        let device = Arc::new(SimulatedDevice::builder(5).build());
         let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
         let array = shape.describe::<u32, _>(16 * 4000, vec![device]).build().unwrap();
         fill(&array);
@@ -903,7 +903,7 @@ fn a_task_gets_the_frame_that_a_thread_had_in_its_hands() {
 
 #[test]
 fn guards_of_tasks_and_threads_share_one_frame() {
-    let device = Arc::new(Delayed::new(crate::common::host(), Speed::CARD));
+    let device = Arc::new(SimulatedDevice::builder(5).build());
     let shape = Shape { page_len: 16, channels: vec![1], frames: 1, read_ahead: false, ..Shape::default() };
     let array = shape.describe::<u32, _>(16 * 40, vec![device]).build().unwrap();
     fill(&array);
@@ -1066,8 +1066,8 @@ fn dropped_anywhere(seed: u64, failures: f64, shape: &Shape, steps: Vec<Step>) {
         .bytes(1 << 20)
         .latency(Duration::from_micros(5))
         .jitter(4.0)
-        .fail_rate(failures)
-        .refuse_rate(failures);
+        .fault(Fault::anywhere(DeviceErrorKind::CopyFailed).with_chance(failures, seed).reported_later())
+        .fault(Fault::anywhere(DeviceErrorKind::Driver).with_chance(failures, !seed));
     let device = Arc::new(device.manual_wakes(true).build());
     let Ok(array) = shape.describe::<u32, _>(LEN, vec![device.clone(); shape.channels.len()]).build() else {
         return;
@@ -1236,7 +1236,7 @@ impl Wake for Turn {
 #[test]
 fn futures_move_between_threads_and_are_dropped_beside_threads_that_block() {
     for (round, frames) in [1, 3, 16, 300].into_iter().enumerate() {
-        let device = Arc::new(Delayed::new(crate::common::host(), Speed::CARD));
+        let device = Arc::new(SimulatedDevice::builder(5).build());
         let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
         let array = shape.describe::<u32, _>(16 * 2000, vec![device]).build().unwrap();
         fill(&array);

@@ -9,20 +9,20 @@ use vmarray::prelude::*;
 use futures::stream::{FuturesUnordered, StreamExt};
 use futures::{FutureExt, select_biased};
 use vmarray::device::ErrorKind as DeviceErrorKind;
-use vmarray::device::wrap::{Delayed, Fault, Faulty, Operation, Speed};
-use vmarray::host::HostDevice;
+use vmarray::device::wrap::{Fault, Faulty, Operation};
+use vmarray::host::SimulatedDevice;
 use vmarray::{Error, EvictionPolicy, VirtualArray};
 
-use crate::common::{Numbers, POLICIES, Shape, host};
+use crate::common::{Numbers, POLICIES, Shape};
 
-type Array = VirtualArray<u64, Faulty<Delayed<HostDevice>>>;
+type Array = VirtualArray<u64, Faulty<SimulatedDevice>>;
 
 const PAGE_LEN: usize = 64;
 const PAGES: usize = 200;
 
 /// Copies take as long as on a card; one in a hundred fails.
-fn array(policy: EvictionPolicy, frames: usize, seed: u64) -> (Arc<Array>, Arc<Faulty<Delayed<HostDevice>>>) {
-    let device = Arc::new(Faulty::new(Delayed::new(host(), Speed::CARD)));
+fn array(policy: EvictionPolicy, frames: usize, seed: u64) -> (Arc<Array>, Arc<Faulty<SimulatedDevice>>) {
+    let device = Arc::new(Faulty::new(SimulatedDevice::builder(seed).build()));
     let shape = Shape { page_len: PAGE_LEN, channels: vec![1], frames, policy, ..Shape::default() };
     let array = shape.describe(PAGE_LEN * PAGES, vec![device.clone()]).build().unwrap();
     let fault = Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed);
@@ -117,7 +117,7 @@ async fn read_on(array: Arc<Array>, seed: u64) {
 }
 
 /// Nothing is lost that was told to be written.
-fn settle(array: &Array, device: &Faulty<Delayed<HostDevice>>) {
+fn settle(array: &Array, device: &Faulty<SimulatedDevice>) {
     device.clear();
     // It may tell of what failed before.
     let _ = array.flush(..);

@@ -549,7 +549,8 @@ fn a_lost_device_takes_only_its_own_elements() {
 #[test]
 fn a_device_that_is_lost_in_the_middle_of_a_list_is_told() {
     for lost_at in 3..40 {
-        let device = Arc::new(SimulatedDevice::builder(lost_at).bytes(64 << 20).lose_at(lost_at).build());
+        let loss = Fault::anywhere(DeviceErrorKind::Lost).on_call(lost_at + 1).reported_later();
+        let device = Arc::new(SimulatedDevice::builder(lost_at).bytes(64 << 20).fault(loss).build());
         let shape =
             Shape { page_len: 8, channels: vec![2], frames: 4, read_ahead: false, ..Shape::default() };
         let Ok(array) = shape.describe::<[u64; 512], _>(2000, vec![device.clone()]).build() else { continue };
@@ -573,7 +574,9 @@ fn a_device_that_is_lost_in_the_middle_of_a_list_is_told() {
 #[test]
 fn failing_write_backs_of_others_do_not_show() {
     for seed in 0..40 {
-        let device = SimulatedDevice::builder(seed).bytes(1 << 20).fail_rate(0.05).refuse_rate(0.02).build();
+        let fails = Fault::anywhere(DeviceErrorKind::CopyFailed).with_chance(0.05, seed).reported_later();
+        let refused = Fault::anywhere(DeviceErrorKind::Driver).with_chance(0.02, !seed);
+        let device = SimulatedDevice::builder(seed).bytes(1 << 20).fault(fails).fault(refused).build();
         let shape =
             Shape { page_len: 3, channels: vec![1], frames: 2, read_ahead: false, ..Shape::default() };
         let Ok(array) = shape.describe::<u64, _>(60, vec![Arc::new(device)]).build() else { continue };

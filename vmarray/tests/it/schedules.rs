@@ -71,8 +71,8 @@ fn simulated(seed: u64, device: usize, failures: f64) -> Arc<SimulatedDevice> {
         .bytes(1 << 20)
         .latency(Duration::from_micros(5))
         .jitter(4.0)
-        .fail_rate(failures)
-        .refuse_rate(failures)
+        .fault(Fault::anywhere(DeviceErrorKind::CopyFailed).with_chance(failures, seed).reported_later())
+        .fault(Fault::anywhere(DeviceErrorKind::Driver).with_chance(failures, !seed))
         .build();
     Arc::new(device)
 }

@@ -10,9 +10,9 @@ use vmarray::prelude::*;
 
 use crate::common::counted::{BLOCK, LEN, PAGE, PAGES, counted, described, moved};
 use crate::common::{Numbers, host};
-use vmarray::device::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
+use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::device::{Device, ErrorKind as DeviceErrorKind};
-use vmarray::host::HostDevice;
+use vmarray::host::{HostDevice, SimulatedDevice};
 use vmarray::{ErrorKind, Field, Home, HostMemory, Placement, Source};
 
 fn count<H: Home<u32>, D: Device>(source: &Source<u32, H, D>, value: u32) -> usize {
@@ -420,14 +420,14 @@ fn a_dropped_future_leaves_nothing_behind() {
 
 #[test]
 fn pages_that_change_while_they_are_copied_are_copied_once_more() {
-    let speed = Speed { latency: Duration::from_millis(1), ..Speed::CARD };
+    let delayed =
+        SimulatedDevice::builder(5).latency(Duration::from_millis(1)).jitter(0.0).manual_wakes(true);
     for change in 0..4 {
-        let device = Arc::new(Delayed::new(Counting::new(host()), speed));
+        let device = Arc::new(Counting::new(delayed.clone().build()));
         let source = described(vec![1; LEN], &device).device_bytes(2 * PAGE).build().unwrap();
         source.fill(..128, 2).unwrap();
         let mut expected = vec![1; LEN];
         expected[..128].fill(2);
-        device.hold_wakers(true);
         let mut context = Context::from_waker(Waker::noop());
         let mut future = pin!(source.flush_async(..));
         assert!(future.as_mut().poll(&mut context).is_pending());
@@ -458,7 +458,7 @@ fn pages_that_change_while_they_are_copied_are_copied_once_more() {
             }
         }
         loop {
-            device.advance(Duration::from_millis(10));
+            device.inner().advance(Duration::from_millis(10));
             if let Poll::Ready(done) = future.as_mut().poll(&mut context) {
                 done.unwrap();
                 break;

@@ -1,7 +1,7 @@
 //! Computations, one element after the other.
 
 use crate::Compute;
-use crate::expr::{Action, Type, evaluate_all};
+use crate::expr::{Action, Partial, Type, evaluate_all};
 
 /// Carries a computation out on the bytes of its sources, and gives the words of the answer: all partial
 /// results in one. A store, which has no answer, changes the bytes of its sources; those that begin at the
@@ -63,6 +63,7 @@ pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
 }
 
 /// What has been found so far.
+#[derive(Default)]
 struct Answer {
     count: u64,
     listed: Vec<u64>,
@@ -76,15 +77,7 @@ struct Answer {
 impl Answer {
     fn new(compute: &Compute<'_>) -> Self {
         let bins = if let Action::Histogram { bins, .. } = compute.action { bins } else { 0 };
-        Self {
-            count: 0,
-            listed: Vec::new(),
-            integers: 0,
-            floats: 0.0,
-            least: None,
-            greatest: None,
-            bins: vec![0; bins as usize],
-        }
+        Self { bins: vec![0; bins as usize], ..Self::default() }
     }
 
     fn take(&mut self, compute: &Compute<'_>, number: u64, values: &[u64]) {
@@ -141,14 +134,12 @@ impl Answer {
                 [self.count, self.listed.len() as u64].into_iter().chain(self.listed).collect()
             }
             Action::Sum { value, .. } if compute.program.types()[value.at()].is_float() => {
-                vec![1, self.count, self.floats.to_bits(), 0, 0, 0]
+                Partial::answer(&[Partial::of_floats(self.count, self.floats)])
             }
-            Action::Sum { .. } => {
-                vec![1, self.count, self.integers as u64, (self.integers >> 64) as u64, 0, 0]
-            }
+            Action::Sum { .. } => Partial::answer(&[Partial::of_integers(self.count, self.integers)]),
             Action::Extremes { .. } => {
                 let (least, greatest) = (self.least.unwrap_or_default(), self.greatest.unwrap_or_default());
-                vec![1, self.count, least.0, least.1, greatest.0, greatest.1]
+                Partial::answer(&[Partial::of_extremes(self.count, least, greatest)])
             }
             Action::Histogram { .. } => self.bins,
             Action::Store { .. } => Vec::new(),

@@ -1,28 +1,32 @@
-//! The simplest device that keeps the contract.
+//! The simplest device that keeps the contract, in one file, as a beginning for a backend.
+//!
+//! It keeps its memory in vectors, and has done the work of a call when the call returns. So no work is ever
+//! in flight and no ticket is ever pending. What is left is what every device needs: tables of what it handed
+//! out, checks of requests, and tickets. It uses only what any crate can: `examples/own_device.rs` is this
+//! very file, compiled outside of this crate.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::collections::HashMap;
 use std::ptr::NonNull;
-use std::sync::Arc;
 use std::task::Waker;
 
-use parking_lot::Mutex;
-
-use crate::{
-    BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error,
-    ErrorKind, Extents, Fill, Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Progress,
-    QueueHandle, QueueId, Result, Scatter, Search, Ticket, Timeline, Transfer, racy,
+use backend_api::conformance::reference;
+use backend_api::{
+    BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
+    Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueHandle,
+    QueueId, Request, Result, Ticket, Timeline, Transfer, racy,
 };
+use parking_lot::Mutex;
 
 /// A device of ordinary memory that has done everything by the time a call returns.
 ///
-/// It is made to be read: as an example of a backend, and as something to compare with. One lock guards all
-/// of it, so it is slow. It cannot lock pages and therefore refuses pinned memory.
+/// It is made to be read and copied, as an example of a backend, and to be compared with. One lock guards all
+/// memory, so it is slow. It cannot lock pages and therefore refuses pinned memory. Its memory is taken from
+/// the system when it is allocated.
 ///
 /// ```
 /// use std::sync::Arc;
-/// use backend_api::{Commit, DeviceBuffer, Fill, Queue, conformance::reference::ReferenceDevice};
+/// use backend_api::{Commit, Device, DeviceBuffer, Fill, Queue, conformance::reference::ReferenceDevice};
 /// let device = Arc::new(ReferenceDevice::new(1 << 20));
+/// assert_eq!(device.memory()?.free_bytes, 1 << 20);
 /// let (queue, memory) = (Queue::new(&device)?, DeviceBuffer::new(&device, 1000, Commit::Lazy)?);
 /// let ticket = queue.fill(&Fill { to: memory.at(0), bytes: 1000, pattern: b"abc" })?;
 /// assert_eq!(ticket.value, 1);
@@ -31,371 +35,312 @@ use crate::{
 #[derive(Debug)]
 pub struct ReferenceDevice {
     info: DeviceInfo,
-    state: Mutex<State>,
+    /// Every call does its work under this lock, so that no two touch memory at once.
+    memory: Mutex<Memory>,
+    /// Threads that ask for tickets take this lock alone, and wait for no work. It is the second of the two.
+    queues: Mutex<Queues>,
 }
 
+/// All memory that the device knows, by name.
 #[derive(Debug, Default)]
-struct State {
-    buffers: HashMap<BufferId, Vec<u8>>,
-    hosts: HashMap<HostId, HostPiece>,
-    queues: HashMap<QueueId, Arc<Timeline>>,
-    /// The newest ticket of each queue that was ended.
-    ended: HashMap<QueueId, u64>,
-    used_bytes: u64,
+struct Memory {
+    buffers: Names<BufferId, Vec<u8>>,
+    hosts: Names<HostId, Host>,
 }
 
-/// Host memory, ours or imported.
+/// Host memory, the device's own or imported.
+///
+/// Invariant: the `bytes` bytes from `start` on are initialised, and valid for reads and writes by any
+/// thread, for as long as the value is in the device's table. The device makes no reference to them.
 #[derive(Debug)]
-struct HostPiece {
-    address: NonNull<u8>,
+struct Host {
+    start: NonNull<u8>,
     bytes: usize,
-    /// How it was allocated, if it is ours.
-    layout: Option<Layout>,
+    /// The device's own memory, which stays in place when the vector moves; imported memory has no pages.
+    _pages: Vec<Page>,
 }
 
-// SAFETY: it is an address; what is done through it is argued where it is done.
-unsafe impl Send for HostPiece {}
+// SAFETY: any thread may use the memory, by the invariant, which `allocate_host` and `import_host` see to.
+unsafe impl Send for Host {}
 
-impl Drop for HostPiece {
-    fn drop(&mut self) {
-        if let Some(layout) = self.layout {
-            // SAFETY: memory of ours came from `alloc_zeroed` with this layout and is freed only here.
-            unsafe { dealloc(self.address.as_ptr(), layout) }
-        }
-    }
-}
+/// A piece of host memory, aligned as the contract wants it.
+#[derive(Clone, Debug)]
+#[repr(align(4096))]
+struct Page(#[allow(dead_code, reason = "reached by its address")] [u8; 4096]);
 
-/// What page-locked memory of a real device is aligned to.
-const HOST_ALIGNMENT: usize = 4096;
 /// What new device memory holds, so that nobody relies on zeroes.
 const GARBAGE: u8 = 0xCD;
 
+/// The device's queues, and the newest ticket of each that was ended: its tickets stay askable.
+#[derive(Debug, Default)]
+struct Queues {
+    living: Names<QueueId, Timeline>,
+    ended: Names<QueueId, u64>,
+}
+
+impl Extents for Memory {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.buffers.get(&buffer).map(|buffer| buffer.len() as u64)
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.hosts.get(&host).map(|host| host.bytes as u64)
+    }
+}
+
+/// All of this is for requests that have passed [`Request::check`].
+impl Memory {
+    /// Carries a request out; none if an index is outside.
+    fn run(&mut self, request: &Request<'_>) -> Option<()> {
+        match *request {
+            Request::Copies(transfers, _) => transfers.iter().for_each(|transfer| self.copy(transfer)),
+            Request::Fill(fill) => reference::fill(self.bytes_mut(fill.to, fill.bytes), fill.pattern),
+            Request::Search(search) => {
+                let (field, stride) = (size(search.field_offset), size(search.elements.stride));
+                let elements = self.elements(&search.elements);
+                let found = reference::search(elements, stride, field, search.value, search.limit);
+                let words = [&[found.total, found.indices.len() as u64], &found.indices[..]].concat();
+                self.write_words(search.answer, &words);
+            }
+            Request::Gather(gather) => {
+                // The indices are copied, so that those which are checked are those which are used.
+                let indices = self.read_words(gather.indices, gather.count);
+                let stride = size(gather.elements.stride);
+                let values = reference::gather(self.elements(&gather.elements), stride, &indices)?;
+                self.write(gather.values, &values);
+            }
+            Request::Scatter(scatter) => {
+                let Elements { start, count, stride } = scatter.elements;
+                let indices = self.read_words(scatter.indices, scatter.count);
+                let values = self.read(scatter.values, scatter.count * stride);
+                reference::scatter(self.bytes_mut(start, count * stride), size(stride), &indices, &values)?;
+            }
+            Request::Compute(compute) => {
+                let old = |of: &Elements<'_>| self.elements(of).to_vec();
+                let mut sources: Vec<_> = compute.sources.iter().map(old).collect();
+                let words = reference::compute(compute, &mut sources);
+                if let Some(answer) = compute.answer() {
+                    self.write_words(answer, &words);
+                }
+                for (at, new) in sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)) {
+                    self.bytes_mut(compute.sources[at].start, new.len() as u64).copy_from_slice(new);
+                }
+            }
+        }
+        Some(())
+    }
+
+    fn copy(&mut self, transfer: &Transfer<'_>) {
+        let (to, bytes) = match *transfer {
+            Transfer::Upload { from, to, bytes } => (to, self.read(from, bytes)),
+            Transfer::Internal { from, to, bytes } => (to, self.bytes(from, bytes).to_vec()),
+            Transfer::Download { from, to, bytes } => return self.write(to, self.bytes(from, bytes)),
+        };
+        self.bytes_mut(to, bytes.len() as u64).copy_from_slice(&bytes);
+    }
+
+    fn address(&self, at: HostSpan<'_>, bytes: u64) -> *mut u8 {
+        self.check_host("copy", at, bytes).expect("a request that was checked");
+        self.hosts[&at.host()].start.as_ptr().wrapping_add(size(at.offset()))
+    }
+
+    fn read(&self, at: HostSpan<'_>, bytes: u64) -> Vec<u8> {
+        let mut copy = vec![0; size(bytes)];
+        // SAFETY: `address` has checked that the range is inside, and by the invariant of `Host` it is there.
+        // Its owner or importer keeps to the contract's rules on races. The copy is nobody else's.
+        unsafe { racy::read(self.address(at, bytes), &mut copy) };
+        copy
+    }
+
+    fn write(&self, at: HostSpan<'_>, bytes: &[u8]) {
+        // SAFETY: as in `read`. The request names the range as a target, so by the same rules its owner has
+        // no reference to it.
+        unsafe { racy::write(self.address(at, bytes.len() as u64), bytes) }
+    }
+
+    fn read_words(&self, at: HostSpan<'_>, count: u64) -> Vec<u64> {
+        self.read(at, 8 * count).as_chunks().0.iter().map(|word| u64::from_ne_bytes(*word)).collect()
+    }
+
+    fn write_words(&self, at: HostSpan<'_>, words: &[u64]) {
+        self.write(at, &words.iter().flat_map(|word| word.to_ne_bytes()).collect::<Vec<_>>());
+    }
+
+    fn elements(&self, of: &Elements<'_>) -> &[u8] {
+        self.bytes(of.start, of.count * of.stride)
+    }
+
+    fn bytes(&self, at: DeviceSpan<'_>, bytes: u64) -> &[u8] {
+        &self.buffers[&at.buffer()][size(at.offset())..][..size(bytes)]
+    }
+
+    fn bytes_mut(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
+        let buffer = self.buffers.get_mut(&at.buffer()).expect("a request that was checked");
+        &mut buffer[size(at.offset())..][..size(bytes)]
+    }
+
+    fn free_bytes(&self, info: &DeviceInfo) -> u64 {
+        info.total_bytes - self.buffers.values().map(|buffer| buffer.len() as u64).sum::<u64>()
+    }
+}
+
+/// A check has found this length or place to be inside of memory, so it fits; or it is the stride of nothing.
+fn size(bytes: u64) -> usize {
+    bytes.try_into().unwrap_or(usize::MAX)
+}
+
+/// So many copies of a value, or none if the system has no memory for them.
+fn reserved<T: Clone>(length: usize, value: T) -> Option<Vec<T>> {
+    let mut memory = Vec::new();
+    memory.try_reserve_exact(length).ok()?;
+    memory.resize(length, value);
+    Some(memory)
+}
+
 impl ReferenceDevice {
-    /// A device with `total_bytes` bytes of memory. The memory is taken from the system when it is allocated.
-    ///
-    /// ```
-    /// use backend_api::{Device, conformance::reference::ReferenceDevice};
-    /// let device = ReferenceDevice::new(1 << 20);
-    /// assert_eq!(device.memory()?.free_bytes, 1 << 20);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
+    /// A device with `total_bytes` bytes of memory.
     #[must_use]
     pub fn new(total_bytes: u64) -> Self {
         let identity = format!("reference:{total_bytes}");
         let info = DeviceInfo::new("reference", "reference device", DeviceKind::Simulated, &identity);
-        Self { info: info.with_total_bytes(total_bytes), state: Mutex::default() }
+        let (memory, queues) = Default::default();
+        Self { info: info.with_total_bytes(total_bytes), memory, queues }
     }
 
-    /// Checks a call, carries it out, and gives the ticket of its outcome.
-    fn run(
-        &self,
-        queue: &QueueHandle,
-        operation: &'static str,
-        check: impl FnOnce(&State) -> Result<()>,
-        work: impl FnOnce(&mut State) -> Result<()>,
-    ) -> Result<Ticket> {
-        let mut state = self.state.lock();
-        let timeline = state.queues.get(&queue.id()).cloned().ok_or_else(|| unknown(operation, "queue"))?;
-        check(&state).map_err(|error| error.on(&self.info))?;
+    /// Checks a request, carries it out, and gives the ticket of what came of it.
+    fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let operation = request.operation();
+        let mut memory = self.memory.lock();
+        self.on(self.knows(queue, operation).and_then(|()| request.check(&*memory)))?;
+        let outside = || {
+            let error =
+                Error::new(ErrorKind::KernelFailed, operation).with_advice("correct the list of indices");
+            error.with_detail("an index is outside of the elements")
+        };
+        let outcome = self.on(memory.run(request).ok_or_else(outside));
+        // The ticket is given now that its work is over. Nobody can ask for it before it is complete, or have
+        // left a waker, which would be woken here, under the locks.
+        let queues = self.queues.lock();
+        let timeline = &queues.living[&queue.id()];
         let ticket = timeline.begin()?;
-        let outcome = work(&mut state).map_err(|error| error.on(&self.info));
         timeline.complete(ticket.value, outcome);
         Ok(ticket)
     }
 
-    /// What `live` says of a living queue, or whether the ticket of an ended one was given.
-    fn ask<T>(&self, ticket: Ticket, live: impl FnOnce(&Timeline) -> Result<T>, ended: T) -> Result<T> {
-        let state = self.state.lock();
-        if let Some(timeline) = state.queues.get(&ticket.queue).cloned() {
-            drop(state);
-            return live(&timeline);
-        }
-        match state.ended.get(&ticket.queue) {
-            Some(newest) if ticket.value <= *newest => Ok(ended),
-            _ => Err(unknown("poll", "ticket").on(&self.info)),
-        }
-    }
-}
-
-fn unknown(operation: &'static str, what: &str) -> Error {
-    Error::new(ErrorKind::UnknownHandle, operation).with_detail(format!("unknown {what}"))
-}
-
-impl Extents for State {
-    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
-        self.buffers.get(&buffer).map(|memory| memory.len() as u64)
+    fn knows(&self, queue: &QueueHandle, operation: &'static str) -> Result<()> {
+        let known = self.queues.lock().living.contains_key(&queue.id()).then_some(());
+        known.ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue"))
     }
 
-    fn host_bytes(&self, host: HostId) -> Option<u64> {
-        self.hosts.get(&host).map(|piece| piece.bytes as u64)
-    }
-}
-
-// All of these are called after the check of the whole request, which proved that names are known and ranges
-// inside.
-impl State {
-    fn device(&mut self, at: DeviceSpan<'_>, bytes: u64) -> &mut [u8] {
-        let memory = self.buffers.get_mut(&at.buffer()).expect("a checked buffer");
-        &mut memory[at.offset() as usize..][..bytes as usize]
+    /// Names the device in an error.
+    fn on<T>(&self, result: Result<T>) -> Result<T> {
+        result.map_err(|error| error.on(&self.info))
     }
 
-    fn elements(&mut self, elements: &Elements<'_>) -> &mut [u8] {
-        self.device(elements.start, elements.count * elements.stride)
-    }
-
-    fn host(&self, at: HostSpan<'_>, bytes: usize) -> *mut u8 {
-        let piece = &self.hosts[&at.host()];
-        assert!(at.offset() as usize + bytes <= piece.bytes, "a checked range");
-        // SAFETY: the offset is inside of the piece, which lives as long as its entry.
-        unsafe { piece.address.as_ptr().add(at.offset() as usize) }
-    }
-
-    fn read(&self, from: HostSpan<'_>, bytes: u64) -> Vec<u8> {
-        let mut copy = vec![0; bytes as usize];
-        // SAFETY: `host` proved the range; the vector is new. Others may touch the range meanwhile as `racy`
-        // allows.
-        unsafe { racy::read(self.host(from, copy.len()), &mut copy) };
-        copy
-    }
-
-    fn write(&self, to: HostSpan<'_>, bytes: &[u8]) {
-        // SAFETY: as in `read`; `bytes` is a copy made by this device and cannot overlap.
-        unsafe { racy::write(self.host(to, bytes.len()), bytes) };
-    }
-
-    fn indices(&self, at: HostSpan<'_>, count: u64) -> Vec<u64> {
-        let bytes = self.read(at, count * 8);
-        bytes.chunks_exact(8).map(|b| u64::from_ne_bytes(b.try_into().expect("8 bytes"))).collect()
-    }
-
-    fn transfer(&mut self, transfer: &Transfer<'_>) {
-        match *transfer {
-            Transfer::Upload { from, to, bytes } => {
-                let copy = self.read(from, bytes);
-                self.device(to, bytes).copy_from_slice(&copy);
-            }
-            Transfer::Download { from, to, bytes } => {
-                let copy = self.device(from, bytes).to_vec();
-                self.write(to, &copy);
-            }
-            Transfer::Internal { from, to, bytes } => {
-                let copy = self.device(from, bytes).to_vec();
-                self.device(to, bytes).copy_from_slice(&copy);
+    /// Only pageable memory is to be had.
+    fn check_kind(&self, operation: &'static str, bytes: usize, kind: HostMemory) -> Result<()> {
+        match kind {
+            HostMemory::Pageable => Ok(()),
+            HostMemory::Pinned => {
+                self.on(Err(Error::new(ErrorKind::PinRefused, operation).with_bytes(bytes as u64)))
             }
         }
     }
-
-    fn search(&mut self, search: &Search<'_>) {
-        let stride = search.elements.stride as usize;
-        let elements = self.elements(&search.elements);
-        let found = super::search(elements, stride, search.field_offset as usize, search.value, search.limit);
-        let header = [found.total, found.indices.len() as u64];
-        let answer: Vec<u8> = header.iter().chain(&found.indices).flat_map(|n| n.to_ne_bytes()).collect();
-        self.write(search.answer, &answer);
-    }
-
-    fn compute(&mut self, compute: &Compute<'_>) {
-        let mut sources: Vec<Vec<u8>> =
-            compute.sources.iter().map(|source| self.elements(source).to_vec()).collect();
-        let answer = super::compute(compute, &mut sources);
-        for (at, source) in compute.sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)) {
-            self.elements(source).copy_from_slice(&sources[at]);
-        }
-        if let Some(to) = compute.answer() {
-            let bytes: Vec<u8> = answer.iter().flat_map(|word| word.to_ne_bytes()).collect();
-            self.write(to, &bytes);
-        }
-    }
-
-    fn gather(&mut self, gather: &Gather<'_>) -> Result<()> {
-        let indices = self.indices(gather.indices, gather.count);
-        let stride = gather.elements.stride as usize;
-        let values = super::gather(self.elements(&gather.elements), stride, &indices);
-        self.write(gather.values, &values.ok_or_else(|| outside("gather"))?);
-        Ok(())
-    }
-
-    fn scatter(&mut self, scatter: &Scatter<'_>) -> Result<()> {
-        let indices = self.indices(scatter.indices, scatter.count);
-        let stride = scatter.elements.stride as usize;
-        let values = self.read(scatter.values, scatter.count * scatter.elements.stride);
-        super::scatter(self.elements(&scatter.elements), stride, &indices, &values)
-            .ok_or_else(|| outside("scatter"))
-    }
 }
 
-fn outside(operation: &'static str) -> Error {
-    Error::index_outside(operation).with_detail("an index is outside of the elements")
-}
-
-// SAFETY: all memory is behind one lock, and a call does all of its work before it returns, on ranges that
-// were checked: nothing is ever in flight. Host memory lives as long as its entry, which only its handle
-// removes, and is reached by `racy` alone.
+// SAFETY: the device keeps the promises of `Device`, here in its order. The table keeps host memory until
+// `release_host` or the end of the device. Work is done by `start` alone and reaches what its request names,
+// since that was checked. It is over before its ticket is given. Releasing memory takes the lock that work is
+// done under, and a queue is not released while a call borrows its handle. Names are unique, and the tables
+// have those of this device alone. Host memory is reached by `racy` alone, device memory under the lock;
+// indices are copied, and checked as they are in the copy.
 unsafe impl Device for ReferenceDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
     }
 
     fn memory(&self) -> Result<MemoryStatus> {
-        let free = self.info.total_bytes - self.state.lock().used_bytes;
+        let free = self.memory.lock().free_bytes(&self.info);
         Ok(MemoryStatus::new(self.info.total_bytes, free, free))
     }
 
     fn create_queue(&self) -> Result<QueueHandle> {
         let queue = QueueHandle::unique();
-        self.state.lock().queues.insert(queue.id(), Arc::new(Timeline::new(queue.id())));
+        self.queues.lock().living.insert(queue.id(), Timeline::new(queue.id()));
         Ok(queue)
     }
 
     fn release_queue(&self, queue: QueueHandle) {
-        let mut state = self.state.lock();
-        if let Some(timeline) = state.queues.remove(&queue.id()) {
-            state.ended.insert(queue.id(), timeline.newest().value);
+        let mut queues = self.queues.lock();
+        if let Some(timeline) = queues.living.remove(&queue.id()) {
+            queues.ended.insert(queue.id(), timeline.newest().value);
         }
     }
 
     fn allocate(&self, bytes: u64, _commit: Commit) -> Result<BufferHandle> {
-        let mut state = self.state.lock();
-        let free = self.info.total_bytes - state.used_bytes;
-        let refused = |kind| {
-            let error = Error::new(kind, "allocate").with_bytes(bytes);
-            Err(error.with_available_bytes(free).on(&self.info))
-        };
-        if bytes > self.info.total_bytes {
-            return refused(ErrorKind::TooLarge);
-        }
-        let mut memory = Vec::new();
-        if bytes > free || memory.try_reserve_exact(bytes as usize).is_err() {
-            return refused(ErrorKind::OutOfMemory);
-        }
-        memory.resize(bytes as usize, GARBAGE);
-        let buffer = BufferHandle::unique();
-        state.used_bytes += bytes;
-        state.buffers.insert(buffer.id(), memory);
-        Ok(buffer)
+        let mut memory = self.memory.lock();
+        let free = memory.free_bytes(&self.info);
+        let kind = if bytes > self.info.total_bytes { ErrorKind::TooLarge } else { ErrorKind::OutOfMemory };
+        let refused = Error::new(kind, "allocate").with_bytes(bytes).with_available_bytes(free);
+        let buffer = if bytes > free { None } else { reserved(size(bytes), GARBAGE) };
+        let (handle, buffer) = (BufferHandle::unique(), self.on(buffer.ok_or(refused))?);
+        memory.buffers.insert(handle.id(), buffer);
+        Ok(handle)
     }
 
     fn release(&self, buffer: BufferHandle) {
-        let mut state = self.state.lock();
-        if let Some(memory) = state.buffers.remove(&buffer.id()) {
-            state.used_bytes -= memory.len() as u64;
-        }
+        self.memory.lock().buffers.remove(&buffer.id());
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
-        let refused = |kind| Error::new(kind, "allocate_host").with_bytes(bytes as u64).on(&self.info);
-        if kind == HostMemory::Pinned {
-            return Err(refused(ErrorKind::PinRefused));
-        }
-        // An allocation of nothing has an address of its own, too.
-        let layout = Layout::from_size_align(bytes.max(1), HOST_ALIGNMENT);
-        let layout = layout.map_err(|_| refused(ErrorKind::OutOfMemory))?;
-        // SAFETY: the layout is not empty.
-        let address = unsafe { alloc_zeroed(layout) };
-        let address = NonNull::new(address).ok_or_else(|| refused(ErrorKind::OutOfMemory))?;
-        // SAFETY: the memory is zeroed, is nobody else's, and lives until its entry goes.
-        let host = unsafe { HostAllocation::new(address, bytes, kind) };
-        self.state.lock().hosts.insert(host.id(), HostPiece { address, bytes, layout: Some(layout) });
-        Ok(host)
+        self.check_kind("allocate_host", bytes, kind)?;
+        let refused = Error::new(ErrorKind::OutOfMemory, "allocate_host").with_bytes(bytes as u64);
+        let mut pages = self.on(reserved(bytes.div_ceil(4096), Page([0; 4096])).ok_or(refused))?;
+        let start = NonNull::from(pages.as_mut_slice()).cast();
+        // SAFETY: the pages are so many initialised bytes. They stay in the table until `release_host` or the
+        // end of the device, and nothing reaches them but by the table or the handle.
+        let handle = unsafe { HostAllocation::new(start, bytes, kind) };
+        self.memory.lock().hosts.insert(handle.id(), Host { start, bytes, _pages: pages });
+        Ok(handle)
     }
 
-    unsafe fn import_host(
-        &self,
-        address: NonNull<u8>,
-        bytes: usize,
-        kind: HostMemory,
-    ) -> Result<HostAllocation> {
-        if kind == HostMemory::Pinned {
-            let error = Error::new(ErrorKind::PinRefused, "import_host").with_bytes(bytes as u64);
-            return Err(error.on(&self.info));
-        }
-        // SAFETY: the caller's promise.
-        let host = unsafe { HostAllocation::new(address, bytes, kind) };
-        self.state.lock().hosts.insert(host.id(), HostPiece { address, bytes, layout: None });
-        Ok(host)
+    unsafe fn import_host(&self, at: NonNull<u8>, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
+        self.check_kind("import_host", bytes, kind)?;
+        // SAFETY: the caller promises it until `release_host`, which takes the memory from the table.
+        let handle = unsafe { HostAllocation::new(at, bytes, kind) };
+        self.memory.lock().hosts.insert(handle.id(), Host { start: at, bytes, _pages: Vec::new() });
+        Ok(handle)
     }
 
     fn release_host(&self, host: HostAllocation) {
-        self.state.lock().hosts.remove(&host.id());
+        self.memory.lock().hosts.remove(&host.id());
     }
 
-    fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        self.run(
-            queue,
-            "submit",
-            |state| transfers.iter().try_for_each(|transfer| state.check_transfer(transfer)),
-            |state| {
-                transfers.iter().for_each(|transfer| state.transfer(transfer));
-                Ok(())
-            },
-        )
-    }
-
-    fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
-        self.run(
-            queue,
-            "fill",
-            |state| state.check_fill(fill),
-            |state| {
-                super::fill(state.device(fill.to, fill.bytes), fill.pattern);
-                Ok(())
-            },
-        )
-    }
-
-    fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
-        self.run(
-            queue,
-            "search",
-            |state| state.check_search(search),
-            |state| {
-                state.search(search);
-                Ok(())
-            },
-        )
-    }
-
-    fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
-        self.run(queue, "gather", |state| state.check_gather(gather), |state| state.gather(gather))
-    }
-
-    fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
-        self.run(queue, "scatter", |state| state.check_scatter(scatter), |state| state.scatter(scatter))
-    }
-
-    fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
-        self.run(
-            queue,
-            "compute",
-            |state| state.check_compute(compute),
-            |state| {
-                state.compute(compute);
-                Ok(())
-            },
-        )
-    }
+    backend_api::requests! { self, queue, request => self.start(queue, &request) }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        self.ask(ticket, |timeline| timeline.poll(ticket.value), Progress::Done)
+        let queues = self.queues.lock();
+        let never = Error::new(ErrorKind::UnknownHandle, "poll").with_detail("the ticket was never given");
+        self.on(match (queues.living.get(&ticket.queue), queues.ended.get(&ticket.queue)) {
+            (Some(timeline), _) => timeline.poll(ticket.value),
+            (None, Some(&newest)) if ticket.value <= newest => Ok(Progress::Done),
+            _ => Err(never),
+        })
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.ask(ticket, |timeline| timeline.wait(ticket.value), ())
+        self.poll(ticket).map(|_| ())
     }
 
     fn wake(&self, _ticket: Ticket, waker: Waker) {
-        // Nothing is ever pending. The lock is not held: wakers are foreign code.
+        // Every ticket that was given is done, and for one that was not a waker is woken at once, too.
         waker.wake();
     }
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
-        if !self.state.lock().queues.contains_key(&queue.id()) {
-            return Err(unknown("order_after", "queue").on(&self.info));
-        }
-        // Nothing is ever pending, so there is nothing to wait for; but the ticket has to exist.
-        match self.poll(ticket) {
-            Err(error) if error.kind() == ErrorKind::UnknownHandle => Err(error),
-            _ => Ok(()),
-        }
+        self.on(self.knows(queue, "order_after"))?;
+        // Work that is submitted from now on finds the ticket done already, or failed.
+        let unknown = self.poll(ticket).err().filter(|error| error.kind() == ErrorKind::UnknownHandle);
+        unknown.map_or(Ok(()), Err)
     }
 }

@@ -14,74 +14,84 @@ use backend_api::{
 };
 use parking_lot::Mutex;
 
-/// What is wrong.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Flaw {
-    None,
-    UploadsMissTheirLastByte,
-    DownloadsMissTheirLastByte,
-    UploadsGoOneTooFar,
-    InternalCopiesMoveWords,
-    UploadsAreAlignedDown,
-    CopiesEndAt64KiB,
-    CopiesOfNothingAreRefused,
-    NothingIsRefused,
-    EmptyBatchesAreRefused,
-    BatchesEndAtAThousand,
-    RefusedBatchesAreHalfDone,
-    RefusedCallsTakeTickets,
-    TicketsSkip,
-    OverlapIsAccepted,
-    RangesOutsideAreIgnored,
-    UnknownNamesAreInvalid,
-    UnknownReleasesPanic,
-    FillsAreWholePatterns,
-    FillsAreAlignedDown,
-    LongPatternsAreCut,
-    SearchesMissTheLast,
-    SearchesGoOneTooFar,
-    SearchesIgnoreTheField,
-    SearchesCompareAPrefix,
-    SearchesListOneTooMany,
-    SearchesStopCounting,
-    SearchesDescend,
-    SearchesEndAt64Ki,
-    SearchesOfNothingAreRefused,
-    StrideZeroIsAccepted,
-    ComputationsMissTheLast,
-    ComputationsForgetAStore,
-    ComputationsIgnoreTheFilter,
-    ComputationsShareTheirAnswer,
-    ComputationsCountFromZero,
-    AnyComputationIsAccepted,
-    PreparationsCompute,
-    GathersMissTheLast,
-    GathersCutIndices,
-    GathersClampIndices,
-    ScattersMissTheLast,
-    ScattersClampIndices,
-    FailuresAreForgotten,
-    FailuresAreToldOnce,
-    FailuresStick,
-    WakersAreLost,
-    WakersComeTwice,
-    UnknownTicketsAreDone,
-    EndedQueuesAreUnknown,
-    OrdersTakeTickets,
-    OrdersTakeAnything,
-    HostPiecesOverlap,
-    DevicePiecesOverlap,
-    HostMemoryIsNotZeroed,
-    HostMemoryIsMisaligned,
-    FullIsADriverError,
-    FullHasNoFigures,
-    MemoryLeaks,
-    MemoryIsOversold,
-    MoreIsFreeThanThereIs,
-    IdentityIsEmpty,
-    ImportsAreCopies,
-    SeamsCutCopies,
-    ImportsAreWiped,
+super::flaws! {
+    /// What is wrong, and which checks find it at every run.
+    UploadsMissTheirLastByte:
+        copies_of_every_small_size_and_alignment batches_that_read_one_place_many_times
+        random_programs_in_one_queue random_programs_that_move_between_queues queues_come_and_go;
+    DownloadsMissTheirLastByte:
+        copies_of_every_small_size_and_alignment copies_by_every_route threads_with_queues_of_their_own
+        threads_that_share_a_queue;
+    UploadsGoOneTooFar: copies_of_every_small_size_and_alignment;
+    InternalCopiesMoveWords:
+        copies_between_every_pair_of_alignments copies_within_and_between_buffers batches_of_mixed_directions;
+    UploadsAreAlignedDown: copies_between_every_pair_of_alignments copies_with_every_kind_of_host_memory;
+    CopiesEndAt64KiB: copies_of_large_and_odd_sizes batches_of_unequal_pieces proven_memory_is_memory;
+    CopiesOfNothingAreRefused: copies_of_nothing;
+    NothingIsRefused:
+        fills_of_nothing gathers_and_scatters_of_nothing allocations_of_nothing_are_valid
+        computations_of_nothing;
+    EmptyBatchesAreRefused: an_empty_batch_gives_a_ticket;
+    BatchesEndAtAThousand: batches_of_thousands_of_pieces;
+    RefusedBatchesAreHalfDone: a_refused_batch_changes_nothing;
+    RefusedCallsTakeTickets: refused_calls_take_no_ticket;
+    TicketsSkip: tickets_rise_by_one;
+    OverlapIsAccepted: internal_copies_that_overlap_are_refused;
+    RangesOutsideAreIgnored:
+        ranges_outside_are_refused kernels_on_ranges_outside_are_refused malformed_requests_are_refused;
+    UnknownNamesAreInvalid: unknown_names_are_refused;
+    UnknownReleasesPanic: unknown_names_are_refused;
+    FillsAreWholePatterns: fills_with_patterns_of_every_length fills_of_large_and_odd_sizes;
+    FillsAreAlignedDown: fills_of_every_small_size_and_alignment;
+    LongPatternsAreCut: malformed_requests_are_refused;
+    SearchesMissTheLast: searches_of_every_stride searches_that_match_all_or_none_or_the_ends;
+    SearchesGoOneTooFar: searches_of_every_stride;
+    SearchesIgnoreTheField: searches_of_every_stride;
+    SearchesCompareAPrefix: searches_for_values_of_every_size;
+    SearchesListOneTooMany: searches_list_no_more_than_the_limit;
+    SearchesStopCounting: searches_list_no_more_than_the_limit;
+    SearchesDescend: searches_that_match_all_or_none_or_the_ends;
+    SearchesEndAt64Ki: searches_of_many_elements;
+    SearchesOfNothingAreRefused: searches_of_nothing;
+    StrideZeroIsAccepted: malformed_requests_are_refused;
+    ComputationsMissTheLast:
+        computations_with_every_operation computations_of_many_elements computations_of_short_elements;
+    ComputationsForgetAStore: computations_that_store_in_several_fields;
+    ComputationsIgnoreTheFilter: computations_of_many_elements;
+    ComputationsShareTheirAnswer: computations_in_flight_at_once_do_not_mix;
+    ComputationsCountFromZero: random_computations;
+    AnyComputationIsAccepted: malformed_computations_are_refused;
+    PreparationsCompute: preparing_changes_nothing;
+    GathersMissTheLast: gathers_of_every_stride gathers_and_scatters_of_large_elements;
+    GathersCutIndices: a_gather_with_an_index_outside_fails;
+    GathersClampIndices: a_gather_with_an_index_outside_fails gathers_in_flight_at_once_do_not_mix;
+    ScattersMissTheLast:
+        scatters_of_every_stride gathers_and_scatters_of_many_elements kernels_and_copies_keep_their_order;
+    ScattersClampIndices: a_scatter_with_an_index_outside_fails;
+    FailuresAreForgotten: work_goes_on_after_a_failure many_threads_wait_for_one_ticket;
+    FailuresAreToldOnce: work_goes_on_after_a_failure;
+    FailuresStick: work_goes_on_after_a_failure;
+    WakersAreLost:
+        wakers_for_what_is_done_are_woken_at_once wakers_are_woken_once_when_work_is_done
+        wakers_from_many_threads_are_all_woken;
+    WakersComeTwice: wakers_for_what_is_done_are_woken_at_once wakers_are_woken_once_when_work_is_done;
+    UnknownTicketsAreDone: tickets_that_were_never_given_are_unknown;
+    EndedQueuesAreUnknown: tickets_of_an_ended_queue_stay_askable;
+    OrdersTakeTickets: order_after_takes_any_ticket_of_the_device;
+    OrdersTakeAnything: order_after_refuses_what_it_does_not_know;
+    HostPiecesOverlap: pieces_of_host_memory_do_not_overlap;
+    DevicePiecesOverlap: pieces_of_device_memory_do_not_overlap;
+    HostMemoryIsNotZeroed: new_host_memory_is_zeroed_and_aligned;
+    HostMemoryIsMisaligned: new_host_memory_is_zeroed_and_aligned;
+    FullIsADriverError: more_memory_than_there_is_is_refused;
+    FullHasNoFigures: more_memory_than_there_is_is_refused;
+    MemoryLeaks: memory_that_was_given_back_can_be_had_again;
+    MemoryIsOversold: a_full_device_says_so_and_goes_on;
+    MoreIsFreeThanThereIs: the_memory_status_is_plausible;
+    IdentityIsEmpty: the_information_is_plausible;
+    ImportsAreCopies: imported_memory_is_copied_from_and_to;
+    SeamsCutCopies: buffers_larger_than_one_piece_are_one;
+    ImportsAreWiped: wiping_spares_what_is_in_use_or_the_programs;
 }
 
 /// How long the pieces are that a device with small pieces puts its buffers together from.
@@ -104,7 +114,6 @@ struct State {
     /// Where host memory begins, as a number.
     hosts: HashMap<HostId, usize>,
     told: Vec<Ticket>,
-    sticky: HashMap<QueueId, Error>,
     ended: Vec<QueueId>,
     /// Where all small pieces of host memory are, if they overlap.
     arena: Option<HostAllocation>,
@@ -512,9 +521,6 @@ unsafe impl Device for Flawed {
                 answer
             }
             (_, Flaw::FailuresStick) => {
-                if let Err(error) = &answer {
-                    state.sticky.insert(ticket.queue, error.clone());
-                }
                 // All earlier tickets may have failed, too, so all are looked at.
                 for value in 1..ticket.value {
                     self.inner.poll(Ticket { value, ..ticket })?;

@@ -1,15 +1,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Wake;
+use std::time::Duration;
 
 use backend_api::conformance::reference::ReferenceDevice;
-use backend_api::wrap::{Delayed, Fault, Faulty, Operation, Speed};
+use backend_api::wrap::{Fault, Faulty, Operation};
 use backend_api::{
     Commit, Device, DeviceBuffer, ErrorKind, Fill, HostBuffer, HostMemory, Progress, Queue, Result, Ticket,
     Transfer,
 };
-
-use crate::support::deferred::Deferred;
+use backend_host::{HostDevice, SimulatedDevice};
 
 fn device() -> Arc<Faulty<ReferenceDevice>> {
     Arc::new(Faulty::new(ReferenceDevice::new(1 << 20)))
@@ -122,14 +122,13 @@ fn a_failure_reported_later_belongs_to_its_ticket_and_half_of_its_batch_is_done(
 
 #[test]
 fn a_lost_device_fails_everything_but_what_was_done() {
-    let speed = Speed { latency: std::time::Duration::from_secs(1), ..Speed::INSTANT };
-    let device = Arc::new(Faulty::new(Delayed::new(ReferenceDevice::new(1000), speed)));
+    let slow = SimulatedDevice::builder(1).bytes(1000).latency(Duration::from_secs(1)).jitter(0.0);
+    let device = Arc::new(Faulty::new(slow.manual_wakes(true).build()));
     let queue = Queue::new(&device).unwrap();
     let tickets = [(); 5].map(|()| queue.submit(&[]).unwrap());
     let memory = DeviceBuffer::new(&device, 100, Commit::Lazy).unwrap();
     device.wait(tickets[1]).unwrap();
     assert_eq!(device.poll(tickets[2]).unwrap(), Progress::Pending);
-    device.inner().hold_wakers(true);
     let woken = Arc::new(Count(AtomicUsize::new(0)));
     device.wake(tickets[4], woken.clone().into());
     assert_eq!(woken.0.load(Ordering::SeqCst), 0);
@@ -149,7 +148,7 @@ fn a_lost_device_fails_everything_but_what_was_done() {
     }
     assert_eq!(woken.0.load(Ordering::SeqCst), 4);
     // Time does not heal it.
-    device.inner().advance(std::time::Duration::from_secs(100));
+    device.inner().advance(Duration::from_secs(100));
     assert_eq!(woken.0.load(Ordering::SeqCst), 4, "a waker is woken once");
     assert_eq!(kind(device.poll(tickets[4])), ErrorKind::Lost);
     let never = Ticket { value: 6, ..tickets[0] };
@@ -160,13 +159,13 @@ fn a_lost_device_fails_everything_but_what_was_done() {
     assert_eq!(kind(device.allocate(1, Commit::Lazy)), ErrorKind::Lost);
     assert_eq!(kind(device.memory()), ErrorKind::Lost);
     drop((memory, queue));
-    assert_eq!(device.inner().inner().memory().unwrap().free_bytes, 1000, "memory can be given back");
+    assert_eq!(device.inner().memory().unwrap().free_bytes, 1000, "memory can be given back");
 }
 
 #[test]
 fn a_loss_reaches_every_thread() {
     for after in [0, 1, 7, 40, 150] {
-        let device = Arc::new(Faulty::new(Deferred::new(1 << 20)));
+        let device = Arc::new(Faulty::new(HostDevice::new(1 << 20).unwrap()));
         let woken = Arc::new(Count(AtomicUsize::new(0)));
         let asked = AtomicUsize::new(0);
         device.inject(Fault::anywhere(ErrorKind::Lost).on_call(20 + after));

@@ -132,7 +132,7 @@ impl Sum {
     }
 
     pub fn partial(self, of: Type) -> Partial {
-        let words = if of.is_float() {
+        if of.is_float() {
             let mut sums = self.floats;
             let mut half = LANES / 2;
             while half > 0 {
@@ -141,11 +141,10 @@ impl Sum {
                 }
                 half /= 2;
             }
-            [sums[0].to_bits(), 0, 0, 0]
+            Partial::of_floats(self.count, sums[0])
         } else {
-            [self.integers as u64, (self.integers >> 64) as u64, 0, 0]
-        };
-        Partial { count: self.count, words }
+            Partial::of_integers(self.count, self.integers)
+        }
     }
 }
 
@@ -238,6 +237,6 @@ impl Extremes {
     pub fn partial(self, (least, greatest): (bool, bool)) -> Partial {
         let least = if least { self.least } else { (u64::MAX, u64::MAX) };
         let greatest = if greatest { self.greatest } else { (u64::MAX, u64::MAX) };
-        Partial { count: self.count, words: [least.0, least.1, greatest.0, greatest.1] }
+        Partial::of_extremes(self.count, least, greatest)
     }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
-use backend_api::wrap::{Counting, Delayed, Fault, Faulty, Operation, Speed};
+use backend_api::wrap::{Counting, Fault, Faulty, Operation};
 use backend_api::{Device, ErrorKind};
 use backend_host::{HostDevice, SimulatedDevice};
 
@@ -129,7 +129,7 @@ fn uncached_reads_go_with_the_misses_of_others() {
 
 #[test]
 fn short_submissions_are_held_back_while_others_are_under_way() {
-    let device = Arc::new(Delayed::new(host(), Speed::CARD));
+    let device = Arc::new(SimulatedDevice::builder(5).build());
     let array = array(&device);
     let threads = 8;
     std::thread::scope(|scope| {

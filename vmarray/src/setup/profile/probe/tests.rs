@@ -1,5 +1,6 @@
 use super::*;
-use backend_api::wrap::Counting;
+use backend_api::ErrorKind;
+use backend_api::wrap::{Counting, Fault};
 use backend_host::{HostDevice, SimulatedDevice, SimulatedDeviceBuilder};
 use std::time::Instant;
 
@@ -131,7 +132,8 @@ fn a_device_with_one_route_is_not_asked_for_others() {
 fn a_device_that_fails_is_an_error_and_keeps_its_table() {
     let device = simulated(2000).route(Route::Single, ns(0), us(1)).route(Route::Kernel, us(1), ns(0));
     for submission in [0, 20, 100, 300] {
-        let device = Arc::new(device.clone().fail_at(submission).build());
+        let fault = Fault::anywhere(ErrorKind::CopyFailed).on_call(submission + 1).reported_later();
+        let device = Arc::new(device.clone().fault(fault).build());
         device.set_routing(Routing::only(Route::Kernel));
         assert!(measure(&device, &|| device.now()).is_err(), "submission {submission}");
         assert_eq!(device.routing(), Routing::only(Route::Kernel));

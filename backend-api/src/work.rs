@@ -1,0 +1,204 @@
+//! Work of any kind, for devices that treat all kinds alike.
+
+use crate::{
+    Compute, Device, DeviceSpan, Extents, Fill, Gather, HostSpan, QueueHandle, Result, Route, Scatter,
+    Search, Ticket, Transfer,
+};
+
+/// What one call asks of a queue. A device or a wrapper writes the methods that submit work by
+/// [`requests!`](crate::requests), which makes a request of each.
+///
+/// ```
+/// use backend_api::{BufferHandle, Device, Fill, Request};
+/// let device = backend_host::HostDevice::new(1 << 20)?;
+/// let (queue, memory) = (device.create_queue()?, BufferHandle::unique());
+/// let request = Request::Fill(&Fill { to: memory.at(0), bytes: 8, pattern: &[1] });
+/// assert_eq!(request.operation(), "fill");
+/// let mut places = Vec::new();
+/// request.each_place(|at, bytes| places.push((at.buffer(), bytes)), |_, _| {});
+/// assert_eq!(places, [(memory.id(), 8)]);
+/// # struct Nothing;
+/// # impl backend_api::Extents for Nothing {
+/// #     fn device_bytes(&self, _: backend_api::BufferId) -> Option<u64> { None }
+/// #     fn host_bytes(&self, _: backend_api::HostId) -> Option<u64> { None }
+/// # }
+/// assert_eq!(request.check(&Nothing).unwrap_err().detail(), "unknown buffer");
+/// assert_eq!(request.start(&device, &queue).unwrap_err().operation(), "fill");
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub enum Request<'a> {
+    /// [`Device::submit`]; with a route, [`Device::submit_by`].
+    Copies(&'a [Transfer<'a>], Option<Route>),
+    /// [`Device::fill`].
+    Fill(&'a Fill<'a>),
+    /// [`Device::search`].
+    Search(&'a Search<'a>),
+    /// [`Device::gather`].
+    Gather(&'a Gather<'a>),
+    /// [`Device::scatter`].
+    Scatter(&'a Scatter<'a>),
+    /// [`Device::compute`].
+    Compute(&'a Compute<'a>),
+}
+
+impl Request<'_> {
+    /// The operation that errors name: the name of the method.
+    #[must_use]
+    pub fn operation(&self) -> &'static str {
+        match self {
+            Self::Copies(..) => "submit",
+            Self::Fill(_) => "fill",
+            Self::Search(_) => "search",
+            Self::Gather(_) => "gather",
+            Self::Scatter(_) => "scatter",
+            Self::Compute(_) => "compute",
+        }
+    }
+
+    /// Checks it against the memory that a device knows.
+    ///
+    /// # Errors
+    /// As the `check_…` method of [`Extents`] for this kind of work.
+    pub fn check<E: Extents + ?Sized>(&self, memory: &E) -> Result<()> {
+        match self {
+            Self::Copies(transfers, _) => transfers.iter().try_for_each(|copy| memory.check_transfer(copy)),
+            Self::Fill(fill) => memory.check_fill(fill),
+            Self::Search(search) => memory.check_search(search),
+            Self::Gather(gather) => memory.check_gather(gather),
+            Self::Scatter(scatter) => memory.check_scatter(scatter),
+            Self::Compute(compute) => memory.check_compute(compute),
+        }
+    }
+
+    /// Asks a device for it.
+    ///
+    /// # Errors
+    /// As the method of [`Device`].
+    pub fn start<D: Device + ?Sized>(&self, device: &D, queue: &QueueHandle) -> Result<Ticket> {
+        match self {
+            Self::Copies(transfers, None) => device.submit(queue, transfers),
+            Self::Copies(transfers, Some(route)) => device.submit_by(*route, queue, transfers),
+            Self::Fill(fill) => device.fill(queue, fill),
+            Self::Search(search) => device.search(queue, search),
+            Self::Gather(gather) => device.gather(queue, gather),
+            Self::Scatter(scatter) => device.scatter(queue, scatter),
+            Self::Compute(compute) => device.compute(queue, compute),
+        }
+    }
+
+    /// Calls `device` and `host` for every place that the work reads or writes, with its length in bytes. A
+    /// length that overflows, which no device accepts, is given as `u64::MAX`.
+    pub fn each_place<'s>(
+        &'s self,
+        mut device: impl FnMut(DeviceSpan<'s>, u64),
+        mut host: impl FnMut(HostSpan<'s>, u64),
+    ) {
+        let elements = |of: &crate::Elements<'s>| (of.start, of.count.saturating_mul(of.stride));
+        match self {
+            Self::Copies(transfers, _) => transfers.iter().for_each(|copy| match *copy {
+                Transfer::Upload { from, to, bytes } => {
+                    host(from, bytes);
+                    device(to, bytes);
+                }
+                Transfer::Download { from, to, bytes } => {
+                    device(from, bytes);
+                    host(to, bytes);
+                }
+                Transfer::Internal { from, to, bytes } => {
+                    device(from, bytes);
+                    device(to, bytes);
+                }
+            }),
+            Self::Fill(fill) => device(fill.to, fill.bytes),
+            Self::Search(search) => {
+                let (start, bytes) = elements(&search.elements);
+                device(start, bytes);
+                host(search.answer, Search::answer_bytes(search.limit.min(search.elements.count)));
+            }
+            Self::Gather(Gather { elements: of, indices, count, values })
+            | Self::Scatter(Scatter { elements: of, indices, count, values }) => {
+                let (start, bytes) = elements(of);
+                device(start, bytes);
+                host(*indices, count.saturating_mul(8));
+                host(*values, count.saturating_mul(of.stride));
+            }
+            Self::Compute(compute) => {
+                for (start, bytes) in compute.sources.iter().map(elements) {
+                    device(start, bytes);
+                }
+                if let Some(answer) = compute.answer() {
+                    host(answer, compute.answer_bytes());
+                }
+            }
+        }
+    }
+}
+
+/// Writes the methods of [`Device`](crate::Device) that submit work, all of them by one expression: `submit`,
+/// `submit_by`, `fill`, `search`, `gather`, `scatter` and `compute`.
+///
+/// ```
+/// use std::sync::atomic::{AtomicU64, Ordering};
+///
+/// /// Counts submissions.
+/// #[derive(Debug)]
+/// struct Counted<D> {
+///     inner: D,
+///     submissions: AtomicU64,
+/// }
+///
+/// // SAFETY: all is passed on as it is, so the inner device keeps the contract.
+/// unsafe impl<D: backend_api::Device> backend_api::Device for Counted<D> {
+///     backend_api::requests! { self, queue, request => {
+///         self.submissions.fetch_add(1, Ordering::Relaxed);
+///         request.start(&self.inner, queue)
+///     } }
+///     backend_api::forward! { self => self.inner;
+///         info memory create_queue release_queue allocate release allocate_host import_host release_host
+///         poll wait wake order_after
+///     }
+/// }
+/// ```
+#[macro_export]
+macro_rules! requests {
+    ($self:ident, $queue:ident, $request:ident => $start:expr) => {
+        fn submit(
+            &$self,
+            $queue: &$crate::QueueHandle,
+            transfers: &[$crate::Transfer<'_>],
+        ) -> $crate::Result<$crate::Ticket> {
+            let $request = $crate::Request::Copies(transfers, None);
+            $start
+        }
+
+        fn submit_by(
+            &$self,
+            route: $crate::Route,
+            $queue: &$crate::QueueHandle,
+            transfers: &[$crate::Transfer<'_>],
+        ) -> $crate::Result<$crate::Ticket> {
+            let $request = $crate::Request::Copies(transfers, Some(route));
+            $start
+        }
+
+        $crate::requests! { @$self, $queue, $request => $start;
+            fill: Fill, search: Search, gather: Gather, scatter: Scatter, compute: Compute
+        }
+    };
+    (
+        @$self:ident, $queue:ident, $request:ident => $start:expr;
+        $method:ident: $Kind:ident $(, $rest:ident: $Rest:ident)*
+    ) => {
+        fn $method(
+            &$self,
+            $queue: &$crate::QueueHandle,
+            asked: &$crate::$Kind<'_>,
+        ) -> $crate::Result<$crate::Ticket> {
+            let $request = $crate::Request::$Kind(asked);
+            $start
+        }
+
+        $($crate::requests! { @$self, $queue, $request => $start; $rest: $Rest })*
+    };
+}

@@ -1,0 +1,240 @@
+//! Rules by which calls fail, for every device that fails as it is told to.
+
+use crate::{ErrorKind, QueueId};
+
+use super::random::SplitMix64;
+
+/// Makes the enum of operations and their names.
+macro_rules! operations {
+    ($($(#[$doc:meta])* $Operation:ident $name:literal,)*) => {
+        /// The calls of a [`Device`](crate::Device) that can be made to fail.
+        ///
+        /// ```
+        /// use backend_api::wrap::Operation;
+        /// assert_eq!(Operation::AllocateHost.name(), "allocate_host");
+        /// ```
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[non_exhaustive]
+        pub enum Operation {
+            $(#[doc = concat!("[`Device::", $name, "`](crate::Device::", $name, ")")] $(#[$doc])* $Operation,)*
+        }
+
+        impl Operation {
+            const ALL: &[Self] = &[$(Self::$Operation,)*];
+
+            /// The method's name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$Operation => $name,)*
+                }
+            }
+        }
+    };
+}
+
+operations! {
+    Memory "memory",
+    CreateQueue "create_queue",
+    Allocate "allocate",
+    AllocateHost "allocate_host",
+    ImportHost "import_host",
+    /// and [`Device::submit_by`](crate::Device::submit_by)
+    Submit "submit",
+    Fill "fill",
+    Search "search",
+    Gather "gather",
+    Scatter "scatter",
+    Compute "compute",
+    Prepare "prepare",
+    OrderAfter "order_after",
+}
+
+impl Operation {
+    /// The operation of this name.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|operation| operation.name() == name)
+    }
+
+    /// Whether its calls give tickets.
+    pub(super) fn gives_a_ticket(self) -> bool {
+        matches!(
+            self,
+            Self::Submit | Self::Fill | Self::Search | Self::Gather | Self::Scatter | Self::Compute
+        )
+    }
+}
+
+/// A rule by which calls fail. Without further words, every call of the operation is refused at once.
+///
+/// [`ErrorKind::Lost`] takes the whole device away, for good. Rules are for [`Faulty`](super::Faulty), and
+/// for devices that fail by themselves, such as a simulation.
+///
+/// ```
+/// use backend_api::{Device, ErrorKind, wrap::{Fault, Faulty, Operation}};
+/// # let second = backend_host::HostDevice::new(1 << 20)?;
+/// let fault = || Fault::new(Operation::Submit, ErrorKind::Driver);
+/// # let outcomes = |fault: Fault| {
+/// #     let device = Faulty::new(backend_host::HostDevice::new(1 << 20)?);
+/// #     let queue = device.create_queue()?;
+/// #     device.inject(fault);
+/// #     let ask = |_| device.submit(&queue, &[]).and_then(|ticket| device.wait(ticket)).is_ok();
+/// #     Ok::<_, backend_api::Error>((0..4).map(ask).collect::<Vec<bool>>())
+/// # };
+/// // What four calls come to:
+/// assert_eq!(outcomes(fault())?, [false; 4]);
+/// assert_eq!(outcomes(fault().on_call(2))?, [true, false, true, true]);
+/// assert_eq!(outcomes(fault().from_call(3))?, [true, true, false, false]);
+/// assert_eq!(outcomes(fault().every(2))?, [true, false, true, false]);
+/// // Each by chance, decided by the seed. The call gives a ticket, and the ticket fails.
+/// let chance = fault().with_chance(0.5, 42).reported_later();
+/// assert_eq!(outcomes(chance.clone())?, outcomes(chance)?);
+/// // In another queue; and the fifth call of whatever kind finds the device gone.
+/// assert_eq!(outcomes(fault().in_queue(second.create_queue()?.id()))?, [true; 4]);
+/// assert_eq!(outcomes(Fault::anywhere(ErrorKind::Lost).on_call(3))?, [true, true, false, false]);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Fault {
+    operation: Option<Operation>,
+    queue: Option<QueueId>,
+    kind: ErrorKind,
+    when: When,
+    later: bool,
+    /// How many calls that the rule is about were made so far.
+    seen: u64,
+}
+
+#[derive(Clone, Debug)]
+enum When {
+    Always,
+    On(u64),
+    From(u64),
+    Every(u64),
+    Chance { below: u64, random: SplitMix64 },
+}
+
+impl Fault {
+    /// Calls of `operation` fail with `kind`.
+    #[must_use]
+    pub fn new(operation: Operation, kind: ErrorKind) -> Self {
+        Self { operation: Some(operation), ..Self::anywhere(kind) }
+    }
+
+    /// Calls of every operation fail with `kind`, and are counted together.
+    #[must_use]
+    pub fn anywhere(kind: ErrorKind) -> Self {
+        Self { operation: None, queue: None, kind, when: When::Always, later: false, seen: 0 }
+    }
+
+    /// Only calls for this queue count and fail.
+    #[must_use]
+    pub fn in_queue(mut self, queue: QueueId) -> Self {
+        self.queue = Some(queue);
+        self
+    }
+
+    /// Only the `n`-th call fails, from 1 on, counted from when the device got the rule.
+    #[must_use]
+    pub fn on_call(mut self, n: u64) -> Self {
+        self.when = When::On(n);
+        self
+    }
+
+    /// The `n`-th call fails, and every one after it.
+    #[must_use]
+    pub fn from_call(mut self, n: u64) -> Self {
+        self.when = When::From(n);
+        self
+    }
+
+    /// Every `n`-th call fails; 0 counts as 1.
+    #[must_use]
+    pub fn every(mut self, n: u64) -> Self {
+        self.when = When::Every(n.max(1));
+        self
+    }
+
+    /// Each call fails with this probability. The same seed and the same calls give the same failures.
+    #[must_use]
+    pub fn with_chance(mut self, probability: f64, seed: u64) -> Self {
+        let below = (probability.clamp(0.0, 1.0) * (u64::MAX as f64)) as u64;
+        self.when = When::Chance { below, random: SplitMix64::new(seed) };
+        self
+    }
+
+    /// The call gives a ticket, and the ticket fails; what then is done of the work is for the device to say.
+    /// Calls that give no ticket are refused as before.
+    #[must_use]
+    pub fn reported_later(mut self) -> Self {
+        self.later = true;
+        self
+    }
+
+    /// Counts a call; whether it fails.
+    fn strikes(&mut self, operation: Operation, queue: Option<QueueId>) -> bool {
+        if self.operation.is_some_and(|own| own != operation) || (self.queue.is_some() && self.queue != queue)
+        {
+            return false;
+        }
+        self.seen += 1;
+        match &mut self.when {
+            When::Always => true,
+            When::On(n) => self.seen == *n,
+            When::From(n) => self.seen >= *n,
+            When::Every(n) => self.seen.is_multiple_of(*n),
+            When::Chance { below, random } => random.next() < *below || *below == u64::MAX,
+        }
+    }
+}
+
+/// How a call fails.
+#[doc(hidden)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strike {
+    /// With this kind of error.
+    pub kind: ErrorKind,
+    /// The call gives a ticket, which fails.
+    pub later: bool,
+}
+
+/// The rules of a device. All are asked of each call, in the order in which they came, and the first that
+/// strikes decides.
+#[doc(hidden)]
+#[derive(Clone, Debug, Default)]
+pub struct FaultPlan {
+    faults: Vec<Fault>,
+    struck: u64,
+}
+
+impl FaultPlan {
+    /// Adds a rule.
+    pub fn add(&mut self, fault: Fault) {
+        self.faults.push(fault);
+    }
+
+    /// Takes all rules away.
+    pub fn clear(&mut self) {
+        self.faults.clear();
+    }
+
+    /// How many calls were made to fail.
+    #[must_use]
+    pub fn struck(&self) -> u64 {
+        self.struck
+    }
+
+    /// Counts a call, for each rule that it concerns; how it fails, if it does.
+    pub fn strike(&mut self, operation: Operation, queue: Option<QueueId>) -> Option<Strike> {
+        let mut first = None;
+        for fault in &mut self.faults {
+            if fault.strikes(operation, queue) && first.is_none() {
+                first = Some(Strike { kind: fault.kind, later: fault.later && operation.gives_a_ticket() });
+            }
+        }
+        self.struck += u64::from(first.is_some());
+        first
+    }
+}

@@ -1,0 +1,214 @@
+//! The simulated device with one thing wrong that shows while work is in flight.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Waker;
+
+use backend_api::{
+    BufferHandle, BufferId, Commit, Device, DeviceSpan, Fill, HostAllocation, HostSpan, Progress,
+    QueueHandle, QueueId, Request, Result, Search, Ticket, racy,
+};
+use backend_host::SimulatedDevice;
+use parking_lot::Mutex;
+
+super::flaws! {
+    /// Ways to break the contract that only a device with work in flight has, and which checks find them when
+    /// the work of queues happens to meet.
+    OrderAfterIsIgnored:
+        order_after_carries_effects_between_queues order_after_several_tickets_waits_for_all
+        order_after_in_both_directions_does_not_block random_programs_that_move_between_queues;
+    WorkOvertakesWork:
+        work_in_a_queue_sees_what_came_before the_last_of_many_writes_stays
+        kernels_and_copies_keep_their_order;
+    BatchesOverlap: batches_of_mixed_directions;
+    DeviceMemoryDoesNotWait: giving_device_memory_back_waits_for_work things_can_be_given_back_in_any_order;
+    HostMemoryDoesNotWait: giving_host_memory_back_waits_for_work;
+    QueuesDoNotWait: ending_a_queue_waits_for_its_work memory_in_use_by_others_can_be_given_back_meanwhile;
+    EndsOfQueuesSpoilOthersWork: work_of_one_queue_does_not_hold_what_another_needs;
+    DoneTooEarly: done_means_all_work_before_is_done;
+    WakersComeTooEarly: wakers_are_woken_once_when_work_is_done;
+    WorkNeedsSomebodyWhoWaits: done_stays_done wakers_are_woken_once_when_work_is_done;
+    WakersOfFailuresAreLost: wakers_for_work_that_fails_are_woken;
+    SearchesShareTheirAnswer: searches_in_flight_at_once_do_not_mix;
+}
+
+#[derive(Debug)]
+pub struct Late {
+    inner: SimulatedDevice,
+    flaw: Flaw,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// For each queue another one, whose work is in no order with the queue's.
+    twins: HashMap<QueueId, QueueHandle>,
+    submissions: u64,
+    /// The newest ticket of each queue that somebody has waited for.
+    waited: HashMap<QueueId, u64>,
+    last_answer: Option<HostSpan<'static>>,
+    /// What the newest fill writes.
+    last_fill: Option<(DeviceSpan<'static>, u64)>,
+    /// Device memory by its name, with its length; that of which the handle is here was given back.
+    buffers: HashMap<BufferId, (u64, Option<BufferHandle>)>,
+    /// What else was given back and is not waited for.
+    hosts: Vec<HostAllocation>,
+    queues: Vec<QueueHandle>,
+}
+
+impl Late {
+    pub fn new(flaw: Flaw) -> Self {
+        static SEED: AtomicU64 = AtomicU64::new(0);
+        let inner = SimulatedDevice::builder(SEED.fetch_add(1, Ordering::Relaxed)).bytes(64 << 20).build();
+        Self { inner, flaw, state: Mutex::default() }
+    }
+
+    fn is(&self, flaw: Flaw) -> bool {
+        self.flaw == flaw
+    }
+
+    /// Submits a request beside a queue, in no order with its work.
+    fn start_beside(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let state = self.state.lock();
+        match state.twins.get(&queue.id()) {
+            Some(twin) => request.start(&self.inner, twin),
+            // The inner device does not know the queue.
+            None => request.start(&self.inner, queue),
+        }
+    }
+
+    fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
+        let submission = {
+            let mut state = self.state.lock();
+            state.submissions += 1;
+            state.submissions
+        };
+        match *request {
+            _ if self.is(Flaw::WorkOvertakesWork) && submission.is_multiple_of(2) => {
+                self.start_beside(queue, request)?;
+                self.inner.submit(queue, &[])
+            }
+            Request::Copies([first @ .., last], route)
+                if self.is(Flaw::BatchesOverlap) && !first.is_empty() =>
+            {
+                self.start_beside(queue, &Request::Copies(std::slice::from_ref(last), route))?;
+                self.inner.submit(queue, first)
+            }
+            Request::Search(search) if self.is(Flaw::SearchesShareTheirAnswer) => {
+                // SAFETY: the inner device refuses a place that is gone.
+                let own = unsafe { search.answer.detach() };
+                let last = self.state.lock().last_answer.replace(own);
+                if let Some(answer) = last.filter(|last| last.host() == own.host()) {
+                    // What is meant for this search goes to the one before, too.
+                    self.start_beside(queue, &Request::Search(&Search { answer, ..*search }))?;
+                }
+                request.start(&self.inner, queue)
+            }
+            Request::Fill(fill) if self.is(Flaw::EndsOfQueuesSpoilOthersWork) => {
+                // SAFETY: as above.
+                self.state.lock().last_fill = Some((unsafe { fill.to.detach() }, fill.bytes));
+                request.start(&self.inner, queue)
+            }
+            _ => request.start(&self.inner, queue),
+        }
+    }
+
+    /// Overwrites device memory, if it is there, in no order with other work. Does not wait.
+    fn spoil(&self, buffer: DeviceSpan<'_>, bytes: u64) -> Option<Ticket> {
+        let queue = self.inner.create_queue().ok()?;
+        let ticket = self.inner.fill(&queue, &Fill { to: buffer, bytes, pattern: &[0xA5] });
+        self.state.lock().queues.push(queue);
+        ticket.ok()
+    }
+}
+
+// SAFETY: memory is the simulation's, which keeps it as long as work touches it. What a flaw does not wait
+// for is kept as long as the device, and is not told to be over.
+unsafe impl Device for Late {
+    backend_api::forward! { self => self.inner;
+        info memory allocate_host import_host wipe_on_release prepare
+    }
+
+    fn create_queue(&self) -> Result<QueueHandle> {
+        let (queue, twin) = (self.inner.create_queue()?, self.inner.create_queue()?);
+        self.state.lock().twins.insert(queue.id(), twin);
+        Ok(queue)
+    }
+
+    fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
+        let buffer = self.inner.allocate(bytes, commit)?;
+        self.state.lock().buffers.insert(buffer.id(), (bytes, None));
+        Ok(buffer)
+    }
+
+    fn release(&self, buffer: BufferHandle) {
+        if !self.is(Flaw::DeviceMemoryDoesNotWait) {
+            self.state.lock().buffers.remove(&buffer.id());
+            return self.inner.release(buffer);
+        }
+        let bytes = self.state.lock().buffers.get(&buffer.id()).map_or(0, |(bytes, _)| *bytes);
+        self.spoil(buffer.at(0), bytes);
+        self.state.lock().buffers.insert(buffer.id(), (bytes, Some(buffer)));
+    }
+
+    fn release_host(&self, host: HostAllocation) {
+        if !self.is(Flaw::HostMemoryDoesNotWait) {
+            return self.inner.release_host(host);
+        }
+        // SAFETY: the memory is so long, and kept; who gave it back has no reference to it.
+        unsafe { racy::fill(host.address().as_ptr(), 0xA5, host.bytes()) };
+        self.state.lock().hosts.push(host);
+    }
+
+    fn release_queue(&self, queue: QueueHandle) {
+        if self.is(Flaw::QueuesDoNotWait) {
+            return self.state.lock().queues.push(queue);
+        }
+        if self.is(Flaw::EndsOfQueuesSpoilOthersWork) {
+            let last = self.state.lock().last_fill;
+            let spoilt = last.and_then(|(at, bytes)| self.spoil(at, bytes));
+            spoilt.into_iter().for_each(|ticket| self.inner.wait(ticket).expect("a fill"));
+        }
+        let twin = self.state.lock().twins.remove(&queue.id());
+        twin.into_iter().chain([queue]).for_each(|queue| self.inner.release_queue(queue));
+    }
+
+    backend_api::requests! { self, queue, request => self.start(queue, &request) }
+
+    fn poll(&self, ticket: Ticket) -> Result<Progress> {
+        let progress = self.inner.poll(ticket)?;
+        let waited = self.state.lock().waited.get(&ticket.queue).copied();
+        match self.flaw {
+            Flaw::DoneTooEarly => Ok(Progress::Done),
+            Flaw::WorkNeedsSomebodyWhoWaits if waited < Some(ticket.value) => Ok(Progress::Pending),
+            _ => Ok(progress),
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> Result<()> {
+        if self.is(Flaw::DoneTooEarly) {
+            return self.inner.poll(ticket).map(drop);
+        }
+        let outcome = self.inner.wait(ticket);
+        let mut state = self.state.lock();
+        let newest = state.waited.entry(ticket.queue).or_default();
+        *newest = ticket.value.max(*newest);
+        outcome
+    }
+
+    fn wake(&self, ticket: Ticket, waker: Waker) {
+        match self.flaw {
+            Flaw::WakersComeTooEarly => waker.wake(),
+            Flaw::WorkNeedsSomebodyWhoWaits => {}
+            Flaw::WakersOfFailuresAreLost if self.inner.wait(ticket).is_err() => {}
+            _ => self.inner.wake(ticket, waker),
+        }
+    }
+
+    fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
+        if self.is(Flaw::OrderAfterIsIgnored) {
+            return Ok(());
+        }
+        self.inner.order_after(queue, ticket)
+    }
+}

@@ -1,3 +1,0 @@
-//! Devices for tests of the suite and of the wrappers.
-
-pub mod deferred;
