@@ -223,14 +223,7 @@ impl IndexSet {
         self.len == 0
     }
 
-    /// How many values a tuple has: the number of dimensions.
-    ///
-    /// ```
-    /// assert_eq!(vmarray::IndexSet::new([4, 9])?.width(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn width(&self) -> usize {
+    fn width(&self) -> usize {
         self.dimensions.len()
     }
 
@@ -255,18 +248,6 @@ impl IndexSet {
     #[must_use]
     pub fn values(&self) -> &[u64] {
         &self.values
-    }
-
-    /// All values, tuple after tuple, without a copy.
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
-    /// assert_eq!(set.into_values(), [5, 6, 7, 8]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn into_values(self) -> Vec<u64> {
-        self.values
     }
 
     /// A tuple by its number.
@@ -315,6 +296,13 @@ impl IndexSet {
     fn position(&self, dimension: Dimension) -> Result<usize> {
         let unknown = || ErrorKind::UnknownDimension { dimension }.into();
         self.dimensions.iter().position(|&label| label == dimension).ok_or_else(unknown)
+    }
+}
+
+/// All values, tuple after tuple, without a copy.
+impl From<IndexSet> for Vec<u64> {
+    fn from(set: IndexSet) -> Self {
+        set.values
     }
 }
 

@@ -46,19 +46,13 @@ mod bounded;
 mod each;
 mod modes;
 #[forbid(unsafe_code)]
-mod part;
-#[forbid(unsafe_code)]
 mod view;
 #[forbid(unsafe_code)]
 mod window;
 
-pub use bounded::Bounded;
-
+pub use bounded::{Bounded, BoxShape};
 pub use modes::{
     Boundary, Checked, Circular, Clamp, Constant, Ignored, Mirror, Place, Symmetric, Unchecked,
     WriteBoundary, Zero,
 };
-pub use part::Part;
 pub use view::BoundaryView;
-
-pub use crate::shapes::nd::Segment;

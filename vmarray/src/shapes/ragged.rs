@@ -15,7 +15,8 @@ use crate::array::builder::Builder;
 use crate::array::range;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result, index_outside};
-use crate::ops::view::View;
+use crate::ops::view::View as _;
+use crate::ops::view::sealed::Sealed;
 use crate::setup::any::AnyDevice;
 
 use growing::Growing;
@@ -27,26 +28,23 @@ pub use writer::RaggedWriter;
 /// How many offsets are written, or read for an iteration, at once.
 const CHUNK: usize = 4096;
 
-/// What rows are made of: the elements of an array, or the rows of another [`Ragged`].
+/// What rows are made of: the elements of an array, or the rows of another [`Ragged`]. There are no others.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::Items;
-/// assert_eq!(vmarray::VirtualArray::<u8>::new(9)?.item_count(), 9);
-/// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?.item_count(), 3);
+/// use vmarray::{Items, RaggedRow};
+/// fn is_first<S: Items>(row: &RaggedRow<'_, S>) -> bool {
+///     row.range().start == 0
+/// }
+/// assert!(is_first(&vmarray::RaggedArray::<u8>::with_lengths([4, 5])?.row(0)?));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait Items {
+pub trait Items: Sealed {
     /// How many there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::Items;
-    /// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0])?.item_count(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
+    #[doc(hidden)]
     fn item_count(&self) -> usize;
 }
+
+impl<S: Items, D: Device> Sealed for Ragged<S, D> {}
 
 impl<T: Element, D: Device> Items for VirtualArray<T, D> {
     fn item_count(&self) -> usize {
@@ -172,7 +170,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
         &self.items
     }
 
-    /// Where rows begin, and where the last one ends; there may be more, which is not used.
+    /// Where rows begin, and where the last one ends; there may be more, which is not used. To be flushed as the
+    /// items are, by themselves.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -185,24 +184,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
         &self.offsets
     }
 
-    /// Which of the [items](Self::items) a row has.
-    ///
-    /// # Errors
-    /// [`RowOutside`](ErrorKind::RowOutside), and what [`VirtualArray::get`] reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.range(2)?, 4..9);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn range(&self, row: usize) -> Result<Range<usize>> {
-        if row >= self.rows {
-            return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
-        }
-        self.checked(self.offsets.get(row)?, self.offsets.get(row + 1)?)
-    }
-
     /// The items between two offsets, which the program may have changed.
     pub(crate) fn checked(&self, start: u64, end: u64) -> Result<Range<usize>> {
         range::checked(start as usize..end as usize, self.items.item_count())
@@ -211,17 +192,21 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// A row. Costs a look at two offsets, which are neighbours.
     ///
     /// # Errors
-    /// As [`range`](Self::range).
+    /// [`RowOutside`](ErrorKind::RowOutside), and what [`VirtualArray::get`] reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
     /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.row(2)?.len(), 5);
+    /// assert_eq!(rows.row(2)?.range(), 4..9);
     /// assert!(rows.row(3).is_err());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn row(&self, row: usize) -> Result<RaggedRow<'_, S>> {
-        Ok(RaggedRow::new(&self.items, self.range(row)?))
+        if row >= self.rows {
+            return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
+        }
+        let range = self.checked(self.offsets.get(row)?, self.offsets.get(row + 1)?)?;
+        Ok(RaggedRow::new(&self.items, range))
     }
 
     /// All rows, in order. Offsets are copied some thousands at a time; nothing is held.
@@ -274,22 +259,6 @@ impl<S: Items, D: Device> Ragged<S, D> {
     #[must_use]
     pub fn into_items(self) -> S {
         self.items
-    }
-
-    /// Copies what was written to the devices; as [`View::flush`](crate::View::flush), of the offsets.
-    ///
-    /// # Errors
-    /// As [`View::flush`](crate::View::flush).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
-    /// rows.flush_offsets()?;
-    /// rows.items().flush(..)?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn flush_offsets(&self) -> Result<()> {
-        View::flush(&self.offsets, ..)
     }
 }
 

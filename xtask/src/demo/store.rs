@@ -202,8 +202,7 @@ impl<W: Words> Store<'_, W> {
         let (first, skip) = (at / BASES as u64, (at % BASES as u64) as usize);
         words.resize(pack::words_for(skip as u64 + bases) as usize, 0);
         let first = usize::try_from(first)?;
-        let part = self.rows.row(usize::try_from(row)?)?.part(first..first + words.len())?;
-        self.words().read(part.range().start as u64, words)?;
+        self.rows.row(usize::try_from(row)?)?.read(first, words)?;
         Ok(pack::realigned(words, skip, bases as usize).fold(hash, Hash::and))
     }
 

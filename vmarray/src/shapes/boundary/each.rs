@@ -2,13 +2,19 @@
 
 use std::ops::Range;
 
+use super::bounded::BoxShape;
 use super::modes::Boundary;
 use super::view::BoundaryView;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::shapes::nd::{Grid, Tiles, element_count, volume};
+use crate::ops::view::View;
+use crate::shapes::nd::{Tiles, element_count, volume};
 
-impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, N, R, W> {
+impl<'a, V, const N: usize, R, W> BoundaryView<V, N, R, W>
+where
+    V: View<'a, Shape: BoxShape<N>>,
+    R: Boundary<V::Element, N>,
+{
     /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both
     /// directions of each axis. It gets the box, and the window in row-major order. The next window is
     /// fetched ahead.
@@ -35,7 +41,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         &self,
         tiles: Tiles<N>,
         halo: [usize; N],
-        mut run: impl FnMut(Range<[usize; N]>, &mut [S::Element]) -> Result<()>,
+        mut run: impl FnMut(Range<[usize; N]>, &mut [V::Element]) -> Result<()>,
     ) -> Result<()> {
         let mut buffer = self.window_buffer(&tiles, halo)?;
         let mut next = tiles.clone();
@@ -76,10 +82,10 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         &self,
         tiles: Tiles<N>,
         halo: [usize; N],
-        run: impl Fn(Range<[usize; N]>, &mut [S::Element]) -> Result<()> + Send + Sync,
+        run: impl Fn(Range<[usize; N]>, &mut [V::Element]) -> Result<()> + Send + Sync,
     ) -> Result<()>
     where
-        S: Sync,
+        V: Sync,
         R: Sync,
         W: Sync,
     {
@@ -100,7 +106,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     }
 
     /// Room for the largest window.
-    fn window_buffer(&self, tiles: &Tiles<N>, halo: [usize; N]) -> Result<Vec<S::Element>> {
+    fn window_buffer(&self, tiles: &Tiles<N>, halo: [usize; N]) -> Result<Vec<V::Element>> {
         zeroed_vec(element_count(&grown(tiles.largest(), halo))?)
     }
 
@@ -109,8 +115,8 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         &self,
         of: &Range<[usize; N]>,
         halo: [usize; N],
-        buffer: &'b mut [S::Element],
-    ) -> Result<&'b mut [S::Element]> {
+        buffer: &'b mut [V::Element],
+    ) -> Result<&'b mut [V::Element]> {
         let (origin, extent) = window_around(of, halo);
         let window = &mut buffer[..volume(&extent)];
         self.read_window(origin, extent, window)?;

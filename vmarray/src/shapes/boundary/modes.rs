@@ -1,6 +1,7 @@
 //! The modes.
 
 use crate::base::element::Element;
+use crate::ops::view::sealed::Sealed;
 
 /// Where the value of an index comes from that may be outside.
 ///
@@ -62,7 +63,7 @@ pub trait Boundary<T, const N: usize> {
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
 }
 
-/// A mode for writes.
+/// A mode for writes: [`Checked`], [`Ignored`] or [`Unchecked`]. There are no others.
 ///
 /// ```
 /// # use vmarray::prelude::*;
@@ -72,16 +73,12 @@ pub trait Boundary<T, const N: usize> {
 /// array.bounded(Zero).with_writes(Ignored).set([4], 1)?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait WriteBoundary {
+pub trait WriteBoundary: Sealed {
     /// Whether writes outside are left out; else they are errors.
     const IGNORES: bool;
 
     /// Whether an index is inside of an axis.
-    ///
-    /// ```
-    /// use vmarray::boundary::{Checked, WriteBoundary};
-    /// assert!(Checked.contains(2, 3) && !Checked.contains(3, 3) && !Checked.contains(-1, 3));
-    /// ```
+    #[doc(hidden)]
     fn contains(&self, index: isize, extent: usize) -> bool {
         is_inside(index, extent)
     }
@@ -229,6 +226,10 @@ impl Unchecked {
         Self(())
     }
 }
+
+impl Sealed for Checked {}
+impl Sealed for Ignored {}
+impl Sealed for Unchecked {}
 
 impl WriteBoundary for Checked {
     const IGNORES: bool = false;

@@ -20,7 +20,7 @@ use crate::setup::any::AnyDevice;
 /// ```
 /// # use vmarray::prelude::*;
 /// use vmarray::NdArray;
-/// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().cache_bytes(4 << 20).build()?;
+/// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().build()?;
 /// assert_eq!(volume.shape(), [100, 200, 300]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
@@ -116,18 +116,6 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     pub fn elements(mut self, change: impl FnOnce(Builder<T, D>) -> Builder<T, D>) -> Self {
         self.elements = change(self.elements);
         self
-    }
-
-    /// How much RAM the cache may take. As [`Builder::cache_bytes`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<f32, 2>::builder([1000, 1000]).cache_bytes(1 << 20).build()?;
-    /// assert_eq!(image.elements().footprint().cache_max_bytes, 1 << 20);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn cache_bytes(self, bytes: usize) -> Self {
-        self.elements(|elements| elements.cache_bytes(bytes))
     }
 
     /// Builds the array.

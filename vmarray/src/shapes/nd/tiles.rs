@@ -11,7 +11,7 @@ use crate::array::map::MapMode;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::ops::view::{View as _, ViewMut as _};
+use crate::ops::view::View as _;
 
 /// How many pages of tiles are fetched ahead of the one that is used.
 const LOOKAHEAD_PAGES: usize = 8;
@@ -149,12 +149,12 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Runs a closure on each of some boxes, in order: it gets the box, and a copy of its elements in
     /// row-major order.
     ///
-    /// The next ones are fetched ahead. As with [`map_box`](crate::NdView::map_box), nothing is locked while
-    /// the closure runs.
+    /// The next ones are fetched ahead. Nothing is locked while the closure runs; what it gets is read and
+    /// written back as the mode says, and is zeroes at first if it is not read.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger
-    /// shape; and what [`map_box`](crate::NdView::map_box) reports.
+    /// shape; and as [`read_box`](crate::NdView::read_box) and [`write_box`](crate::NdViewMut::write_box).
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -177,7 +177,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         let mut ahead = tiles.clone();
         let mut depth = 0;
         for (number, of) in tiles.enumerate() {
-            if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
+            if mode.reads() {
                 if number == 0 {
                     depth = self.lookahead(&of);
                     ahead.next();
@@ -188,11 +188,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
                     self.fetch_quietly(next);
                 }
             }
-            let values = &mut buffer[..shape::volume(&shape::extent(&of))];
-            if mode == MapMode::Write {
-                values.fill(T::zeroed());
-            }
-            self.map_into(&of.clone(), mode, values, |values| run(of, values))?;
+            self.map_tile(of, mode, &mut buffer, &mut run)?;
         }
         Ok(())
     }
@@ -212,22 +208,23 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         (LOOKAHEAD_PAGES.min(frames / 4) / pages.max(1)).max(usize::from(pages <= frames / 4))
     }
 
-    /// Runs code on a box in memory for it, which is read and written back as the mode says.
-    fn map_into(
+    /// Runs code on a copy of a box in a buffer for the largest, which is read and written back as the mode
+    /// says.
+    fn map_tile(
         &self,
-        of: &Bounds<N>,
+        of: Bounds<N>,
         mode: MapMode,
-        values: &mut [T],
-        run: impl FnOnce(&mut [T]),
+        buffer: &mut [T],
+        run: impl FnOnce(Bounds<N>, &mut [T]),
     ) -> Result<()> {
-        if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
+        let values = &mut buffer[..shape::volume(&shape::extent(&of))];
+        if mode.reads() {
             self.read_box(of.clone(), values)?;
+        } else {
+            values.fill(T::zeroed());
         }
-        run(values);
-        if matches!(mode, MapMode::Write | MapMode::ReadWrite) {
-            self.section_mut(..)?.write_box(of.clone(), values)?;
-        }
-        Ok(())
+        run(of.clone(), values);
+        if mode.writes() { self.write_box(of, values) } else { Ok(()) }
     }
 
     fn fetch_quietly(&self, of: Bounds<N>) {
@@ -268,17 +265,13 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
             |buffer, number| {
                 let buffer = buffer.as_mut().map_err(|error| error.clone())?;
                 let Some(of) = tiles.number(number) else { return Ok(()) };
-                if matches!(mode, MapMode::Read | MapMode::ReadWrite)
+                if mode.reads()
                     && let Some(next) = tiles.number(number + 1)
                     && self.lookahead(&next) > 0
                 {
                     self.fetch_quietly(next);
                 }
-                let values = &mut buffer[..shape::volume(&shape::extent(&of))];
-                if mode == MapMode::Write {
-                    values.fill(T::zeroed());
-                }
-                self.map_into(&of.clone(), mode, values, |values| run(of, values))
+                self.map_tile(of, mode, buffer, &run)
             },
         )
     }

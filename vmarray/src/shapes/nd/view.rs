@@ -2,14 +2,12 @@
 
 use std::ops::RangeBounds;
 
-use super::copy::{self, FromPlaces};
 #[cfg(feature = "ndarray")]
 use super::interchange;
 use super::region::NdShape;
 use super::section::{NdSection, NdSectionMut};
 use super::sets;
-use super::shape::{self, Bounds};
-use crate::array::map::MapMode;
+use super::shape;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
@@ -48,23 +46,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         self.parts().1.extents
     }
 
-    /// Which box of the store a box of the view is.
-    ///
-    /// # Errors
-    /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// let column = image.section([1, 1]..)?.project::<1>(1, 2)?;
-    /// assert_eq!(column.box_in_store(..)?, [1, 3]..[4, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn box_in_store(self, bounds: impl RangeBounds<[usize; M]>) -> Result<Bounds<N>> {
-        let (_, shape) = self.parts();
-        Ok(shape.bounds(&shape.checked(bounds)?))
-    }
-
     /// The index of an element along one of the view's axes, as an expression for operations on this view.
     ///
     /// # Errors
@@ -101,27 +82,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     fn read_box(self, bounds: impl RangeBounds<[usize; M]>, into: &mut [Self::Element]) -> Result<()> {
         let (store, shape) = self.parts();
         shape.copy_out(store, &shape.checked(bounds)?, into, INTERNAL)
-    }
-
-    /// Runs a closure on a copy of a box of the view as one slice, in row-major order.
-    ///
-    /// # Errors
-    /// As [`to_vec`](View::to_vec). The closure's own result is the value.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// image.fill([1, 0]..[3, 5], 7)?;
-    /// let sum: u8 = image.project::<1>(1, 2)?.map_box(.., |column| column.iter().sum())?;
-    /// assert_eq!(sum, 14);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn map_box<R>(
-        self,
-        bounds: impl RangeBounds<[usize; M]>,
-        run: impl FnOnce(&[Self::Element]) -> R,
-    ) -> Result<R> {
-        Ok(run(&self.to_vec(bounds)?))
     }
 
     /// A view of the elements that have one index along one of the view's axes, with one axis less. `K` must
@@ -171,7 +131,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     }
 
     /// Copies the box at a start into an `ndarray` view of its shape, whatever the view's strides. As
-    /// [`read_box`](Self::read_box).
+    /// [`read_box`](Self::read_box); if the view is not row-major and without gaps, by way of a buffer.
     ///
     /// # Errors
     /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`read_box`](Self::read_box).
@@ -193,8 +153,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         start: [usize; M],
         into: ndarray::ArrayViewMut<'_, Self::Element, E>,
     ) -> Result<()> {
-        let (store, shape) = self.parts();
-        interchange::read(store, &shape, start, into)
+        interchange::read(self, start, into)
     }
 
     /// Copies a box into a new `ndarray` array. Of up to six dimensions, as `ndarray` has them.
@@ -254,41 +213,10 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     fn write_box(self, bounds: impl RangeBounds<[usize; M]>, from: &[Self::Element]) -> Result<()> {
-        let ((store, shape), of) = (self.parts(), self.box_in_store(bounds)?);
-        copy::write(store, &shape.geometry, &of, FromPlaces::dense(&shape::extent(&of), from)?)
-    }
-
-    /// Runs a closure on a copy of a box of the view as one slice, in row-major order, which is read and
-    /// written back as the mode says.
-    ///
-    /// # Errors
-    /// As [`to_vec`](View::to_vec) and [`write_box`](Self::write_box). The closure's own result is the value.
-    ///
-    /// ```
-    /// use vmarray::{MapMode, prelude::*};
-    ///
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// let column = image.project_mut::<1>(1, 2)?;
-    /// column.map_box_mut(.., MapMode::Write, |column| column.copy_from_slice(&[1, 2, 3, 4]))?;
-    /// assert_eq!(image.get([3, 2])?, 4);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn map_box_mut<R>(
-        self,
-        bounds: impl RangeBounds<[usize; M]>,
-        mode: MapMode,
-        run: impl FnOnce(&mut [Self::Element]) -> R,
-    ) -> Result<R> {
-        let of = self.parts().1.checked(bounds)?;
-        let mut values = zeroed_vec(shape::volume(&shape::extent(&of)))?;
-        if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
-            self.read_box(of.clone(), &mut values)?;
-        }
-        let result = run(&mut values);
-        if matches!(mode, MapMode::Write | MapMode::ReadWrite) {
-            self.write_box(of, &values)?;
-        }
-        Ok(result)
+        let (store, shape) = self.parts();
+        let of = shape.checked(bounds)?;
+        shape::expect_len(&of, from.len())?;
+        shape.write(store, &of, shape::strides(&shape::extent(&of)), from)
     }
 
     /// As [`project`](NdView::project), for reading and writing.
@@ -342,7 +270,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     }
 
     /// Copies an `ndarray` view, whatever its strides, to the box of its shape at a start. As
-    /// [`write_box`](Self::write_box).
+    /// [`write_box`](Self::write_box); if the view is not row-major and without gaps, by way of a buffer.
     ///
     /// # Errors
     /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`write_box`](Self::write_box).
@@ -361,8 +289,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         start: [usize; M],
         from: ndarray::ArrayView<'_, Self::Element, E>,
     ) -> Result<()> {
-        let (store, shape) = self.parts();
-        interchange::write(store, &shape, start, &from)
+        interchange::write(self, start, &from)
     }
 }
 
