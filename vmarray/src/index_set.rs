@@ -160,7 +160,7 @@ impl IndexSet {
     /// ```
     /// use vmarray::IndexSet;
     /// let set = IndexSet::from_values([0, 1], vec![5, 6, 7, 8])?;
-    /// assert_eq!(set.row(1), Some(&[7, 8][..]));
+    /// assert_eq!(set.rows().nth(1), Some(&[7, 8][..]));
     /// assert!(IndexSet::from_values([0, 1], vec![5, 6, 7]).is_err());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -250,21 +250,7 @@ impl IndexSet {
         &self.values
     }
 
-    /// A tuple by its number.
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
-    /// assert_eq!(set.row(0), Some(&[5, 6][..]));
-    /// assert_eq!(set.row(2), None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn row(&self, number: usize) -> Option<&[u64]> {
-        let width = self.width();
-        (number < self.len).then(|| &self.values[number * width..][..width])
-    }
-
-    /// All tuples as slices, in order.
+    /// All tuples as slices, in order. One by its number is `rows().nth(number)`, which costs no search.
     ///
     /// ```
     /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;

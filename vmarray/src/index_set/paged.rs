@@ -19,8 +19,7 @@ use crate::setup::any::AnyDevice;
 /// page, as all operations on ranges are. Its labels and length are those of [`Tuples`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{Combine, IndexSet, PagedIndexSet};
+/// use vmarray::{Combine, IndexSet, PagedIndexSet, prelude::*};
 /// let a = IndexSet::from_rows([0, 1], [[0, 5], [1, 6]])?;
 /// let paged = PagedIndexSet::from_index_set(&a, |array| array.page_len(64))?;
 /// let b = IndexSet::from_rows([1], [[6]])?;
@@ -43,8 +42,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// elements but no dimensions.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{PagedIndexSet, Tuples, VirtualArray};
+    /// use vmarray::{PagedIndexSet, Tuples, prelude::*};
     /// let array = VirtualArray::<u64>::new(6)?;
     /// array.set(2, 9)?;
     /// let set = PagedIndexSet::new([0, 1], array)?;
@@ -70,8 +68,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// What [`Builder::build`] and [`ViewMut::write`](crate::ViewMut::write) report.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{IndexSet, PagedIndexSet};
+    /// use vmarray::{IndexSet, PagedIndexSet, prelude::*};
     /// let set = IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
     /// let paged = PagedIndexSet::from_index_set(&set, |array| array.cache_bytes(1 << 20))?;
     /// assert_eq!(paged.to_index_set(..)?, set);
@@ -89,8 +86,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// The elements: tuple after tuple.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// # use vmarray::{PagedIndexSet, prelude::*};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// set.array().fill(2..4, 7)?;
     /// assert_eq!(set.to_index_set(1..2)?.values(), [7, 7]);
@@ -104,8 +100,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// The elements, without a copy.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// # use vmarray::{PagedIndexSet, prelude::*};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.into_array().len(), 6);
     /// # Ok::<(), vmarray::Error>(())
@@ -123,8 +118,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// [`NoMemory`](crate::ErrorKind::NoMemory); what [`View::read`](crate::View::read) reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// # use vmarray::{PagedIndexSet, prelude::*};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.to_index_set(1..)?.len(), 2);
     /// # Ok::<(), vmarray::Error>(())

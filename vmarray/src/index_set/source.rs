@@ -15,7 +15,6 @@ use crate::base::memory::zeroed_vec_large;
 ///
 /// ```
 /// use vmarray::{Combine, Dimension, IndexSet, Result, Tuples};
-///
 /// /// The first so many square numbers.
 /// struct Squares(usize);
 ///

@@ -15,8 +15,7 @@ use crate::base::error::Result;
 /// Which way data goes, as seen from the program: reading copies from the device.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{Direction, Placement, VirtualArray};
+/// use vmarray::{Direction, Placement, prelude::*};
 /// let placement = Placement::Balanced(Direction::Read);
 /// let array = VirtualArray::<u32>::builder(1 << 16).placement(placement).build()?;
 /// assert_eq!(array.get(5)?, 0);
@@ -66,9 +65,8 @@ pub enum Direction {
 /// deleting the folder all. [`remember`](Self::remember) declares what was not measured, and needs no file.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::{Profile, host::HostDevice, prelude::*};
 /// use std::sync::Arc;
-/// use vmarray::{Profile, VirtualArray, host::HostDevice};
 /// let device = Arc::new(HostDevice::new(64 << 20)?);
 /// let profile = Profile::of(&device)?;
 /// assert!(profile.read > 0);

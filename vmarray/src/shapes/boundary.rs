@@ -21,10 +21,7 @@
 //! larger than its tile.
 //!
 //! ```
-//! # use vmarray::prelude::*;
-//! use vmarray::NdArray;
-//! use vmarray::boundary::{Circular, Clamp, Zero};
-//!
+//! use vmarray::{boundary::{Circular, Clamp, Zero}, prelude::*};
 //! let image = NdArray::<u8, 2>::new([3, 3])?;
 //! image.write_box(.., &[1, 2, 3, 4, 5, 6, 7, 8, 9])?;
 //! let mut window = [0; 5 * 5];

@@ -72,8 +72,6 @@ pub(crate) use shape::{Positions, element_count, position_outside, strides, volu
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::NdArray;
-///
 /// let image = NdArray::<f32, 2>::builder([480, 640]).tiled().build()?;
 /// image.set([10, 20], 0.5)?;
 /// let mut block = [0.0; 4 * 4];
@@ -124,7 +122,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{NdArray, VirtualArray};
     /// let elements = VirtualArray::<u32>::new(12)?;
     /// elements.set(7, 1)?;
     /// let matrix = NdArray::from_elements(elements, [3, 4])?;
@@ -147,8 +144,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// How the elements are stored.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{NdArray, NdLayout};
+    /// use vmarray::{NdLayout, prelude::*};
     /// assert_eq!(NdArray::<u8, 2>::new([3, 4])?.layout(), NdLayout::RowMajor);
     /// # Ok::<(), vmarray::Error>(())
     /// ```

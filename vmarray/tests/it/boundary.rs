@@ -326,7 +326,7 @@ fn tuples_have_a_mode_for_each_axis() {
     let cylinder = image.bounded((Clamp, Circular));
     assert_eq!(cylinder.get([-5, -1]).unwrap(), 63);
     assert_eq!(cylinder.get([70, 64]).unwrap(), 63 * 64);
-    let closed = cylinder.with_boundary((Checked, Constant(1)));
+    let closed = image.bounded((Checked, Constant(1)));
     assert!(closed.get([-1, 0]).is_err());
     assert!(closed.get([-1, 64]).is_err());
     assert_eq!(closed.get([0, 64]).unwrap(), 1);
@@ -357,7 +357,7 @@ fn windows_that_cannot_be_counted_are_errors() {
     assert_eq!(view.to_vec([isize::MIN, isize::MAX - 1], [1, 2]).unwrap(), [62, 63]);
     assert!(view.to_vec([isize::MIN, isize::MAX - 1], [1, 3]).is_err());
     for mode in [&Circular as &dyn Boundary<u32, 2>, &Mirror, &Symmetric, &Clamp, &Zero] {
-        let view = view.with_boundary(mode);
+        let view = image.bounded(mode);
         let far = [isize::MAX, isize::MAX];
         assert_eq!(view.to_vec(far, [1, 1]).unwrap(), [view.get(far).unwrap()]);
     }

@@ -111,7 +111,7 @@ fn what_cannot_be_combined_is_refused() {
 fn sets_of_no_dimensions_are_numbers_of_tuples() {
     let three = IndexSet::from_rows([], [[]; 3]).unwrap();
     assert_eq!((three.len(), three.dimensions().len(), three.rows().count()), (3, 0, 3));
-    assert_eq!((three.row(2), three.row(3)), (Some(&[][..]), None));
+    assert_eq!((three.rows().nth(2), three.rows().nth(3)), (Some(&[][..]), None));
     let a = set(&[4], &[&[1], &[2]]);
     assert_eq!(kind(a.combine(&three)), ErrorKind::NoCommonDimension);
     assert_eq!(kind(three.combine(&three)), ErrorKind::NoCommonDimension);
@@ -182,7 +182,7 @@ fn a_key_that_half_of_the_tuples_have() {
         assert!(merged.rows().take(3).eq([[u64::MAX, 7], [1, 8], [u64::MAX, 7]]));
         let other = Combine::new(&b, &a).threads(threads).run().unwrap().to_index_set().unwrap();
         assert!(other.rows().take(50_000).all(|row| row == [u64::MAX, 7]));
-        assert_eq!(other.row(50_000), Some(&[1, 8][..]));
+        assert_eq!(other.rows().nth(50_000), Some(&[1, 8][..]));
     }
 }
 

@@ -192,7 +192,7 @@ fn misuse_is_an_error_that_names_the_values() {
         *error.kind(),
         ErrorKind::LengthMismatch { of: "what the rows are made of", expected: 4, got: 3 }
     );
-    assert!(RaggedArray::<u32>::with_lengths([usize::MAX, 1]).is_err());
+    assert!(RaggedArray::<u32>::builder().with_lengths([usize::MAX, 1]).is_err());
 }
 
 #[test]

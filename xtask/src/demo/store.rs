@@ -8,7 +8,7 @@ use super::pack::{self, BASES};
 use super::strain;
 use super::words::Words;
 use crate::random::Random;
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use indicatif::ProgressBar;
 use std::ops::Range;
 use std::path::Path;
@@ -202,7 +202,9 @@ impl<W: Words> Store<'_, W> {
         let (first, skip) = (at / BASES as u64, (at % BASES as u64) as usize);
         words.resize(pack::words_for(skip as u64 + bases) as usize, 0);
         let first = usize::try_from(first)?;
-        self.rows.row(usize::try_from(row)?)?.read(first, words)?;
+        let row = self.rows.row(usize::try_from(row)?)?.range();
+        ensure!(first + words.len() <= row.len(), "the bases lie in their row");
+        self.words().read((row.start + first) as u64, words)?;
         Ok(pack::realigned(words, skip, bases as usize).fold(hash, Hash::and))
     }
 

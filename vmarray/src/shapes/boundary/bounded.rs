@@ -13,9 +13,7 @@ use crate::shapes::nd::{NdShape, Segment};
 /// There are no others.
 ///
 /// ```
-/// use vmarray::boundary::{BoxShape, Bounded, Zero};
-/// use vmarray::prelude::*;
-///
+/// use vmarray::{boundary::{Bounded, BoxShape, Zero}, prelude::*};
 /// // An array or a source of one axis, or a part of one.
 /// fn before<'a>(view: impl View<'a, Element = u8, Shape: BoxShape<1>>) -> vmarray::Result<u8> {
 ///     view.bounded(Zero).get([-1])
@@ -125,9 +123,7 @@ impl BoxShape<1> for Linear {
 /// Views of arrays and sources of one and of several dimensions, which can be given a boundary mode.
 ///
 /// ```
-/// use vmarray::boundary::Zero;
-/// use vmarray::prelude::*;
-///
+/// use vmarray::{boundary::Zero, prelude::*};
 /// let image = NdArray::<u8, 2>::new([4, 4])?;
 /// image.fill(.., 7)?;
 /// assert_eq!(image.section([2, 2]..)?.bounded(Zero).to_vec([1, 1], [2, 2])?, [7, 0, 0, 0]);
@@ -137,9 +133,7 @@ pub trait Bounded<'a, const N: usize>: View<'a, Shape: BoxShape<N>> {
     /// A view that says what is read outside. See [`boundary`](crate::boundary).
     ///
     /// ```
-    /// use vmarray::boundary::{Circular, Clamp, Ignored};
-    /// use vmarray::prelude::*;
-    ///
+    /// use vmarray::{boundary::{Circular, Clamp, Ignored}, prelude::*};
     /// let image = NdArray::<u8, 2>::new([4, 4])?;
     /// image.set([3, 0], 1)?;
     /// assert_eq!(image.bounded(Clamp).get([9, -5])?, 1);

@@ -24,9 +24,7 @@ where
     /// [`read_window`](Self::read_window).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::Circular;
+    /// use vmarray::{boundary::Circular, prelude::*};
     /// let ring = NdArray::<u32, 1>::new([100])?;
     /// ring.set([0], 6)?;
     /// let sums = NdArray::<u32, 1>::new([100])?;
@@ -63,9 +61,7 @@ where
     /// As [`for_each_window`](Self::for_each_window); ends soon after the first.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::Clamp;
+    /// use vmarray::{boundary::Clamp, prelude::*};
     /// let image = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
     /// let result = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
     /// image.fill(.., 2.0)?;

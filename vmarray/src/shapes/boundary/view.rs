@@ -17,15 +17,13 @@ use crate::shapes::nd::{element_count, position_outside, strides};
 /// [`with_writes`](Self::with_writes) says otherwise. Copied freely, and used from any thread.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::NdArray;
-/// use vmarray::boundary::{Circular, Constant, Ignored};
+/// use vmarray::{boundary::{Circular, Constant, Ignored}, prelude::*};
 /// let image = NdArray::<u8, 2>::new([3, 4])?;
 /// image.set([2, 3], 9)?;
 /// let torus = image.bounded(Circular);
 /// assert_eq!(torus.get([-1, 7])?, 9);
 /// // The same elements in another way, at the same time.
-/// let framed = torus.with_boundary(Constant(1)).with_writes(Ignored);
+/// let framed = image.bounded(Constant(1)).with_writes(Ignored);
 /// framed.set([-1, 7], 5)?;
 /// assert_eq!((framed.get([-1, 7])?, torus.get([-1, 7])?), (1, 9));
 /// # Ok::<(), vmarray::Error>(())
@@ -53,25 +51,10 @@ where
         self.view.parts().1.extents()
     }
 
-    /// The same view with another mode for reads.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::{Constant, Zero};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// let view = array.bounded(Zero);
-    /// assert_eq!(view.with_boundary(Constant(7)).get([4])?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn with_boundary<B: Boundary<V::Element, N>>(self, mode: B) -> BoundaryView<V, N, B, W> {
-        BoundaryView { view: self.view, read: mode, write: self.write }
-    }
-
     /// The same view with another mode for writes.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::{Ignored, Zero};
+    /// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.bounded(Zero).with_writes(Ignored).set([-1], 3)?;
     /// # Ok::<(), vmarray::Error>(())
@@ -87,8 +70,7 @@ where
     /// source reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Mirror;
+    /// use vmarray::{boundary::Mirror, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.set(2, 1)?;
     /// assert_eq!(array.bounded(Mirror).get([-2])?, 1);
@@ -153,9 +135,7 @@ where
     /// the source reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::Symmetric;
+    /// use vmarray::{boundary::Symmetric, prelude::*};
     /// let image = NdArray::<u8, 2>::new([2, 2])?;
     /// image.write_box(.., &[1, 2, 3, 4])?;
     /// let mut window = [0; 3 * 3];
@@ -199,8 +179,7 @@ where
     /// As [`NdArray::prefetch`](crate::View::prefetch).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Zero;
+    /// use vmarray::{boundary::Zero, prelude::*};
     /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
     /// image.bounded(Zero).prefetch_window([-1, -1], [3, 3])?;
     /// # Ok::<(), vmarray::Error>(())
@@ -222,8 +201,7 @@ where
     /// As [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Zero;
+    /// use vmarray::{boundary::Zero, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(2)?;
     /// array.fill(.., 1)?;
     /// assert_eq!(array.bounded(Zero).to_vec([-1], [4])?, [0, 1, 1, 0]);
@@ -249,8 +227,7 @@ where
     /// reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Zero;
+    /// use vmarray::{boundary::Zero, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.bounded(Zero).set([1], 5)?;
     /// assert_eq!(array.get(1)?, 5);
@@ -279,9 +256,7 @@ where
     /// what the source reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::{Ignored, Zero};
+    /// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
     /// let image = NdArray::<u8, 2>::new([3, 3])?;
     /// let brush = image.bounded(Zero).with_writes(Ignored);
     /// brush.write_window([-1, 1], [2, 2], &[1, 2, 3, 4])?;

@@ -20,7 +20,7 @@ const LOOKAHEAD: usize = 8;
 /// Copies out what the combinations of one segment an axis have, to the places that the segments say, by
 /// strides of the memory. Neighbours of the last axis with several elements go side by side.
 ///
-/// The segments ascend, are not empty, and lie in the shape.
+/// The segments are as [`Pieces::new`] wants them.
 pub(super) fn read<S: Store, const N: usize>(
     store: &S,
     geometry: &Geometry<N>,

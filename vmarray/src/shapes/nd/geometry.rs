@@ -8,8 +8,7 @@ use crate::base::error::{ErrorKind, Result};
 /// How an N-dimensional array is stored in its elements.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{NdArray, NdLayout};
+/// use vmarray::{NdLayout, prelude::*};
 /// let rows = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::RowMajor).build()?;
 /// let tiles = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::Tiled([50, 50])).build()?;
 /// assert_eq!((rows.index_of([0, 50])?, tiles.index_of([0, 50])?), (50, 2500));

@@ -56,7 +56,7 @@ pub(super) struct Pieces<'a, const N: usize> {
     /// The first parts of the present cell, and the present parts; `None` at the end.
     next: Option<([AxisPart; N], [AxisPart; N])>,
     /// What is left of a row-major block.
-    block: Option<Block>,
+    block: Option<RowBlock>,
 }
 
 /// Elements of an axis that lie in one cell and in one segment.
@@ -71,7 +71,7 @@ struct AxisPart {
 
 /// Elements side by side in a row-major array and in the memory outside.
 #[derive(Clone)]
-struct Block {
+struct RowBlock {
     start: usize,
     end: usize,
     place: usize,
@@ -80,7 +80,8 @@ struct Block {
 }
 
 impl<'a, const N: usize> Pieces<'a, N> {
-    /// The segments ascend, are not empty, lie in the shape and have places in the memory.
+    /// The segments ascend, lie in the shape and have places in the memory. None is empty, unless it is the
+    /// only one of its axis: then there are no pieces.
     pub(super) fn new(
         geometry: &'a Geometry<N>,
         segments: [&'a [Segment]; N],
@@ -102,7 +103,7 @@ impl<'a, const N: usize> Pieces<'a, N> {
         let (begin, next, block) = ([AxisPart::default(); N], None, None);
         let mut pieces =
             Self { geometry, segments, strides, page_len, cell, inner, run_axis, begin, next, block };
-        if segments.iter().all(|list| !list.is_empty()) {
+        if segments.iter().all(|list| list.first().is_some_and(|first| first.len > 0)) {
             pieces.begin = std::array::from_fn(|axis| pieces.part(axis, 0, 0));
             pieces.next = Some((pieces.begin, pieces.begin));
         }
@@ -176,18 +177,23 @@ impl<'a, const N: usize> Pieces<'a, N> {
         })
     }
 
-    fn next_block(&mut self) -> Option<Block> {
+    fn next_block(&mut self) -> Option<RowBlock> {
         let parts = self.next_parts()?;
         let (strides, inner, outer) = (&self.geometry.strides, self.inner, self.run_axis);
         let start = shape::dot(&parts.map(|part| part.start), strides);
         let in_run = |axis: usize| (parts[axis].start - self.segments[axis][0].start) * strides[axis];
         let run = start - (outer..N).map(in_run).sum::<usize>();
         let run = run..run + self.segments[outer][0].len * strides[outer];
-        Some(Block { start, end: start + parts[inner].len * strides[inner], place: self.place(&parts), run })
+        Some(RowBlock {
+            start,
+            end: start + parts[inner].len * strides[inner],
+            place: self.place(&parts),
+            run,
+        })
     }
 
     fn piece_of_block(&mut self) -> Option<PagePiece<N>> {
-        let Block { start, end, place, run } = match self.block.take() {
+        let RowBlock { start, end, place, run } = match self.block.take() {
             Some(block) => block,
             None => self.next_block()?,
         };
@@ -199,7 +205,7 @@ impl<'a, const N: usize> Pieces<'a, N> {
         extent[N - 1] = count;
         let whole = run.start <= first && page_end <= run.end;
         if start + count < end {
-            self.block = Some(Block { start: start + count, end, place: place + count, run });
+            self.block = Some(RowBlock { start: start + count, end, place: place + count, run });
         }
         Some(PagePiece { page, whole, extent, at: start - first, place })
     }

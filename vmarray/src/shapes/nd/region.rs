@@ -24,7 +24,6 @@ use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut}
 ///
 /// ```
 /// use vmarray::{NdShape, prelude::*};
-///
 /// // Planes of volumes: two axes of three.
 /// fn area<'a>(plane: impl View<'a, Index = [usize; 2], Shape = NdShape<3, 2>>) -> usize {
 ///     plane.len()
@@ -49,7 +48,7 @@ impl<const N: usize> NdShape<N> {
 }
 
 impl NdShape<1> {
-    /// A range of a store of one axis. To be read by alone: where the store ends is not said.
+    /// A range of a store of one axis, for reading alone, since where the store ends is not said.
     pub(crate) fn line(range: Range<usize>) -> Self {
         let geometry = Geometry { shape: [range.end], strides: [1], tiling: None };
         Self { geometry, start: [range.start], extents: [range.len()], axes: [0] }
@@ -87,7 +86,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     }
 
     /// Copies out what the combinations of one segment an axis have, to places of memory of these strides.
-    /// The segments ascend, are not empty, and lie in the view.
+    /// The segments ascend, and lie in the view.
     pub(crate) fn read_segments<S: Store>(
         &self,
         store: &S,

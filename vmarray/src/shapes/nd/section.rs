@@ -19,7 +19,6 @@ use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
 ///
 /// ```
 /// use vmarray::prelude::*;
-///
 /// let volume = NdArray::<u32, 3>::new([8, 8, 8])?;
 /// let inner = volume.section_mut([2, 2, 2]..[6, 6, 6])?;
 /// let row = inner.project_mut::<2>(0, 1)?.project_mut::<1>(0, 3)?;
@@ -47,7 +46,6 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 ///
 /// ```
 /// use vmarray::{NdSectionMut, prelude::*};
-///
 /// let image = NdArray::<u8, 2>::new([4, 5])?;
 /// let corner: NdSectionMut<'_, VirtualArray<u8>, 2> = image.section_mut([2, 3]..)?;
 /// corner.fill(.., 1)?;
@@ -74,7 +72,6 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     ///
     /// ```
     /// use vmarray::{NdSection, prelude::*};
-    ///
     /// let source = Source::new((0..12_u32).collect::<Vec<_>>())?;
     /// let table = NdSection::over(&source, [3, 4])?;
     /// assert_eq!(table.get([1, 2])?, 6);
@@ -98,7 +95,6 @@ impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
     ///
     /// ```
     /// use vmarray::{NdSection, expr::index, prelude::*};
-    ///
     /// let source = Source::new(vec![0_u64; 12])?;
     /// let table = NdSection::over_mut(&source, [3, 4])?;
     /// table.transform([1, 1]..[2, 3], Field::whole().set(index()))?;

@@ -71,8 +71,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 /// when this is dropped. A [`PageRef`] or [`PageMut`] in all else.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::Tile;
+/// use vmarray::{Tile, prelude::*};
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
 /// let corner: Tile<_, 2> = image.tile([1, 1])?;
 /// assert_eq!((corner.len(), corner.bounds()), (64, [8, 8]..[10, 10]));

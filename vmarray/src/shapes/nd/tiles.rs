@@ -55,19 +55,6 @@ impl<const N: usize> Tiles<N> {
         Ok(Self { shape, extent, counts, next: 0, end: shape::volume(&counts) })
     }
 
-    /// The extents of all boxes but those at the edges.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([500, 600]).tile([64, 32]).build()?;
-    /// assert_eq!(image.tiles().extent(), [64, 32]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn extent(&self) -> [usize; N] {
-        self.extent
-    }
-
     /// A box by its number in row-major order, wherever the iterator is.
     ///
     /// ```
@@ -157,8 +144,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// shape; and as [`read_box`](crate::NdView::read_box) and [`write_box`](crate::NdViewMut::write_box).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{MapMode, NdArray};
+    /// use vmarray::{MapMode, prelude::*};
     /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
     /// image.for_each_tile(image.tiles(), MapMode::Write, |_, tile| tile.fill(2))?;
     /// let mut sum = 0;
@@ -240,8 +226,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{MapMode, NdArray};
+    /// use vmarray::{MapMode, prelude::*};
     /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
     /// image.par_for_each_tile(image.tiles(), MapMode::ReadWrite, |of, tile| {
     ///     tile.iter_mut().for_each(|pixel| *pixel += of.start[0] as u32 + 1);

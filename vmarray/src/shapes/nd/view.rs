@@ -23,7 +23,6 @@ use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut
 ///
 /// ```
 /// use vmarray::prelude::*;
-///
 /// let image = NdArray::<u32, 2>::new([30, 40])?;
 /// image.fill([10, 0]..[11, 40], 3)?;
 /// let column = image.project::<1>(1, 5)?;
@@ -114,7 +113,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
-    ///
     /// let image = NdArray::<u8, 2>::new([50, 60])?;
     /// image.set([3, 40], 1)?;
     /// // Columns first, and a third dimension that the image does not have.
@@ -138,7 +136,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     ///
     /// ```
     /// use vmarray::prelude::*;
-    ///
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.set([1, 3], 7)?;
     /// let mut block = ndarray::Array2::zeros((2, 2));
@@ -163,7 +160,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     ///
     /// ```
     /// use vmarray::prelude::*;
-    ///
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.set([1, 3], 7)?;
     /// assert_eq!(image.to_ndarray([1, 2]..[3, 4])?, ndarray::array![[0, 7], [0, 0]]);
@@ -191,7 +187,6 @@ impl<'a, const N: usize, const M: usize, V> NdView<'a, N, M> for V where
 ///
 /// ```
 /// use vmarray::prelude::*;
-///
 /// let image = NdArray::<u32, 2>::new([30, 40])?;
 /// image.project_mut::<1>(0, 10)?.write_box([5]..[8], &[1, 2, 3])?;
 /// assert_eq!(image.to_vec([10, 4]..[11, 9])?, [0, 1, 2, 3, 0]);
@@ -250,7 +245,6 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
-    ///
     /// let image = NdArray::<u8, 2>::new([50, 60])?;
     /// let set = IndexSet::from_rows([0, 1], [[3, 40], [0, 0]])?;
     /// image.scatter_set(&set, [0, 1], &[7, 8])?;
@@ -277,7 +271,6 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     ///
     /// ```
     /// use vmarray::prelude::*;
-    ///
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.write_view([1, 2], ndarray::array![[1, 2], [3, 4]].view())?;
     /// assert_eq!(image.get([2, 3])?, 4);

@@ -20,8 +20,7 @@ use crate::setup::any::AnyDevice;
 ///
 /// ```
 /// use vmarray::prelude::*;
-///
-/// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
+/// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
 /// let row = rows.row(1)?;
 /// assert_eq!((row.len(), row.get(0)?), (4, b'm'));
 /// assert_eq!(row.section(1..3)?.to_vec(..)?, b"an");
@@ -42,7 +41,7 @@ impl<'a, S: Items> RaggedRow<'a, S> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
     /// assert_eq!(rows.row(1)?.range(), 2..6);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -85,9 +84,8 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
     /// [`RowOutside`](ErrorKind::RowOutside), with places in the row, and what [`VirtualArray::get`] reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Ragged, RaggedArray, VirtualArray};
-    /// let words = RaggedArray::<u8>::from_rows(["so", "many", "words"])?;
+    /// use vmarray::{Ragged, RaggedArray, prelude::*};
+    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words"])?;
     /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
     /// assert_eq!(lines.row(1)?.row(0)?.to_vec(..)?, b"many");
     /// # Ok::<(), vmarray::Error>(())
@@ -100,9 +98,8 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
     /// The rows of this row, in order.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Ragged, RaggedArray, VirtualArray};
-    /// let words = RaggedArray::<u8>::from_rows(["so", "many", "words"])?;
+    /// use vmarray::{Ragged, RaggedArray, prelude::*};
+    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words"])?;
     /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
     /// let lengths = lines.row(1)?.rows().map(|word| Ok(word?.len())).collect::<vmarray::Result<Vec<_>>>()?;
     /// assert_eq!(lengths, [4, 5]);
@@ -132,7 +129,7 @@ impl<S> fmt::Debug for RaggedRow<'_, S> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
+/// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
 /// let mut iter = rows.rows();
 /// assert_eq!(iter.len(), 2);
 /// assert_eq!(iter.nth(1).unwrap()?.to_vec(..)?, b"many");
