@@ -59,8 +59,8 @@ impl<D: Device> Pager<D> {
 impl<D: Device> SharedHold<'_, D> {
     /// The page's bytes in place.
     pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: a frame of initialised bytes; the page is shared and writers without a lock were waited for,
-        // so it stays resident and nobody writes until the hold, which is borrowed, is dropped.
+        // SAFETY: a frame of initialised bytes; the page is shared and writers without a lock were waited
+        // for, so it stays resident and nobody writes until the hold, which is borrowed, is dropped.
         unsafe { std::slice::from_raw_parts(self.address, self.pager.page_bytes()) }
     }
 
