@@ -41,7 +41,7 @@ fn by_map(a: &IndexSet, b: &IndexSet) -> Vec<[u64; 6]> {
 fn combine(c: &mut Criterion) {
     // About four results a tuple.
     let (a, b) = (random([0, 1, 2, 3], 1, 126, false), random([0, 2, 5, 6], 2, 126, false));
-    let count = a.combine_count(&b).expect("a join");
+    let count = Combine::new(&a, &b).run().expect("a join").len();
     let mut group = c.benchmark_group("combine");
     group.throughput(Throughput::Elements(count as u64));
     group.bench_function("hash map of vectors", |bencher| bencher.iter(|| black_box(by_map(&a, &b))));
@@ -55,7 +55,7 @@ fn combine(c: &mut Criterion) {
         bencher.iter(|| black_box(a.combine(&b).expect("a join")));
     });
     group.bench_function("counted only", |bencher| {
-        bencher.iter(|| black_box(a.combine_count(&b).expect("a join")));
+        bencher.iter(|| black_box(Combine::new(&a, &b).run().expect("a join").len()));
     });
     let device = Arc::new(HostDevice::new(1 << 30).expect("a device of host RAM"));
     let array = VirtualArray::<u64>::builder(6 * count)
@@ -78,7 +78,9 @@ fn corner_cases(c: &mut Criterion) {
     group.throughput(Throughput::Elements(2 * TUPLES as u64));
     let (a, b) = (random([0, 1, 2, 3], 1, 126, true), random([0, 2, 5, 6], 2, 126, true));
     let mut count = |name: &str, a: &IndexSet, b: &IndexSet| {
-        group.bench_function(name, |bencher| bencher.iter(|| black_box(a.combine_count(b).expect("a join"))));
+        group.bench_function(name, |bencher| {
+            bencher.iter(|| black_box(Combine::new(a, b).run().expect("a join").len()))
+        });
     };
     count("half of the tuples have one key", &a, &b);
     let wide = |dimensions, seed| random(dimensions, seed, 1 << 31, false);

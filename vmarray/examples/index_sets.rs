@@ -12,7 +12,7 @@ use std::error::Error;
 use std::time::{Duration, Instant};
 use vmarray::prelude::*;
 
-use vmarray::{Combine, Device, Dimension, IndexSet, PagedIndexSet};
+use vmarray::{Combine, Device, Dimension, IndexSet, PagedIndexSet, Tuples};
 
 const LARGEST: u64 = 1000;
 /// All the RAM that the array may use. Small enough to stay in a processor's cache.

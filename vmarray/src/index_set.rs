@@ -160,7 +160,7 @@ impl IndexSet {
     /// ```
     /// use vmarray::IndexSet;
     /// let set = IndexSet::from_values([0, 1], vec![5, 6, 7, 8])?;
-    /// assert_eq!(set.row(1), Some(&[7, 8][..]));
+    /// assert_eq!(set.rows().nth(1), Some(&[7, 8][..]));
     /// assert!(IndexSet::from_values([0, 1], vec![5, 6, 7]).is_err());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -223,14 +223,7 @@ impl IndexSet {
         self.len == 0
     }
 
-    /// How many values a tuple has: the number of dimensions.
-    ///
-    /// ```
-    /// assert_eq!(vmarray::IndexSet::new([4, 9])?.width(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn width(&self) -> usize {
+    fn width(&self) -> usize {
         self.dimensions.len()
     }
 
@@ -257,33 +250,7 @@ impl IndexSet {
         &self.values
     }
 
-    /// All values, tuple after tuple, without a copy.
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
-    /// assert_eq!(set.into_values(), [5, 6, 7, 8]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn into_values(self) -> Vec<u64> {
-        self.values
-    }
-
-    /// A tuple by its number.
-    ///
-    /// ```
-    /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
-    /// assert_eq!(set.row(0), Some(&[5, 6][..]));
-    /// assert_eq!(set.row(2), None);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn row(&self, number: usize) -> Option<&[u64]> {
-        let width = self.width();
-        (number < self.len).then(|| &self.values[number * width..][..width])
-    }
-
-    /// All tuples as slices, in order.
+    /// All tuples as slices, in order. One by its number is `rows().nth(number)`, which costs no search.
     ///
     /// ```
     /// let set = vmarray::IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
@@ -315,6 +282,13 @@ impl IndexSet {
     fn position(&self, dimension: Dimension) -> Result<usize> {
         let unknown = || ErrorKind::UnknownDimension { dimension }.into();
         self.dimensions.iter().position(|&label| label == dimension).ok_or_else(unknown)
+    }
+}
+
+/// All values, tuple after tuple, without a copy.
+impl From<IndexSet> for Vec<u64> {
+    fn from(set: IndexSet) -> Self {
+        set.values
     }
 }
 

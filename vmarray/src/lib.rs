@@ -112,8 +112,8 @@ mod facade {
     pub use crate::setup::placement::Placement;
     pub use crate::setup::profile::{Direction, Profile};
     pub use crate::shapes::nd::{
-        Grid, GridMut, NdArray, NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut,
-        TileMut, TileRef, Tiles,
+        NdArray, NdBuilder, NdLayout, NdSection, NdSectionMut, NdShape, NdView, NdViewMut, Tile, TileMut,
+        TileRef, Tiles,
     };
     pub use crate::shapes::ragged::{
         Items, Ragged, RaggedArray, RaggedBuilder, RaggedRow, RaggedWriter, Rows,

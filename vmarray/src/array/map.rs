@@ -37,11 +37,11 @@ pub enum MapMode {
 }
 
 impl MapMode {
-    fn reads(self) -> bool {
+    pub(crate) fn reads(self) -> bool {
         matches!(self, Self::Read | Self::ReadWrite)
     }
 
-    fn writes(self) -> bool {
+    pub(crate) fn writes(self) -> bool {
         matches!(self, Self::Write | Self::ReadWrite)
     }
 }

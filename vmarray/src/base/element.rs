@@ -292,7 +292,6 @@ impl<T: Element> Field<T, T> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray};
     /// let array = VirtualArray::<u32>::new(100)?;
     /// array.set(7, 5)?;
     /// assert_eq!(array.find(Field::whole(), &5)?, [7]);
@@ -342,10 +341,8 @@ impl<T: Element, F: NoUninit> Field<T, F> {
 /// named, too.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::{field, prelude::*};
 /// use bytemuck::{Pod, Zeroable};
-/// use vmarray::{VirtualArray, field};
-///
 /// #[derive(Clone, Copy, Pod, Zeroable)]
 /// #[repr(C)]
 /// struct Particle { position: [f32; 3], kind: u32 }

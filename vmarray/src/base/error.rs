@@ -8,8 +8,7 @@ use backend_api::readable_bytes;
 /// A result of this crate.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{Result, VirtualArray};
+/// use vmarray::{Result, prelude::*};
 /// fn swap(array: &VirtualArray<u32>, a: usize, b: usize) -> Result<()> {
 ///     let old = array.replace(a, array.get(b)?)?;
 ///     array.set(b, old)
@@ -25,8 +24,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// What went wrong, with the values that belong to it.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{ErrorKind, VirtualArray};
+/// use vmarray::{ErrorKind, prelude::*};
 /// let array = VirtualArray::<u32>::new(100)?;
 /// match array.read(90, &mut [0; 20]).unwrap_err().kind() {
 ///     ErrorKind::RangeOutside { end, len, .. } => assert_eq!((*end, *len), (110, 100)),
@@ -334,8 +332,7 @@ impl ErrorKind {
     /// What can be done about it, in a few words. The text of an error ends in it.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{ErrorKind, VirtualArray};
+    /// use vmarray::{ErrorKind, prelude::*};
     /// let error = VirtualArray::<u32>::new(10)?.get(10).unwrap_err();
     /// assert_eq!(error.kind().advice(), "use an index below 10");
     /// assert!(error.to_string().ends_with("; use an index below 10"));
@@ -570,8 +567,8 @@ impl ErrorKind {
 ///
 /// ```
 /// let report = vmarray::Discovery::new().select("host, no such device").unwrap().report();
-/// let unmet: Vec<_> = report.unmet().map(|unmet| unmet.wish.as_str()).collect();
-/// assert_eq!(unmet, ["no such device"]);
+/// assert_eq!(report.unmet.len(), 1);
+/// assert_eq!(report.unmet[0].wish, "no such device");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -615,8 +612,7 @@ impl std::error::Error for ErrorKind {}
 /// A failure of an array: one pointer in size, so that results of single accesses stay small.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{ErrorKind, VirtualArray};
+/// use vmarray::{ErrorKind, prelude::*};
 /// let array = VirtualArray::<u32>::new(10)?;
 /// let error = array.get(10).unwrap_err();
 /// assert!(matches!(error.kind(), ErrorKind::IndexOutside { index: 10, len: 10 }));
@@ -631,8 +627,7 @@ impl Error {
     /// What went wrong.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{ErrorKind, VirtualArray};
+    /// use vmarray::{ErrorKind, prelude::*};
     /// let array = VirtualArray::<u32>::new(10)?;
     /// assert_eq!(*array.get(10).unwrap_err().kind(), ErrorKind::IndexOutside { index: 10, len: 10 });
     /// # Ok::<(), vmarray::Error>(())
@@ -645,9 +640,8 @@ impl Error {
     /// The device's own error, if a device failed.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::{Device, device, host::SimulatedDevice, prelude::*};
     /// # use std::sync::Arc;
-    /// use vmarray::{Device, VirtualArray, device, host::SimulatedDevice};
     /// let card = Arc::new(SimulatedDevice::builder(1).build());
     /// let array = VirtualArray::<u32>::builder(100).devices([card.clone()]).build()?;
     /// card.lose();
@@ -715,90 +709,71 @@ pub(crate) fn index_outside(index: usize, len: usize) -> Error {
 mod tests {
     use super::*;
 
-    /// One of each kind, at its [number](number).
-    fn one_of_each() -> Vec<ErrorKind> {
+    /// One of each kind. One that is missing here does not compile.
+    macro_rules! one_of_each {
+        ($($Kind:ident $({ $($fields:tt)* })? $(($value:expr))?,)*) => {{
+            let _ = |kind: &ErrorKind| match kind { $(ErrorKind::$Kind { .. } => {})* };
+            [$(ErrorKind::$Kind $({ $($fields)* })? $(($value))?,)*]
+        }};
+    }
+
+    #[test]
+    fn every_text_ends_in_what_to_do() {
         let cause = || backend_api::Error::new(backend_api::ErrorKind::Lost, "compute");
         let asked = vec![Unmet { wish: "gpu".into(), reason: "there is none".into() }];
-        vec![
-            ErrorKind::IndexOutside { index: 9, len: 9 },
-            ErrorKind::ListedIndexOutside { position: 1, index: 9, len: 9 },
-            ErrorKind::RangeOutside { start: 1, end: 9, len: 8 },
-            ErrorKind::RangeReversed { start: 9, end: 1 },
-            ErrorKind::LengthMismatch { of: "the slice", expected: 2, got: 3 },
-            ErrorKind::TooLong { elements: u64::MAX, element_bytes: 4 },
-            ErrorKind::ZeroPageLength,
-            ErrorKind::Misaligned { address: 3, align: 4 },
-            ErrorKind::PageTooLong { page_len: usize::MAX, element_bytes: 4 },
-            ErrorKind::PositionOutside { axis: 0, index: -1, extent: 4 },
-            ErrorKind::BoxOutside { axis: 0, start: 1, end: 5, extent: 4 },
-            ErrorKind::BoxReversed { axis: 0, start: 2, end: 1 },
-            ErrorKind::ShapeOverflow { shape: vec![usize::MAX, 2] },
-            ErrorKind::ShapeMismatch { shape: vec![2, 2], expected: 4, got: 5 },
-            ErrorKind::RankMismatch { expected: 2, got: 3 },
-            ErrorKind::NoSuchAxis { axis: 3, axes: 3 },
-            ErrorKind::EmptyTile { axis: 1 },
-            ErrorKind::NotTiled,
-            ErrorKind::RowOutside { row: 3, rows: 3 },
-            ErrorKind::RowIncomplete { row: 3 },
-            ErrorKind::NoDevices,
-            ErrorKind::NoneFound { asked, found: vec!["host RAM".into()] },
-            ErrorKind::DeviceFilter { wish: String::new() },
-            ErrorKind::NoChannels { devices: 2 },
-            ErrorKind::TooManyChannels { channels: 1 << 20, most: 1 << 16 },
-            ErrorKind::SharesMismatch { shares: 1, devices: 2 },
-            ErrorKind::DoesNotFit {
+        let all = one_of_each! {
+            IndexOutside { index: 9, len: 9 },
+            ListedIndexOutside { position: 1, index: 9, len: 9 },
+            RangeOutside { start: 1, end: 9, len: 8 },
+            RangeReversed { start: 9, end: 1 },
+            LengthMismatch { of: "the slice", expected: 2, got: 3 },
+            TooLong { elements: u64::MAX, element_bytes: 4 },
+            ZeroPageLength,
+            Misaligned { address: 3, align: 4 },
+            PageTooLong { page_len: usize::MAX, element_bytes: 4 },
+            PositionOutside { axis: 0, index: -1, extent: 4 },
+            BoxOutside { axis: 0, start: 1, end: 5, extent: 4 },
+            BoxReversed { axis: 0, start: 2, end: 1 },
+            ShapeOverflow { shape: vec![usize::MAX, 2] },
+            ShapeMismatch { shape: vec![2, 2], expected: 4, got: 5 },
+            RankMismatch { expected: 2, got: 3 },
+            NoSuchAxis { axis: 3, axes: 3 },
+            EmptyTile { axis: 1 },
+            NotTiled,
+            RowOutside { row: 3, rows: 3 },
+            RowIncomplete { row: 3 },
+            NoDevices,
+            NoneFound { asked, found: vec!["host RAM".into()] },
+            DeviceFilter { wish: String::new() },
+            NoChannels { devices: 2 },
+            TooManyChannels { channels: 1 << 20, most: 1 << 16 },
+            SharesMismatch { shares: 1, devices: 2 },
+            DoesNotFit {
                 device: "a card".into(),
                 asked_bytes: 3 << 30,
                 usable_bytes: 2 << 30,
                 all_asked_bytes: 6 << 30,
                 all_usable_bytes: 8 << 30,
             },
-            ErrorKind::NoRoomToGrow { present_bytes: 4, asked_bytes: 6, usable_bytes: 4 },
-            ErrorKind::NoTableMemory { pages: 1 << 60 },
-            ErrorKind::NoMemory { bytes: 1 << 60 },
-            ErrorKind::TooManyGuards { channel: 0, frames: 3 },
-            ErrorKind::WouldDeadlock { page: 3 },
-            ErrorKind::DuplicateDimension { dimension: 1 },
-            ErrorKind::UnknownDimension { dimension: 1 },
-            ErrorKind::NoCommonDimension,
-            ErrorKind::CommonDimension { dimension: 1 },
-            ErrorKind::RaggedTuple { tuple: 1, expected: 2, got: 3 },
-            ErrorKind::RaggedColumn { dimension: 1, expected: 2, got: 3 },
-            ErrorKind::InputChanged { expected: 3, got: 2 },
-            ErrorKind::ExpressionTooLong { most: 256 },
-            ErrorKind::AssignmentCount { assignments: 0, most: 8 },
-            ErrorKind::BinCount { bins: 0, most: 4096 },
-            ErrorKind::Interrupted { written: Vec::new(), unspecified: vec![2..3, 5..9], cause: cause() },
-            ErrorKind::Device(cause()),
-        ]
-    }
-
-    /// The place of a kind in [`one_of_each`]. A new one does not compile without, and then the list is too
-    /// short.
-    fn number(kind: &ErrorKind) -> usize {
-        macro_rules! numbered {
-            ($($Kind:ident)*) => {{
-                enum Number { $($Kind),* }
-                match kind { $(ErrorKind::$Kind { .. } => Number::$Kind as usize),* }
-            }};
-        }
-        numbered!(IndexOutside ListedIndexOutside RangeOutside RangeReversed LengthMismatch TooLong ZeroPageLength
-            Misaligned PageTooLong PositionOutside BoxOutside BoxReversed ShapeOverflow ShapeMismatch RankMismatch
-            NoSuchAxis EmptyTile NotTiled RowOutside RowIncomplete NoDevices NoneFound DeviceFilter NoChannels
-            TooManyChannels SharesMismatch DoesNotFit NoRoomToGrow NoTableMemory NoMemory TooManyGuards WouldDeadlock
-            DuplicateDimension UnknownDimension NoCommonDimension CommonDimension RaggedTuple RaggedColumn InputChanged
-            ExpressionTooLong AssignmentCount BinCount Interrupted Device)
-    }
-
-    #[test]
-    fn every_text_ends_in_what_to_do() {
-        let all = one_of_each();
-        assert_eq!(
-            number(&ErrorKind::Device(backend_api::Error::new(backend_api::ErrorKind::Lost, ""))),
-            all.len() - 1
-        );
-        for (at, kind) in all.into_iter().enumerate() {
-            assert_eq!(number(&kind), at, "{kind:?}");
+            NoRoomToGrow { present_bytes: 4, asked_bytes: 6, usable_bytes: 4 },
+            NoTableMemory { pages: 1 << 60 },
+            NoMemory { bytes: 1 << 60 },
+            TooManyGuards { channel: 0, frames: 3 },
+            WouldDeadlock { page: 3 },
+            DuplicateDimension { dimension: 1 },
+            UnknownDimension { dimension: 1 },
+            NoCommonDimension,
+            CommonDimension { dimension: 1 },
+            RaggedTuple { tuple: 1, expected: 2, got: 3 },
+            RaggedColumn { dimension: 1, expected: 2, got: 3 },
+            InputChanged { expected: 3, got: 2 },
+            ExpressionTooLong { most: 256 },
+            AssignmentCount { assignments: 0, most: 8 },
+            BinCount { bins: 0, most: 4096 },
+            Interrupted { written: Vec::new(), unspecified: vec![2..3, 5..9], cause: cause() },
+            Device(cause()),
+        };
+        for kind in all {
             let advice = kind.advice();
             let text = Error::from(kind).to_string();
             assert!(text.ends_with(&format!("; {advice}")) && text.len() > advice.len() + 10, "{text}");

@@ -30,14 +30,13 @@ pub(crate) static CORES: LazyLock<usize> =
 static IDLE: Mutex<Vec<Arc<Seat>>> = Mutex::new(Vec::new());
 
 /// Where a thread waits for work.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Seat {
     job: Mutex<Option<Job>>,
     called: Condvar,
 }
 
 /// What threads run, lent by the thread that called.
-#[derive(Debug)]
 struct Job {
     work: Lent,
     call: Arc<Call>,
@@ -50,23 +49,17 @@ struct Lent(*const (dyn Fn() + Sync));
 unsafe impl Send for Lent {}
 
 /// One call, as its threads know it.
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Call {
     state: Mutex<CallState>,
     done: Condvar,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct CallState {
     /// How many threads may still use what was lent.
     users: usize,
     panic: Option<Box<dyn Any + Send>>,
-}
-
-impl std::fmt::Debug for Lent {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Lent")
-    }
 }
 
 /// Runs `work` on so many threads, of which the calling one is the first. Fewer do if the system gives no

@@ -36,7 +36,6 @@ macro_rules! counters {
         ///
         /// ```
         /// # use vmarray::prelude::*;
-        /// use vmarray::VirtualArray;
         /// let array = VirtualArray::<u32>::builder(1000).page_len(100).build()?;
         /// array.write(0, &[7; 1000])?;
         /// let before = array.stats().total();
@@ -105,7 +104,6 @@ counters! {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::VirtualArray;
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(3, 1)?;
 /// assert_eq!(array.get(3)?, 1);

@@ -6,14 +6,9 @@ pub(crate) fn cache_is_small(bytes: u64, error: &crate::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(bytes, %error, "the cache gets no more memory and stays as long as it is");
     #[cfg(not(feature = "tracing"))]
-    {
-        use std::sync::Once;
-        static ONCE: Once = Once::new();
-        ONCE.call_once(|| {
-            let have = backend_api::readable_bytes(bytes);
-            eprintln!("vmarray: a cache gets no more memory and stays at {have}: {error}");
-        });
-    }
+    say_once("a cache gets no more memory", || {
+        format!(" and stays at {}: {error}", backend_api::readable_bytes(bytes))
+    });
 }
 
 /// Page-locked memory was refused; the cache goes on in pageable memory.
@@ -21,16 +16,9 @@ pub(crate) fn pin_refused(error: &backend_api::Error) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%error, "page-locking was refused: copies go through pageable memory and are slower");
     #[cfg(not(feature = "tracing"))]
-    {
-        use std::sync::Once;
-        static ONCE: Once = Once::new();
-        // Once in all, since the texts differ by their figures.
-        ONCE.call_once(|| {
-            eprintln!(
-                "vmarray: page-locking was refused, so copies go through pageable memory and are slower: {error}"
-            );
-        });
-    }
+    say_once("page-locking was refused, so copies go through pageable memory and are slower", || {
+        format!(": {error}")
+    });
 }
 
 /// Pages that nobody asked for yet could not be fetched.
@@ -60,7 +48,7 @@ pub(crate) fn wish_unmet(unmet: &crate::Unmet) {
     #[cfg(feature = "tracing")]
     tracing::warn!(wish = unmet.wish, reason = unmet.reason, "nothing was found for a wish for devices");
     #[cfg(not(feature = "tracing"))]
-    say_once(unmet.to_string());
+    say_once(&unmet.to_string(), String::new);
 }
 
 /// Host RAM is used since there is no card, but there is a driver that does not work.
@@ -68,17 +56,17 @@ pub(crate) fn host_ram_instead(broken: &backend_api::Absence) {
     #[cfg(feature = "tracing")]
     tracing::warn!(%broken, "host RAM is used, but there is a driver that does not work");
     #[cfg(not(feature = "tracing"))]
-    say_once(format!("host RAM is used, but there is a driver that does not work: {broken}"));
+    say_once(&format!("host RAM is used, but there is a driver that does not work: {broken}"), String::new);
 }
 
-/// Tells the operator something that may come up again and again.
+/// Tells the operator something that may come up again and again, with other details each time.
 #[cfg(not(feature = "tracing"))]
-fn say_once(text: String) {
+fn say_once(what: &str, details: impl FnOnce() -> String) {
     static SAID: parking_lot::Mutex<Vec<String>> = parking_lot::Mutex::new(Vec::new());
     let mut said = SAID.lock();
-    if !said.contains(&text) {
-        eprintln!("vmarray: {text}");
-        said.push(text);
+    if !said.iter().any(|known| known == what) {
+        eprintln!("vmarray: {what}{}", details());
+        said.push(what.to_owned());
     }
 }
 

@@ -33,7 +33,7 @@ use crate::engine::page::{
 };
 use crate::engine::read_ahead::Use;
 
-pub(crate) use hold::{ExclusiveHold, SharedHold};
+pub(crate) use hold::ExclusiveHold;
 
 /// Whether a page that is about to be held needs its contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -63,7 +63,7 @@ impl<'c, 'a, A: Tuples + ?Sized, B: Tuples + ?Sized> CombinationChunks<'c, 'a, A
         Ok(piece)
     }
 
-    fn chunk(&mut self) -> Result<IndexSet> {
+    pub(super) fn chunk(&mut self) -> Result<IndexSet> {
         let merge = self.engine.merge();
         let (width, len) = (merge.width(), self.tuples.min(self.left));
         let mut values = zeroed_vec_large(count_of(len, width)?)?;

@@ -13,7 +13,7 @@ use super::{Dimension, IndexSet, PagedIndexSet, Tuples, count_of, threads};
 use crate::array::VirtualArray;
 use crate::array::builder::Builder;
 use crate::base::error::{ErrorKind, Result};
-use crate::base::memory::{zeroed_vec, zeroed_vec_large};
+use crate::base::memory::zeroed_vec;
 use crate::ops::view::ViewMut as _;
 use crate::setup::any::AnyDevice;
 
@@ -22,8 +22,7 @@ use crate::setup::any::AnyDevice;
 /// The way to results larger than RAM: their number is known before there is a place for them.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{Combine, IndexSet, VirtualArray};
+/// use vmarray::{Combine, IndexSet, prelude::*};
 /// let a = IndexSet::from_rows([0, 1], [[0, 0], [0, 1], [1, 0]])?;
 /// let b = IndexSet::from_rows([0, 2], [[0, 2], [1, 3]])?;
 /// let merged = Combine::new(&a, &b).run()?;
@@ -106,18 +105,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn to_index_set(&self) -> Result<IndexSet> {
-        let width = self.width();
-        let mut values = zeroed_vec_large(count_of(self.len(), width)?)?;
-        let mut left = values.as_mut_slice();
-        let mut walk = Walk::new();
-        for number in 0..self.engine.pieces() {
-            let (into, others) = left.split_at_mut(self.engine.len_of(number) * width);
-            left = others;
-            if !into.is_empty() {
-                emit_from(&*self.engine.piece(number, &mut walk)?, 0, width, self.threads, into)?;
-            }
-        }
-        Ok(IndexSet::assemble(self.dimensions().to_vec(), values, self.len()))
+        CombinationChunks::new(&self.engine, usize::MAX, self.threads).chunk()
     }
 
     /// All results in sets of `tuples` tuples each (at least one), the last one shorter. One of them is in
@@ -143,8 +131,7 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     /// elements are unspecified then.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Combine, IndexSet, VirtualArray};
+    /// use vmarray::{Combine, IndexSet, prelude::*};
     /// let a = IndexSet::from_rows([0], [[8], [9]])?;
     /// let array = VirtualArray::<u64>::new(4)?;
     /// Combine::new(&a, &a).run()?.write_to(&array, 1)?;
@@ -179,12 +166,11 @@ impl<'a, A: Tuples + ?Sized, B: Tuples + ?Sized> Combination<'a, A, B> {
     ///
     /// ```
     /// use std::sync::Arc;
-    /// use vmarray::{Combine, IndexSet, host::HostDevice};
+    /// use vmarray::{Combine, IndexSet, Tuples, host::HostDevice};
     /// let a = IndexSet::from_rows([0], [[8], [9]])?;
     /// let device = Arc::new(HostDevice::new(1 << 20)?);
     /// let paged = Combine::new(&a, &a).run()?.to_paged(|array| array.devices([device]).page_len(64))?;
     /// assert_eq!(paged.len(), 2);
-    /// assert_eq!(paged.row(1)?, [9]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn to_paged<D: Device>(
@@ -209,15 +195,10 @@ pub(super) fn emit_from(
     const VALUES: usize = 128 << 10;
     let at_once = (VALUES / width).max(1);
     let parts = into.chunks_mut(at_once * width).zip((first..).step_by(at_once));
-    threads::for_each(
-        threads,
-        parts,
-        || (),
-        |(), (into, first)| {
-            piece.emit(first, into);
-            Ok(())
-        },
-    )
+    threads::for_each(threads, parts, |(into, first)| {
+        piece.emit(first, into);
+        Ok(())
+    })
 }
 
 /// Writes all results of a piece to a range of elements, each thread a page at a time.
@@ -229,7 +210,7 @@ fn write_piece<D: Device>(
     range: Range<usize>,
 ) -> Result<()> {
     let pages = array.page_of(range.start)..array.page_of(range.end - 1) + 1;
-    threads::for_each(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
+    threads::for_each_with(threads, pages, Vec::new, |buffer: &mut Vec<u64>, page| {
         let page = array.page_range(page);
         let part = page.start.max(range.start)..page.end.min(range.end);
         // The tuples that touch the page, and what of the first one lies before it.

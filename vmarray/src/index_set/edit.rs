@@ -6,7 +6,8 @@ use crate::base::memory::zeroed_vec;
 
 impl IndexSet {
     /// Merges each pair of tuples that agree on the dimensions that both sets have. [`Combine`] has the
-    /// details: the order of the results, threads, bounded memory, results larger than RAM.
+    /// details: the order of the results, threads, bounded memory, results larger than RAM; also how many
+    /// there would be, and products.
     ///
     /// # Errors
     /// [`NoCommonDimension`](ErrorKind::NoCommonDimension), [`TooLong`](ErrorKind::TooLong),
@@ -23,39 +24,6 @@ impl IndexSet {
     /// ```
     pub fn combine(&self, other: &Self) -> Result<Self> {
         Combine::new(self, other).run()?.to_index_set()
-    }
-
-    /// How many tuples [`combine`](Self::combine) would yield. Writes none of them.
-    ///
-    /// # Errors
-    /// As [`combine`](Self::combine).
-    ///
-    /// ```
-    /// use vmarray::IndexSet;
-    /// let a = IndexSet::from_rows([0], [[1], [1], [2]])?;
-    /// assert_eq!(a.combine_count(&a)?, 5);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn combine_count(&self, other: &Self) -> Result<usize> {
-        Ok(Combine::new(self, other).run()?.len())
-    }
-
-    /// All pairs of tuples of two sets that have no dimension in common, ordered by the tuples of this set,
-    /// then by those of the other one.
-    ///
-    /// # Errors
-    /// [`CommonDimension`](ErrorKind::CommonDimension), [`TooLong`](ErrorKind::TooLong),
-    /// [`NoMemory`](ErrorKind::NoMemory).
-    ///
-    /// ```
-    /// use vmarray::IndexSet;
-    /// let a = IndexSet::from_rows([0], [[1], [2]])?;
-    /// let b = IndexSet::from_rows([1], [[3], [4]])?;
-    /// assert!(a.product(&b)?.rows().eq([[1, 3], [1, 4], [2, 3], [2, 4]]));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn product(&self, other: &Self) -> Result<Self> {
-        Combine::product(self, other).run()?.to_index_set()
     }
 
     /// A copy with some of the columns, in the given order. Keeps duplicates, so there are as many tuples as

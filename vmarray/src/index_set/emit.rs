@@ -35,18 +35,13 @@ impl Matches {
         /// How many sums a thread does at a time.
         const AT_ONCE: usize = 64;
         let sums = before.chunks_mut(AT_ONCE).zip((0..).step_by(AT_ONCE));
-        threads::for_each(
-            threads,
-            sums,
-            || (),
-            |(), (sums, first)| {
-                for (number, sum) in sums.iter_mut().enumerate() {
-                    let start = (first + number) * STEP;
-                    *sum = (start..runs.len().min(start + STEP)).map(|tuple| runs.get(tuple).len).sum();
-                }
-                Ok(())
-            },
-        )?;
+        threads::for_each(threads, sums, |(sums, first)| {
+            for (number, sum) in sums.iter_mut().enumerate() {
+                let start = (first + number) * STEP;
+                *sum = (start..runs.len().min(start + STEP)).map(|tuple| runs.get(tuple).len).sum();
+            }
+            Ok(())
+        })?;
         let mut total = 0_usize;
         for sum in &mut before {
             let next =

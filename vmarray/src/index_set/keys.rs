@@ -74,7 +74,7 @@ impl Coder {
             }
             Ok(())
         };
-        threads::for_each(threads, parts, Vec::new, work)?;
+        threads::for_each_with(threads, parts, Vec::new, work)?;
         Ok(Self::of_bounds(&bounds.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)))
     }
 

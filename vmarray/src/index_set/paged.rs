@@ -16,11 +16,10 @@ use crate::setup::any::AnyDevice;
 /// them than fit into RAM.
 ///
 /// Any number of threads may use it. Tuples may lie across the border of two pages; reading one is atomic by
-/// page, as all operations on ranges are.
+/// page, as all operations on ranges are. Its labels and length are those of [`Tuples`].
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{Combine, IndexSet, PagedIndexSet};
+/// use vmarray::{Combine, IndexSet, PagedIndexSet, prelude::*};
 /// let a = IndexSet::from_rows([0, 1], [[0, 5], [1, 6]])?;
 /// let paged = PagedIndexSet::from_index_set(&a, |array| array.page_len(64))?;
 /// let b = IndexSet::from_rows([1], [[6]])?;
@@ -43,13 +42,12 @@ impl<D: Device> PagedIndexSet<D> {
     /// elements but no dimensions.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{PagedIndexSet, VirtualArray};
+    /// use vmarray::{PagedIndexSet, Tuples, prelude::*};
     /// let array = VirtualArray::<u64>::new(6)?;
     /// array.set(2, 9)?;
     /// let set = PagedIndexSet::new([0, 1], array)?;
-    /// assert_eq!(set.len(), 3);
-    /// assert_eq!(set.row(1)?, [9, 0]);
+    /// assert_eq!((set.dimensions(), set.len()), (&[0, 1][..], 3));
+    /// assert_eq!(set.to_index_set(1..2)?.values(), [9, 0]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn new(dimensions: impl IntoIterator<Item = Dimension>, array: VirtualArray<u64, D>) -> Result<Self> {
@@ -70,8 +68,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// What [`Builder::build`] and [`ViewMut::write`](crate::ViewMut::write) report.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{IndexSet, PagedIndexSet};
+    /// use vmarray::{IndexSet, PagedIndexSet, prelude::*};
     /// let set = IndexSet::from_rows([0, 1], [[5, 6], [7, 8]])?;
     /// let paged = PagedIndexSet::from_index_set(&set, |array| array.cache_bytes(1 << 20))?;
     /// assert_eq!(paged.to_index_set(..)?, set);
@@ -86,55 +83,13 @@ impl<D: Device> PagedIndexSet<D> {
         Ok(Self::assemble(set.dimensions().to_vec(), array, set.len()))
     }
 
-    /// How many tuples there are, each duplicate counted.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
-    /// let set = PagedIndexSet::new([0, 1], VirtualArray::<u64>::new(6)?)?;
-    /// assert_eq!(set.len(), 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.len
-    }
-
-    /// Whether there is no tuple.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
-    /// assert!(PagedIndexSet::new([0], VirtualArray::<u64>::new(0)?)?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len == 0
-    }
-
-    /// The labels of the columns, in the order of a tuple's values.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
-    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
-    /// assert_eq!(set.dimensions(), [4, 2]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn dimensions(&self) -> &[Dimension] {
-        &self.dimensions
-    }
-
     /// The elements: tuple after tuple.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// # use vmarray::{PagedIndexSet, prelude::*};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// set.array().fill(2..4, 7)?;
-    /// assert_eq!(set.row(1)?, [7, 7]);
+    /// assert_eq!(set.to_index_set(1..2)?.values(), [7, 7]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
@@ -145,8 +100,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// The elements, without a copy.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// # use vmarray::{PagedIndexSet, prelude::*};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.into_array().len(), 6);
     /// # Ok::<(), vmarray::Error>(())
@@ -154,25 +108,6 @@ impl<D: Device> PagedIndexSet<D> {
     #[must_use]
     pub fn into_array(self) -> VirtualArray<u64, D> {
         self.array
-    }
-
-    /// A copy of a tuple. To read many, [`array`](Self::array) and [`to_index_set`](Self::to_index_set) are
-    /// faster.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](crate::ErrorKind::RangeOutside), in elements; what [`View::read`](crate::View::read)
-    /// reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
-    /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
-    /// assert_eq!(set.row(2)?, [0, 0]);
-    /// assert!(set.row(3).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn row(&self, number: usize) -> Result<Vec<u64>> {
-        Ok(self.to_index_set(number..number.saturating_add(1))?.into_values())
     }
 
     /// A copy of consecutive tuples in RAM.
@@ -183,8 +118,7 @@ impl<D: Device> PagedIndexSet<D> {
     /// [`NoMemory`](crate::ErrorKind::NoMemory); what [`View::read`](crate::View::read) reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// # use vmarray::{PagedIndexSet, VirtualArray};
+    /// # use vmarray::{PagedIndexSet, prelude::*};
     /// let set = PagedIndexSet::new([4, 2], VirtualArray::<u64>::new(6)?)?;
     /// assert_eq!(set.to_index_set(1..)?.len(), 2);
     /// # Ok::<(), vmarray::Error>(())

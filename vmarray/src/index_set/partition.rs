@@ -79,15 +79,10 @@ impl Partitions {
         let mut segments: Vec<PartitionSegment> =
             shares.clone().map(|_| PartitionSegment::default()).collect();
         let items = segments.iter_mut().zip(shares);
-        threads::for_each(
-            threads,
-            items,
-            || (),
-            |(), (segment, tuples)| {
-                *segment = PartitionSegment::of::<H>(block, keys, coder, fanout, tuples)?;
-                Ok(())
-            },
-        )?;
+        threads::for_each(threads, items, |(segment, tuples)| {
+            *segment = PartitionSegment::of::<H>(block, keys, coder, fanout, tuples)?;
+            Ok(())
+        })?;
         Ok(Self { segments })
     }
 

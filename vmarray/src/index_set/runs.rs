@@ -100,7 +100,7 @@ impl Index {
                 (number, table, (base - len) as u32, rest)
             })
             .collect();
-        threads::for_each(threads, items, Vec::new, |key_of, (number, table, base, rest)| {
+        threads::for_each_with(threads, items, Vec::new, |key_of, (number, table, base, rest)| {
             let entries = || partitions.partition(number).flatten();
             let same = |a: u32, b: u32| {
                 coder.is_exact() || {
@@ -139,26 +139,21 @@ impl Index {
     ) -> Result<TupleRuns> {
         let partitions = Partitions::of::<H>(a, &merge.a_keys, &self.coder, self.fanout, threads)?;
         let runs = TupleRuns(zeroed_vec_large(a.len())?);
-        threads::for_each(
-            threads,
-            self.tables.iter().enumerate(),
-            || (),
-            |(), (number, table)| {
-                for entry in partitions.partition(number).flatten() {
-                    let same = |example: u32| {
-                        self.is_exact() || {
-                            let (a, b) = (a.row(entry.tuple as usize), b.row(example as usize));
-                            merge.a_keys.iter().zip(&merge.b_keys).all(|(&at_a, &at_b)| a[at_a] == b[at_b])
-                        }
-                    };
-                    let hash = self.coder.hash_of::<H>(entry.code);
-                    if let Some(key) = table.find(entry.code, hash, same) {
-                        runs.set(entry.tuple as usize, key);
+        threads::for_each(threads, self.tables.iter().enumerate(), |(number, table)| {
+            for entry in partitions.partition(number).flatten() {
+                let same = |example: u32| {
+                    self.is_exact() || {
+                        let (a, b) = (a.row(entry.tuple as usize), b.row(example as usize));
+                        merge.a_keys.iter().zip(&merge.b_keys).all(|(&at_a, &at_b)| a[at_a] == b[at_b])
                     }
+                };
+                let hash = self.coder.hash_of::<H>(entry.code);
+                if let Some(key) = table.find(entry.code, hash, same) {
+                    runs.set(entry.tuple as usize, key);
                 }
-                Ok(())
-            },
-        )?;
+            }
+            Ok(())
+        })?;
         Ok(runs)
     }
 }

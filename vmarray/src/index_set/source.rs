@@ -15,7 +15,6 @@ use crate::base::memory::zeroed_vec_large;
 ///
 /// ```
 /// use vmarray::{Combine, Dimension, IndexSet, Result, Tuples};
-///
 /// /// The first so many square numbers.
 /// struct Squares(usize);
 ///
@@ -130,7 +129,7 @@ impl<'a> Block<'a> {
         if let Some(at_once) = VALUES.checked_div(width) {
             let at_once = at_once.max(1);
             let parts = values.chunks_mut(at_once * width).zip((tuples.start..).step_by(at_once));
-            threads::for_each(threads, parts, || (), |(), (into, first)| source.read_tuples(first, into))?;
+            threads::for_each(threads, parts, |(into, first)| source.read_tuples(first, into))?;
         }
         Ok(Self { values: Cow::Owned(values), width, len })
     }

@@ -6,12 +6,21 @@ use crate::base::error::Result;
 use crate::base::scoped_threads;
 use crate::engine::guards;
 
-/// Runs `work` on all items. Up to `threads` threads, the calling one among them, each with scratch memory of
-/// its own, take one item at a time, in order. After an error, which is returned, no more items are taken.
+/// Runs `work` on all items. Up to `threads` threads, the calling one among them, take one item at a time, in
+/// order. After an error, which is returned, no more items are taken.
 ///
 /// Threads that the system refuses to start are done without. A thread that holds guards works alone: others
 /// could not know that they must not wait for those. A panic of `work` is passed on.
-pub(super) fn for_each<I, S>(
+pub(super) fn for_each<I>(
+    threads: usize,
+    items: impl IntoIterator<Item = I, IntoIter: Send>,
+    work: impl Fn(I) -> Result<()> + Sync,
+) -> Result<()> {
+    for_each_with(threads, items, || (), |(), item| work(item))
+}
+
+/// As [`for_each`], where each thread has scratch memory of its own.
+pub(super) fn for_each_with<I, S>(
     threads: usize,
     items: impl IntoIterator<Item = I, IntoIter: Send>,
     scratch_of: impl Fn() -> S + Sync,
@@ -46,16 +55,11 @@ mod tests {
     fn every_item_is_worked_on_once() {
         for threads in [0, 1, 3] {
             let mut seen = vec![0; 1000];
-            for_each(
-                threads,
-                seen.iter_mut(),
-                || (),
-                |(), item| {
-                    *item += 1;
-                    Ok(())
-                },
-            )
-            .unwrap();
+            let add = |item: &mut i32| {
+                *item += 1;
+                Ok(())
+            };
+            for_each(threads, seen.iter_mut(), add).unwrap();
             assert_eq!(seen, [1; 1000]);
         }
     }
@@ -63,15 +67,10 @@ mod tests {
     #[test]
     fn an_error_ends_the_work() {
         let done = AtomicUsize::new(0);
-        let error = for_each(
-            1,
-            0..1000,
-            || (),
-            |(), item: usize| {
-                done.fetch_add(1, Ordering::Relaxed);
-                if item == 7 { Err(ErrorKind::NoDevices.into()) } else { Ok(()) }
-            },
-        );
+        let error = for_each(1, 0..1000, |item| {
+            done.fetch_add(1, Ordering::Relaxed);
+            if item == 7 { Err(ErrorKind::NoDevices.into()) } else { Ok(()) }
+        });
         assert_eq!(*error.unwrap_err().kind(), ErrorKind::NoDevices);
         assert_eq!(done.into_inner(), 8);
     }

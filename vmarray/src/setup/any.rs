@@ -30,10 +30,8 @@ impl AsDevice for crate::setup::no_device::NoDevice {}
 /// devices of one type can name that type instead and saves even that.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::{AnyDevice, host::HostDevice, prelude::*};
 /// use std::sync::Arc;
-/// use vmarray::{AnyDevice, VirtualArray};
-/// use vmarray::host::HostDevice;
 /// let one: AnyDevice = HostDevice::new(1 << 20)?.into();
 /// let other: AnyDevice = HostDevice::new(1 << 20)?.into();
 /// let array = VirtualArray::<u32>::builder(1000).devices([Arc::new(one), Arc::new(other)]).build()?;

@@ -166,16 +166,21 @@ fn is_built(backend: &str) -> bool {
 /// ```
 /// use vmarray::{Choice, Discovery};
 /// let report = Discovery::new().select("host").unwrap().report();
-/// let used = report.devices().filter(|(_, choice)| **choice == Choice::Used);
-/// assert!(used.into_iter().all(|(info, _)| info.backend == "host"));
+/// let used: Vec<_> = report.devices.iter().filter(|(_, choice)| *choice == Choice::Used).collect();
+/// assert!(used.len() == 1 && used[0].0.backend == "host");
 /// // A table for people.
-/// assert!(report.to_string().contains("not selected") || report.devices().count() == 1);
+/// assert!(report.to_string().contains("not selected") || report.devices.len() == 1);
 /// ```
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct DiscoveryReport {
-    rows: Vec<(DeviceInfo, Choice)>,
-    absences: Vec<Absence>,
-    unmet: Vec<Unmet>,
+    /// All devices that were found, and what becomes of each.
+    pub devices: Vec<(DeviceInfo, Choice)>,
+    /// Why backends have no devices, or not all that one would expect. One that is compiled in and has no
+    /// devices has a reason here.
+    pub absences: Vec<Absence>,
+    /// The wishes that nothing was found for.
+    pub unmet: Vec<Unmet>,
 }
 
 /// Whether a device is used.
@@ -183,7 +188,7 @@ pub struct DiscoveryReport {
 /// ```
 /// use vmarray::{Choice, Discovery};
 /// let report = Discovery::new().select("no such device").unwrap().report();
-/// for (info, choice) in report.devices() {
+/// for (info, choice) in report.devices {
 ///     let Choice::LeftOut(reason) = choice else { panic!("{info} is used") };
 ///     assert_eq!(reason, "not selected");
 /// }
@@ -198,51 +203,14 @@ pub enum Choice {
 }
 
 impl DiscoveryReport {
-    /// All devices that were found, and what becomes of each.
-    ///
-    /// ```
-    /// use vmarray::{Choice, Discovery};
-    /// let report = Discovery::new().select("host").unwrap().report();
-    /// let used = report.devices().filter(|(_, choice)| **choice == Choice::Used).count();
-    /// assert_eq!(used, 1);
-    /// ```
-    pub fn devices(&self) -> impl Iterator<Item = (&DeviceInfo, &Choice)> {
-        self.rows.iter().map(|(info, choice)| (info, choice))
-    }
-
-    /// Why backends have no devices, or not all that one would expect. One that is compiled in and has no
-    /// devices has a reason here.
-    ///
-    /// ```
-    /// use vmarray::{Discovery, device::AbsenceKind};
-    /// let report = Discovery::new().report();
-    /// for broken in report.absences().filter(|absence| absence.kind == AbsenceKind::Unusable) {
-    ///     println!("{} does not work: {}", broken.backend, broken.reason);
-    /// }
-    /// ```
-    pub fn absences(&self) -> impl Iterator<Item = &Absence> {
-        self.absences.iter()
-    }
-
-    /// The wishes that nothing was found for.
-    ///
-    /// ```
-    /// use vmarray::Discovery;
-    /// assert_eq!(Discovery::new().select("host").unwrap().report().unmet().count(), 0);
-    /// assert_eq!(Discovery::new().select("host:99").unwrap().report().unmet().count(), 1);
-    /// ```
-    pub fn unmet(&self) -> impl Iterator<Item = &Unmet> {
-        self.unmet.iter()
-    }
-
     /// The devices to be used.
     fn used(&self) -> impl Iterator<Item = usize> {
-        (0..self.rows.len()).filter(|&at| self.rows[at].1 == Choice::Used)
+        (0..self.devices.len()).filter(|&at| self.devices[at].1 == Choice::Used)
     }
 
     /// What there is, in a few words each, for an error.
     fn found(&self) -> Vec<String> {
-        let devices = self.rows.iter().map(|(info, _)| info.to_string());
+        let devices = self.devices.iter().map(|(info, _)| info.to_string());
         devices.chain(self.absences.iter().map(Absence::to_string)).collect()
     }
 }
@@ -270,7 +238,7 @@ impl fmt::Display for DiscoveryReport {
             let [none, no] = ["-".to_owned(), format!("no: {kind}: {reason}")];
             [backend.clone(), none.clone(), none.clone(), none.clone(), none, no]
         };
-        let mut rows: Vec<[String; 6]> = self.rows.iter().map(row).collect();
+        let mut rows: Vec<[String; 6]> = self.devices.iter().map(row).collect();
         rows.extend(self.absences.iter().map(absent));
         rows.sort_by_key(|row| BACKENDS.iter().position(|backend| row[0] == **backend));
         rows.insert(0, header);
@@ -297,7 +265,7 @@ impl Discovery {
     /// use vmarray::{Choice, Discovery};
     /// // A machine without any card still has its RAM.
     /// let report = Discovery::new().report();
-    /// assert!(report.devices().any(|(_, choice)| *choice == Choice::Used));
+    /// assert!(report.devices.iter().any(|(_, choice)| *choice == Choice::Used));
     /// ```
     #[must_use]
     pub fn new() -> Self {
@@ -314,7 +282,7 @@ impl Discovery {
     /// use vmarray::{Choice, Discovery};
     /// let report = Discovery::from_env()?.report();
     /// if std::env::var("VMARRAY_DEVICES").is_err() {
-    ///     assert!(report.devices().eq(Discovery::new().report().devices()));
+    ///     assert_eq!(report.devices, Discovery::new().report().devices);
     /// }
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -345,7 +313,7 @@ impl Discovery {
     ///
     /// ```
     /// let report = vmarray::Discovery::new().select("cuda:0, cpu, host")?.report();
-    /// assert!(report.devices().any(|(_, choice)| *choice == vmarray::Choice::Used));
+    /// assert!(report.devices.iter().any(|(_, choice)| *choice == vmarray::Choice::Used));
     /// assert!(vmarray::Discovery::new().select("cuda,,host").is_err());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -364,7 +332,7 @@ impl Discovery {
     /// ```
     /// use vmarray::{Choice, Discovery};
     /// let used = |discovery: Discovery| {
-    ///     discovery.report().devices().filter(|(_, choice)| **choice == Choice::Used).count()
+    ///     discovery.report().devices.iter().filter(|(_, choice)| *choice == Choice::Used).count()
     /// };
     /// assert!(used(Discovery::new().allow_duplicates(true)) >= used(Discovery::new()));
     /// ```
@@ -379,7 +347,7 @@ impl Discovery {
     ///
     /// ```
     /// let report = vmarray::Discovery::new().report();
-    /// assert!(report.devices().count() >= 1);
+    /// assert!(!report.devices.is_empty());
     /// ```
     #[must_use]
     pub fn report(&self) -> DiscoveryReport {
@@ -393,7 +361,7 @@ impl Discovery {
             |wish: &Wish| Unmet { wish: wish.text.clone(), reason: wish.term.reason(&infos, &absences) };
         let unmet = self.wishes.iter().filter(is_unmet).map(unmet).collect();
         let choices = self.choose(&infos);
-        DiscoveryReport { rows: infos.into_iter().zip(choices).collect(), absences, unmet }
+        DiscoveryReport { devices: infos.into_iter().zip(choices).collect(), absences, unmet }
     }
 
     /// Looks for devices and opens those that are chosen. Those whose [profile](crate::Profile) is known in
@@ -436,9 +404,9 @@ impl Discovery {
             let found = report.found();
             return Err(ErrorKind::NoneFound { asked: report.unmet, found }.into());
         }
-        report.unmet().for_each(crate::base::trace::wish_unmet);
+        report.unmet.iter().for_each(crate::base::trace::wish_unmet);
         if is_default && devices.iter().all(|device| device.info().kind == DeviceKind::HostMemory) {
-            let broken = report.absences().filter(|absence| absence.kind == AbsenceKind::Unusable);
+            let broken = report.absences.iter().filter(|absence| absence.kind == AbsenceKind::Unusable);
             broken.for_each(crate::base::trace::host_ram_instead);
         }
         Ok(devices)
@@ -625,7 +593,7 @@ mod tests {
         let missing = Absence::new("cuda", AbsenceKind::NotInstalled, "there is no libcuda; install it");
         let wishes = "cuda, CUDA:1, gpu, Nonsense, opencl:radeon, opencl:7, host:99, host";
         let report = Discovery::new().select(wishes).unwrap().report_of(rig()[6..].to_vec(), vec![missing]);
-        let unmet: Vec<_> = report.unmet().map(|unmet| (&*unmet.wish, &*unmet.reason)).collect();
+        let unmet: Vec<_> = report.unmet.iter().map(|unmet| (&*unmet.wish, &*unmet.reason)).collect();
         let not_installed = "not installed: there is no libcuda; install it";
         assert_eq!(
             unmet,

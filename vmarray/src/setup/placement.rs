@@ -34,9 +34,8 @@ use turns::take_turns;
 /// | `Balanced(Both)` | 1, 4, 3 | 0.62, 2.50, 1.88 GB | 6.4 GB/s |
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::{Placement, host::HostDevice, prelude::*};
 /// # use std::sync::Arc;
-/// use vmarray::{Placement, VirtualArray, host::HostDevice};
 /// let device = Arc::new(HostDevice::new(4 << 20)?);
 /// let builder = VirtualArray::<u32>::builder(1 << 20).devices([device]);
 /// let array = builder.placement(Placement::Ratios(vec![3])).build()?;

@@ -21,10 +21,7 @@
 //! larger than its tile.
 //!
 //! ```
-//! # use vmarray::prelude::*;
-//! use vmarray::NdArray;
-//! use vmarray::boundary::{Circular, Clamp, Zero};
-//!
+//! use vmarray::{boundary::{Circular, Clamp, Zero}, prelude::*};
 //! let image = NdArray::<u8, 2>::new([3, 3])?;
 //! image.write_box(.., &[1, 2, 3, 4, 5, 6, 7, 8, 9])?;
 //! let mut window = [0; 5 * 5];
@@ -46,19 +43,13 @@ mod bounded;
 mod each;
 mod modes;
 #[forbid(unsafe_code)]
-mod part;
-#[forbid(unsafe_code)]
 mod view;
 #[forbid(unsafe_code)]
 mod window;
 
-pub use bounded::Bounded;
-
+pub use bounded::{Bounded, BoxShape};
 pub use modes::{
     Boundary, Checked, Circular, Clamp, Constant, Ignored, Mirror, Place, Symmetric, Unchecked,
     WriteBoundary, Zero,
 };
-pub use part::Part;
 pub use view::BoundaryView;
-
-pub use crate::shapes::nd::Segment;

@@ -4,20 +4,19 @@
 mod boxes;
 #[forbid(unsafe_code)]
 mod builder;
+#[forbid(unsafe_code)]
 mod copy;
 #[forbid(unsafe_code)]
 mod geometry;
-#[forbid(unsafe_code)]
-mod grid;
 #[cfg(feature = "ndarray")]
+#[forbid(unsafe_code)]
 mod interchange;
 #[forbid(unsafe_code)]
-mod line;
+mod pieces;
 #[forbid(unsafe_code)]
 mod region;
 #[forbid(unsafe_code)]
 mod section;
-mod segments;
 #[forbid(unsafe_code)]
 mod sets;
 #[forbid(unsafe_code)]
@@ -28,8 +27,6 @@ mod tile;
 mod tiles;
 #[forbid(unsafe_code)]
 mod view;
-#[forbid(unsafe_code)]
-mod visit;
 
 use std::fmt;
 
@@ -42,18 +39,15 @@ use crate::setup::any::AnyDevice;
 
 pub use builder::NdBuilder;
 pub use geometry::NdLayout;
-pub use grid::{Grid, GridMut, Segment};
 pub use region::NdShape;
 pub use section::{NdSection, NdSectionMut};
-pub use tile::{TileMut, TileRef};
+pub use tile::{Tile, TileMut, TileRef};
 pub use tiles::Tiles;
 pub use view::{NdView, NdViewMut};
 
 pub(crate) use geometry::Geometry;
-pub(crate) use shape::{
-    Positions, check_box, check_extent, check_position, check_range, element_count, extent, position_outside,
-    strides, volume,
-};
+pub(crate) use pieces::Segment;
+pub(crate) use shape::{Positions, element_count, position_outside, strides, volume};
 
 /// An array of `N` dimensions, larger than RAM if need be, used by position from any number of threads.
 ///
@@ -66,8 +60,8 @@ pub(crate) use shape::{
 ///
 /// | what | how |
 /// |---|---|
-/// | one element | [`get`](Self::get), [`set`](Self::set), [`replace`](crate::ViewMut::replace), [`update`](crate::ViewMut::update) |
-/// | boxes | [`read_box`](crate::NdView::read_box), [`write_box`](crate::NdViewMut::write_box), [`to_vec`](crate::View::to_vec), [`fill`](crate::ViewMut::fill), [`map_box`](crate::NdView::map_box) |
+/// | one element | [`get`](crate::View::get), [`set`](crate::ViewMut::set), [`replace`](crate::ViewMut::replace), [`update`](crate::ViewMut::update) |
+/// | boxes | [`read_box`](crate::NdView::read_box), [`write_box`](crate::NdViewMut::write_box), [`to_vec`](crate::View::to_vec), [`fill`](crate::ViewMut::fill) |
 /// | views | [`section`](crate::View::section), [`section_mut`](crate::ViewMut::section_mut), [`project`](crate::NdView::project), [`bounded`](crate::boundary::Bounded::bounded) |
 /// | tiles | [`tiles`](Self::tiles), [`for_each_tile`](Self::for_each_tile), [`tile`](Self::tile), [`tile_mut`](Self::tile_mut) |
 /// | on the devices | [`find`](crate::View::find), [`find_first`](crate::View::find_first), [`count`](crate::View::count), [`fill`](crate::ViewMut::fill) |
@@ -78,8 +72,6 @@ pub(crate) use shape::{
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::NdArray;
-///
 /// let image = NdArray::<f32, 2>::builder([480, 640]).tiled().build()?;
 /// image.set([10, 20], 0.5)?;
 /// let mut block = [0.0; 4 * 4];
@@ -130,7 +122,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{NdArray, VirtualArray};
     /// let elements = VirtualArray::<u32>::new(12)?;
     /// elements.set(7, 1)?;
     /// let matrix = NdArray::from_elements(elements, [3, 4])?;
@@ -150,47 +141,10 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         Self { elements, geometry }
     }
 
-    /// The extents along each axis.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::NdArray::<u8, 2>::new([3, 4])?.shape(), [3, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn shape(&self) -> [usize; N] {
-        self.geometry.shape
-    }
-
-    /// How many elements there are, padding not counted.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::NdArray::<u8, 2>::new([3, 4])?.len(), 12);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn len(&self) -> usize {
-        volume(&self.geometry.shape)
-    }
-
-    /// Whether there are none.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert!(vmarray::NdArray::<u8, 2>::new([3, 0])?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
     /// How the elements are stored.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{NdArray, NdLayout};
+    /// use vmarray::{NdLayout, prelude::*};
     /// assert_eq!(NdArray::<u8, 2>::new([3, 4])?.layout(), NdLayout::RowMajor);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -215,19 +169,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         &self.elements
     }
 
-    /// The elements without their shape.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::new([3, 4])?;
-    /// assert_eq!(image.into_elements().len(), 12);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn into_elements(self) -> VirtualArray<T, D> {
-        self.elements
-    }
-
     /// Which of [`elements`](Self::elements) is at a position.
     ///
     /// # Errors
@@ -241,7 +182,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// ```
     #[inline]
     pub fn index_of(&self, at: [usize; N]) -> Result<usize> {
-        check_position(&self.geometry.shape, &at)?;
+        shape::check_position(&self.geometry.shape, &at)?;
         Ok(self.geometry.index_of(&at))
     }
 
@@ -259,40 +200,6 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         self.geometry.position_of(index)
     }
 
-    /// The number of a position in row-major order, whatever the layout.
-    ///
-    /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([4, 4]).tile([2, 2]).build()?;
-    /// assert_eq!(image.ravel([1, 2])?, 6);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn ravel(&self, at: [usize; N]) -> Result<usize> {
-        check_position(&self.geometry.shape, &at)?;
-        let strides = strides(&self.geometry.shape);
-        Ok((0..N).map(|axis| at[axis] * strides[axis]).sum())
-    }
-
-    /// The position that has a number in row-major order.
-    ///
-    /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// assert_eq!(image.unravel(7)?, [1, 2]);
-    /// assert!(image.unravel(20).is_err());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn unravel(&self, index: usize) -> Result<[usize; N]> {
-        let outside = || ErrorKind::IndexOutside { index, len: self.len() }.into();
-        geometry::unravel(&self.geometry.shape, index).ok_or_else(outside)
-    }
-
     /// The storage index of a position inside of the shape.
     ///
     /// The compiler learns that it is inside of the elements, so that they need not check it again.
@@ -304,43 +211,12 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         unsafe { std::hint::assert_unchecked(index < self.elements.len()) };
         index
     }
+}
 
-    /// Reads an element.
-    ///
-    /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::get`] reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
-    /// image.set([3, 4], 7)?;
-    /// assert_eq!(image.get([3, 4])?, 7);
-    /// let text = image.get([3, 5]).unwrap_err().to_string();
-    /// assert!(text.starts_with("index 5 of axis 1 is outside of an extent of 5 elements; "));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[inline]
-    pub fn get(&self, at: [usize; N]) -> Result<T> {
-        check_position(&self.geometry.shape, &at)?;
-        self.elements.get(self.place_of(&at))
-    }
-
-    /// Writes an element.
-    ///
-    /// # Errors
-    /// [`PositionOutside`](ErrorKind::PositionOutside), and what [`VirtualArray::set`] reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<[u8; 3], 2>::new([4, 5])?;
-    /// image.set([0, 1], [255, 0, 0])?;
-    /// assert_eq!(image.get([0, 1])?, [255, 0, 0]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[inline]
-    pub fn set(&self, at: [usize; N], value: T) -> Result<()> {
-        check_position(&self.geometry.shape, &at)?;
-        self.elements.set(self.place_of(&at), value)
+/// The elements without their shape, in order of storage.
+impl<T: Element, const N: usize, D: Device> From<NdArray<T, N, D>> for VirtualArray<T, D> {
+    fn from(array: NdArray<T, N, D>) -> Self {
+        array.elements
     }
 }
 

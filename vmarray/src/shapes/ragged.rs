@@ -15,7 +15,7 @@ use crate::array::builder::Builder;
 use crate::array::range;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result, index_outside};
-use crate::ops::view::View;
+use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 
 use growing::Growing;
@@ -27,22 +27,22 @@ pub use writer::RaggedWriter;
 /// How many offsets are written, or read for an iteration, at once.
 const CHUNK: usize = 4096;
 
-/// What rows are made of: the elements of an array, or the rows of another [`Ragged`].
+/// What rows are made of: the elements of an array, the rows of another [`Ragged`], or what a program has.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::Items;
-/// assert_eq!(vmarray::VirtualArray::<u8>::new(9)?.item_count(), 9);
-/// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?.item_count(), 3);
+/// use vmarray::{Items, RaggedRow};
+/// fn is_first<S: Items>(row: &RaggedRow<'_, S>) -> bool {
+///     row.range().start == 0
+/// }
+/// assert!(is_first(&vmarray::RaggedArray::<u8>::builder().with_lengths([4, 5])?.row(0)?));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 pub trait Items {
     /// How many there are.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
     /// use vmarray::Items;
-    /// assert_eq!(vmarray::RaggedArray::<u8>::with_lengths([4, 0])?.item_count(), 2);
+    /// assert_eq!(vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0])?.item_count(), 2);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     fn item_count(&self) -> usize;
@@ -63,9 +63,8 @@ impl<S: Items, D: Device> Items for Ragged<S, D> {
 /// Rows of different lengths, one after the other in one virtual array.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::RaggedArray;
-/// let words = RaggedArray::<u8>::from_rows(["so", "", "many", "words"])?;
+/// use vmarray::{RaggedArray, prelude::*};
+/// let words = RaggedArray::<u8>::builder().from_rows(["so", "", "many", "words"])?;
 /// assert_eq!(words.row_count(), 4);
 /// assert_eq!(words.row(2)?.to_vec(..)?, b"many");
 /// assert_eq!(words.row(3)?.get(1)?, b'o');
@@ -80,13 +79,12 @@ pub type RaggedArray<T, D = AnyDevice> = Ragged<VirtualArray<T, D>, D>;
 /// bytes a row, so that there may be more rows than fit into RAM. The lengths of rows are fixed; their
 /// elements can be changed by any number of threads.
 ///
-/// Made [from rows](RaggedArray::from_rows), [with lengths](RaggedArray::with_lengths), by many threads at
-/// once with a [`RaggedWriter`], or [over items](Self::new) that are there already.
+/// Made [from rows](RaggedBuilder::from_rows), [with lengths](RaggedBuilder::with_lengths), by many threads
+/// at once with a [`RaggedWriter`], or [over items](Self::new) that are there already.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{Ragged, RaggedArray, VirtualArray};
-/// let words = RaggedArray::<u8>::from_rows(["so", "many", "words", "in", "lines"])?;
+/// use vmarray::{Ragged, RaggedArray, prelude::*};
+/// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words", "in", "lines"])?;
 /// // Three words in the first line, none in the second.
 /// let lines = Ragged::new(words, [3, 0, 2], VirtualArray::builder(0))?;
 /// assert_eq!(lines.row(2)?.row(1)?.to_vec(..)?, b"lines");
@@ -111,8 +109,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// [`Builder::build`] and [`ViewMut::write`](crate::ViewMut::write) report.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Ragged, VirtualArray};
+    /// use vmarray::{Ragged, prelude::*};
     /// let elements = VirtualArray::<u32>::new(10)?;
     /// elements.write(0, &[1, 2, 3, 4, 5])?;
     /// let rows = Ragged::new(elements, [2, 3], VirtualArray::builder(0))?;
@@ -132,7 +129,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.row_count(), 3);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -145,7 +142,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.item_total(), 9);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -159,9 +156,8 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// statistics, flushes.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, RaggedArray};
-    /// let rows = RaggedArray::<u8>::from_rows(["abc", "", "xbz"])?;
+    /// use vmarray::{RaggedArray, prelude::*};
+    /// let rows = RaggedArray::<u8>::builder().from_rows(["abc", "", "xbz"])?;
     /// let found = rows.items().find(Field::whole(), &b'b')?;
     /// assert_eq!(found, [1, 4]);
     /// assert_eq!((rows.row_of(1)?, rows.row_of(4)?), (0, 2));
@@ -172,35 +168,18 @@ impl<S: Items, D: Device> Ragged<S, D> {
         &self.items
     }
 
-    /// Where rows begin, and where the last one ends; there may be more, which is not used.
+    /// Where rows begin, and where the last one ends; there may be more, which is not used. They are flushed
+    /// by themselves, as the items are.
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.offsets().to_vec(..4)?, [0, 4, 4, 9]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
     pub fn offsets(&self) -> &VirtualArray<u64, D> {
         &self.offsets
-    }
-
-    /// Which of the [items](Self::items) a row has.
-    ///
-    /// # Errors
-    /// [`RowOutside`](ErrorKind::RowOutside), and what [`VirtualArray::get`] reports.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.range(2)?, 4..9);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn range(&self, row: usize) -> Result<Range<usize>> {
-        if row >= self.rows {
-            return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
-        }
-        self.checked(self.offsets.get(row)?, self.offsets.get(row + 1)?)
     }
 
     /// The items between two offsets, which the program may have changed.
@@ -211,24 +190,28 @@ impl<S: Items, D: Device> Ragged<S, D> {
     /// A row. Costs a look at two offsets, which are neighbours.
     ///
     /// # Errors
-    /// As [`range`](Self::range).
+    /// [`RowOutside`](ErrorKind::RowOutside), and what [`VirtualArray::get`] reports.
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
-    /// assert_eq!(rows.row(2)?.len(), 5);
+    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
+    /// assert_eq!(rows.row(2)?.range(), 4..9);
     /// assert!(rows.row(3).is_err());
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn row(&self, row: usize) -> Result<RaggedRow<'_, S>> {
-        Ok(RaggedRow::new(&self.items, self.range(row)?))
+        if row >= self.rows {
+            return Err(ErrorKind::RowOutside { row, rows: self.rows }.into());
+        }
+        let range = self.checked(self.offsets.get(row)?, self.offsets.get(row + 1)?)?;
+        Ok(RaggedRow::new(&self.items, range))
     }
 
     /// All rows, in order. Offsets are copied some thousands at a time; nothing is held.
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "", "many"])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "", "many"])?;
     /// let lengths = rows.rows().map(|row| Ok(row?.len())).collect::<vmarray::Result<Vec<_>>>()?;
     /// assert_eq!(lengths, [2, 0, 4]);
     /// # Ok::<(), vmarray::Error>(())
@@ -245,7 +228,7 @@ impl<S: Items, D: Device> Ragged<S, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
     /// assert_eq!((rows.row_of(3)?, rows.row_of(4)?), (0, 2));
     /// assert!(rows.row_of(9).is_err());
     /// # Ok::<(), vmarray::Error>(())
@@ -267,29 +250,13 @@ impl<S: Items, D: Device> Ragged<S, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().with_lengths([4, 0, 5])?;
     /// assert_eq!(rows.into_items().len(), 9);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
     pub fn into_items(self) -> S {
         self.items
-    }
-
-    /// Copies what was written to the devices; as [`View::flush`](crate::View::flush), of the offsets.
-    ///
-    /// # Errors
-    /// As [`View::flush`](crate::View::flush).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::with_lengths([4, 0, 5])?;
-    /// rows.flush_offsets()?;
-    /// rows.items().flush(..)?;
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn flush_offsets(&self) -> Result<()> {
-        View::flush(&self.offsets, ..)
     }
 }
 
@@ -301,7 +268,7 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows([vec![1, 2], vec![], vec![3]])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows([vec![1, 2], vec![], vec![3]])?;
     /// assert_eq!(rows.to_vecs()?, [vec![1, 2], vec![], vec![3]]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -311,38 +278,6 @@ impl<T: Element, D: Device> RaggedArray<T, D> {
 }
 
 impl<T: Element> RaggedArray<T> {
-    /// Rows of these lengths, of zeroes, to be written by any number of threads. Over the
-    /// [devices of the machine](crate::devices).
-    ///
-    /// # Errors
-    /// As [`RaggedBuilder::with_lengths`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u32>::with_lengths([2, 3])?;
-    /// rows.row(1)?.write(1, &[7, 8])?;
-    /// assert_eq!(rows.to_vecs()?, [vec![0, 0], vec![0, 7, 8]]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn with_lengths(lengths: impl IntoIterator<Item = usize>) -> Result<Self> {
-        Self::builder().with_lengths(lengths)
-    }
-
-    /// Copies rows. Over the [devices of the machine](crate::devices).
-    ///
-    /// # Errors
-    /// As [`RaggedBuilder::from_rows`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u32>::from_rows((0..4).map(|n| vec![n; n as usize]))?;
-    /// assert_eq!(rows.row(3)?.to_vec(..)?, [3, 3, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn from_rows<R: AsRef<[T]>>(rows: impl IntoIterator<Item = R>) -> Result<Self> {
-        Self::builder().from_rows(rows)
-    }
-
     /// Describes a ragged array over devices of any kind.
     ///
     /// ```

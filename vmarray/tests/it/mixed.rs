@@ -38,7 +38,7 @@ fn rig(file: &Scratch) -> Vec<Arc<AnyDevice>> {
         SimulatedDevice::builder(7).bytes(1 << 26).build().into(),
     ];
     let found = Discovery::new().select("cuda, opencl, cpu, integrated").unwrap().allow_duplicates(true);
-    for (info, _) in found.report().devices() {
+    for (info, _) in found.report().devices {
         println!("found {info}");
     }
     let mut devices: Vec<Arc<AnyDevice>> = devices.drain(..).map(Arc::new).collect();

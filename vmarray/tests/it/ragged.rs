@@ -42,7 +42,7 @@ proptest! {
             let (a, b) = (random.below(model.len() + 2), random.below(model.len() + 2));
             let part = view.to_vec(a..b).ok();
             prop_assert_eq!(part.as_deref(), model.get(a..b));
-            if let Ok(part) = view.part(a..b) {
+            if let Ok(part) = view.section(a..b) {
                 let all = part.iter().collect::<Result<Vec<_>, _>>().unwrap();
                 prop_assert_eq!(&all[..], &model[a..b]);
                 prop_assert!(part.get(b - a).is_err());
@@ -84,7 +84,7 @@ proptest! {
         for (b, book) in volumes.iter().enumerate() {
             for (p, page) in book.iter().enumerate() {
                 let view = books.row(b).unwrap().row(p).unwrap();
-                prop_assert_eq!(view.len(), page.len());
+                prop_assert_eq!(view.rows().len(), page.len());
                 let missing = view.row(page.len()).unwrap_err();
                 prop_assert_eq!(missing.kind(), &ErrorKind::RowOutside { row: page.len(), rows: page.len() });
                 if let Some(line) = page.last() {
@@ -192,7 +192,7 @@ fn misuse_is_an_error_that_names_the_values() {
         *error.kind(),
         ErrorKind::LengthMismatch { of: "what the rows are made of", expected: 4, got: 3 }
     );
-    assert!(RaggedArray::<u32>::with_lengths([usize::MAX, 1]).is_err());
+    assert!(RaggedArray::<u32>::builder().with_lengths([usize::MAX, 1]).is_err());
 }
 
 #[test]

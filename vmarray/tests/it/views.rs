@@ -346,7 +346,7 @@ proptest! {
 
 #[test]
 fn rows_of_ragged_arrays_are_views() {
-    let rows = RaggedArray::<u32>::from_rows([vec![1, 2, 3], vec![], vec![4, 5]]).unwrap();
+    let rows = RaggedArray::<u32>::builder().from_rows([vec![1, 2, 3], vec![], vec![4, 5]]).unwrap();
     let mut store = vec![1, 2, 3, 4, 5];
     for (row, start, len) in [(0, 0, 3), (1, 3, 0), (2, 3, 2)] {
         run(rows.row(row).unwrap(), linear(start, len, &mut store), &mut Numbers::new(row as u64));

@@ -178,13 +178,11 @@ impl<D: Device> Pager<D> {
 }
 
 impl<D: Device> SharedHold<'_, D> {
-    pub(crate) fn page(&self) -> u64 {
-        self.page
-    }
-
-    /// Where the page's bytes are.
-    pub(crate) fn address(&self) -> *mut u8 {
-        self.address
+    /// The page's bytes in place.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: a frame of initialised bytes; the page is shared and writers without a lock were waited
+        // for, so it stays resident and nobody writes until the hold, which is borrowed, is dropped.
+        unsafe { std::slice::from_raw_parts(self.address, self.pager.page_bytes()) }
     }
 
     /// Copies bytes of the page from an offset on.
@@ -197,18 +195,9 @@ impl<D: Device> SharedHold<'_, D> {
 }
 
 impl<'a, D: Device> ExclusiveHold<'a, D> {
-    pub(crate) fn page(&self) -> u64 {
-        self.page
-    }
-
     /// The state before the thread had the page.
     pub(super) fn before(&self) -> State {
         self.before
-    }
-
-    /// Where the page's bytes are.
-    pub(crate) fn address(&self) -> *mut u8 {
-        self.address
     }
 
     /// Copies bytes to the page from an offset on.

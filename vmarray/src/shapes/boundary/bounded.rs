@@ -1,28 +1,139 @@
 //! Boundary modes on views.
 
+use std::ops::Range;
+
 use super::modes::Boundary;
 use super::view::BoundaryView;
-use crate::ops::view::View;
-use crate::shapes::nd::Grid;
+use crate::base::error::Result;
+use crate::ops::view::sealed::Internal;
+use crate::ops::view::{INTERNAL, Linear, Shape, Store, StoreMut, View};
+use crate::shapes::nd::{NdShape, Segment};
 
-/// Views of arrays of one and of several dimensions, which can be given a boundary mode.
+/// Shapes by whose positions one can go beyond the edges: boxes, and ranges, which are boxes of one axis.
+/// There are no others.
 ///
 /// ```
-/// use vmarray::boundary::Zero;
-/// use vmarray::prelude::*;
+/// use vmarray::{boundary::{Bounded, BoxShape, Zero}, prelude::*};
+/// // An array or a source of one axis, or a part of one.
+/// fn before<'a>(view: impl View<'a, Element = u8, Shape: BoxShape<1>>) -> vmarray::Result<u8> {
+///     view.bounded(Zero).get([-1])
+/// }
+/// assert_eq!(before(VirtualArray::<u8>::new(6)?.section(2..)?)?, 0);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub trait BoxShape<const M: usize>: Shape {
+    #[doc(hidden)]
+    fn extents(&self) -> [usize; M];
+
+    #[doc(hidden)]
+    fn index(at: [usize; M]) -> Self::Index;
+
+    /// Copies out what the combinations of one segment an axis have, to places of memory of these strides.
+    #[doc(hidden)]
+    fn read_parts<S: Store>(
+        &self,
+        store: &S,
+        of: [&[Segment]; M],
+        strides: [usize; M],
+        into: &mut [S::Element],
+        _: Internal,
+    ) -> Result<()>;
+
+    /// Copies a region in, from memory of these strides.
+    #[doc(hidden)]
+    fn write_part<S: StoreMut>(
+        &self,
+        store: &S,
+        of: &Range<[usize; M]>,
+        strides: [usize; M],
+        from: &[S::Element],
+        _: Internal,
+    ) -> Result<()>;
+}
+
+impl<const N: usize, const M: usize> BoxShape<M> for NdShape<N, M> {
+    #[inline(always)]
+    fn extents(&self) -> [usize; M] {
+        self.extents
+    }
+
+    #[inline(always)]
+    fn index(at: [usize; M]) -> [usize; M] {
+        at
+    }
+
+    fn read_parts<S: Store>(
+        &self,
+        store: &S,
+        of: [&[Segment]; M],
+        strides: [usize; M],
+        into: &mut [S::Element],
+        _: Internal,
+    ) -> Result<()> {
+        self.read_segments(store, of, strides, into)
+    }
+
+    fn write_part<S: StoreMut>(
+        &self,
+        store: &S,
+        of: &Range<[usize; M]>,
+        strides: [usize; M],
+        from: &[S::Element],
+        _: Internal,
+    ) -> Result<()> {
+        self.write(store, of, strides, from)
+    }
+}
+
+impl BoxShape<1> for Linear {
+    #[inline(always)]
+    fn extents(&self) -> [usize; 1] {
+        [self.len]
+    }
+
+    #[inline(always)]
+    fn index([at]: [usize; 1]) -> usize {
+        at
+    }
+
+    fn read_parts<S: Store>(
+        &self,
+        store: &S,
+        of: [&[Segment]; 1],
+        strides: [usize; 1],
+        into: &mut [S::Element],
+        _: Internal,
+    ) -> Result<()> {
+        NdShape::line(self.range()).read_segments(store, of, strides, into)
+    }
+
+    fn write_part<S: StoreMut>(
+        &self,
+        store: &S,
+        of: &Range<[usize; 1]>,
+        _: [usize; 1],
+        from: &[S::Element],
+        _: Internal,
+    ) -> Result<()> {
+        let ([start], [end]) = (of.start, of.end);
+        store.write_at(self.start + start, &from[..end - start], INTERNAL)
+    }
+}
+
+/// Views of arrays and sources of one and of several dimensions, which can be given a boundary mode.
 ///
+/// ```
+/// use vmarray::{boundary::Zero, prelude::*};
 /// let image = NdArray::<u8, 2>::new([4, 4])?;
 /// image.fill(.., 7)?;
 /// assert_eq!(image.section([2, 2]..)?.bounded(Zero).to_vec([1, 1], [2, 2])?, [7, 0, 0, 0]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait Bounded<'a, const N: usize>: View<'a> + Grid<N, Element = <Self as View<'a>>::Element> {
+pub trait Bounded<'a, const N: usize>: View<'a, Shape: BoxShape<N>> {
     /// A view that says what is read outside. See [`boundary`](crate::boundary).
     ///
     /// ```
-    /// use vmarray::boundary::{Circular, Clamp, Ignored};
-    /// use vmarray::prelude::*;
-    ///
+    /// use vmarray::{boundary::{Circular, Clamp, Ignored}, prelude::*};
     /// let image = NdArray::<u8, 2>::new([4, 4])?;
     /// image.set([3, 0], 1)?;
     /// assert_eq!(image.bounded(Clamp).get([9, -5])?, 1);
@@ -30,14 +141,13 @@ pub trait Bounded<'a, const N: usize>: View<'a> + Grid<N, Element = <Self as Vie
     /// brush.write_window([-1, -1], [2, 2], &[1, 2, 3, 4])?;
     /// assert_eq!((image.get([0, 0])?, image.get([1, 1])?), (0, 4));
     ///
-    /// let array = VirtualArray::<u8>::new(6)?;
-    /// array.write(0, &[1, 2, 3, 4, 5, 6])?;
-    /// assert_eq!(array.section(2..4)?.bounded(Circular).to_vec([-1], [4])?, [4, 3, 4, 3]);
+    /// let source = Source::new(vec![1_u8, 2, 3, 4, 5, 6])?;
+    /// assert_eq!(source.section(2..4)?.bounded(Circular).to_vec([-1], [4])?, [4, 3, 4, 3]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    fn bounded<R: Boundary<<Self as View<'a>>::Element, N>>(self, mode: R) -> BoundaryView<Self, N, R> {
+    fn bounded<R: Boundary<Self::Element, N>>(self, mode: R) -> BoundaryView<Self, N, R> {
         BoundaryView::new(self, mode)
     }
 }
 
-impl<'a, const N: usize, V: View<'a> + Grid<N, Element = <V as View<'a>>::Element>> Bounded<'a, N> for V {}
+impl<'a, const N: usize, V: View<'a, Shape: BoxShape<N>>> Bounded<'a, N> for V {}

@@ -2,13 +2,19 @@
 
 use std::ops::Range;
 
+use super::bounded::BoxShape;
 use super::modes::Boundary;
 use super::view::BoundaryView;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
-use crate::shapes::nd::{Grid, Tiles, element_count, volume};
+use crate::ops::view::View;
+use crate::shapes::nd::{Tiles, element_count, volume};
 
-impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, N, R, W> {
+impl<'a, V, const N: usize, R, W> BoundaryView<V, N, R, W>
+where
+    V: View<'a, Shape: BoxShape<N>>,
+    R: Boundary<V::Element, N>,
+{
     /// Runs a closure on the window of each of some boxes, in order: the box, grown by `halo` in both
     /// directions of each axis. It gets the box, and the window in row-major order. The next window is
     /// fetched ahead.
@@ -18,9 +24,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// [`read_window`](Self::read_window).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::Circular;
+    /// use vmarray::{boundary::Circular, prelude::*};
     /// let ring = NdArray::<u32, 1>::new([100])?;
     /// ring.set([0], 6)?;
     /// let sums = NdArray::<u32, 1>::new([100])?;
@@ -35,7 +39,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         &self,
         tiles: Tiles<N>,
         halo: [usize; N],
-        mut run: impl FnMut(Range<[usize; N]>, &mut [S::Element]) -> Result<()>,
+        mut run: impl FnMut(Range<[usize; N]>, &mut [V::Element]) -> Result<()>,
     ) -> Result<()> {
         let mut buffer = self.window_buffer(&tiles, halo)?;
         let mut next = tiles.clone();
@@ -57,9 +61,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// As [`for_each_window`](Self::for_each_window); ends soon after the first.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::Clamp;
+    /// use vmarray::{boundary::Clamp, prelude::*};
     /// let image = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
     /// let result = NdArray::<f32, 2>::builder([100, 100]).tiled().build()?;
     /// image.fill(.., 2.0)?;
@@ -76,10 +78,10 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         &self,
         tiles: Tiles<N>,
         halo: [usize; N],
-        run: impl Fn(Range<[usize; N]>, &mut [S::Element]) -> Result<()> + Send + Sync,
+        run: impl Fn(Range<[usize; N]>, &mut [V::Element]) -> Result<()> + Send + Sync,
     ) -> Result<()>
     where
-        S: Sync,
+        V: Sync,
         R: Sync,
         W: Sync,
     {
@@ -100,7 +102,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     }
 
     /// Room for the largest window.
-    fn window_buffer(&self, tiles: &Tiles<N>, halo: [usize; N]) -> Result<Vec<S::Element>> {
+    fn window_buffer(&self, tiles: &Tiles<N>, halo: [usize; N]) -> Result<Vec<V::Element>> {
         zeroed_vec(element_count(&grown(tiles.largest(), halo))?)
     }
 
@@ -109,8 +111,8 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         &self,
         of: &Range<[usize; N]>,
         halo: [usize; N],
-        buffer: &'b mut [S::Element],
-    ) -> Result<&'b mut [S::Element]> {
+        buffer: &'b mut [V::Element],
+    ) -> Result<&'b mut [V::Element]> {
         let (origin, extent) = window_around(of, halo);
         let window = &mut buffer[..volume(&extent)];
         self.read_window(origin, extent, window)?;

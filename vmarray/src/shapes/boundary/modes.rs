@@ -1,6 +1,7 @@
 //! The modes.
 
 use crate::base::element::Element;
+use crate::ops::view::sealed::Sealed;
 
 /// Where the value of an index comes from that may be outside.
 ///
@@ -30,9 +31,7 @@ pub enum Place<T> {
 /// decides; an error does before all values.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::{Boundary, Place};
-///
+/// use vmarray::{boundary::{Boundary, Place}, prelude::*};
 /// /// Every other copy is blank.
 /// struct Chequered;
 ///
@@ -62,26 +61,21 @@ pub trait Boundary<T, const N: usize> {
     fn place(&self, axis: usize, index: isize, extent: usize) -> Place<T>;
 }
 
-/// A mode for writes.
+/// A mode for writes: [`Checked`], [`Ignored`] or [`Unchecked`]. There are no others.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::{Ignored, Zero};
+/// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// assert!(array.bounded(Zero).set([4], 1).is_err());
 /// array.bounded(Zero).with_writes(Ignored).set([4], 1)?;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait WriteBoundary {
+pub trait WriteBoundary: Sealed {
     /// Whether writes outside are left out; else they are errors.
     const IGNORES: bool;
 
     /// Whether an index is inside of an axis.
-    ///
-    /// ```
-    /// use vmarray::boundary::{Checked, WriteBoundary};
-    /// assert!(Checked.contains(2, 3) && !Checked.contains(3, 3) && !Checked.contains(-1, 3));
-    /// ```
+    #[doc(hidden)]
     fn contains(&self, index: isize, extent: usize) -> bool {
         is_inside(index, extent)
     }
@@ -96,8 +90,7 @@ pub(super) fn is_inside(index: isize, extent: usize) -> bool {
 /// Reads and writes outside are errors.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::Checked;
+/// use vmarray::{boundary::Checked, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// assert!(array.bounded(Checked).get([-1]).is_err());
 /// # Ok::<(), vmarray::Error>(())
@@ -108,8 +101,7 @@ pub struct Checked;
 /// Writes outside are left out.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::{Clamp, Ignored};
+/// use vmarray::{boundary::{Clamp, Ignored}, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// array.bounded(Clamp).with_writes(Ignored).write_window([-2], [4], &[1, 2, 3, 4])?;
 /// assert_eq!(array.to_vec(..)?, [3, 4, 0, 0]);
@@ -121,8 +113,7 @@ pub struct Ignored;
 /// Outside, all bytes are zero.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::Zero;
+/// use vmarray::{boundary::Zero, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(4)?;
 /// array.fill(.., 1)?;
 /// assert_eq!(array.bounded(Zero).to_vec([-1], [6])?, [0, 1, 1, 1, 1, 0]);
@@ -134,8 +125,7 @@ pub struct Zero;
 /// Outside, there is this value.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::Constant;
+/// use vmarray::{boundary::Constant, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(2)?;
 /// assert_eq!(array.bounded(Constant(9)).to_vec([-1], [4])?, [9, 0, 0, 9]);
 /// # Ok::<(), vmarray::Error>(())
@@ -146,8 +136,7 @@ pub struct Constant<T>(pub T);
 /// The elements at the edges go on. An error if there are none.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::Clamp;
+/// use vmarray::{boundary::Clamp, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 2, 3])?;
 /// assert_eq!(array.bounded(Clamp).to_vec([-2], [7])?, [1, 1, 1, 2, 3, 3, 3]);
@@ -159,8 +148,7 @@ pub struct Clamp;
 /// After the last element comes the first. An error if there are none.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::Circular;
+/// use vmarray::{boundary::Circular, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 2, 3])?;
 /// assert_eq!(array.bounded(Circular).to_vec([-2], [7])?, [2, 3, 1, 2, 3, 1, 2]);
@@ -172,8 +160,7 @@ pub struct Circular;
 /// Mirrored at the elements at the edges, which are not repeated. An error if there are none.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::Mirror;
+/// use vmarray::{boundary::Mirror, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 2, 3])?;
 /// assert_eq!(array.bounded(Mirror).to_vec([-2], [7])?, [3, 2, 1, 2, 3, 2, 1]);
@@ -185,8 +172,7 @@ pub struct Mirror;
 /// Mirrored between elements, so that those at the edges are repeated. An error if there are none.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::Symmetric;
+/// use vmarray::{boundary::Symmetric, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// array.write(0, &[1, 2, 3])?;
 /// assert_eq!(array.bounded(Symmetric).to_vec([-2], [7])?, [2, 1, 1, 2, 3, 3, 2]);
@@ -198,8 +184,7 @@ pub struct Symmetric;
 /// Nothing is ever read or written outside, says the program.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::boundary::Unchecked;
+/// use vmarray::{boundary::Unchecked, prelude::*};
 /// let array = vmarray::VirtualArray::<u8>::new(3)?;
 /// // SAFETY: only indices below 3 are used with the view.
 /// let view = array.bounded(unsafe { Unchecked::new() });
@@ -216,8 +201,7 @@ impl Unchecked {
     /// All indices that are used with views of this mode, and all that it is asked for, are inside.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Unchecked;
+    /// use vmarray::{boundary::Unchecked, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(3)?;
     /// array.set(1, 7)?;
     /// // SAFETY: 1 is inside, and the view is used for nothing else.
@@ -229,6 +213,10 @@ impl Unchecked {
         Self(())
     }
 }
+
+impl Sealed for Checked {}
+impl Sealed for Ignored {}
+impl Sealed for Unchecked {}
 
 impl WriteBoundary for Checked {
     const IGNORES: bool = false;

@@ -2,126 +2,65 @@
 
 use std::ops::Range;
 
+use super::bounded::BoxShape;
 use super::modes::{Boundary, Checked, Place, WriteBoundary};
-use super::part::Part;
 use super::window::{Axis, complete, is_within, left_of};
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::shapes::nd::{Grid, GridMut, element_count, position_outside, strides};
+use crate::ops::view::{INTERNAL, Shape, View, ViewMut};
+use crate::shapes::nd::{element_count, position_outside, strides};
 
 /// A view of `N`-dimensional elements whose positions are signed and may be outside: its modes say what is
 /// read and written there.
 ///
 /// Made by `bounded` of an array or a section, for writes with [`Checked`] unless
-/// [`with_writes`](Self::with_writes) says otherwise. Copied freely if its source is a reference, and used
-/// from any thread.
+/// [`with_writes`](Self::with_writes) says otherwise. Copied freely, and used from any thread.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::NdArray;
-/// use vmarray::boundary::{Circular, Constant, Ignored};
+/// use vmarray::{boundary::{Circular, Constant, Ignored}, prelude::*};
 /// let image = NdArray::<u8, 2>::new([3, 4])?;
 /// image.set([2, 3], 9)?;
 /// let torus = image.bounded(Circular);
 /// assert_eq!(torus.get([-1, 7])?, 9);
 /// // The same elements in another way, at the same time.
-/// let framed = torus.with_boundary(Constant(1)).with_writes(Ignored);
+/// let framed = image.bounded(Constant(1)).with_writes(Ignored);
 /// framed.set([-1, 7], 5)?;
 /// assert_eq!((framed.get([-1, 7])?, torus.get([-1, 7])?), (1, 9));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug)]
-pub struct BoundaryView<S, const N: usize, R, W = Checked> {
-    source: S,
+pub struct BoundaryView<V, const N: usize, R, W = Checked> {
+    view: V,
     read: R,
     write: W,
 }
 
-impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>> BoundaryView<S, N, R> {
-    /// A view of any grid.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::{BoundaryView, Zero};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// assert_eq!(BoundaryView::new(&array, Zero).get([-1])?, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn new(source: S, mode: R) -> Self {
-        Self { source, read: mode, write: Checked }
+impl<V, const N: usize, R> BoundaryView<V, N, R> {
+    pub(super) fn new(view: V, read: R) -> Self {
+        Self { view, read, write: Checked }
     }
 }
 
-impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, N, R, W> {
-    /// What this is a view of.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Zero;
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// assert_eq!(array.bounded(Zero).source().len(), 4);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn source(&self) -> &S {
-        &self.source
-    }
-
-    /// The extents within which there are elements.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Zero;
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// assert_eq!(array.bounded(Zero).shape(), [4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn shape(&self) -> [usize; N] {
-        self.source.extents()
-    }
-
-    /// The same view with another mode for reads.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::{Constant, Zero};
-    /// let array = vmarray::VirtualArray::<u8>::new(4)?;
-    /// let view = array.bounded(Zero);
-    /// assert_eq!(view.with_boundary(Constant(7)).get([4])?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn with_boundary<B: Boundary<S::Element, N>>(self, mode: B) -> BoundaryView<S, N, B, W> {
-        BoundaryView { source: self.source, read: mode, write: self.write }
+impl<'a, V, const N: usize, R, W> BoundaryView<V, N, R, W>
+where
+    V: View<'a, Shape: BoxShape<N>>,
+    R: Boundary<V::Element, N>,
+{
+    #[inline(always)]
+    fn extents(&self) -> [usize; N] {
+        self.view.parts().1.extents()
     }
 
     /// The same view with another mode for writes.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::{Ignored, Zero};
+    /// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.bounded(Zero).with_writes(Ignored).set([-1], 3)?;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn with_writes<B: WriteBoundary>(self, mode: B) -> BoundaryView<S, N, R, B> {
-        BoundaryView { source: self.source, read: self.read, write: mode }
-    }
-
-    /// A view of a box, with the same modes: what they show begins at the edges of the box.
-    ///
-    /// # Errors
-    /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Circular;
-    /// let array = vmarray::VirtualArray::<u8>::new(6)?;
-    /// array.write(0, &[1, 2, 3, 4, 5, 6])?;
-    /// let middle = array.bounded(Circular).section([2]..[4])?;
-    /// assert_eq!(middle.to_vec([-1], [4])?, [4, 3, 4, 3]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn section(self, bounds: Range<[usize; N]>) -> Result<BoundaryView<Part<S, N>, N, R, W>> {
-        Ok(BoundaryView { source: Part::new(self.source, bounds)?, read: self.read, write: self.write })
+    pub fn with_writes<B: WriteBoundary>(self, mode: B) -> BoundaryView<V, N, R, B> {
+        BoundaryView { view: self.view, read: self.read, write: mode }
     }
 
     /// Reads an element.
@@ -131,16 +70,15 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// source reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Mirror;
+    /// use vmarray::{boundary::Mirror, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.set(2, 1)?;
     /// assert_eq!(array.bounded(Mirror).get([-2])?, 1);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[inline]
-    pub fn get(&self, at: [isize; N]) -> Result<S::Element> {
-        let extents = self.source.extents();
+    pub fn get(&self, at: [isize; N]) -> Result<V::Element> {
+        let extents = self.extents();
         let mut position = [0; N];
         let mut value = None;
         for axis in 0..N {
@@ -154,7 +92,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
         }
         match value {
             Some(value) => Ok(value),
-            None => self.source.element(position),
+            None => self.view.get(V::Shape::index(position)),
         }
     }
 
@@ -169,14 +107,20 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
             let more = extent[axis].saturating_sub(1);
             if origin[axis].checked_add_unsigned(more).is_none() {
                 let last = origin[axis] as i128 + more as i128;
-                return Err(position_outside(axis, last, self.source.extents()[axis]));
+                return Err(position_outside(axis, last, self.extents()[axis]));
             }
         }
         Ok(())
     }
 
+    /// What a box is in terms of the view.
+    fn region(&self, start: [usize; N], extent: [usize; N]) -> Range<<V::Shape as Shape>::Index> {
+        let end = std::array::from_fn(|axis| start[axis] + extent[axis]);
+        V::Shape::index(start)..V::Shape::index(end)
+    }
+
     fn is_inside(&self, origin: [isize; N], extent: [usize; N]) -> bool {
-        let extents = self.source.extents();
+        let extents = self.extents();
         (0..N).all(|axis| is_within(origin[axis], extent[axis], extents[axis]))
     }
 
@@ -191,9 +135,7 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// the source reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::Symmetric;
+    /// use vmarray::{boundary::Symmetric, prelude::*};
     /// let image = NdArray::<u8, 2>::new([2, 2])?;
     /// image.write_box(.., &[1, 2, 3, 4])?;
     /// let mut window = [0; 3 * 3];
@@ -201,24 +143,31 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// assert_eq!(window, [1, 1, 2, 1, 1, 2, 3, 3, 4]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn read_window(&self, origin: [isize; N], extent: [usize; N], into: &mut [S::Element]) -> Result<()> {
+    pub fn read_window(&self, origin: [isize; N], extent: [usize; N], into: &mut [V::Element]) -> Result<()> {
         self.check_window(origin, extent, into.len())?;
         if into.is_empty() {
             return Ok(());
         }
-        let strides = strides(&extent);
         if self.is_inside(origin, extent) {
-            return self.source.read_strided(origin.map(isize::cast_unsigned), extent, strides, into);
+            let (store, shape) = self.view.parts();
+            return shape.copy_out(
+                store,
+                &self.region(origin.map(isize::cast_unsigned), extent),
+                into,
+                INTERNAL,
+            );
         }
-        let extents = self.source.extents();
+        let extents = self.extents();
         let mut axes = Vec::with_capacity(N);
         for axis in 0..N {
             axes.push(Axis::new(&self.read, axis, origin[axis], extent[axis], extents[axis])?);
         }
-        let Ok(axes) = <[Axis<S::Element>; N]>::try_from(axes) else {
+        let Ok(axes) = <[Axis<V::Element>; N]>::try_from(axes) else {
             unreachable!("one was pushed for each axis")
         };
-        self.source.read_segments(std::array::from_fn(|axis| &axes[axis].read[..]), strides, into)?;
+        let (store, shape) = self.view.parts();
+        let segments = axes.each_ref().map(|axis| &axis.read[..]);
+        shape.read_parts(store, segments, strides(&extent), into, INTERNAL)?;
         complete(&axes, &extent, into);
         Ok(())
     }
@@ -230,21 +179,20 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// As [`NdArray::prefetch`](crate::View::prefetch).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Zero;
+    /// use vmarray::{boundary::Zero, prelude::*};
     /// let image = vmarray::NdArray::<u8, 2>::new([4, 5])?;
     /// image.bounded(Zero).prefetch_window([-1, -1], [3, 3])?;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn prefetch_window(&self, origin: [isize; N], extent: [usize; N]) -> Result<()> {
-        let extents = self.source.extents();
+        let extents = self.extents();
         let start: [usize; N] =
             std::array::from_fn(|axis| origin[axis].max(0).cast_unsigned().min(extents[axis]));
         let inside = std::array::from_fn(|axis| {
             let end = origin[axis].saturating_add_unsigned(extent[axis]).max(0).cast_unsigned();
             end.min(extents[axis]).saturating_sub(start[axis])
         });
-        self.source.fetch_ahead(start, inside)
+        self.view.prefetch(self.region(start, inside))
     }
 
     /// Copies a window into a new vector. As [`read_window`](Self::read_window).
@@ -253,21 +201,25 @@ impl<S: Grid<N>, const N: usize, R: Boundary<S::Element, N>, W> BoundaryView<S, 
     /// As [`read_window`](Self::read_window), and [`NoMemory`](ErrorKind::NoMemory).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Zero;
+    /// use vmarray::{boundary::Zero, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(2)?;
     /// array.fill(.., 1)?;
     /// assert_eq!(array.bounded(Zero).to_vec([-1], [4])?, [0, 1, 1, 0]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn to_vec(&self, origin: [isize; N], extent: [usize; N]) -> Result<Vec<S::Element>> {
+    pub fn to_vec(&self, origin: [isize; N], extent: [usize; N]) -> Result<Vec<V::Element>> {
         let mut values = zeroed_vec(element_count(&extent)?)?;
         self.read_window(origin, extent, &mut values)?;
         Ok(values)
     }
 }
 
-impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary> BoundaryView<S, N, R, W> {
+impl<'a, V, const N: usize, R, W> BoundaryView<V, N, R, W>
+where
+    V: ViewMut<'a, Shape: BoxShape<N>>,
+    R: Boundary<V::Element, N>,
+    W: WriteBoundary,
+{
     /// Writes an element, or leaves it out if it is outside and the mode for writes says so.
     ///
     /// # Errors
@@ -275,16 +227,15 @@ impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary
     /// reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::boundary::Zero;
+    /// use vmarray::{boundary::Zero, prelude::*};
     /// let array = vmarray::VirtualArray::<u8>::new(4)?;
     /// array.bounded(Zero).set([1], 5)?;
     /// assert_eq!(array.get(1)?, 5);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[inline]
-    pub fn set(&self, at: [isize; N], value: S::Element) -> Result<()> {
-        let extents = self.source.extents();
+    pub fn set(&self, at: [isize; N], value: V::Element) -> Result<()> {
+        let extents = self.extents();
         for axis in 0..N {
             if !self.write.contains(at[axis], extents[axis]) {
                 return if W::IGNORES {
@@ -294,7 +245,7 @@ impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary
                 };
             }
         }
-        self.source.set_element(at.map(isize::cast_unsigned), value)
+        self.view.set(V::Shape::index(at.map(isize::cast_unsigned)), value)
     }
 
     /// Copies a slice, in row-major order, to a window of an extent. What is outside is left out, or an error
@@ -305,22 +256,20 @@ impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary
     /// what the source reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
-    /// use vmarray::boundary::{Ignored, Zero};
+    /// use vmarray::{boundary::{Ignored, Zero}, prelude::*};
     /// let image = NdArray::<u8, 2>::new([3, 3])?;
     /// let brush = image.bounded(Zero).with_writes(Ignored);
     /// brush.write_window([-1, 1], [2, 2], &[1, 2, 3, 4])?;
     /// assert_eq!(image.to_vec(..[1, 3])?, [0, 3, 4]);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
-    pub fn write_window(&self, origin: [isize; N], extent: [usize; N], from: &[S::Element]) -> Result<()> {
+    pub fn write_window(&self, origin: [isize; N], extent: [usize; N], from: &[V::Element]) -> Result<()> {
         self.check_window(origin, extent, from.len())?;
         if from.is_empty() {
             return Ok(());
         }
         let strides = strides(&extent);
-        let extents = self.source.extents();
+        let extents = self.extents();
         let (mut start, mut inside, mut first) = ([0; N], [0; N], 0);
         for axis in 0..N {
             let left_out = left_of(origin[axis]).min(extent[axis]);
@@ -337,6 +286,8 @@ impl<S: GridMut<N>, const N: usize, R: Boundary<S::Element, N>, W: WriteBoundary
         if inside.contains(&0) {
             return Ok(());
         }
-        self.source.write_strided(start, inside, strides, &from[first..])
+        let (store, shape) = self.view.parts();
+        let of = start..std::array::from_fn(|axis| start[axis] + inside[axis]);
+        shape.write_part(store, &of, strides, &from[first..], INTERNAL)
     }
 }

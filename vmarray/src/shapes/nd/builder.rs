@@ -19,8 +19,7 @@ use crate::setup::any::AnyDevice;
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::NdArray;
-/// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().cache_bytes(4 << 20).build()?;
+/// let volume = NdArray::<u16, 3>::builder([100, 200, 300]).tiled().build()?;
 /// assert_eq!(volume.shape(), [100, 200, 300]);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
@@ -43,10 +42,8 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// Puts the elements on these devices. Their type may change, so this comes first or nowhere.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::{host::HostDevice, prelude::*};
     /// use std::sync::Arc;
-    /// use vmarray::NdArray;
-    /// use vmarray::host::HostDevice;
     /// let device = Arc::new(HostDevice::new(1 << 20)?);
     /// // Statically dispatched: an `NdArray<u32, 2, HostDevice>`.
     /// let image = NdArray::<u32, 2>::builder([40, 50]).devices([device]).build()?;
@@ -61,8 +58,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// How the elements are stored.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{NdArray, NdLayout};
+    /// use vmarray::{NdLayout, prelude::*};
     /// let layout = NdLayout::Tiled([8, 8]);
     /// assert_eq!(NdArray::<u32, 2>::builder([40, 50]).layout(layout).build()?.layout(), layout);
     /// # Ok::<(), vmarray::Error>(())
@@ -77,7 +73,6 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::NdArray;
     /// let volume = NdArray::<u8, 3>::builder([64, 64, 64]).tile([16, 16, 16]).build()?;
     /// assert_eq!(volume.elements().page_count(), 64);
     /// # Ok::<(), vmarray::Error>(())
@@ -89,8 +84,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// Stores tiles whose extents are powers of two and as alike as a page of 64 KiB and the shape allow.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{NdArray, NdLayout};
+    /// use vmarray::{NdLayout, prelude::*};
     /// let image = NdArray::<f32, 2>::builder([1000, 1000]).tiled().build()?;
     /// assert_eq!(image.layout(), NdLayout::Tiled([128, 128]));
     /// # Ok::<(), vmarray::Error>(())
@@ -104,8 +98,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// shape's and, of a tiled array, the page length is that of a tile, whatever is set here.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{EvictionPolicy, NdArray};
+    /// use vmarray::{EvictionPolicy, prelude::*};
     /// let image = NdArray::<f32, 2>::builder([1000, 1000])
     ///     .tiled()
     ///     .elements(|elements| elements.cache_bytes(1 << 20).eviction(EvictionPolicy::Lru))
@@ -118,18 +111,6 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
         self
     }
 
-    /// How much RAM the cache may take. As [`Builder::cache_bytes`].
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<f32, 2>::builder([1000, 1000]).cache_bytes(1 << 20).build()?;
-    /// assert_eq!(image.elements().footprint().cache_max_bytes, 1 << 20);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn cache_bytes(self, bytes: usize) -> Self {
-        self.elements(|elements| elements.cache_bytes(bytes))
-    }
-
     /// Builds the array.
     ///
     /// # Errors
@@ -137,8 +118,7 @@ impl<T: Element, const N: usize, D: Device> NdBuilder<T, N, D> {
     /// [`EmptyTile`](crate::ErrorKind::EmptyTile); and what [`Builder::build`] reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{ErrorKind, NdArray};
+    /// use vmarray::{ErrorKind, prelude::*};
     /// let error = NdArray::<u8, 2>::builder([1 << 32, 1 << 32]).build().unwrap_err();
     /// assert!(matches!(error.kind(), ErrorKind::ShapeOverflow { .. }));
     /// ```

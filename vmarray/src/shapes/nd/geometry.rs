@@ -8,8 +8,7 @@ use crate::base::error::{ErrorKind, Result};
 /// How an N-dimensional array is stored in its elements.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::{NdArray, NdLayout};
+/// use vmarray::{NdLayout, prelude::*};
 /// let rows = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::RowMajor).build()?;
 /// let tiles = NdArray::<u8, 2>::builder([100, 100]).layout(NdLayout::Tiled([50, 50])).build()?;
 /// assert_eq!((rows.index_of([0, 50])?, tiles.index_of([0, 50])?), (50, 2500));
@@ -87,11 +86,7 @@ impl<const N: usize> Geometry<N> {
     pub(crate) fn index_of(&self, at: &[usize; N]) -> usize {
         let mut index = 0;
         match &self.tiling {
-            None => {
-                for (at, stride) in at.iter().zip(&self.strides) {
-                    index += at * stride;
-                }
-            }
+            None => index = shape::dot(at, &self.strides),
             Some(tiling) => {
                 let mut number = 0;
                 match &tiling.shifts {
@@ -169,39 +164,6 @@ impl<const N: usize> Geometry<N> {
         let tiles = self.tiling.map(|tiling| BoxRuns::new(&tiling.counts, &tiling.touched_box(of)));
         plain.into_iter().flatten().chain(tiles.into_iter().flatten())
     }
-
-    /// Of the pages that hold a box, those that have other elements as well, in the same form.
-    pub(crate) fn partial_pages(
-        &self,
-        of: &Bounds<N>,
-        page_len: usize,
-        len: usize,
-    ) -> impl Iterator<Item = Range<usize>> + use<N> {
-        let plain = self.tiling.is_none().then(|| {
-            let mut done = 0;
-            BoxRuns::new(&self.shape, of).flat_map(move |run| {
-                let (first, last) = (run.start / page_len, (run.end - 1) / page_len);
-                let is_partial =
-                    |page: usize| page * page_len < run.start || ((page + 1) * page_len).min(len) > run.end;
-                let ends = [Some(first), (last != first).then_some(last)];
-                ends.map(|page| {
-                    let page = page.filter(|page| *page >= done && is_partial(*page))?;
-                    done = page + 1;
-                    Some(page..page + 1)
-                })
-            })
-        });
-        let geometry = *self;
-        let tiles = self.tiling.map(|tiling| {
-            let of = of.clone();
-            tiling.touched(&of).map(move |at| {
-                let tile = geometry.part_of_tile(&tiling, at, &([0; N]..geometry.shape));
-                let number = tiling.number_of(&at);
-                (geometry.part_of_tile(&tiling, at, &of) != tile).then_some(number..number + 1)
-            })
-        });
-        plain.into_iter().flatten().flatten().chain(tiles.into_iter().flatten().flatten())
-    }
 }
 
 impl<const N: usize> Tiling<N> {
@@ -222,7 +184,7 @@ impl<const N: usize> Tiling<N> {
 
     /// The number of a tile, which is that of its page.
     pub(crate) fn number_of(&self, at: &[usize; N]) -> usize {
-        (0..N).map(|axis| at[axis] * self.tile_strides[axis]).sum()
+        shape::dot(at, &self.tile_strides)
     }
 
     pub(crate) fn start_of(&self, at: [usize; N]) -> [usize; N] {
@@ -274,7 +236,7 @@ impl<const N: usize> BoxRuns<N> {
 }
 
 /// The first axis of those that a box covers without gaps in a row-major shape.
-pub(crate) fn run_axis<const N: usize>(shape: &[usize; N], of: &Bounds<N>) -> usize {
+fn run_axis<const N: usize>(shape: &[usize; N], of: &Bounds<N>) -> usize {
     let mut axis = N - 1;
     while axis > 0 && of.start[axis] == 0 && of.end[axis] == shape[axis] {
         axis -= 1;
@@ -287,7 +249,7 @@ impl<const N: usize> Iterator for BoxRuns<N> {
 
     fn next(&mut self) -> Option<Range<usize>> {
         let at = self.starts.next()?;
-        let start: usize = (0..N).map(|axis| at[axis] * self.strides[axis]).sum();
+        let start = shape::dot(&at, &self.strides);
         Some(start..start + self.len)
     }
 }

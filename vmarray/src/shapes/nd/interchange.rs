@@ -2,48 +2,54 @@
 
 use ndarray::{Array, ArrayView, ArrayViewMut, Dimension, IntoDimension, ShapeBuilder};
 
-use super::copy::{self, BoxPlaces, FromPlaces};
-use super::region::NdShape;
 use super::shape::{self, Bounds};
+use super::{NdView, NdViewMut};
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::view::{Store, StoreMut};
+use crate::base::memory::zeroed_vec;
 
 /// What an `ndarray` array of a box is indexed by.
 pub(super) type Dim<const M: usize> = <[usize; M] as IntoDimension>::Dim;
 
-/// The box of a shape at a start that has a view's shape.
-fn box_like<const N: usize>(all: &[usize; N], start: [usize; N], shape: &[usize]) -> Result<Bounds<N>> {
-    let rank = ErrorKind::RankMismatch { expected: N, got: shape.len() };
-    let extent: [usize; N] = shape.try_into().map_err(|_| rank)?;
-    shape::check_extent(all, start, extent)
+/// The box at a start that has the shape of an `ndarray` view.
+fn box_like<'a, const N: usize, const M: usize>(
+    view: impl NdView<'a, N, M>,
+    start: [usize; M],
+    shape: &[usize],
+) -> Result<Bounds<M>> {
+    let rank = ErrorKind::RankMismatch { expected: M, got: shape.len() };
+    shape::check_extent(&view.shape(), start, shape.try_into().map_err(|_| rank)?)
 }
 
 /// Copies the box at a start into a view of its shape.
-pub(super) fn read<S: Store, E: Dimension, const N: usize, const M: usize>(
-    store: &S,
-    view: &NdShape<N, M>,
+pub(super) fn read<'a, V: NdView<'a, N, M>, E: Dimension, const N: usize, const M: usize>(
+    view: V,
     start: [usize; M],
-    mut into: ArrayViewMut<'_, S::Element, E>,
+    mut into: ArrayViewMut<'_, V::Element, E>,
 ) -> Result<()> {
-    let of = view.bounds(&box_like(&view.extents, start, into.shape())?);
-    let strides = view.spread(std::array::from_fn(|axis| into.strides()[axis]), |_| 0);
-    // SAFETY: the view has the box's shape, and is borrowed exclusively while the copy runs.
-    let to = unsafe { BoxPlaces::from_raw(into.as_mut_ptr(), strides) };
-    copy::read(store, &view.geometry, &of, to)
+    let of = box_like(view, start, into.shape())?;
+    if let Some(slice) = into.as_slice_mut() {
+        return view.read_box(of, slice);
+    }
+    let values = view.to_vec(of)?;
+    into.iter_mut().zip(values).for_each(|(to, value)| *to = value);
+    Ok(())
 }
 
 /// Copies a view to the box of its shape at a start.
-pub(super) fn write<S: StoreMut, E: Dimension, const N: usize, const M: usize>(
-    store: &S,
-    view: &NdShape<N, M>,
+pub(super) fn write<'a, V: NdViewMut<'a, N, M>, E: Dimension, const N: usize, const M: usize>(
+    view: V,
     start: [usize; M],
-    from: &ArrayView<'_, S::Element, E>,
+    from: &ArrayView<'_, V::Element, E>,
 ) -> Result<()> {
-    let of = view.bounds(&box_like(&view.extents, start, from.shape())?);
-    let strides = view.spread(std::array::from_fn(|axis| from.strides()[axis]), |_| 0);
-    // SAFETY: the view has the box's shape, and is borrowed while the copy runs.
-    let source = unsafe { FromPlaces::from_raw(from.as_ptr(), strides) };
-    copy::write(store, &view.geometry, &of, source)
+    let of = box_like(view, start, from.shape())?;
+    match from.as_slice() {
+        Some(slice) => view.write_box(of, slice),
+        None => {
+            let mut values = zeroed_vec(from.len())?;
+            values.iter_mut().zip(from).for_each(|(to, value)| *to = *value);
+            view.write_box(of, &values)
+        }
+    }
 }
 
 /// Values of a box in row-major order, as an array.

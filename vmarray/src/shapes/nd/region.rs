@@ -7,8 +7,9 @@ use backend_api::Device;
 
 use super::NdArray;
 use super::boxes::merged;
-use super::copy::{self, BoxPlaces};
+use super::copy;
 use super::geometry::Geometry;
+use super::pieces::{Segment, segments_of};
 use super::section::{NdSection, NdSectionMut};
 use super::shape::{self, Bounds};
 use crate::array::VirtualArray;
@@ -23,7 +24,6 @@ use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut}
 ///
 /// ```
 /// use vmarray::{NdShape, prelude::*};
-///
 /// // Planes of volumes: two axes of three.
 /// fn area<'a>(plane: impl View<'a, Index = [usize; 2], Shape = NdShape<3, 2>>) -> usize {
 ///     plane.len()
@@ -36,7 +36,7 @@ use crate::ops::view::{INTERNAL, Lowered, Shape, Store, StoreMut, View, ViewMut}
 pub struct NdShape<const N: usize, const M: usize = N> {
     pub(crate) geometry: Geometry<N>,
     start: [usize; N],
-    pub(super) extents: [usize; M],
+    pub(crate) extents: [usize; M],
     /// The axes of the store that are the view's, ascending.
     axes: [usize; M],
 }
@@ -47,10 +47,18 @@ impl<const N: usize> NdShape<N> {
     }
 }
 
+impl NdShape<1> {
+    /// A range of a store of one axis, for reading alone, since where the store ends is not said.
+    pub(crate) fn line(range: Range<usize>) -> Self {
+        let geometry = Geometry { shape: [range.end], strides: [1], tiling: None };
+        Self { geometry, start: [range.start], extents: [range.len()], axes: [0] }
+    }
+}
+
 impl<const N: usize, const M: usize> NdShape<N, M> {
     /// Where the store has a position of the view.
     #[inline(always)]
-    pub(super) fn position(&self, at: &[usize; M]) -> [usize; N] {
+    fn position(&self, at: &[usize; M]) -> [usize; N] {
         let mut position = self.start;
         for axis in 0..M {
             position[self.axes[axis]] += at[axis];
@@ -59,7 +67,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     }
 
     /// Where the store has a box of the view.
-    pub(super) fn bounds(&self, of: &Bounds<M>) -> Bounds<N> {
+    fn bounds(&self, of: &Bounds<M>) -> Bounds<N> {
         let start = self.position(&of.start);
         let mut end = start.map(|at| at + 1);
         for axis in 0..M {
@@ -69,7 +77,7 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
     }
 
     /// What belongs to the axes of the view, by axis of the store; `others` for the rest.
-    pub(super) fn spread<S>(&self, of: [S; M], others: impl FnMut(usize) -> S) -> [S; N] {
+    fn spread<S>(&self, of: [S; M], others: impl FnMut(usize) -> S) -> [S; N] {
         let mut spread = std::array::from_fn(others);
         for (axis, one) in of.into_iter().enumerate() {
             spread[self.axes[axis]] = one;
@@ -77,8 +85,37 @@ impl<const N: usize, const M: usize> NdShape<N, M> {
         spread
     }
 
+    /// Copies out what the combinations of one segment an axis have, to places of memory of these strides.
+    /// The segments ascend, and lie in the view.
+    pub(crate) fn read_segments<S: Store>(
+        &self,
+        store: &S,
+        of: [&[Segment]; M],
+        strides: [usize; M],
+        into: &mut [S::Element],
+    ) -> Result<()> {
+        let moved: [Vec<Segment>; M] = std::array::from_fn(|axis| {
+            let first = self.start_of(axis);
+            of[axis].iter().map(|segment| Segment { start: first + segment.start, ..*segment }).collect()
+        });
+        let fixed = self.start.map(|start| [Segment { start, len: 1, place: 0 }]);
+        let segments = self.spread(moved.each_ref().map(Vec::as_slice), |axis| &fixed[axis][..]);
+        copy::read(store, &self.geometry, segments, self.spread(strides, |_| 0), into)
+    }
+
+    /// Copies a region in, from memory of these strides.
+    pub(crate) fn write<S: StoreMut>(
+        &self,
+        store: &S,
+        of: &Bounds<M>,
+        strides: [usize; M],
+        from: &[S::Element],
+    ) -> Result<()> {
+        copy::write(store, &self.geometry, &self.bounds(of), self.spread(strides, |_| 0), from)
+    }
+
     /// Where the view begins along an axis of its own.
-    pub(super) fn start_of(&self, axis: usize) -> usize {
+    fn start_of(&self, axis: usize) -> usize {
         self.start[self.axes[axis]]
     }
 
@@ -284,8 +321,10 @@ impl<const N: usize, const M: usize> Shape for NdShape<N, M> {
         into: &mut [S::Element],
         _: Internal,
     ) -> Result<()> {
+        shape::expect_len(of, into.len())?;
         let of = self.bounds(of);
-        copy::read(store, &self.geometry, &of, BoxPlaces::dense(&shape::extent(&of), into)?)
+        let (segments, strides) = (segments_of(&of), shape::strides(&shape::extent(&of)));
+        copy::read(store, &self.geometry, segments.each_ref().map(std::slice::from_ref), strides, into)
     }
 
     fn fill<S: StoreMut>(&self, store: &S, of: &Bounds<M>, value: S::Element, _: Internal) -> Result<()> {
@@ -327,6 +366,12 @@ impl<'a, T: Element, const N: usize, D: Device> View<'a> for &'a NdArray<T, N, D
         (&self.elements, NdShape::whole(self.geometry))
     }
 
+    #[inline]
+    fn get(self, at: [usize; N]) -> Result<T> {
+        shape::check_position(&self.geometry.shape, &at)?;
+        self.elements.get(self.place_of(&at))
+    }
+
     fn of_parts(store: &'a Self::Store, shape: NdShape<N>, _: Internal) -> Self::Section {
         NdSection::new(store, shape)
     }
@@ -334,6 +379,12 @@ impl<'a, T: Element, const N: usize, D: Device> View<'a> for &'a NdArray<T, N, D
 
 impl<'a, T: Element, const N: usize, D: Device> ViewMut<'a> for &'a NdArray<T, N, D> {
     type SectionMut = NdSectionMut<'a, Self::Store, N>;
+
+    #[inline]
+    fn set(self, at: [usize; N], value: T) -> Result<()> {
+        shape::check_position(&self.geometry.shape, &at)?;
+        self.elements.set(self.place_of(&at), value)
+    }
 
     fn of_parts_mut(store: &'a Self::Store, shape: NdShape<N>, _: Internal) -> Self::SectionMut {
         NdSection::new(store, shape)

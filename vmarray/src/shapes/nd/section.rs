@@ -2,17 +2,11 @@
 
 use std::fmt;
 
-use super::copy::{self, BoxPlaces, FromPlaces};
 use super::geometry::{Geometry, NdLayout};
 use super::region::NdShape;
-use super::shape::{self, Bounds};
-use super::{Segment, segments};
-use crate::array::VirtualArray;
-use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Store, StoreMut, View, ViewMut};
-use backend_api::Device;
 
 /// A view of a box of several dimensions, over an array or a source; if `WRITES` is set, for writing too.
 /// Some of the axes may be fixed: it has `M` axes of the store's `N`.
@@ -25,7 +19,6 @@ use backend_api::Device;
 ///
 /// ```
 /// use vmarray::prelude::*;
-///
 /// let volume = NdArray::<u32, 3>::new([8, 8, 8])?;
 /// let inner = volume.section_mut([2, 2, 2]..[6, 6, 6])?;
 /// let row = inner.project_mut::<2>(0, 1)?.project_mut::<1>(0, 3)?;
@@ -53,7 +46,6 @@ pub struct NdSection<'a, S: Store, const N: usize, const M: usize = N, const WRI
 ///
 /// ```
 /// use vmarray::{NdSectionMut, prelude::*};
-///
 /// let image = NdArray::<u8, 2>::new([4, 5])?;
 /// let corner: NdSectionMut<'_, VirtualArray<u8>, 2> = image.section_mut([2, 3]..)?;
 /// corner.fill(.., 1)?;
@@ -80,7 +72,6 @@ impl<'a, S: Store, const N: usize> NdSection<'a, S, N> {
     ///
     /// ```
     /// use vmarray::{NdSection, prelude::*};
-    ///
     /// let source = Source::new((0..12_u32).collect::<Vec<_>>())?;
     /// let table = NdSection::over(&source, [3, 4])?;
     /// assert_eq!(table.get([1, 2])?, 6);
@@ -104,7 +95,6 @@ impl<'a, S: StoreMut, const N: usize> NdSectionMut<'a, S, N> {
     ///
     /// ```
     /// use vmarray::{NdSection, expr::index, prelude::*};
-    ///
     /// let source = Source::new(vec![0_u64; 12])?;
     /// let table = NdSection::over_mut(&source, [3, 4])?;
     /// table.transform([1, 1]..[2, 3], Field::whole().set(index()))?;
@@ -135,58 +125,6 @@ impl<'a, S: Store, const N: usize, const M: usize, const WRITES: bool> NdSection
     #[must_use]
     pub fn store(&self) -> &'a S {
         self.store
-    }
-
-    /// The same view, for reading.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// assert_eq!(image.section_mut([1, 1]..)?.read_only().shape(), [3, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn read_only(&self) -> NdSection<'a, S, N, M> {
-        NdSection::new(self.store, self.shape)
-    }
-}
-
-impl<T: Element, const N: usize, const M: usize, const WRITES: bool, D: Device>
-    NdSection<'_, VirtualArray<T, D>, N, M, WRITES>
-{
-    /// As [`Grid::read_strided`](super::Grid::read_strided).
-    pub(super) fn read_places(&self, of: &Bounds<M>, strides: [usize; M], into: &mut [T]) -> Result<()> {
-        let of = self.shape.bounds(of);
-        let to = BoxPlaces::strided(&shape::extent(&of), self.shape.spread(strides, |_| 0), into)?;
-        copy::read(self.store, &self.shape.geometry, &of, to)
-    }
-
-    /// As [`Grid::read_segments`](super::Grid::read_segments).
-    pub(super) fn read_segments_of(
-        &self,
-        of: [&[Segment]; M],
-        strides: &[usize; M],
-        into: &mut [T],
-    ) -> Result<()> {
-        for (axis, list) in of.iter().enumerate() {
-            for segment in *list {
-                shape::check_range(axis, self.shape.extents[axis], segment.start, segment.len)?;
-            }
-        }
-        let start = self.shape.position(&[0; M]);
-        let own = std::array::from_fn(|axis| {
-            let first = self.shape.start_of(axis);
-            of[axis].iter().map(|s| Segment { start: first + s.start, ..*s }).collect()
-        });
-        let all = self.shape.spread(own, |axis| vec![Segment { start: start[axis], len: 1, place: 0 }]);
-        segments::read(self.store, &self.shape.geometry, all, &self.shape.spread(*strides, |_| 0), into)
-    }
-
-    /// As [`GridMut::write_strided`](super::GridMut::write_strided).
-    pub(super) fn write_places(&self, of: &Bounds<M>, strides: [usize; M], from: &[T]) -> Result<()> {
-        let of = self.shape.bounds(of);
-        let from = FromPlaces::strided(&shape::extent(&of), self.shape.spread(strides, |_| 0), from)?;
-        copy::write(self.store, &self.shape.geometry, &of, from)
     }
 }
 

@@ -45,7 +45,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// ```
     pub fn tile(&self, at: [usize; N]) -> Result<TileRef<'_, T, N, D>> {
         let (page, bounds) = self.page_of_tile(at)?;
-        Ok(TileRef { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
+        Ok(Tile { page: self.elements.page(page)?, bounds, strides: self.geometry.strides })
     }
 
     /// Lends a tile of a tiled array in place, mutably. As
@@ -63,114 +63,124 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// ```
     pub fn tile_mut(&self, at: [usize; N]) -> Result<TileMut<'_, T, N, D>> {
         let (page, bounds) = self.page_of_tile(at)?;
-        Ok(TileMut { page: self.elements.page_mut(page)?, bounds, strides: self.geometry.strides })
+        Ok(Tile { page: self.elements.page_mut(page)?, bounds, strides: self.geometry.strides })
     }
 }
 
-/// A tile in place, shared: the places of its page, row-major, padding included. A [`PageRef`] in all else.
+/// A tile in place: the places of its page, row-major, padding included. What is written to padding is zeroed
+/// when this is dropped. A [`PageRef`] or [`PageMut`] in all else.
 ///
 /// ```
-/// # use vmarray::prelude::*;
+/// use vmarray::{Tile, prelude::*};
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-/// let corner = image.tile([1, 1])?;
+/// let corner: Tile<_, 2> = image.tile([1, 1])?;
 /// assert_eq!((corner.len(), corner.bounds()), (64, [8, 8]..[10, 10]));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct TileRef<'a, T: Element, const N: usize, D: Device = AnyDevice> {
-    page: PageRef<'a, T, D>,
+pub struct Tile<P: TilePage, const N: usize> {
+    page: P,
     bounds: Bounds<N>,
     strides: [usize; N],
 }
 
-/// A tile in place, exclusively: the places of its page, row-major, padding included. What is written to
-/// padding is zeroed when this is dropped. A [`PageMut`] in all else.
+/// A [`Tile`] that is shared.
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::Field;
 /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-/// image.tile_mut([1, 1])?.fill(1);
+/// let corner: vmarray::TileRef<'_, u8, 2> = image.tile([1, 1])?;
+/// assert_eq!(corner[..], [0; 64]);
+/// # Ok::<(), vmarray::Error>(())
+/// ```
+pub type TileRef<'a, T, const N: usize, D = AnyDevice> = Tile<PageRef<'a, T, D>, N>;
+
+/// A [`Tile`] that is the thread's alone.
+///
+/// ```
+/// # use vmarray::prelude::*;
+/// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+/// let mut corner: vmarray::TileMut<'_, u8, 2> = image.tile_mut([1, 1])?;
+/// corner.fill(1);
+/// drop(corner);
 /// assert_eq!(image.get([9, 9])?, 1);
 /// assert_eq!(image.count(.., Field::whole(), &1)?, 4);
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub struct TileMut<'a, T: Element, const N: usize, D: Device = AnyDevice> {
-    page: PageMut<'a, T, D>,
-    bounds: Bounds<N>,
-    strides: [usize; N],
+pub type TileMut<'a, T, const N: usize, D = AnyDevice> = Tile<PageMut<'a, T, D>, N>;
+
+/// A page in place, shared or not.
+pub trait TilePage: Deref<Target = [Self::Element]> {
+    type Element: Element;
+
+    /// Zeroes what was written to the padding of a tile.
+    fn zero_padding<const N: usize>(&mut self, _extent: [usize; N], _strides: [usize; N]) {}
 }
 
-macro_rules! common {
-    ($Tile:ident) => {
-        impl<T: Element, const N: usize, D: Device> $Tile<'_, T, N, D> {
-            /// The positions of the tile in the array; without padding.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
-            /// assert_eq!(image.tile([0, 1])?.bounds(), [0, 8]..[8, 10]);
-            /// assert_eq!(image.tile_mut([1, 0])?.bounds(), [8, 0]..[10, 8]);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
-            #[must_use]
-            pub fn bounds(&self) -> Bounds<N> {
-                self.bounds.clone()
-            }
-
-            /// The places of a row: `at` are its positions within the tile on all axes but the last.
-            fn places<const M: usize>(&self, at: [usize; M]) -> std::ops::Range<usize> {
-                const { assert!(M + 1 == N, "a row has a position on all axes but the last") };
-                for (axis, at) in at.iter().enumerate() {
-                    let extent = self.bounds.end[axis] - self.bounds.start[axis];
-                    assert!(*at < extent, "row {at} of axis {axis} is outside of a tile of {extent}");
-                }
-                let start: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
-                start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
-            }
-
-            /// A row of the tile, without padding, by its positions within the tile on all axes but the last.
-            /// `M` is `N - 1`.
-            ///
-            /// # Panics
-            /// If a position is outside of the tile.
-            ///
-            /// ```
-            /// # use vmarray::prelude::*;
-            /// let volume = vmarray::NdArray::<u8, 3>::builder([8, 8, 6]).tile([4, 4, 4]).build()?;
-            /// assert_eq!(volume.tile([0, 0, 1])?.row([3, 3]).len(), 2);
-            /// assert_eq!(volume.tile_mut([0, 0, 0])?.row([3, 3]).len(), 4);
-            /// # Ok::<(), vmarray::Error>(())
-            /// ```
-            #[must_use]
-            pub fn row<const M: usize>(&self, at: [usize; M]) -> &[T] {
-                &self.page[self.places(at)]
-            }
-        }
-
-        impl<T: Element, const N: usize, D: Device> Deref for $Tile<'_, T, N, D> {
-            type Target = [T];
-
-            fn deref(&self) -> &[T] {
-                &self.page
-            }
-        }
-
-        impl<T: Element + fmt::Debug, const N: usize, D: Device> fmt::Debug for $Tile<'_, T, N, D> {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.debug_struct(stringify!($Tile))
-                    .field("bounds", &self.bounds)
-                    .field("page", &self.page)
-                    .finish()
-            }
-        }
-    };
+impl<T: Element, D: Device> TilePage for PageRef<'_, T, D> {
+    type Element = T;
 }
 
-common!(TileRef);
-common!(TileMut);
+impl<T: Element, D: Device> TilePage for PageMut<'_, T, D> {
+    type Element = T;
 
-impl<T: Element, const N: usize, D: Device> TileMut<'_, T, N, D> {
-    /// A row of the tile, without padding, mutably. As [`row`](Self::row).
+    fn zero_padding<const N: usize>(&mut self, extent: [usize; N], strides: [usize; N]) {
+        let len = self.len();
+        if !self.is_written() || shape::volume(&extent) == len {
+            return;
+        }
+        // The tile's own extent, padding included, is what the strides say.
+        let whole = |axis: usize| if axis == 0 { len } else { strides[axis - 1] } / strides[axis];
+        for (row, places) in self.chunks_exact_mut(whole(N - 1)).enumerate() {
+            let first = row * whole(N - 1);
+            let is_inside = (0..N - 1).all(|axis| first / strides[axis] % whole(axis) < extent[axis]);
+            places[if is_inside { extent[N - 1] } else { 0 }..].fill(T::zeroed());
+        }
+    }
+}
+
+impl<P: TilePage, const N: usize> Tile<P, N> {
+    /// The positions of the tile in the array; without padding.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let image = vmarray::NdArray::<u8, 2>::builder([10, 10]).tile([8, 8]).build()?;
+    /// assert_eq!(image.tile([0, 1])?.bounds(), [0, 8]..[8, 10]);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn bounds(&self) -> Bounds<N> {
+        self.bounds.clone()
+    }
+
+    /// The places of a row: `at` are its positions within the tile on all axes but the last.
+    fn places<const M: usize>(&self, at: [usize; M]) -> std::ops::Range<usize> {
+        const { assert!(M + 1 == N, "a row has a position on all axes but the last") };
+        for (axis, at) in at.iter().enumerate() {
+            let extent = self.bounds.end[axis] - self.bounds.start[axis];
+            assert!(*at < extent, "row {at} of axis {axis} is outside of a tile of {extent}");
+        }
+        let start: usize = at.iter().zip(&self.strides).map(|(at, stride)| at * stride).sum();
+        start..start + self.bounds.end[N - 1] - self.bounds.start[N - 1]
+    }
+
+    /// A row of the tile, without padding, by its positions within the tile on all axes but the last. `M` is
+    /// `N - 1`.
+    ///
+    /// # Panics
+    /// If a position is outside of the tile.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// let volume = vmarray::NdArray::<u8, 3>::builder([8, 8, 6]).tile([4, 4, 4]).build()?;
+    /// assert_eq!(volume.tile([0, 0, 1])?.row([3, 3]).len(), 2);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    #[must_use]
+    pub fn row<const M: usize>(&self, at: [usize; M]) -> &[P::Element] {
+        &self.page[self.places(at)]
+    }
+
+    /// As [`row`](Self::row), mutably.
     ///
     /// # Panics
     /// If a position is outside of the tile.
@@ -183,31 +193,37 @@ impl<T: Element, const N: usize, D: Device> TileMut<'_, T, N, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
-    pub fn row_mut<const M: usize>(&mut self, at: [usize; M]) -> &mut [T] {
+    pub fn row_mut<const M: usize>(&mut self, at: [usize; M]) -> &mut [P::Element]
+    where
+        P: DerefMut,
+    {
         let places = self.places(at);
         &mut self.page[places]
     }
 }
 
-impl<T: Element, const N: usize, D: Device> Drop for TileMut<'_, T, N, D> {
-    fn drop(&mut self) {
-        let (extent, strides) = (shape::extent(&self.bounds), self.strides);
-        if !self.page.is_written() || shape::volume(&extent) == self.page.len() {
-            return;
-        }
-        // The tile's own extent, padding included, is what the strides say.
-        let len = self.page.len();
-        let whole = |axis: usize| if axis == 0 { len } else { strides[axis - 1] } / strides[axis];
-        for (row, places) in self.page.chunks_exact_mut(whole(N - 1)).enumerate() {
-            let first = row * whole(N - 1);
-            let is_inside = (0..N - 1).all(|axis| first / strides[axis] % whole(axis) < extent[axis]);
-            places[if is_inside { extent[N - 1] } else { 0 }..].fill(T::zeroed());
-        }
+impl<P: TilePage, const N: usize> Deref for Tile<P, N> {
+    type Target = [P::Element];
+
+    fn deref(&self) -> &[P::Element] {
+        &self.page
     }
 }
 
-impl<T: Element, const N: usize, D: Device> DerefMut for TileMut<'_, T, N, D> {
-    fn deref_mut(&mut self) -> &mut [T] {
+impl<P: TilePage + DerefMut, const N: usize> DerefMut for Tile<P, N> {
+    fn deref_mut(&mut self) -> &mut [P::Element] {
         &mut self.page
+    }
+}
+
+impl<P: TilePage, const N: usize> Drop for Tile<P, N> {
+    fn drop(&mut self) {
+        self.page.zero_padding(shape::extent(&self.bounds), self.strides);
+    }
+}
+
+impl<P: TilePage + fmt::Debug, const N: usize> fmt::Debug for Tile<P, N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tile").field("bounds", &self.bounds).field("page", &self.page).finish()
     }
 }

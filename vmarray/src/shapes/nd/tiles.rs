@@ -11,7 +11,7 @@ use crate::array::map::MapMode;
 use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::memory::zeroed_vec;
-use crate::ops::view::{View as _, ViewMut as _};
+use crate::ops::view::View as _;
 
 /// How many pages of tiles are fetched ahead of the one that is used.
 const LOOKAHEAD_PAGES: usize = 8;
@@ -53,19 +53,6 @@ impl<const N: usize> Tiles<N> {
         shape::element_count(&shape)?;
         let counts = std::array::from_fn(|axis| shape[axis].div_ceil(extent[axis]));
         Ok(Self { shape, extent, counts, next: 0, end: shape::volume(&counts) })
-    }
-
-    /// The extents of all boxes but those at the edges.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = vmarray::NdArray::<u8, 2>::builder([500, 600]).tile([64, 32]).build()?;
-    /// assert_eq!(image.tiles().extent(), [64, 32]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn extent(&self) -> [usize; N] {
-        self.extent
     }
 
     /// A box by its number in row-major order, wherever the iterator is.
@@ -149,16 +136,15 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// Runs a closure on each of some boxes, in order: it gets the box, and a copy of its elements in
     /// row-major order.
     ///
-    /// The next ones are fetched ahead. As with [`map_box`](crate::NdView::map_box), nothing is locked while
-    /// the closure runs.
+    /// The next ones are fetched ahead. Nothing is locked while the closure runs; what it gets is read and
+    /// written back as the mode says, and is zeroes at first if it is not read.
     ///
     /// # Errors
     /// [`BoxOutside`](ErrorKind::BoxOutside), before the closure runs, if the boxes are those of a larger
-    /// shape; and what [`map_box`](crate::NdView::map_box) reports.
+    /// shape; and as [`read_box`](crate::NdView::read_box) and [`write_box`](crate::NdViewMut::write_box).
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{MapMode, NdArray};
+    /// use vmarray::{MapMode, prelude::*};
     /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
     /// image.for_each_tile(image.tiles(), MapMode::Write, |_, tile| tile.fill(2))?;
     /// let mut sum = 0;
@@ -177,7 +163,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         let mut ahead = tiles.clone();
         let mut depth = 0;
         for (number, of) in tiles.enumerate() {
-            if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
+            if mode.reads() {
                 if number == 0 {
                     depth = self.lookahead(&of);
                     ahead.next();
@@ -188,11 +174,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
                     self.fetch_quietly(next);
                 }
             }
-            let values = &mut buffer[..shape::volume(&shape::extent(&of))];
-            if mode == MapMode::Write {
-                values.fill(T::zeroed());
-            }
-            self.map_into(&of.clone(), mode, values, |values| run(of, values))?;
+            self.map_tile(of, mode, &mut buffer, &mut run)?;
         }
         Ok(())
     }
@@ -212,22 +194,23 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
         (LOOKAHEAD_PAGES.min(frames / 4) / pages.max(1)).max(usize::from(pages <= frames / 4))
     }
 
-    /// Runs code on a box in memory for it, which is read and written back as the mode says.
-    fn map_into(
+    /// Runs code on a copy of a box in a buffer for the largest, which is read and written back as the mode
+    /// says.
+    fn map_tile(
         &self,
-        of: &Bounds<N>,
+        of: Bounds<N>,
         mode: MapMode,
-        values: &mut [T],
-        run: impl FnOnce(&mut [T]),
+        buffer: &mut [T],
+        run: impl FnOnce(Bounds<N>, &mut [T]),
     ) -> Result<()> {
-        if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
+        let values = &mut buffer[..shape::volume(&shape::extent(&of))];
+        if mode.reads() {
             self.read_box(of.clone(), values)?;
+        } else {
+            values.fill(T::zeroed());
         }
-        run(values);
-        if matches!(mode, MapMode::Write | MapMode::ReadWrite) {
-            self.section_mut(..)?.write_box(of.clone(), values)?;
-        }
-        Ok(())
+        run(of.clone(), values);
+        if mode.writes() { self.write_box(of, values) } else { Ok(()) }
     }
 
     fn fetch_quietly(&self, of: Bounds<N>) {
@@ -243,8 +226,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
     /// As [`for_each_tile`](Self::for_each_tile); ends soon after the first.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{MapMode, NdArray};
+    /// use vmarray::{MapMode, prelude::*};
     /// let image = NdArray::<u32, 2>::builder([100, 100]).tiled().build()?;
     /// image.par_for_each_tile(image.tiles(), MapMode::ReadWrite, |of, tile| {
     ///     tile.iter_mut().for_each(|pixel| *pixel += of.start[0] as u32 + 1);
@@ -268,17 +250,13 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
             |buffer, number| {
                 let buffer = buffer.as_mut().map_err(|error| error.clone())?;
                 let Some(of) = tiles.number(number) else { return Ok(()) };
-                if matches!(mode, MapMode::Read | MapMode::ReadWrite)
+                if mode.reads()
                     && let Some(next) = tiles.number(number + 1)
                     && self.lookahead(&next) > 0
                 {
                     self.fetch_quietly(next);
                 }
-                let values = &mut buffer[..shape::volume(&shape::extent(&of))];
-                if mode == MapMode::Write {
-                    values.fill(T::zeroed());
-                }
-                self.map_into(&of.clone(), mode, values, |values| run(of, values))
+                self.map_tile(of, mode, buffer, &run)
             },
         )
     }

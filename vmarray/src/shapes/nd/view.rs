@@ -2,14 +2,12 @@
 
 use std::ops::RangeBounds;
 
-use super::copy::{self, FromPlaces};
 #[cfg(feature = "ndarray")]
 use super::interchange;
 use super::region::NdShape;
 use super::section::{NdSection, NdSectionMut};
 use super::sets;
-use super::shape::{self, Bounds};
-use crate::array::map::MapMode;
+use super::shape;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
@@ -25,7 +23,6 @@ use crate::ops::view::{INTERNAL, Shape, Store as _, StoreMut as _, View, ViewMut
 ///
 /// ```
 /// use vmarray::prelude::*;
-///
 /// let image = NdArray::<u32, 2>::new([30, 40])?;
 /// image.fill([10, 0]..[11, 40], 3)?;
 /// let column = image.project::<1>(1, 5)?;
@@ -46,23 +43,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     #[must_use]
     fn shape(self) -> [usize; M] {
         self.parts().1.extents
-    }
-
-    /// Which box of the store a box of the view is.
-    ///
-    /// # Errors
-    /// [`BoxOutside`](ErrorKind::BoxOutside), [`BoxReversed`](ErrorKind::BoxReversed).
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// let column = image.section([1, 1]..)?.project::<1>(1, 2)?;
-    /// assert_eq!(column.box_in_store(..)?, [1, 3]..[4, 4]);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn box_in_store(self, bounds: impl RangeBounds<[usize; M]>) -> Result<Bounds<N>> {
-        let (_, shape) = self.parts();
-        Ok(shape.bounds(&shape.checked(bounds)?))
     }
 
     /// The index of an element along one of the view's axes, as an expression for operations on this view.
@@ -103,27 +83,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         shape.copy_out(store, &shape.checked(bounds)?, into, INTERNAL)
     }
 
-    /// Runs a closure on a copy of a box of the view as one slice, in row-major order.
-    ///
-    /// # Errors
-    /// As [`to_vec`](View::to_vec). The closure's own result is the value.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// image.fill([1, 0]..[3, 5], 7)?;
-    /// let sum: u8 = image.project::<1>(1, 2)?.map_box(.., |column| column.iter().sum())?;
-    /// assert_eq!(sum, 14);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn map_box<R>(
-        self,
-        bounds: impl RangeBounds<[usize; M]>,
-        run: impl FnOnce(&[Self::Element]) -> R,
-    ) -> Result<R> {
-        Ok(run(&self.to_vec(bounds)?))
-    }
-
     /// A view of the elements that have one index along one of the view's axes, with one axis less. `K` must
     /// be `M - 1`, which is checked at compile time.
     ///
@@ -154,7 +113,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
-    ///
     /// let image = NdArray::<u8, 2>::new([50, 60])?;
     /// image.set([3, 40], 1)?;
     /// // Columns first, and a third dimension that the image does not have.
@@ -171,14 +129,13 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     }
 
     /// Copies the box at a start into an `ndarray` view of its shape, whatever the view's strides. As
-    /// [`read_box`](Self::read_box).
+    /// [`read_box`](Self::read_box); if the view is not row-major and without gaps, by way of a buffer.
     ///
     /// # Errors
     /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`read_box`](Self::read_box).
     ///
     /// ```
     /// use vmarray::prelude::*;
-    ///
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.set([1, 3], 7)?;
     /// let mut block = ndarray::Array2::zeros((2, 2));
@@ -193,8 +150,7 @@ pub trait NdView<'a, const N: usize, const M: usize>:
         start: [usize; M],
         into: ndarray::ArrayViewMut<'_, Self::Element, E>,
     ) -> Result<()> {
-        let (store, shape) = self.parts();
-        interchange::read(store, &shape, start, into)
+        interchange::read(self, start, into)
     }
 
     /// Copies a box into a new `ndarray` array. Of up to six dimensions, as `ndarray` has them.
@@ -204,7 +160,6 @@ pub trait NdView<'a, const N: usize, const M: usize>:
     ///
     /// ```
     /// use vmarray::prelude::*;
-    ///
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.set([1, 3], 7)?;
     /// assert_eq!(image.to_ndarray([1, 2]..[3, 4])?, ndarray::array![[0, 7], [0, 0]]);
@@ -232,7 +187,6 @@ impl<'a, const N: usize, const M: usize, V> NdView<'a, N, M> for V where
 ///
 /// ```
 /// use vmarray::prelude::*;
-///
 /// let image = NdArray::<u32, 2>::new([30, 40])?;
 /// image.project_mut::<1>(0, 10)?.write_box([5]..[8], &[1, 2, 3])?;
 /// assert_eq!(image.to_vec([10, 4]..[11, 9])?, [0, 1, 2, 3, 0]);
@@ -254,41 +208,10 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     fn write_box(self, bounds: impl RangeBounds<[usize; M]>, from: &[Self::Element]) -> Result<()> {
-        let ((store, shape), of) = (self.parts(), self.box_in_store(bounds)?);
-        copy::write(store, &shape.geometry, &of, FromPlaces::dense(&shape::extent(&of), from)?)
-    }
-
-    /// Runs a closure on a copy of a box of the view as one slice, in row-major order, which is read and
-    /// written back as the mode says.
-    ///
-    /// # Errors
-    /// As [`to_vec`](View::to_vec) and [`write_box`](Self::write_box). The closure's own result is the value.
-    ///
-    /// ```
-    /// use vmarray::{MapMode, prelude::*};
-    ///
-    /// let image = NdArray::<u8, 2>::new([4, 5])?;
-    /// let column = image.project_mut::<1>(1, 2)?;
-    /// column.map_box_mut(.., MapMode::Write, |column| column.copy_from_slice(&[1, 2, 3, 4]))?;
-    /// assert_eq!(image.get([3, 2])?, 4);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn map_box_mut<R>(
-        self,
-        bounds: impl RangeBounds<[usize; M]>,
-        mode: MapMode,
-        run: impl FnOnce(&mut [Self::Element]) -> R,
-    ) -> Result<R> {
-        let of = self.parts().1.checked(bounds)?;
-        let mut values = zeroed_vec(shape::volume(&shape::extent(&of)))?;
-        if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
-            self.read_box(of.clone(), &mut values)?;
-        }
-        let result = run(&mut values);
-        if matches!(mode, MapMode::Write | MapMode::ReadWrite) {
-            self.write_box(of, &values)?;
-        }
-        Ok(result)
+        let (store, shape) = self.parts();
+        let of = shape.checked(bounds)?;
+        shape::expect_len(&of, from.len())?;
+        shape.write(store, &of, shape::strides(&shape::extent(&of)), from)
     }
 
     /// As [`project`](NdView::project), for reading and writing.
@@ -322,7 +245,6 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     ///
     /// ```
     /// use vmarray::{IndexSet, prelude::*};
-    ///
     /// let image = NdArray::<u8, 2>::new([50, 60])?;
     /// let set = IndexSet::from_rows([0, 1], [[3, 40], [0, 0]])?;
     /// image.scatter_set(&set, [0, 1], &[7, 8])?;
@@ -342,14 +264,13 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
     }
 
     /// Copies an `ndarray` view, whatever its strides, to the box of its shape at a start. As
-    /// [`write_box`](Self::write_box).
+    /// [`write_box`](Self::write_box); if the view is not row-major and without gaps, by way of a buffer.
     ///
     /// # Errors
     /// [`RankMismatch`](ErrorKind::RankMismatch), and as [`write_box`](Self::write_box).
     ///
     /// ```
     /// use vmarray::prelude::*;
-    ///
     /// let image = NdArray::<u8, 2>::new([4, 5])?;
     /// image.write_view([1, 2], ndarray::array![[1, 2], [3, 4]].view())?;
     /// assert_eq!(image.get([2, 3])?, 4);
@@ -361,8 +282,7 @@ pub trait NdViewMut<'a, const N: usize, const M: usize>:
         start: [usize; M],
         from: ndarray::ArrayView<'_, Self::Element, E>,
     ) -> Result<()> {
-        let (store, shape) = self.parts();
-        interchange::write(store, &shape, start, &from)
+        interchange::write(self, start, &from)
     }
 }
 

@@ -12,8 +12,7 @@ use crate::base::error::Result;
 /// Describes a ragged array; every setting has a default that works.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::RaggedArray;
+/// use vmarray::{RaggedArray, prelude::*};
 /// let rows = RaggedArray::<u32>::builder()
 ///     .elements(|elements| elements.cache_bytes(1 << 20))
 ///     .with_lengths([1000, 2000, 3000])?;
@@ -36,10 +35,8 @@ impl<T: Element, D: Device> RaggedBuilder<T, D> {
     /// Puts elements and offsets on these devices. Their type may change, so this comes first or nowhere.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
+    /// use vmarray::{RaggedArray, host::HostDevice, prelude::*};
     /// use std::sync::Arc;
-    /// use vmarray::RaggedArray;
-    /// use vmarray::host::HostDevice;
     /// let device = Arc::new(HostDevice::new(1 << 20)?);
     /// let rows = RaggedArray::<u8>::builder().devices([device]).from_rows(["ab", "c"])?;
     /// assert_eq!(rows.row_count(), 2);

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::iter::FusedIterator;
-use std::ops::{Range, RangeBounds};
+use std::ops::Range;
 
 use backend_api::Device;
 
@@ -15,16 +15,15 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Shape as _, View, ViewMut};
 use crate::setup::any::AnyDevice;
 
-/// A row of a [`Ragged`], or a part of one. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and
+/// A row of a [`Ragged`]. A row of a [`RaggedArray`](crate::RaggedArray) is a [`View`] and
 /// a [`ViewMut`], with all of their operations.
 ///
 /// ```
 /// use vmarray::prelude::*;
-///
-/// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
+/// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
 /// let row = rows.row(1)?;
 /// assert_eq!((row.len(), row.get(0)?), (4, b'm'));
-/// assert_eq!(row.part(1..3)?.to_vec(..)?, b"an");
+/// assert_eq!(row.section(1..3)?.to_vec(..)?, b"an");
 /// assert_eq!(row.max(.., Field::whole())?, Some(b'y'));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
@@ -38,59 +37,17 @@ impl<'a, S: Items> RaggedRow<'a, S> {
         Self { items, shape: Linear { start: range.start, len: range.len() } }
     }
 
-    /// How many items it has.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
-    /// assert_eq!(rows.row(1)?.len(), 4);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.shape.len
-    }
-
-    /// Whether it has none.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", ""])?;
-    /// assert!(rows.row(1)?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.shape.len == 0
-    }
-
     /// Which of all items it has.
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
+    /// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
     /// assert_eq!(rows.row(1)?.range(), 2..6);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()
-    }
-
-    /// A part of the row.
-    ///
-    /// # Errors
-    /// [`RangeOutside`](ErrorKind::RangeOutside), [`RangeReversed`](ErrorKind::RangeReversed), with places in
-    /// the row.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
-    /// assert_eq!(rows.row(1)?.part(2..)?.len(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn part(&self, part: impl RangeBounds<usize>) -> Result<Self> {
-        Ok(Self::new(self.items, self.shape.places(part)?))
     }
 }
 
@@ -127,24 +84,22 @@ impl<'a, S: Items, D: Device> RaggedRow<'a, Ragged<S, D>> {
     /// [`RowOutside`](ErrorKind::RowOutside), with places in the row, and what [`VirtualArray::get`] reports.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Ragged, RaggedArray, VirtualArray};
-    /// let words = RaggedArray::<u8>::from_rows(["so", "many", "words"])?;
+    /// use vmarray::{Ragged, RaggedArray, prelude::*};
+    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words"])?;
     /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
     /// assert_eq!(lines.row(1)?.row(0)?.to_vec(..)?, b"many");
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn row(&self, row: usize) -> Result<RaggedRow<'a, S>> {
-        let outside = |_| ErrorKind::RowOutside { row, rows: self.len() };
+        let outside = |_| ErrorKind::RowOutside { row, rows: self.shape.len };
         self.items.row(self.shape.place(row).map_err(outside)?)
     }
 
     /// The rows of this row, in order.
     ///
     /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Ragged, RaggedArray, VirtualArray};
-    /// let words = RaggedArray::<u8>::from_rows(["so", "many", "words"])?;
+    /// use vmarray::{Ragged, RaggedArray, prelude::*};
+    /// let words = RaggedArray::<u8>::builder().from_rows(["so", "many", "words"])?;
     /// let lines = Ragged::new(words, [1, 2], VirtualArray::builder(0))?;
     /// let lengths = lines.row(1)?.rows().map(|word| Ok(word?.len())).collect::<vmarray::Result<Vec<_>>>()?;
     /// assert_eq!(lengths, [4, 5]);
@@ -174,7 +129,7 @@ impl<S> fmt::Debug for RaggedRow<'_, S> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// let rows = vmarray::RaggedArray::<u8>::from_rows(["so", "many"])?;
+/// let rows = vmarray::RaggedArray::<u8>::builder().from_rows(["so", "many"])?;
 /// let mut iter = rows.rows();
 /// assert_eq!(iter.len(), 2);
 /// assert_eq!(iter.nth(1).unwrap()?.to_vec(..)?, b"many");

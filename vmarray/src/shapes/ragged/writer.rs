@@ -23,8 +23,7 @@ use crate::setup::any::AnyDevice;
 /// wait while what is there is copied. To fill more than half of the devices, state the capacity.
 ///
 /// ```
-/// # use vmarray::prelude::*;
-/// use vmarray::RaggedArray;
+/// use vmarray::{RaggedArray, prelude::*};
 /// let writer = RaggedArray::<u32>::builder().capacity(100, 1000).writer()?;
 /// std::thread::scope(|threads| {
 ///     for thread in 0..4 {
