@@ -171,19 +171,6 @@ fn a_write_back_that_fails_for_one_task_is_not_told_to_another_with_a_hit() {
 }
 
 #[test]
-fn a_small_cache_serves_thousands_in_turn() {
-    for (policy, frames) in POLICIES.into_iter().flat_map(|policy| [(policy, 1), (policy, 2), (policy, 9)]) {
-        let shape = Shape { page_len: 4, channels: vec![2], frames, policy, read_ahead: false };
-        let array = shape.build::<u32>(4 * 700);
-        fill(&array);
-        let values = all((0..1400).map(|k| array.get_async(k * 911 % 2800)));
-        assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == (k * 911 % 2800) as u32));
-        all((0..1400).map(|k| array.set_async(k, 7))).into_iter().for_each(|result| result.unwrap());
-        assert!(array.to_vec(..1400).unwrap().iter().all(|x| *x == 7), "{policy:?} {frames}");
-    }
-}
-
-#[test]
 fn many_futures_of_one_page_have_it_loaded_once() {
     let (device, array) = simulated(10, 4);
     let mut executor = Executor::default();

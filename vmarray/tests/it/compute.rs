@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmarray::prelude::*;
 
-use crate::common::counted::{LEN, PAGE, counted, described};
+use crate::common::counted::{LEN, PAGE, counted, described, moved};
 use crate::common::{Numbers, POLICIES, Shape, as_any, host, told};
 use bytemuck::{Pod, Zeroable};
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
@@ -379,8 +379,8 @@ fn adding_in_all_places_at_once_loses_nothing() {
     add(&described(vec![0_u32; LEN], &Arc::new(host())).device_bytes(3 * PAGE).build().unwrap());
 }
 
-/// Asks what cannot be answered, and of no elements what can.
-fn refuse<'a>(view: impl ViewMut<'a, Element = u32, Index = usize>) {
+/// Asks what cannot be answered, which is told before anything is done, and of no elements what can.
+fn refuse<'a>(view: impl ViewMut<'a, Element = u32, Index = usize>, is_untouched: impl Fn() -> bool) {
     let value = Field::<u32, u32>::whole();
     let long = (0..300).fold(value + 1, |long, i| long * i);
     assert_eq!(*view.sum(.., &long).unwrap_err().kind(), ErrorKind::ExpressionTooLong { most: 256 });
@@ -391,6 +391,7 @@ fn refuse<'a>(view: impl ViewMut<'a, Element = u32, Index = usize>) {
     }
     let error = view.transform(.., Vec::new()).unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::AssignmentCount { assignments: 0, most: 8 });
+    assert!(is_untouched());
     // Two to one field.
     let error = view.transform(.., [value.set(1), value.set(2)]).unwrap_err();
     let cause = error.device_error().expect("a device refuses it").kind();
@@ -407,8 +408,9 @@ fn refuse<'a>(view: impl ViewMut<'a, Element = u32, Index = usize>) {
 #[test]
 fn what_cannot_be_asked_is_refused() {
     let (source, device) = counted(vec![0; LEN]);
-    refuse(&source);
-    refuse(&Shape::default().build::<u32>(64));
+    refuse(&source, || moved(&device) == (0, 0));
+    let array = Shape::default().build::<u32>(64);
+    refuse(&array, || array.stats().total().submissions == 0);
     let one = described(vec![0; LEN + 1], &device).build().unwrap();
     let error = source.join((&source, &one)).unwrap_err();
     let mismatch = ErrorKind::LengthMismatch { of: "what is joined", expected: LEN, got: LEN + 1 };

@@ -2,8 +2,8 @@
 
 use crate::common::Shape;
 use crate::common::executor::{all, block_on};
+use vmarray::VirtualArray;
 use vmarray::prelude::*;
-use vmarray::{SharedSection, VirtualArray};
 
 /// Pages of 16 `u32`, half of them in the cache.
 fn array() -> VirtualArray<u32> {
@@ -37,25 +37,4 @@ fn futures_outlive_their_section() {
     };
     assert_eq!(block_on(coming).unwrap(), 105);
     assert_eq!(block_on(page).unwrap()[0], 112);
-}
-
-#[test]
-fn an_owned_section_goes_with_its_task_to_another_thread() {
-    let array = std::sync::Arc::new(array());
-    let sections = [0..500, 500..1000].map(|range| SharedSection::new(&array, range).unwrap());
-    drop(array);
-    let threads = sections.map(|section| {
-        std::thread::spawn(move || {
-            block_on(async move {
-                let section = section.as_section();
-                let mut sum = 0;
-                for at in 0..section.len() {
-                    sum += section.get_async(at).await?;
-                }
-                Ok::<u32, vmarray::Error>(sum)
-            })
-        })
-    });
-    let sums = threads.map(|thread| thread.join().unwrap().unwrap());
-    assert_eq!(sums, [499 * 500 / 2, (500 + 999) * 500 / 2]);
 }

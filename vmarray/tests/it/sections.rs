@@ -1,4 +1,4 @@
-//! Sections of arrays: bytes moved, threads, tasks, and what they are. What they do is in `model` and `views`.
+//! Sections of arrays: bytes moved, and what they are. What they do is in `model` and `views`.
 
 use crate::common::Shape;
 use vmarray::prelude::*;
@@ -72,30 +72,6 @@ fn a_discarded_section_is_neither_fetched_nor_written_back() {
     assert_eq!(moved(&array), (0, PAGE));
     section.flush(..).unwrap();
     assert_eq!(moved(&array), (2 * PAGE, PAGE));
-}
-
-#[test]
-fn sections_are_used_by_many_threads_at_once() {
-    let shape = Shape { page_len: 16, channels: vec![2], frames: 4, ..Shape::default() };
-    let array: VirtualArray<u32> = shape.build(1000);
-    std::thread::scope(|threads| {
-        for part in 0..4 {
-            // They overlap by half.
-            let section = array.section_mut(part * 200..part * 200 + 400).unwrap();
-            threads.spawn(move || {
-                for at in 0..section.len() {
-                    section.update(at, |x| x + 1).unwrap();
-                }
-            });
-        }
-    });
-    let expected = |i: usize| {
-        u32::from(i < 800)
-            + u32::from((200..600).contains(&i))
-            + u32::from((600..800).contains(&i))
-            + u32::from((800..1000).contains(&i))
-    };
-    assert_eq!(array.to_vec(..).unwrap(), (0..1000).map(expected).collect::<Vec<_>>());
 }
 
 #[test]
