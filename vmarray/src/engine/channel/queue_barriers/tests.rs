@@ -260,12 +260,12 @@ fn kernels_that_read_slots_of_other_channels_have_their_place_among_what_writes_
 /// A kernel in a queue of one scene's channel that reads the slots of all.
 fn read_all(scenes: &mut [Scene<'_>; 3], own: usize) {
     let places = scenes.each_mut().map(Scene::place);
-    let copy = |(scene, place): (&Scene<'_>, u64)| Transfer::Download {
+    let copies = scenes.iter().zip(places).map(|(scene, place)| Transfer::Download {
         from: scene.channel.home(SLOT),
         to: scene.memory.at(place),
         bytes: PAGE_BYTES,
-    };
-    let copies: Vec<_> = scenes.iter().zip(places).map(copy).collect();
+    });
+    let copies: Vec<_> = copies.collect();
     let channels = scenes.each_ref().map(|scene| scene.channel);
     let ticket = channels[own].between_writes(&channels, |queue| queue.submit(&copies)).unwrap();
     drop(copies);
