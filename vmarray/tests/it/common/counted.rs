@@ -18,7 +18,7 @@ pub const LEN: usize = PAGES * 128;
 pub type Counted = Counting<HostDevice>;
 
 pub fn described<H: Home<u32>, D: Device>(home: H, device: &Arc<D>) -> SourceBuilder<u32, H> {
-    Source::builder(home).devices([as_any(&device)]).placement(Placement::Ratios(vec![1])).page_len(128)
+    Source::builder(home).devices([as_any(device)]).placement(Placement::Ratios(vec![1])).page_len(128)
 }
 
 pub fn counted(home: Vec<u32>) -> (Source<u32>, Arc<Counted>) {
