@@ -86,7 +86,8 @@ pub enum AnyDevice {
     /// use vmarray::host::HostDevice;
     /// use vmarray::AnyDevice;
     /// let own = Arc::new(Counting::new(HostDevice::new(1 << 20)?));
-    /// let devices: [AnyDevice; 2] = [(own.clone() as Arc<dyn Device>).into(), HostDevice::new(1 << 20)?.into()];
+    /// let dynamic: Arc<dyn Device> = own.clone();
+    /// let devices: [AnyDevice; 2] = [dynamic.into(), HostDevice::new(1 << 20)?.into()];
     /// let array = VirtualArray::<u32>::builder(1000).devices(devices.map(Arc::new)).build()?;
     /// array.fill(.., 7)?;
     /// assert!(own.counts().work.fill_bytes > 0);

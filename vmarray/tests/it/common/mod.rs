@@ -53,8 +53,8 @@ pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
     (0..count).map(device).collect()
 }
 
-/// A device as the type that all arrays and sources of the tests are over, so that they are compiled once: the
-/// same one as long as anything is on it.
+/// A device as the type that all arrays and sources of the tests are over, so that they are compiled once:
+/// the same one as long as anything is on it.
 pub fn as_any<D: Device>(device: &Arc<D>) -> Arc<AnyDevice> {
     static KNOWN: Mutex<BTreeMap<usize, Weak<AnyDevice>>> = Mutex::new(BTreeMap::new());
     let dynamic: Arc<dyn Any + Send + Sync> = device.clone();
