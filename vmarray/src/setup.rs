@@ -3,8 +3,6 @@
 pub(crate) mod any;
 #[forbid(unsafe_code)]
 pub(crate) mod discovery;
-#[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host")))]
-pub(crate) mod no_device;
 #[forbid(unsafe_code)]
 pub(crate) mod placement;
 #[forbid(unsafe_code)]

@@ -1,30 +1,47 @@
 //! One type for devices of all backends, so that an array can lie on a mixture of them.
 
+use std::sync::Arc;
+
 use backend_api::Device;
 use enum_dispatch::enum_dispatch;
 
-/// A backend's device, whichever it is.
+/// A device, whatever its type.
 #[enum_dispatch]
-trait AsDevice: Device + Sized {
+trait AsDevice {
+    fn device(&self) -> &dyn Device;
+}
+
+impl AsDevice for Arc<dyn Device> {
     fn device(&self) -> &dyn Device {
-        self
+        &**self
     }
 }
 
-#[cfg(feature = "host")]
-impl AsDevice for backend_host::HostDevice {}
-#[cfg(feature = "host")]
-impl AsDevice for backend_host::FileDevice {}
-#[cfg(feature = "host")]
-impl AsDevice for backend_host::SimulatedDevice {}
-#[cfg(feature = "cuda")]
-impl AsDevice for backend_cuda::CudaDevice {}
-#[cfg(feature = "opencl")]
-impl AsDevice for backend_opencl::OpenClDevice {}
-#[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host")))]
-impl AsDevice for crate::setup::no_device::NoDevice {}
+macro_rules! are_devices {
+    ($($(#[$when:meta])* $device:ty;)*) => {$(
+        $(#[$when])*
+        impl AsDevice for $device {
+            fn device(&self) -> &dyn Device {
+                self
+            }
+        }
+    )*};
+}
 
-/// A device of any backend that is compiled in.
+are_devices! {
+    #[cfg(feature = "host")]
+    backend_host::HostDevice;
+    #[cfg(feature = "host")]
+    backend_host::FileDevice;
+    #[cfg(feature = "host")]
+    backend_host::SimulatedDevice;
+    #[cfg(feature = "cuda")]
+    backend_cuda::CudaDevice;
+    #[cfg(feature = "opencl")]
+    backend_opencl::OpenClDevice;
+}
+
+/// A device of any backend that is compiled in, or of the program's own making.
 ///
 /// Calls are dispatched by a comparison and a table, on misses only: hits do not know devices. An array over
 /// devices of one type can name that type instead and saves even that.
@@ -58,9 +75,23 @@ pub enum AnyDevice {
     /// A card of any vendor.
     #[cfg(feature = "opencl")]
     OpenCl(backend_opencl::OpenClDevice),
-    /// Nothing: no backend is compiled in.
-    #[cfg(not(any(feature = "cuda", feature = "opencl", feature = "host")))]
-    Nothing(crate::setup::no_device::NoDevice),
+    /// A device of another type, so that an array can have it beside the others.
+    ///
+    /// ```
+    /// # use vmarray::prelude::*;
+    /// use std::sync::Arc;
+    /// use vmarray::device::{Device, wrap::Counting};
+    /// use vmarray::host::HostDevice;
+    /// use vmarray::AnyDevice;
+    /// let own = Arc::new(Counting::new(HostDevice::new(1 << 20)?));
+    /// let dynamic: Arc<dyn Device> = own.clone();
+    /// let devices: [AnyDevice; 2] = [dynamic.into(), HostDevice::new(1 << 20)?.into()];
+    /// let array = VirtualArray::<u32>::builder(1000).devices(devices.map(Arc::new)).build()?;
+    /// array.fill(.., 7)?;
+    /// assert!(own.counts().work.fill_bytes > 0);
+    /// # Ok::<(), vmarray::Error>(())
+    /// ```
+    Own(Arc<dyn Device>),
 }
 
 // SAFETY: everything is passed on as it is to one and the same device, which keeps the contract.

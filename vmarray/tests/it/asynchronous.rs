@@ -1,10 +1,9 @@
 //! Futures: nothing blocks, nothing leaks, and thousands share a few submissions.
 
-use std::collections::VecDeque;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use vmarray::prelude::*;
@@ -15,14 +14,10 @@ use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
-use vmarray::{ErrorKind, VirtualArray};
+use vmarray::{Device, ErrorKind, VirtualArray};
 
 /// Runs something while another thread has a page exclusively.
-fn while_another_thread_holds<D: vmarray::Device>(
-    array: &VirtualArray<u32, D>,
-    page: usize,
-    run: impl FnOnce(),
-) {
+fn while_another_thread_holds(array: &VirtualArray<u32>, page: usize, run: impl FnOnce()) {
     std::thread::scope(|scope| {
         // In here, so that a panic ends the thread's wait.
         let (to_main, from_other) = std::sync::mpsc::channel();
@@ -41,25 +36,29 @@ fn while_another_thread_holds<D: vmarray::Device>(
 
 /// Pages of 16 `u32` in one channel, all elements their own index, nothing resident.
 fn numbered(pages: usize, frames: usize) -> VirtualArray<u32> {
-    let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
-    let array = shape.build(16 * pages);
+    let array = Shape::one(16, frames).build(16 * pages);
     fill(&array);
     array
 }
 
-fn fill<D: vmarray::Device>(array: &VirtualArray<u32, D>) {
+/// The same on a device.
+fn on<D: Device>(device: &Arc<D>, pages: usize, frames: usize) -> VirtualArray<u32> {
+    let array = Shape::one(16, frames).describe(16 * pages, vec![device.clone()]).build().unwrap();
+    fill(&array);
+    array
+}
+
+fn fill(array: &VirtualArray<u32>) {
     array.write(0, &(0..array.len() as u32).collect::<Vec<u32>>()).unwrap();
     array.evict(..).unwrap();
     array.reset_stats();
 }
 
-fn simulated(pages: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray<u32, SimulatedDevice>) {
+fn simulated(pages: usize, frames: usize) -> (Arc<SimulatedDevice>, VirtualArray<u32>) {
     let device =
         SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0).manual_wakes(true);
     let device = Arc::new(device.bytes(64 << 20).build());
-    let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
-    let array = shape.describe(16 * pages, vec![device.clone()]).build().unwrap();
-    fill(&array);
+    let array = on(&device, pages, frames);
     (device, array)
 }
 
@@ -157,9 +156,7 @@ fn one_page_that_many_ask_for_costs_the_cache_no_more_than_one() {
 #[test]
 fn a_write_back_that_fails_for_one_task_is_not_told_to_another_with_a_hit() {
     let device = Arc::new(Faulty::new(crate::common::host()));
-    let shape = Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
-    let array = shape.describe::<u32, _>(16 * 20, vec![device.clone()]).build().unwrap();
-    fill(&array);
+    let array = on(&device, 20, 4);
     (0..4).for_each(|page| array.set(16 * page, 100).unwrap());
     // No frame without a write-back.
     device.inject(Fault::anywhere(DeviceErrorKind::CopyFailed));
@@ -171,19 +168,6 @@ fn a_write_back_that_fails_for_one_task_is_not_told_to_another_with_a_hit() {
     device.clear();
     array.flush(..).unwrap();
     assert_eq!(all([0, 9].map(|page| array.get_async(16 * page))), [Ok(100), Ok(16 * 9)]);
-}
-
-#[test]
-fn a_small_cache_serves_thousands_in_turn() {
-    for (policy, frames) in POLICIES.into_iter().flat_map(|policy| [(policy, 1), (policy, 2), (policy, 9)]) {
-        let shape = Shape { page_len: 4, channels: vec![2], frames, policy, read_ahead: false };
-        let array = shape.build::<u32>(4 * 700);
-        fill(&array);
-        let values = all((0..1400).map(|k| array.get_async(k * 911 % 2800)));
-        assert!(values.into_iter().enumerate().all(|(k, x)| x.unwrap() == (k * 911 % 2800) as u32));
-        all((0..1400).map(|k| array.set_async(k, 7))).into_iter().for_each(|result| result.unwrap());
-        assert!(array.to_vec(..1400).unwrap().iter().all(|x| *x == 7), "{policy:?} {frames}");
-    }
 }
 
 #[test]
@@ -371,7 +355,7 @@ fn tasks_are_served_before_a_thread_has_their_page_for_itself() {
 }
 
 /// Polls another future in the middle of being woken.
-struct PollsAnother(Mutex<Option<vmarray::GetAsync<'static, u32, SimulatedDevice>>>);
+struct PollsAnother(Mutex<Option<vmarray::GetAsync<'static, u32>>>);
 
 impl Wake for PollsAnother {
     fn wake(self: Arc<Self>) {
@@ -388,7 +372,7 @@ fn a_waker_may_poll_a_future_that_waits_for_the_same_load() {
     let (to_main, from_other) = std::sync::mpsc::channel();
     let test = std::thread::spawn(move || {
         let (device, array) = simulated(10, 3);
-        static ARRAY: OnceLock<VirtualArray<u32, SimulatedDevice>> = OnceLock::new();
+        static ARRAY: OnceLock<VirtualArray<u32>> = OnceLock::new();
         let array = ARRAY.get_or_init(|| array);
         let held = [array.page(0).unwrap(), array.page(1).unwrap()];
         std::thread::scope(|scope| {
@@ -479,22 +463,6 @@ fn guards_are_waited_for_and_end_the_wait() {
 }
 
 #[test]
-fn tasks_of_a_thread_with_guards_get_errors_instead_of_waiting_for_ever() {
-    let array = numbered(10, 4);
-    let mut guard = block_on(array.page_mut_async(3)).unwrap();
-    let is_deadlock = |kind: &ErrorKind| matches!(kind, ErrorKind::WouldDeadlock { page: 3 });
-    assert!(is_deadlock(block_on(array.get_async(48)).unwrap_err().kind()));
-    assert!(is_deadlock(block_on(array.set_async(48, 1)).unwrap_err().kind()));
-    assert!(is_deadlock(block_on(array.page_async(3)).unwrap_err().kind()));
-    guard[0] = 48;
-    assert!(is_deadlock(block_on(array.flush_async(..)).unwrap_err().kind()));
-    // Other pages are as free as ever.
-    assert_eq!(block_on(array.get_async(100)).unwrap(), 100);
-    drop(guard);
-    assert_eq!(block_on(array.get_async(48)).unwrap(), 48);
-}
-
-#[test]
 fn a_guard_that_is_taken_later_ends_a_wait_that_it_forbids() {
     let array = numbered(10, 4);
     while_another_thread_holds(&array, 2, || {
@@ -540,69 +508,11 @@ fn guards_are_counted_and_waited_for_where_there_are_too_many() {
 }
 
 #[test]
-fn ranges_and_lists() {
-    for frames in [1, 2, 40] {
-        let shape = Shape { page_len: 16, channels: vec![2], frames, ..Shape::default() };
-        let array = shape.build::<u32>(16 * 100);
-        fill(&array);
-        let mut back = vec![0; 1500];
-        block_on(array.read_async(17, &mut back)).unwrap();
-        assert!(back.iter().zip(17..).all(|(x, i)| *x == i));
-        let indices: Vec<usize> = (0..3000).map(|k| k * 97 % 1600).collect();
-        array.set(33, 5).unwrap();
-        let values = block_on(array.gather_async(&indices)).unwrap();
-        assert!(indices.iter().zip(values).all(|(&i, x)| x == if i == 33 { 5 } else { i as u32 }));
-        all((0..100).map(|page| array.set_async(16 * page, 1))).into_iter().for_each(|set| set.unwrap());
-        block_on(array.flush_async(..)).unwrap();
-        array.reset_stats();
-        array.flush(..).unwrap();
-        assert_eq!(array.stats().total().write_backs, 0);
-        array.evict(..).unwrap();
-        array.reset_stats();
-        block_on(array.prefetch_async(0..160)).unwrap();
-        let expected = |i: usize| {
-            if i.is_multiple_of(16) {
-                1
-            } else if i == 33 {
-                5
-            } else {
-                i as u32
-            }
-        };
-        assert!((0..160).all(|i| array.get(i).unwrap() == expected(i)));
-        assert!(frames < 20 || array.stats().total().misses == 0);
-    }
-}
-
-#[test]
-fn errors_are_told_by_the_future() {
-    let array = numbered(10, 4);
-    assert!(matches!(
-        block_on(array.get_async(160)).unwrap_err().kind(),
-        ErrorKind::IndexOutside { index: 160, len: 160 }
-    ));
-    assert!(block_on(array.set_async(usize::MAX, 1)).is_err());
-    assert!(block_on(array.page_async(10)).is_err());
-    assert!(block_on(array.page_mut_async(11)).is_err());
-    assert!(block_on(array.read_async(150, &mut [0; 11])).is_err());
-    assert!(block_on(array.read_async(usize::MAX, &mut [0; 2])).is_err());
-    assert!(block_on(array.flush_async(5..161)).is_err());
-    assert!(block_on(array.prefetch_async(5..161)).is_err());
-    assert!(matches!(
-        block_on(array.gather_async(&[0, 160])).unwrap_err().kind(),
-        ErrorKind::ListedIndexOutside { position: 1, .. }
-    ));
-}
-
-#[test]
 fn a_failure_is_told_to_those_whose_page_it_concerns() {
     for later in [false, true] {
         let simulated = SimulatedDevice::builder(5).latency(Duration::from_millis(100)).jitter(0.0);
         let device = Arc::new(Faulty::new(simulated.bytes(64 << 20).manual_wakes(true).build()));
-        let shape =
-            Shape { page_len: 16, channels: vec![1], frames: 80, read_ahead: false, ..Shape::default() };
-        let array = shape.describe::<u32, _>(16 * 23, vec![device.clone()]).build().unwrap();
-        fill(&array);
+        let array = on(&device, 23, 80);
         // Three pages, each by itself; then a submission of all others fails once, and they are loaded one by
         // one.
         let fault = Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed).on_call(4);
@@ -624,14 +534,10 @@ fn a_failure_is_told_to_those_whose_page_it_concerns() {
     }
 }
 
-/// A device that is done with everything by the time that it is asked, as the contract allows.
-fn at_once(
-    pages: usize,
-    frames: usize,
-    policy: vmarray::EvictionPolicy,
-) -> VirtualArray<u32, SimulatedDevice> {
+/// On a device that is done with everything by the time that it is asked, as the contract allows.
+fn at_once(pages: usize, frames: usize, policy: vmarray::EvictionPolicy) -> VirtualArray<u32> {
     let device = Arc::new(SimulatedDevice::builder(3).bytes(1 << 20).build());
-    let shape = Shape { page_len: 16, channels: vec![1], frames, policy, read_ahead: false };
+    let shape = Shape { policy, ..Shape::one(16, frames) };
     let array = shape.describe(16 * pages, vec![device]).build().unwrap();
     fill(&array);
     array
@@ -659,7 +565,7 @@ fn tasks_that_outnumber_frames_are_each_served_by_one_load() {
 
 /// Each of so many tasks gets one element after another, the next one's place depending on the last one's
 /// value.
-fn dependent_gets<D: vmarray::Device>(array: &VirtualArray<u32, D>, tasks: usize, gets: usize, seed: u64) {
+fn dependent_gets(array: &VirtualArray<u32>, tasks: usize, gets: usize, seed: u64) {
     all((0..tasks).map(|task| async move {
         let mut numbers = Numbers::new(seed + task as u64);
         let mut sum = 0_usize;
@@ -676,9 +582,7 @@ fn dependent_gets<D: vmarray::Device>(array: &VirtualArray<u32, D>, tasks: usize
 fn tasks_of_many_threads_that_outnumber_frames_load_nothing_twice() {
     for (threads, tasks, frames) in [(1, 300, 8), (4, 100, 16), (8, 20, 3)] {
         let device = Arc::new(SimulatedDevice::builder(5).build());
-        let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
-        let array = shape.describe::<u32, _>(16 * 4000, vec![device]).build().unwrap();
-        fill(&array);
+        let array = on(&device, 4000, frames);
         std::thread::scope(|scope| {
             for thread in 0..threads {
                 let array = &array;
@@ -749,8 +653,7 @@ fn long_elements_reach_tasks_that_outnumber_frames() {
     for frames in [1, 4, 40] {
         let device = SimulatedDevice::builder(5).latency(Duration::from_millis(1)).manual_wakes(true);
         let device = Arc::new(device.bytes(64 << 20).build());
-        let shape = Shape { page_len: 2, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
-        let array = shape.describe::<Long, _>(2 * 500, vec![device.clone()]).build().unwrap();
+        let array = Shape::one(2, frames).describe::<Long, _>(2 * 500, vec![device.clone()]).build().unwrap();
         array.write(0, &(0..1000).map(|i| [i; 128]).collect::<Vec<Long>>()).unwrap();
         array.evict(..).unwrap();
         array.reset_stats();
@@ -782,7 +685,7 @@ fn long_elements_reach_tasks_that_outnumber_frames() {
 #[test]
 fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
     let ((device, array), (_, other)) = (simulated(100, 2), simulated(100, 1));
-    let is_refused = |array: &VirtualArray<u32, SimulatedDevice>, page| {
+    let is_refused = |array: &VirtualArray<u32>, page| {
         let error = array.page(page).map(drop).unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::TooManyGuards { .. }), "{error:?}");
     };
@@ -792,20 +695,7 @@ fn a_thread_does_not_wait_for_what_its_own_future_is_to_have() {
     device.run();
     is_refused(&array, 1);
     // Nor for those of another array, which may wait for those of this one.
-    std::thread::scope(|scope| {
-        let (to_main, from_other) = std::sync::mpsc::channel();
-        let (to_other, from_main) = std::sync::mpsc::channel::<()>();
-        let other = &other;
-        scope.spawn(move || {
-            let guard = other.page(3).unwrap();
-            to_main.send(()).unwrap();
-            from_main.recv().unwrap();
-            drop(guard);
-        });
-        from_other.recv().unwrap();
-        is_refused(other, 4);
-        to_other.send(()).unwrap();
-    });
+    while_another_thread_holds(&other, 3, || is_refused(&other, 4));
     let Poll::Ready(Ok(page)) = poll_once(&mut coming) else { panic!("it is there") };
     assert_eq!(page[1], 1);
     drop((page, coming));
@@ -833,8 +723,7 @@ fn a_long_read_that_finds_its_page_held_is_served_by_the_same_load() {
     type Long = [u32; 128];
     let device = SimulatedDevice::builder(5).latency(Duration::from_millis(1)).manual_wakes(true);
     let device = Arc::new(device.bytes(64 << 20).build());
-    let shape = Shape { page_len: 2, channels: vec![1], frames: 8, read_ahead: false, ..Shape::default() };
-    let array = shape.describe::<Long, _>(200, vec![device.clone()]).build().unwrap();
+    let array = Shape::one(2, 8).describe::<Long, _>(200, vec![device.clone()]).build().unwrap();
     array.write(0, &(0..200).map(|i| [i; 128]).collect::<Vec<Long>>()).unwrap();
     array.evict(..).unwrap();
     let mut read = array.get_async(0);
@@ -881,8 +770,7 @@ fn a_write_that_nobody_waits_for_any_more_leaves_its_page_clean() {
 #[test]
 fn a_task_gets_the_frame_that_a_thread_had_in_its_hands() {
     const ROUNDS: usize = if cfg!(miri) { 20 } else { 3000 };
-    let shape = Shape { page_len: 16, channels: vec![1], frames: 1, read_ahead: false, ..Shape::default() };
-    let array: VirtualArray<u32> = shape.build(16 * (ROUNDS + 1));
+    let array: VirtualArray<u32> = Shape::one(16, 1).build(16 * (ROUNDS + 1));
     array.set(0, 7).unwrap();
     let barrier = std::sync::Barrier::new(2);
     std::thread::scope(|scope| {
@@ -904,9 +792,7 @@ fn a_task_gets_the_frame_that_a_thread_had_in_its_hands() {
 #[test]
 fn guards_of_tasks_and_threads_share_one_frame() {
     let device = Arc::new(SimulatedDevice::builder(5).build());
-    let shape = Shape { page_len: 16, channels: vec![1], frames: 1, read_ahead: false, ..Shape::default() };
-    let array = shape.describe::<u32, _>(16 * 40, vec![device]).build().unwrap();
-    fill(&array);
+    let array = on(&device, 40, 1);
     std::thread::scope(|scope| {
         for thread in 0..6 {
             let array = &array;
@@ -935,9 +821,7 @@ fn write_backs_that_fail_are_told_to_the_tasks_that_need_the_frames() {
     for (later, frames) in [(false, 1), (true, 1), (false, 4), (true, 4)] {
         let device = SimulatedDevice::builder(3).bytes(1 << 20).build();
         let device = Arc::new(Faulty::new(device));
-        let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
-        let array = shape.describe::<u32, _>(16 * 100, vec![device.clone()]).build().unwrap();
-        fill(&array);
+        let array = on(&device, 100, frames);
         (0..frames).for_each(|page| array.set(16 * page, 7).unwrap());
         let fault = Fault::anywhere(DeviceErrorKind::CopyFailed);
         device.inject(if later { fault.reported_later() } else { fault });
@@ -955,113 +839,72 @@ fn write_backs_that_fail_are_told_to_the_tasks_that_need_the_frames() {
     }
 }
 
-/// Operations of tasks, dropped at any point.
-#[derive(Clone, Debug)]
-enum Task {
-    Get(usize),
-    Set(usize, u32),
-    Page(usize),
-    PageMut(usize, u32),
-    Read(usize, usize),
-    Gather(Vec<usize>),
-    Prefetch(usize),
-    Flush,
-}
-
-#[derive(Clone, Debug)]
-enum Step {
-    Spawn(Task),
-    Drop(usize),
-    /// Kept, but never polled again.
-    Forget(usize),
-    Poll(usize),
-    Time(u64),
-    /// A thread, which blocks.
-    Set(usize, u32),
-    Get(usize),
-    Evict,
-}
-
 const LEN: usize = 60;
-
-fn tasks() -> impl Strategy<Value = Task> {
-    let index = 0..LEN;
-    prop_oneof![
-        4 => index.clone().prop_map(Task::Get),
-        3 => (index.clone(), 1_u32..9).prop_map(|(i, x)| Task::Set(i, x)),
-        2 => index.clone().prop_map(Task::Page),
-        2 => (index.clone(), 1_u32..9).prop_map(|(i, x)| Task::PageMut(i, x)),
-        2 => (index.clone(), 0..LEN).prop_map(|(i, n)| Task::Read(i, n.min(LEN - i))),
-        2 => prop::collection::vec(index.clone(), 0..20).prop_map(Task::Gather),
-        1 => index.prop_map(Task::Prefetch),
-        1 => Just(Task::Flush),
-    ]
-}
-
-fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = prop_oneof![
-        6 => tasks().prop_map(Step::Spawn),
-        2 => any::<usize>().prop_map(Step::Drop),
-        2 => any::<usize>().prop_map(Step::Forget),
-        6 => (1_usize..20).prop_map(Step::Poll),
-        3 => (0_u64..60).prop_map(Step::Time),
-        1 => (0..LEN, 1_u32..9).prop_map(|(i, x)| Step::Set(i, x)),
-        1 => (0..LEN).prop_map(Step::Get),
-        1 => Just(Step::Evict),
-    ];
-    prop::collection::vec(step, 1..60)
-}
 
 /// All values that an element may have: it was written by a task, finished or not, or by a thread.
 type Possible = std::cell::RefCell<Vec<Vec<u32>>>;
 
-async fn work(array: &VirtualArray<u32, SimulatedDevice>, possible: &Possible, page_len: usize, task: Task) {
+/// What a task does that may be dropped at any point.
+async fn work(array: &VirtualArray<u32>, possible: &Possible, mut numbers: Numbers, holds_page: bool) {
     let seen = |i: usize, x: u32| {
-        assert!(
-            possible.borrow()[i].contains(&x),
-            "element {i} is {x}, not one of {:?}",
-            possible.borrow()[i]
-        );
+        let possible = &possible.borrow()[i];
+        assert!(possible.contains(&x), "element {i} is {x}, not one of {possible:?}");
     };
     let is_expected = |error: vmarray::Error| {
         let deadlock =
             matches!(error.kind(), ErrorKind::WouldDeadlock { .. } | ErrorKind::TooManyGuards { .. });
         assert!(deadlock || error.device_error().is_some(), "{error:?}");
     };
-    match task {
-        Task::Get(i) => array.get_async(i).await.map_or_else(is_expected, |x| seen(i, x)),
-        Task::Set(i, x) => {
+    let (i, x, page_len) = (numbers.below(LEN), 1 + numbers.below(8) as u32, array.page_len());
+    if holds_page && x % 2 == 0 {
+        possible.borrow_mut()[i].push(x);
+        match array.page_mut_async(i / page_len).await {
+            Ok(mut page) => page[i % page_len] = x,
+            Err(error) => is_expected(error),
+        }
+        return;
+    }
+    if holds_page {
+        match array.page_async(i / page_len).await {
+            Ok(page) => page.range().zip(page.iter()).for_each(|(i, x)| seen(i, *x)),
+            Err(error) => is_expected(error),
+        }
+        return;
+    }
+    match numbers.below(13) {
+        0..4 => array.get_async(i).await.map_or_else(is_expected, |x| seen(i, x)),
+        4..7 => {
             possible.borrow_mut()[i].push(x);
             array.set_async(i, x).await.map_or_else(is_expected, |()| ());
         }
-        Task::Page(i) => match array.page_async(i / page_len).await {
-            Ok(page) => page.range().zip(page.iter()).for_each(|(i, x)| seen(i, *x)),
-            Err(error) => is_expected(error),
-        },
-        Task::PageMut(i, x) => {
-            possible.borrow_mut()[i].push(x);
-            match array.page_mut_async(i / page_len).await {
-                Ok(mut page) => page[i % page_len] = x,
-                Err(error) => is_expected(error),
-            }
-        }
-        Task::Read(i, n) => {
-            let mut back = vec![0; n];
+        7 | 8 => {
+            let mut back = vec![0; numbers.below(LEN - i)];
             match array.read_async(i, &mut back).await {
                 Ok(()) => back.iter().zip(i..).for_each(|(x, i)| seen(i, *x)),
                 Err(error) => is_expected(error),
             }
         }
-        Task::Gather(indices) => match array.gather_async(&indices).await {
-            Ok(values) => indices.iter().zip(values).for_each(|(&i, x)| seen(i, x)),
-            Err(error) => is_expected(error),
-        },
-        Task::Prefetch(i) => array.prefetch_async(..i).await.map_or_else(is_expected, |()| ()),
-        Task::Flush => array.flush_async(..).await.map_or_else(is_expected, |()| ()),
+        9 | 10 => {
+            let indices: Vec<usize> = (0..numbers.below(20)).map(|_| numbers.below(LEN)).collect();
+            match array.gather_async(&indices).await {
+                Ok(values) => indices.iter().zip(values).for_each(|(&i, x)| seen(i, x)),
+                Err(error) => is_expected(error),
+            }
+        }
+        11 => array.prefetch_async(..i).await.map_or_else(is_expected, |()| ()),
+        _ => array.flush_async(..).await.map_or_else(is_expected, |()| ()),
     }
 }
 
-fn dropped_anywhere(seed: u64, failures: f64, shape: &Shape, steps: Vec<Step>) {
+fn dropped_anywhere(seed: u64, failures: f64, steps: usize) {
+    let mut numbers = Numbers::new(seed);
+    let shape = Shape {
+        page_len: 1 + numbers.below(5),
+        channels: [vec![1], vec![2], vec![1, 2]][numbers.below(3)].clone(),
+        frames: 1 + numbers.below(4),
+        policy: POLICIES[numbers.below(3)],
+        read_ahead: numbers.below(2) == 0,
+    };
     let device = SimulatedDevice::builder(seed)
         .bytes(1 << 20)
         .latency(Duration::from_micros(5))
@@ -1075,40 +918,38 @@ fn dropped_anywhere(seed: u64, failures: f64, shape: &Shape, steps: Vec<Step>) {
     let possible = Possible::new(vec![vec![0]; LEN]);
     let mut executor = Executor::default();
     let mut guards = Vec::new();
-    for step in steps {
-        match step {
-            Step::Spawn(task) => {
-                let is_guard = matches!(task, Task::Page(_) | Task::PageMut(..));
-                let number = executor.spawn(work(&array, &possible, shape.page_len, task));
-                guards.extend(is_guard.then_some(number));
+    for _ in 0..steps {
+        let (i, x) = (numbers.below(LEN), 1 + numbers.below(8) as u32);
+        match numbers.below(22) {
+            0..6 => {
+                let holds_page = numbers.below(4) == 0;
+                let task = work(&array, &possible, Numbers::new(numbers.next()), holds_page);
+                let number = executor.spawn(task);
+                guards.extend(holds_page.then_some(number));
             }
-            Step::Drop(number) => {
-                let spawned = executor.spawn(async {});
-                executor.drop_task(number % (spawned + 1));
-            }
-            Step::Forget(number) => {
-                let number = number % (executor.spawn(async {}) + 1);
-                // A page that has come for a guard keeps its frame, as the guard does.
-                if guards.contains(&number) {
+            what @ 6..10 => {
+                let number = numbers.below(executor.spawn(async {}) + 1);
+                // Dropped; or kept, but never polled again. A page that has come for a guard keeps its frame,
+                // as the guard does.
+                if what < 8 || guards.contains(&number) {
                     executor.drop_task(number);
                 } else {
                     executor.forget_task(number);
                 }
             }
-            Step::Poll(times) => (0..times).for_each(|_| {
-                executor.step();
-            }),
-            Step::Time(microseconds) => device.advance(Duration::from_micros(microseconds)),
-            Step::Set(i, x) => {
+            10..16 => (0..1 + numbers.below(19)).for_each(|_| _ = executor.step()),
+            16..19 => device.advance(Duration::from_micros(numbers.below(60) as u64)),
+            // A thread, which blocks.
+            19 => {
                 possible.borrow_mut()[i].push(x);
                 let _ = array.set(i, x);
             }
-            Step::Get(i) => {
+            20 => {
                 if let Ok(x) = array.get(i) {
                     assert!(possible.borrow()[i].contains(&x));
                 }
             }
-            Step::Evict => drop(array.evict(..)),
+            _ => drop(array.evict(..)),
         }
     }
     let rest = executor.unfinished();
@@ -1146,16 +987,8 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
     #[test]
-    fn futures_dropped_anywhere_leave_nothing_behind(
-        seed in any::<u64>(),
-        failing in any::<bool>(),
-        (page_len, channels, frames, policy, read_ahead) in
-            (1_usize..6, prop_oneof![Just(vec![1]), Just(vec![2]), Just(vec![1, 2])], 1_usize..5, 0_usize..3, any::<bool>()),
-        steps in steps(),
-    ) {
-        let shape = Shape { page_len, channels, frames, policy: POLICIES[policy], read_ahead };
-        let failures = if failing { 0.1 } else { 0.0 };
-        dropped_anywhere(seed % 100_000, failures, &shape, steps);
+    fn futures_dropped_anywhere_leave_nothing_behind(seed in 0..100_000_u64, fails in any::<bool>(), steps in 1..60_usize) {
+        dropped_anywhere(seed, if fails { 0.1 } else { 0.0 }, steps);
     }
 }
 
@@ -1174,7 +1007,10 @@ fn tasks_and_threads_share_an_array() {
                         let tasks = (0..10).map(|task| own_elements(array, thread * 10 + task));
                         all(tasks);
                     } else {
-                        (0..10).for_each(|task| own_elements_blocking(array, thread * 10 + task));
+                        let writers = thread * 10..thread * 10 + 10;
+                        writers.step_by(3).for_each(|writer| {
+                            crate::gather::own_elements(array, writer, WRITERS, writer as u64)
+                        });
                     }
                 });
             }
@@ -1200,109 +1036,5 @@ async fn own_elements(array: &VirtualArray<[u32; 3]>, writer: usize) {
             let page = array.page_async(i / 6).await.unwrap();
             assert_eq!(page[i % 6], [n; 3]);
         }
-    }
-}
-
-fn own_elements_blocking(array: &VirtualArray<[u32; 3]>, writer: usize) {
-    let mut numbers = Numbers::new(writer as u64);
-    for n in 0..100 {
-        let i = numbers.below(240 / WRITERS) * WRITERS + writer;
-        array.set(i, [n; 3]).unwrap();
-        assert_eq!(array.get(i).unwrap(), [n; 3]);
-        if n % 10 == 0 {
-            array.page_mut(i / 6).unwrap()[i % 6] = [n + 1; 3];
-            assert_eq!(array.get_uncached(i).unwrap(), [n + 1; 3]);
-        }
-    }
-}
-
-/// Tasks that any of some threads polls, in the order in which they are woken.
-struct Pool {
-    ready: Mutex<VecDeque<usize>>,
-    woken: Condvar,
-    unfinished: AtomicUsize,
-}
-
-struct Turn(usize, Arc<Pool>);
-
-impl Wake for Turn {
-    fn wake(self: Arc<Self>) {
-        self.1.ready.lock().unwrap().push_back(self.0);
-        self.1.woken.notify_one();
-    }
-}
-
-/// Misses nearly always, and whichever thread comes first submits for all.
-#[test]
-fn futures_move_between_threads_and_are_dropped_beside_threads_that_block() {
-    for (round, frames) in [1, 3, 16, 300].into_iter().enumerate() {
-        let device = Arc::new(SimulatedDevice::builder(5).build());
-        let shape = Shape { page_len: 16, channels: vec![1], frames, read_ahead: false, ..Shape::default() };
-        let array = shape.describe::<u32, _>(16 * 2000, vec![device]).build().unwrap();
-        fill(&array);
-        let tasks: Vec<_> = (0..100)
-            .map(|task| {
-                let array = &array;
-                let future: Pin<Box<dyn Future<Output = ()> + Send + '_>> = Box::pin(async move {
-                    let mut numbers = Numbers::new((round * 1000 + task) as u64);
-                    for _ in 0..20 {
-                        let i = numbers.below(array.len());
-                        let mut lost = array.get_async(numbers.below(array.len()));
-                        if numbers.below(40) == 0 {
-                            // Polled once at most, and dropped after the next one is ready.
-                            let mut lost = Pin::new(&mut lost);
-                            std::future::poll_fn(|context| {
-                                Poll::Ready(lost.as_mut().poll(context).is_ready())
-                            })
-                            .await;
-                        }
-                        assert_eq!(array.get_async(i).await.unwrap(), i as u32);
-                        if numbers.below(8) == 0 {
-                            array.set_async(i, i as u32).await.unwrap();
-                        }
-                    }
-                });
-                Mutex::new(Some(future))
-            })
-            .collect();
-        let pool = Arc::new(Pool {
-            ready: Mutex::new((0..tasks.len()).collect()),
-            woken: Condvar::new(),
-            unfinished: AtomicUsize::new(tasks.len()),
-        });
-        let work = || {
-            while pool.unfinished.load(Ordering::SeqCst) > 0 {
-                let ready = pool.ready.lock().unwrap();
-                let nothing = |ready: &mut VecDeque<usize>| {
-                    ready.is_empty() && pool.unfinished.load(Ordering::SeqCst) > 0
-                };
-                let (mut ready, wait) =
-                    pool.woken.wait_timeout_while(ready, Duration::from_secs(30), nothing).unwrap();
-                assert!(!wait.timed_out(), "{frames} frames: tasks are stuck");
-                let Some(number) = ready.pop_front() else { continue };
-                drop(ready);
-                let mut task = tasks[number].lock().unwrap();
-                let Some(future) = task.as_mut() else { continue };
-                let waker = Waker::from(Arc::new(Turn(number, pool.clone())));
-                if future.as_mut().poll(&mut Context::from_waker(&waker)).is_ready() {
-                    *task = None;
-                    pool.unfinished.fetch_sub(1, Ordering::SeqCst);
-                    // Whoever is about to sleep has the lock.
-                    drop(pool.ready.lock().unwrap());
-                    pool.woken.notify_all();
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            (0..3).for_each(|_| drop(scope.spawn(work)));
-            let mut numbers = Numbers::new(7);
-            while pool.unfinished.load(Ordering::SeqCst) > 0 {
-                let i = numbers.below(array.len());
-                assert_eq!(array.get(i).unwrap(), i as u32);
-            }
-        });
-        // All who came in have left: the places are there for as many as at first.
-        let values = all((0..2000).map(|page| array.get_async(16 * page)));
-        assert!(values.into_iter().enumerate().all(|(page, x)| x.unwrap() == 16 * page as u32));
     }
 }

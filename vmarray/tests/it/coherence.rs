@@ -4,15 +4,16 @@
 //! `VMARRAY_TEST_PROGRAMS` says how many programs are run, `VMARRAY_TEST_FIRST_PROGRAM` from which on,
 //! `VMARRAY_TEST_DEVICES` on what devices.
 
-use std::future::Future;
 use std::ops::Range;
-use std::pin::pin;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::task::{Context, Wake, Waker};
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, devices};
+use crate::common::counted::moved;
+use crate::common::executor::block_on;
+use crate::common::{Numbers, POLICIES, as_any, devices};
+use vmarray::device::Device;
+use vmarray::device::wrap::Counting;
 use vmarray::expr::index;
 use vmarray::{AnyDevice, Field, Home, HomeMut, HostMemory, Placement, Source};
 
@@ -167,25 +168,6 @@ impl Model {
     }
 }
 
-struct Unpark(std::thread::Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
-    }
-}
-
-fn block_on<F: Future>(future: F) -> F::Output {
-    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
-    let (mut future, mut context) = (pin!(future), Context::from_waker(&waker));
-    loop {
-        match future.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(output) => return output,
-            std::task::Poll::Pending => std::thread::park(),
-        }
-    }
-}
-
 /// A short random range, or now and then any.
 fn any_range(numbers: &mut Numbers, len: usize) -> Range<usize> {
     let most = if numbers.below(4) == 0 { len } else { len.min(12) };
@@ -193,7 +175,7 @@ fn any_range(numbers: &mut Numbers, len: usize) -> Range<usize> {
     start..start + numbers.below(most.min(len - start) + 1)
 }
 
-fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
+fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
     let numbers = &mut Numbers::new(seed);
     let len = [0, 1, 30, 100, 300][numbers.below(5)] + numbers.below(40);
     let page_len = [1, 3, 8, 64, 100, 130][numbers.below(6)] + numbers.below(4);
@@ -205,7 +187,7 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
     let memory = NonNull::from(Box::leak(start.into_boxed_slice()));
     let watched = Watched(memory);
     let mut builder = Source::<u32, _>::builder(Watched(memory))
-        .devices(devices.iter().cloned())
+        .devices(devices.iter().map(as_any))
         .placement(Placement::Ratios(channels))
         .page_len(page_len)
         .device_bytes(budget)
@@ -215,6 +197,11 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
     }
     let mut source = builder.build().unwrap();
     assert_eq!(source.block_len(), model.block_len);
+    let moved_all = || {
+        let each = devices.iter().map(|device| moved(device));
+        each.fold((0, 0), |(up, down), device| (up + device.0, down + device.1))
+    };
+    moved_all();
     for step in 0..1 + numbers.below(25) {
         let range = any_range(numbers, len);
         let (value, at) = (numbers.below(4) as u32, range.start);
@@ -363,9 +350,15 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
                 model.change(&range, |i, x| if x < value || i % 3 == 0 { value } else { x });
             }
             23 => {
-                // Nothing of what was there is needed.
-                source.transform(range.clone(), Field::whole().set(value)).unwrap();
-                model.fill(&range, value);
+                // Nothing of what was there is needed; or it is, and is no more than looked at.
+                let element = Field::<u32, u32>::whole();
+                if numbers.below(2) == 0 {
+                    source.transform(range.clone(), element.set(value)).unwrap();
+                    model.fill(&range, value);
+                } else {
+                    source.transform(range.clone(), element.set(element.eq(5).select(1, value))).unwrap();
+                    model.change(&range, |_, _| value);
+                }
             }
             _ => {
                 // Somebody else changes the memory.
@@ -376,15 +369,18 @@ fn program(seed: u64, devices: &[Arc<AnyDevice>]) {
             }
         }
         let total = source.stats().total();
+        let by_devices = moved_all();
         check(&source, &watched, &model, seed, step, roomy);
         if roomy {
-            assert_eq!(total.bytes_to_device, model.up, "seed {seed} step {step} operation {what} {range:?}");
+            let named = format!("seed {seed} step {step} operation {what} {range:?}");
+            assert_eq!(by_devices, (model.up, model.down), "{named}");
+            assert_eq!(total.bytes_to_device, model.up, "{named}");
             if !lists {
-                let down = total.bytes_from_device;
-                assert_eq!(down, model.down, "seed {seed} step {step} operation {what} {range:?}");
+                assert_eq!(total.bytes_from_device, model.down, "{named}");
             }
         }
         source.reset_stats();
+        moved_all();
         (model.up, model.down) = (0, 0);
     }
     if numbers.below(2) == 0 {
@@ -426,14 +422,16 @@ fn check(source: &Source<u32, Watched>, home: &Watched, model: &Model, seed: u64
 
 #[test]
 fn random_programs_are_coherent_and_copy_what_they_must() {
-    let devices = devices(2);
+    let counting =
+        |device: Arc<AnyDevice>| Arc::new(Counting::new(AnyDevice::from(device as Arc<dyn Device>)));
+    let devices: Vec<_> = devices(2).into_iter().map(counting).collect();
     let number = |name: &str, default: u64| match std::env::var(name) {
         Ok(number) => number.parse().expect("a number"),
         Err(_) => default,
     };
     let first = number("VMARRAY_TEST_FIRST_PROGRAM", 1);
     let programs = number("VMARRAY_TEST_PROGRAMS", 2000);
-    devices.iter().for_each(|device| println!("on {}", vmarray::Device::info(&**device)));
+    devices.iter().for_each(|device| println!("on {}", device.info()));
     for seed in first..first + programs {
         program(seed, &devices[..1 + (seed % 2) as usize]);
     }

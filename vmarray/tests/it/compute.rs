@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES, Shape, devices, host};
+use crate::common::counted::{LEN, PAGE, counted, described, moved};
+use crate::common::{Numbers, POLICIES, Shape, as_any, host, told};
 use bytemuck::{Pod, Zeroable};
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
-use vmarray::expr::{Expr, index};
+use vmarray::expr::index;
 use vmarray::host::HostDevice;
 use vmarray::{ErrorKind, Field, VirtualArray, field};
 
@@ -80,13 +81,6 @@ fn questions_are_answered_as_a_loop_answers_them() {
             let what = format!("{shape:?}, round {round}, {range:?}");
 
             assert_eq!(array.count_where(range.clone(), condition()).unwrap(), found.len(), "{what}");
-            let limit = numbers.below(40);
-            let answer = array.find_where(range.clone(), condition(), limit).unwrap();
-            assert_eq!(answer.indices, found[..limit.min(found.len())], "{what}");
-            assert_eq!(answer.total, found.len(), "{what}");
-            assert_eq!(array.position_first(range.clone(), condition()).unwrap(), found.first().copied());
-            assert_eq!(array.any(range.clone(), condition()).unwrap(), !found.is_empty());
-            assert_eq!(array.all(range.clone(), condition()).unwrap(), found.len() == range.len());
             let selected = array.select_where(range.clone(), condition()).unwrap();
             let selected: Vec<_> = selected.map(Result::unwrap).collect();
             assert_eq!(selected, found.iter().map(|i| (*i, truth[*i])).collect::<Vec<_>>(), "{what}");
@@ -171,47 +165,6 @@ fn writes_on_devices_take_turns_with_writes_in_frames() {
 }
 
 #[test]
-fn arrays_placed_alike_and_otherwise_are_joined() {
-    for (seed, shape) in shapes().enumerate() {
-        let mut numbers = Numbers::new(seed as u64 + 20);
-        let shared = devices(shape.channels.len());
-        let (x, mut truth) = {
-            let array: VirtualArray<f32> = shape.describe(400, shared.clone()).build().unwrap();
-            let truth: Vec<f32> = (0..400).map(|i| i as f32 / 8.0).collect();
-            array.write(0, &truth).unwrap();
-            (array, truth)
-        };
-        let alike: VirtualArray<i32> = shape.describe(400, shared).build().unwrap();
-        let other = Shape { page_len: 13, channels: vec![2], ..shape.clone() }.build::<i32>(400);
-        for y in [&alike, &other] {
-            for _ in 0..20 {
-                let mut values: Vec<i32> = (0..400).map(|_| numbers.below(100) as i32 - 50).collect();
-                y.write(0, &values).unwrap();
-                let dirty = numbers.below(400);
-                values[dirty] = 7;
-                y.set(dirty, 7).unwrap();
-                let (a, b) = (numbers.below(401), numbers.below(401));
-                let range = a.min(b)..a.max(b);
-                let joined = x.join((y, &x)).unwrap();
-                let (to, from, again) = joined.rows();
-                let value = from.get(Field::whole()).cast::<f32>() - again.get(Field::whole());
-                let condition = to.get(Field::whole()).gt(from.get(Field::whole()).cast::<f32>());
-                joined.assign_where(range.clone(), condition, to.set(Field::whole(), value)).unwrap();
-                for i in range {
-                    if truth[i] > values[i] as f32 {
-                        truth[i] = values[i] as f32 - truth[i];
-                    }
-                }
-                assert_eq!(x.to_vec(..).unwrap(), truth, "{shape:?}");
-            }
-        }
-    }
-    let (a, b) = (Shape::default().build::<u8>(10), Shape::default().build::<u8>(11));
-    let error = a.join((&b,)).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::LengthMismatch { of: "what is joined", expected: 10, got: 11 });
-}
-
-#[test]
 fn accesses_to_other_pages_go_on_while_elements_are_written() {
     let array =
         Shape { page_len: 16, channels: vec![2, 2], frames: 3, ..Shape::default() }.build::<u64>(4096);
@@ -242,28 +195,6 @@ fn accesses_to_other_pages_go_on_while_elements_are_written() {
         }
         stop.store(true, Ordering::Relaxed);
     });
-}
-
-#[test]
-fn adding_on_devices_and_in_frames_at_once_loses_nothing() {
-    let array = Shape { page_len: 8, channels: vec![2], frames: 2, ..Shape::default() }.build::<u64>(64);
-    std::thread::scope(|threads| {
-        for _ in 0..2 {
-            threads.spawn(|| {
-                let mut numbers = Numbers::new(5);
-                for _ in 0..2000 {
-                    array.update(numbers.below(64), |x| x + 1).unwrap();
-                }
-            });
-        }
-        for _ in 0..2 {
-            threads.spawn(|| {
-                let value = Field::whole();
-                (0..100).for_each(|_| array.transform(.., value.set(value + 1)).unwrap());
-            });
-        }
-    });
-    assert_eq!(array.sum(.., Field::whole()).unwrap(), 2 * 2000 + 2 * 100 * 64);
 }
 
 #[test]
@@ -301,19 +232,6 @@ fn what_lies_on_devices_already_is_not_moved() {
 }
 
 #[test]
-fn guards_are_waited_for_or_named() {
-    let array = Shape { page_len: 8, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(64);
-    let value = Field::whole();
-    let guard = array.page_mut(3).unwrap();
-    let error = array.transform(.., value.set(1)).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::WouldDeadlock { page: 3 }), "{error}");
-    array.transform(32.., value.set(1)).unwrap();
-    drop(guard);
-    array.transform(..32, value.set(1)).unwrap();
-    assert_eq!(array.sum(.., value).unwrap(), 64);
-}
-
-#[test]
 fn trouble_in_the_middle_is_reported_with_what_was_written() {
     let device = Arc::new(Faulty::new(host()));
     let shape = Shape { page_len: 8, channels: vec![2], frames: 4, ..Shape::default() };
@@ -339,8 +257,7 @@ fn trouble_in_the_middle_is_reported_with_what_was_written() {
     // It fails after it was accepted.
     device.inject(Fault::new(Operation::Compute, kind).on_call(1).reported_later());
     let error = array.transform(.., value.set(2)).unwrap_err();
-    let ErrorKind::Interrupted { unspecified, .. } = error.kind() else { panic!("{error}") };
-    assert_eq!(*unspecified, [0..8, 16..24, 32..40, 48..56]);
+    assert_eq!(told(&error).1, [0..8, 16..24, 32..40, 48..56]);
     array.transform(.., value.set(3)).unwrap();
     assert_eq!(array.sum(.., value).unwrap(), 3 * 64);
 }
@@ -431,13 +348,7 @@ fn copies_that_fail_beside_the_work_are_no_success() {
         let result = joined.transform(.., sum);
         device.clear();
         let all = 0..x.len();
-        let (written, unspecified) = match result.as_ref().map_err(|error| error.kind()) {
-            Ok(()) => (vec![all], vec![]),
-            Err(ErrorKind::Interrupted { written, unspecified, .. }) => {
-                (written.clone(), unspecified.clone())
-            }
-            Err(_) => (vec![], vec![]),
-        };
+        let (written, unspecified) = result.as_ref().map_or_else(told, |()| (vec![all], vec![]));
         for (i, value) in x.to_vec(..).unwrap().into_iter().enumerate() {
             let lies_in = |ranges: &[std::ops::Range<usize>]| ranges.iter().any(|range| range.contains(&i));
             let truth = if lies_in(&written) { 4 } else { 0 };
@@ -446,37 +357,71 @@ fn copies_that_fail_beside_the_work_are_no_success() {
     }
 }
 
+/// Adds on devices, and where the program's elements are, at once.
+fn add<'a>(view: impl ViewMut<'a, Element = u32, Index = usize> + Sync + Send) {
+    let (len, value) = (view.len(), Field::<u32, u32>::whole());
+    std::thread::scope(|threads| {
+        for seed in 0..2 {
+            threads.spawn(move || {
+                let mut numbers = Numbers::new(seed);
+                (0..2000).for_each(|_| _ = view.update(numbers.below(len), |x| x + 1).unwrap());
+            });
+            threads.spawn(move || (0..60).for_each(|_| view.transform(.., value.set(value + 1)).unwrap()));
+        }
+        threads.spawn(move || (0..60).for_each(|_| assert!(view.any(.., value.ge(0)).unwrap())));
+    });
+    assert_eq!(view.sum(.., value).unwrap(), 2 * 2000 + 2 * 60 * len as i128);
+}
+
+#[test]
+fn adding_in_all_places_at_once_loses_nothing() {
+    add(&Shape { page_len: 8, channels: vec![2], frames: 2, ..Shape::default() }.build::<u32>(64));
+    add(&described(vec![0_u32; LEN], &Arc::new(host())).device_bytes(3 * PAGE).build().unwrap());
+}
+
+/// Asks what cannot be answered, which is told before anything is done, and of no elements what can.
+fn refuse<'a>(view: impl ViewMut<'a, Element = u32, Index = usize>, is_untouched: impl Fn() -> bool) {
+    let value = Field::<u32, u32>::whole();
+    let long = (0..300).fold(value + 1, |long, i| long * i);
+    assert_eq!(*view.sum(.., &long).unwrap_err().kind(), ErrorKind::ExpressionTooLong { most: 256 });
+    assert!(view.transform(.., value.set(long)).is_err());
+    for bins in [0, 4097] {
+        let error = view.histogram(.., value, bins).unwrap_err();
+        assert_eq!(*error.kind(), ErrorKind::BinCount { bins, most: 4096 });
+    }
+    let error = view.transform(.., Vec::new()).unwrap_err();
+    assert_eq!(*error.kind(), ErrorKind::AssignmentCount { assignments: 0, most: 8 });
+    assert!(is_untouched());
+    // Two to one field.
+    let error = view.transform(.., [value.set(1), value.set(2)]).unwrap_err();
+    let cause = error.device_error().expect("a device refuses it").kind();
+    assert_eq!(cause, vmarray::device::ErrorKind::InvalidArgument);
+    assert_eq!(view.sum(.., value).unwrap(), 0);
+    assert_eq!(view.min(0..0, value).unwrap(), None);
+    assert_eq!(view.sum(9..9, value.cast::<f32>()).unwrap(), 0.0);
+    assert_eq!(view.histogram(..0, value, 2).unwrap(), [0, 0]);
+    assert!(view.all(..0, value.eq(1)).unwrap());
+    view.transform(5..5, value.set(1)).unwrap();
+    assert_eq!(view.to_vec(..).unwrap(), vec![0; view.len()]);
+}
+
 #[test]
 fn what_cannot_be_asked_is_refused() {
+    let (source, device) = counted(vec![0; LEN]);
+    refuse(&source, || moved(&device) == (0, 0));
     let array = Shape::default().build::<u32>(64);
-    let value = Field::<u32, u32>::whole();
-    let mut long: Expr<u32, u32> = value + 1;
-    for i in 0..300 {
-        long = long * i;
-    }
-    assert_eq!(*array.sum(.., &long).unwrap_err().kind(), ErrorKind::ExpressionTooLong { most: 256 });
-    assert!(array.transform(.., value.set(long)).is_err());
-    assert!(matches!(array.histogram(.., value, 0).unwrap_err().kind(), ErrorKind::BinCount { bins: 0, .. }));
-    assert!(array.histogram(.., value, 4097).is_err());
-    assert!(matches!(
-        array.transform(.., Vec::new()).unwrap_err().kind(),
-        ErrorKind::AssignmentCount { assignments: 0, most: 8 }
-    ));
-    assert!(array.count_where(..65, value.eq(0)).is_err());
-    // Two to one field.
-    let error = array.transform(.., [value.set(1), value.set(2)]).unwrap_err();
-    assert!(matches!(error.kind(), ErrorKind::Device(cause)
-        if cause.kind() == vmarray::device::ErrorKind::InvalidArgument));
-    assert_eq!(array.sum(.., value).unwrap(), 0);
-    assert_eq!(array.min(0..0, value).unwrap(), None);
-    array.transform(5..5, value.set(1)).unwrap();
+    refuse(&array, || array.stats().total().submissions == 0);
+    let one = described(vec![0; LEN + 1], &device).build().unwrap();
+    let error = source.join((&source, &one)).unwrap_err();
+    let mismatch = ErrorKind::LengthMismatch { of: "what is joined", expected: LEN, got: LEN + 1 };
+    assert_eq!(*error.kind(), mismatch);
 }
 
 /// Zeroes are written to slots of pages without contents once, and again when pages have lost their contents.
 #[test]
 fn pages_that_lose_their_contents_are_zeroed_again() {
     let device = Arc::new(Counting::new(HostDevice::new(1 << 20).unwrap()));
-    let builder = VirtualArray::<u32>::builder(1000).devices([Arc::clone(&device)]);
+    let builder = VirtualArray::<u32>::builder(1000).devices([as_any(&device)]);
     let array = builder.page_len(10).frames_per_channel(4).build().unwrap();
     let sum = || array.sum(.., Field::whole()).unwrap();
     let fills = || device.counts().work.fills;

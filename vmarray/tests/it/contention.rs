@@ -143,20 +143,6 @@ fn a_search_over_pages_without_contents_costs_few_submissions() {
     assert_eq!(array.stats().total().bytes_from_device, 0);
 }
 
-/// What the calling thread wrote through a guard that still lives cannot be flushed or searched, and that is
-/// said.
-#[test]
-fn a_living_guard_with_writes_is_not_passed_over() {
-    let array = Shape { page_len: 4, channels: vec![1], frames: 4, ..Shape::default() }.build::<u32>(40);
-    let mut guard = array.page_mut(0).unwrap();
-    guard[3] = 9;
-    let is_deadlock = |error: vmarray::Error| matches!(error.kind(), ErrorKind::WouldDeadlock { page: 0 });
-    assert!(is_deadlock(array.find(Field::whole(), &9).unwrap_err()));
-    assert!(is_deadlock(array.flush(..).unwrap_err()));
-    drop(guard);
-    assert_eq!(array.find(Field::whole(), &9).unwrap(), [3]);
-}
-
 /// Range reads fetch what they need and no more.
 #[test]
 fn short_range_reads_fetch_nothing_beside_them() {

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::host;
+use crate::common::executor::block_on;
+use crate::common::{as_any, hosts};
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::host::HostDevice;
-use vmarray::{Builder, ErrorKind, HostMemory, Placement, VirtualArray};
+use vmarray::{AnyDevice, Builder, ErrorKind, HostMemory, Placement, VirtualArray};
 
-fn describe(len: usize) -> Builder<u32, HostDevice> {
-    VirtualArray::<u32>::builder(len).devices([Arc::new(host())])
+fn describe(len: usize) -> Builder<u32, AnyDevice> {
+    VirtualArray::<u32>::builder(len).devices(hosts::<1>())
 }
 
-fn refusal(builder: Builder<u32, HostDevice>) -> ErrorKind {
+fn refusal(builder: Builder<u32, AnyDevice>) -> ErrorKind {
     builder.build().unwrap_err().kind().clone()
 }
 
@@ -22,17 +23,14 @@ fn indices_and_ranges_outside() {
     let outside = ErrorKind::IndexOutside { index: 10, len: 10 };
     assert_eq!(*array.get(10).unwrap_err().kind(), outside);
     assert_eq!(*array.set(10, 1).unwrap_err().kind(), outside);
-    assert_eq!(*array.update(10, |x| x).unwrap_err().kind(), outside);
-    assert_eq!(*array.swap(0, 10).unwrap_err().kind(), outside);
-    assert_eq!(*array.swap(10, 0).unwrap_err().kind(), outside);
-    assert_eq!(*array.cursor().get(10).unwrap_err().kind(), outside);
-    assert_eq!(*array.cursor_mut().set(10, 1).unwrap_err().kind(), outside);
     assert!(matches!(array.get(usize::MAX).unwrap_err().kind(), ErrorKind::IndexOutside { .. }));
 
     let outside = |start, end| ErrorKind::RangeOutside { start, end, len: 10 };
     assert_eq!(*array.to_vec(5..11).unwrap_err().kind(), outside(5, 11));
     assert_eq!(*array.to_vec(..=usize::MAX).unwrap_err().kind(), outside(0, usize::MAX));
     assert_eq!(*array.read(9, &mut [0; 2]).unwrap_err().kind(), outside(9, 11));
+    assert!(block_on(array.read_async(usize::MAX, &mut [0; 2])).is_err());
+    assert!(block_on(array.prefetch_async(5..11)).is_err());
     assert_eq!(*array.write(usize::MAX, &[0; 2]).unwrap_err().kind(), outside(usize::MAX, usize::MAX));
     assert_eq!(*array.fill(11.., 1).unwrap_err().kind(), outside(11, 11));
     #[expect(clippy::reversed_empty_ranges, reason = "what is tested")]
@@ -50,7 +48,7 @@ fn sizes_that_overflow() {
     assert_eq!(refusal(page), ErrorKind::PageTooLong { page_len: usize::MAX, element_bytes: 4 });
     assert_eq!(refusal(describe(10).page_len(0)), ErrorKind::ZeroPageLength);
     assert_eq!(refusal(describe(usize::MAX)), ErrorKind::TooLong { elements: u64::MAX, element_bytes: 4 });
-    let bytes = VirtualArray::<u8>::builder(usize::MAX).devices([Arc::new(host())]).build().unwrap_err();
+    let bytes = VirtualArray::<u8>::builder(usize::MAX).devices(hosts::<1>()).build().unwrap_err();
     assert_eq!(*bytes.kind(), ErrorKind::TooLong { elements: u64::MAX, element_bytes: 1 });
     let text = ErrorKind::TooLong { elements: 5, element_bytes: 4 }.to_string();
     assert!(text.contains('5') && text.contains('4'), "{text}");
@@ -58,7 +56,7 @@ fn sizes_that_overflow() {
 
 #[test]
 fn devices_that_are_not_there() {
-    let none = VirtualArray::<u32>::builder(10).devices(Vec::<Arc<HostDevice>>::new());
+    let none = VirtualArray::<u32>::builder(10).devices(Vec::<Arc<AnyDevice>>::new());
     assert_eq!(refusal(none), ErrorKind::NoDevices);
     let off = describe(10).placement(Placement::Ratios(vec![0]));
     assert_eq!(refusal(off), ErrorKind::NoChannels { devices: 1 });
@@ -69,14 +67,14 @@ fn devices_that_are_not_there() {
 #[test]
 fn more_than_a_device_has() {
     let device = Arc::new(HostDevice::new(1 << 20).unwrap());
-    let error = VirtualArray::<u32>::builder(1 << 20).devices([device.clone()]).build().unwrap_err();
+    let error = VirtualArray::<u32>::builder(1 << 20).devices([as_any(&device)]).build().unwrap_err();
     let ErrorKind::DoesNotFit { asked_bytes, usable_bytes, device: name, .. } = error.kind() else {
         panic!("{error}")
     };
     assert_eq!((*asked_bytes, *usable_bytes), (4 << 20, 1 << 20));
     assert!(!name.is_empty());
     // Nothing was kept: what fits still fits.
-    assert!(VirtualArray::<u32>::builder(1 << 18).devices([device]).build().is_ok());
+    assert!(VirtualArray::<u32>::builder(1 << 18).devices([as_any(&device)]).build().is_ok());
 }
 
 #[test]
@@ -102,16 +100,19 @@ fn a_cache_larger_than_the_array_is_clamped() {
 #[test]
 fn refused_page_locking_falls_back_or_is_an_error() {
     let device = || Arc::new(HostDevice::builder().bytes(1 << 20).pinned_max_bytes(0).build().unwrap());
-    let array = VirtualArray::<u32>::builder(100).devices([device()]).build().unwrap();
+    let array = VirtualArray::<u32>::builder(100).devices([as_any(&device())]).build().unwrap();
     array.set(1, 1).unwrap();
     assert!(!array.footprint().is_pinned);
-    let error = VirtualArray::<u32>::builder(100).devices([device()]).require_pinned().build().unwrap_err();
+    let error =
+        VirtualArray::<u32>::builder(100).devices([as_any(&device())]).require_pinned().build().unwrap_err();
     assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::PinRefused);
     // Also if it is refused for a later piece of the cache only: no array is slower than it was when it was
     // built.
     let device_with_some =
         || Arc::new(HostDevice::builder().bytes(64 << 20).pinned_max_bytes(20 << 20).build().unwrap());
-    let long = |device| VirtualArray::<u32>::builder(12 << 20).devices([device]).cache_bytes(40 << 20);
+    let long = |device: Arc<HostDevice>| {
+        VirtualArray::<u32>::builder(12 << 20).devices([as_any(&device)]).cache_bytes(40 << 20)
+    };
     let error = long(device_with_some()).require_pinned().build().unwrap_err();
     assert_eq!(error.device_error().unwrap().kind(), DeviceErrorKind::PinRefused);
     let array = long(device_with_some()).build().unwrap();
@@ -121,7 +122,8 @@ fn refused_page_locking_falls_back_or_is_an_error() {
     let enough = Arc::new(HostDevice::new(64 << 20).unwrap());
     let footprint = long(enough).require_pinned().build().unwrap().footprint();
     assert!(footprint.is_pinned && footprint.cache_bytes == footprint.cache_max_bytes, "{footprint:?}");
-    let pageable = VirtualArray::<u32>::builder(100).devices([device()]).host_memory(HostMemory::Pageable);
+    let pageable =
+        VirtualArray::<u32>::builder(100).devices([as_any(&device())]).host_memory(HostMemory::Pageable);
     assert!(!pageable.build().unwrap().footprint().is_pinned);
 }
 
@@ -130,7 +132,7 @@ fn an_array_gives_its_device_memory_back() {
     use vmarray::Device;
     let device = Arc::new(HostDevice::new(1 << 20).unwrap());
     for _ in 0..20 {
-        let array = VirtualArray::<u32>::builder(200_000).devices([device.clone()]).build().unwrap();
+        let array = VirtualArray::<u32>::builder(200_000).devices([as_any(&device)]).build().unwrap();
         array.set(199_999, 1).unwrap();
     }
     assert_eq!(device.memory().unwrap().usable_bytes, 1 << 20);

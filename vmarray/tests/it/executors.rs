@@ -13,15 +13,17 @@ use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::{Error, EvictionPolicy, VirtualArray};
 
+use crate::common::executor::all;
 use crate::common::{Numbers, POLICIES, Shape};
 
-type Array = VirtualArray<u64, Faulty<SimulatedDevice>>;
+type Array = VirtualArray<u64>;
+type Slow = Faulty<SimulatedDevice>;
 
 const PAGE_LEN: usize = 64;
 const PAGES: usize = 200;
 
 /// Copies take as long as on a card; one in a hundred fails.
-fn array(policy: EvictionPolicy, frames: usize, seed: u64) -> (Arc<Array>, Arc<Faulty<SimulatedDevice>>) {
+fn array(policy: EvictionPolicy, frames: usize, seed: u64) -> (Arc<Array>, Arc<Slow>) {
     let device = Arc::new(Faulty::new(SimulatedDevice::builder(seed).build()));
     let shape = Shape { page_len: PAGE_LEN, channels: vec![1], frames, policy, ..Shape::default() };
     let array = shape.describe(PAGE_LEN * PAGES, vec![device.clone()]).build().unwrap();
@@ -117,11 +119,14 @@ async fn read_on(array: Arc<Array>, seed: u64) {
 }
 
 /// Nothing is lost that was told to be written.
-fn settle(array: &Array, device: &Faulty<SimulatedDevice>) {
+fn settle(array: &Array, device: &Slow) {
     device.clear();
     // It may tell of what failed before.
     let _ = array.flush(..);
     array.evict(..).unwrap();
+    // All who came in have left: the places are there for as many as at first.
+    let values = all((0..PAGES).map(|page| array.get_async(page * PAGE_LEN)));
+    assert!(values.into_iter().all(|value| value.is_ok()));
 }
 
 #[test]
@@ -154,12 +159,21 @@ fn smol_runs_them_on_any_number_of_threads() {
             for _ in 0..threads {
                 scope.spawn(|| smol::block_on(executor.run(stopped.recv())));
             }
+            // A thread that blocks, and holds futures for longer than it needs them.
+            scope.spawn(|| {
+                let mut numbers = Numbers::new(7);
+                while !stop.is_closed() {
+                    let mut lost = array.get_async(numbers.below(array.len()));
+                    let _ = (&mut lost).now_or_never();
+                    let _ = array.get(numbers.below(array.len())).map_err(|error| check(&error));
+                }
+            });
             smol::block_on(async {
                 for task in tasks {
                     task.await;
                 }
             });
-            drop(stop);
+            stop.close();
         });
         settle(&array, &device);
     }

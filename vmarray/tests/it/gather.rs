@@ -6,114 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use vmarray::prelude::*;
 
 use crate::common::{Numbers, POLICIES, Shape};
-use bytemuck::Pod;
-use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Counting, Fault, Faulty, Operation};
 use vmarray::host::SimulatedDevice;
 use vmarray::{ErrorKind, Field, VirtualArray};
 
-/// What a program does to an array and to a vector.
-#[derive(Clone, Debug)]
-enum Step {
-    Gather(Vec<usize>),
-    Scatter(Vec<(usize, u8)>),
-    Set(usize, u8),
-    Get(usize),
-    Evict(usize, usize),
-    Discard(usize, usize),
-    Flush,
-    Find(u8),
-}
-
-fn steps(len: usize) -> impl Strategy<Value = Vec<Step>> {
-    let index = 0..len;
-    let step = prop_oneof![
-        4 => prop::collection::vec(index.clone(), 0..40).prop_map(Step::Gather),
-        4 => prop::collection::vec((index.clone(), any::<u8>()), 0..40).prop_map(Step::Scatter),
-        2 => (index.clone(), any::<u8>()).prop_map(|(i, x)| Step::Set(i, x)),
-        1 => index.clone().prop_map(Step::Get),
-        2 => (index.clone(), 0..=len).prop_map(|(i, n)| Step::Evict(i, n)),
-        1 => (index, 0..=len).prop_map(|(i, n)| Step::Discard(i, n)),
-        1 => Just(Step::Flush),
-        1 => any::<u8>().prop_map(Step::Find),
-    ];
-    prop::collection::vec(step, 1..30)
-}
-
-fn shapes() -> impl Strategy<Value = Shape> {
-    let channels = prop_oneof![Just(vec![1]), Just(vec![2]), Just(vec![3]), Just(vec![2, 1])];
-    (1_usize..9, channels, 1_usize..4, 0_usize..3, any::<bool>()).prop_map(
-        |(page_len, channels, frames, policy, read_ahead)| Shape {
-            page_len,
-            channels,
-            frames,
-            policy: POLICIES[policy],
-            read_ahead,
-        },
-    )
-}
-
-fn program<T: Pod + Send + Sync + PartialEq + std::fmt::Debug>(
-    shape: &Shape,
-    len: usize,
-    steps: &[Step],
-    of: impl Fn(u8) -> T,
-) {
-    let array = shape.build::<T>(len);
-    let mut model = vec![of(0); len];
-    for step in steps {
-        match step {
-            Step::Gather(indices) => {
-                let wanted: Vec<T> = indices.iter().map(|&i| model[i]).collect();
-                assert_eq!(array.gather(indices).unwrap(), wanted);
-            }
-            Step::Scatter(pairs) => {
-                let (indices, values): (Vec<usize>, Vec<T>) = pairs.iter().map(|&(i, x)| (i, of(x))).unzip();
-                array.scatter(&indices, &values).unwrap();
-                indices.iter().zip(values).for_each(|(&i, value)| model[i] = value);
-            }
-            Step::Set(i, x) => {
-                array.set(*i, of(*x)).unwrap();
-                model[*i] = of(*x);
-            }
-            Step::Get(i) => assert_eq!(array.get(*i).unwrap(), model[*i]),
-            Step::Evict(i, n) => array.evict(*i..(i + n).min(len)).unwrap(),
-            Step::Discard(i, n) => {
-                let range = *i..(i + n).min(len);
-                array.discard(range.clone()).unwrap();
-                model[range].fill(of(0));
-            }
-            Step::Flush => array.flush(..).unwrap(),
-            Step::Find(x) => {
-                let wanted: Vec<usize> = (0..len).filter(|&i| model[i] == of(*x)).collect();
-                assert_eq!(array.find(Field::whole(), &of(*x)).unwrap(), wanted);
-            }
-        }
-    }
-    assert_eq!(array.to_vec(..).unwrap(), model);
-}
-
-proptest! {
-    #[test]
-    fn lists_do_what_single_accesses_do(shape in shapes(), (len, steps) in (1_usize..120).prop_flat_map(|len| (Just(len), steps(len)))) {
-        program(&shape, len, &steps, u32::from);
-        program(&shape, len, &steps, |x| [x; 3]);
-        program(&shape, len, &steps, |x| [u32::from(x); 11]);
-    }
-}
-
 /// 10 pages of 16 `u32`, all elements their own index, nothing resident.
 fn numbered() -> VirtualArray<u32> {
-    let shape = Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
-    let array = shape.build(160);
+    let array = Shape::one(16, 4).build(160);
     array.write(0, &(0..160).collect::<Vec<u32>>()).unwrap();
     array.evict(..).unwrap();
     array.reset_stats();
     array
 }
 
-fn moved<D: vmarray::Device>(array: &VirtualArray<u32, D>) -> (u64, u64) {
+fn moved(array: &VirtualArray<u32>) -> (u64, u64) {
     let total = array.stats().total();
     (total.bytes_to_device, total.bytes_from_device)
 }
@@ -172,8 +79,7 @@ fn pages_without_contents_cost_nothing_to_gather_and_their_zeroes_to_scatter() {
 #[test]
 fn a_scatter_to_a_new_array_fills_gaps_with_few_calls() {
     let device = Arc::new(Counting::new(crate::common::host()));
-    let shape = Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
-    let array = shape.describe::<u32, _>(16 * 1000, vec![device]).build().unwrap();
+    let array = Shape::one(16, 4).describe::<u32, _>(16 * 1000, vec![device]).build().unwrap();
     let indices: Vec<usize> = (0..1000).step_by(20).map(|page| 16 * page + 3).collect();
     array.scatter(&indices, &vec![7; indices.len()]).unwrap();
     // One fill and one kernel.
@@ -183,33 +89,9 @@ fn a_scatter_to_a_new_array_fills_gaps_with_few_calls() {
 }
 
 #[test]
-fn the_last_of_equal_indices_wins_however_far_apart() {
-    // Many stages, on several threads: 600 000 values for 1000 elements.
-    let shape = Shape { page_len: 16, channels: vec![2], frames: 8, read_ahead: false, ..Shape::default() };
-    let array = shape.build::<u32>(1000);
-    let mut numbers = Numbers::new(1);
-    let indices: Vec<usize> = (0..600_000).map(|_| numbers.below(1000)).collect();
-    let values: Vec<u32> = (0..600_000).collect();
-    let mut model = vec![0; 1000];
-    indices.iter().zip(&values).for_each(|(&i, &value)| model[i] = value);
-    for resident in [false, true] {
-        array.fill(.., 0).unwrap();
-        array.evict(..).unwrap();
-        if resident {
-            (0..1000).step_by(50).for_each(|i| assert_eq!(array.get(i).unwrap(), 0));
-        }
-        array.scatter(&indices, &values).unwrap();
-        assert_eq!(array.to_vec(..).unwrap(), model);
-    }
-    let gathered = array.gather(&indices).unwrap();
-    assert!(indices.iter().zip(gathered).all(|(&i, value)| value == model[i]));
-}
-
-#[test]
 fn long_lists_are_cut_into_stages_of_bounded_length() {
     let device = Arc::new(Counting::new(crate::common::host()));
-    let shape = Shape { page_len: 4, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
-    let array = shape.describe::<[u64; 512], _>(400, vec![device.clone()]).build().unwrap();
+    let array = Shape::one(4, 4).describe::<[u64; 512], _>(400, vec![device.clone()]).build().unwrap();
     array.fill(.., [7; 512]).unwrap();
     array.reset_stats();
     let indices: Vec<usize> = (0..4000).map(|k| k * 7 % 400).collect();
@@ -223,16 +105,21 @@ fn long_lists_are_cut_into_stages_of_bounded_length() {
 
 #[test]
 fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
-    for channels in [vec![1], vec![2, 1]] {
+    for (channels, elements) in [(vec![1], 29_989), (vec![2, 1], 29_989), (vec![2], 997)] {
         let shape = Shape { page_len: 16, channels, frames: 8, read_ahead: false, ..Shape::default() };
         let array = shape.build::<[u64; 5]>(30_000);
-        // 12 MB of values; every element comes again in each later segment.
+        // 12 MB of values; every element comes again in each later segment, or many times in each.
         let len = 300_000;
-        let indices: Vec<usize> = (0..len).map(|k| k * 7919 % 29_989).collect();
+        let indices: Vec<usize> = (0..len).map(|k| k * 7919 % elements).collect();
         let values: Vec<[u64; 5]> = (0..len as u64).map(|k| [k; 5]).collect();
         let mut model = vec![[0; 5]; array.len()];
         indices.iter().zip(&values).for_each(|(&index, &value)| model[index] = value);
-        for _ in 0..2 {
+        for resident in [false, true] {
+            array.fill(.., [0; 5]).unwrap();
+            array.evict(..).unwrap();
+            if resident {
+                (0..1000).step_by(50).for_each(|i| assert_eq!(array.get(i).unwrap(), [0; 5]));
+            }
             array.scatter(&indices, &values).unwrap();
             assert_eq!(array.to_vec(..).unwrap(), model);
             let gathered = array.gather(&indices).unwrap();
@@ -251,8 +138,7 @@ fn the_last_of_equal_indices_wins_over_segments_of_several_threads() {
 
 #[test]
 fn stages_are_used_again_and_again() {
-    let shape = Shape { page_len: 4, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() };
-    let array = shape.build::<[u64; 512]>(4000);
+    let array = Shape::one(4, 4).build::<[u64; 512]>(4000);
     // 16 stages in a thread of their own each time.
     let indices: Vec<usize> = (0..8000).map(|k| k * 7 % 4000).collect();
     let values: Vec<[u64; 512]> = (0..8000).map(|k| [k; 512]).collect();
@@ -345,26 +231,6 @@ fn empty_lists_and_arrays() {
     assert!(empty.gather(&[0]).is_err());
 }
 
-#[test]
-fn guards_of_the_thread_itself_are_no_deadlock() {
-    let array = numbered();
-    let mut guard = array.page_mut(2).unwrap();
-    guard[0] = 77;
-    assert!(matches!(array.gather(&[0, 32]).unwrap_err().kind(), ErrorKind::WouldDeadlock { page: 2 }));
-    assert!(matches!(
-        array.scatter(&[0, 33], &[1, 2]).unwrap_err().kind(),
-        ErrorKind::WouldDeadlock { page: 2 }
-    ));
-    assert_eq!(array.gather(&[0, 48]).unwrap().len(), 2);
-    drop(guard);
-    let guard = array.page(2).unwrap();
-    assert_eq!(array.gather(&[32, 48]).unwrap(), [77, 48]);
-    assert!(array.scatter(&[32], &[1]).is_err());
-    drop(guard);
-    array.scatter(&[32], &[1]).unwrap();
-    assert_eq!(array.get(32).unwrap(), 1);
-}
-
 /// Threads write and read elements of their own, of pages that all share, in every way there is: nothing gets
 /// lost.
 #[test]
@@ -384,7 +250,8 @@ fn writes_of_threads_are_seen_at_once_and_not_lost() {
     }
 }
 
-fn own_elements(array: &VirtualArray<[u32; 3]>, thread: usize, threads: usize, seed: u64) {
+/// Operations on every n-th element, which the calling thread alone has.
+pub fn own_elements(array: &VirtualArray<[u32; 3]>, thread: usize, threads: usize, seed: u64) {
     let mut numbers = Numbers::new(seed);
     let own = array.len() / threads;
     let mut model = vec![[0_u32; 3]; own];
@@ -392,7 +259,7 @@ fn own_elements(array: &VirtualArray<[u32; 3]>, thread: usize, threads: usize, s
     for n in 0..300_u32 {
         let ks: Vec<usize> = (0..numbers.below(20)).map(|_| numbers.below(own)).collect();
         let indices: Vec<usize> = ks.iter().map(|&k| index(k)).collect();
-        match numbers.below(8) {
+        match numbers.below(9) {
             0..3 => {
                 let values: Vec<[u32; 3]> = (0..ks.len() as u32).map(|i| [1000 * n + i; 3]).collect();
                 array.scatter(&indices, &values).unwrap();
@@ -415,6 +282,14 @@ fn own_elements(array: &VirtualArray<[u32; 3]>, thread: usize, threads: usize, s
                     assert_eq!(array.get(index(k)).unwrap(), model[k]);
                 }
             }
+            7 => {
+                for &k in &ks {
+                    model[k] = [n + 1; 3];
+                    let page_len = array.page_len();
+                    array.page_mut(index(k) / page_len).unwrap()[index(k) % page_len] = model[k];
+                    assert_eq!(array.get_uncached(index(k)).unwrap(), model[k]);
+                }
+            }
             _ => {
                 let start = numbers.below(array.len());
                 array.evict(start..array.len()).unwrap();
@@ -427,64 +302,15 @@ fn own_elements(array: &VirtualArray<[u32; 3]>, thread: usize, threads: usize, s
     assert!(all.iter().zip(&model).all(|(&i, wanted)| array.get(i).unwrap() == *wanted));
 }
 
-#[test]
-fn gathered_elements_are_never_torn() {
-    for policy in POLICIES {
-        let shape = Shape { page_len: 4, channels: vec![2], frames: 2, policy, read_ahead: true };
-        let array = shape.build::<[u32; 11]>(60);
-        let writing = AtomicBool::new(true);
-        std::thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let mut numbers = Numbers::new(1);
-                for n in 0..2000_u32 {
-                    let at = numbers.below(50);
-                    match n % 5 {
-                        0 => array.write(at, &[[n; 11]; 10]).unwrap(),
-                        1 => array.set_uncached(at, [n; 11]).unwrap(),
-                        2 => array.scatter(&[at, at + 9, at + 4], &[[n; 11]; 3]).unwrap(),
-                        3 => array.fill(20..45, [n; 11]).unwrap(),
-                        _ => array.set(at, [n; 11]).unwrap(),
-                    }
-                }
-                writing.store(false, Ordering::Relaxed);
-            });
-            let mut numbers = Numbers::new(2);
-            while writing.load(Ordering::Relaxed) {
-                let indices: Vec<usize> = (0..30).map(|_| numbers.below(60)).collect();
-                for value in array.gather(&indices).unwrap() {
-                    assert!(value.iter().all(|x| *x == value[0]), "torn: {value:?}");
-                }
-            }
-            writer.join().unwrap();
-        });
-    }
-}
-
 type FaultyHost = Faulty<vmarray::host::HostDevice>;
 
 /// Two devices that fail as told; 40 pages of 4 `u32`, all 5, nothing resident.
-fn faulty() -> ([Arc<FaultyHost>; 2], VirtualArray<u32, FaultyHost>) {
+fn faulty() -> ([Arc<FaultyHost>; 2], VirtualArray<u32>) {
     let devices = [(); 2].map(|()| Arc::new(Faulty::new(crate::common::host())));
     let shape = Shape { page_len: 4, channels: vec![1, 1], frames: 2, read_ahead: false, ..Shape::default() };
     let array = shape.describe::<u32, _>(160, devices.to_vec()).build().unwrap();
     array.fill(.., 5).unwrap();
     (devices, array)
-}
-
-#[test]
-fn a_failed_scatter_is_made_up_for_in_frames() {
-    for later in [false, true] {
-        let (devices, array) = faulty();
-        let fault = Fault::new(Operation::Scatter, DeviceErrorKind::KernelFailed).on_call(1);
-        devices[0].inject(if later { fault.reported_later() } else { fault });
-        let indices: Vec<usize> = (0..160).step_by(3).chain([0, 3]).collect();
-        let values: Vec<u32> = (0..indices.len() as u32).collect();
-        array.scatter(&indices, &values).unwrap();
-        assert_eq!(devices[0].injected(), 1);
-        let mut model = vec![5; 160];
-        indices.iter().zip(values).for_each(|(&i, value)| model[i] = value);
-        assert_eq!(array.to_vec(..).unwrap(), model);
-    }
 }
 
 /// Lists of several threads, each element many times; pages come and go meanwhile.
@@ -577,9 +403,9 @@ fn failing_write_backs_of_others_do_not_show() {
         let fails = Fault::anywhere(DeviceErrorKind::CopyFailed).with_chance(0.05, seed).reported_later();
         let refused = Fault::anywhere(DeviceErrorKind::Driver).with_chance(0.02, !seed);
         let device = SimulatedDevice::builder(seed).bytes(1 << 20).fault(fails).fault(refused).build();
-        let shape =
-            Shape { page_len: 3, channels: vec![1], frames: 2, read_ahead: false, ..Shape::default() };
-        let Ok(array) = shape.describe::<u64, _>(60, vec![Arc::new(device)]).build() else { continue };
+        let Ok(array) = Shape::one(3, 2).describe::<u64, _>(60, vec![Arc::new(device)]).build() else {
+            continue;
+        };
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let array = &array;

@@ -5,6 +5,7 @@ use std::thread;
 use vmarray::prelude::*;
 
 use crate::common::Shape;
+use crate::common::executor::block_on;
 use vmarray::{ErrorKind, Field, VirtualArray};
 
 fn array() -> VirtualArray<u32> {
@@ -93,29 +94,51 @@ fn what_is_refused_for_the_sake_of_a_guard_depends_on_nothing_but_the_guard() {
             let error = result.expect_err(&format!("{what} after {number}"));
             assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 3 }, "{what} after {number}");
         };
+        let first = array.page_range(3).start;
         let mut page = array.page_mut(3).unwrap();
         page[0] = 7;
         // Twice, since one may change what the next finds.
         for _ in 0..2 {
+            refused("get", array.get(first).map(|_: u32| ()));
+            refused("set", array.set(first, 1));
+            refused("page", array.page(3).map(drop));
+            refused("to_vec", array.to_vec(..).map(drop));
+            refused("write", array.write(0, &[1; 64]));
+            refused("get_async", block_on(array.get_async(first)).map(|_: u32| ()));
+            refused("set_async", block_on(array.set_async(first, 1)));
+            refused("page_async", block_on(array.page_async(3)).map(drop));
+            refused("flush_async", block_on(array.flush_async(..)));
             refused("count_where", array.count_where(.., value().eq(7)).map(drop));
             refused("find", array.find(value(), &7).map(drop));
             refused("sum", array.sum(.., value()).map(drop));
             refused("transform", array.transform(.., value().set(1)));
+            refused("gather", array.gather(&[0, first]).map(drop));
+            refused("scatter", array.scatter(&[0, first + 1], &[1, 2]));
             refused("flush", array.flush(..));
             refused("evict", array.evict(..));
         }
         // Other pages are another matter.
         let others = array.page_range(4).start..;
         array.transform(others.clone(), value().set(2)).unwrap();
-        array.count_where(others, value().eq(2)).unwrap();
+        array.count_where(others.clone(), value().eq(2)).unwrap();
+        array.flush(others.clone()).unwrap();
+        assert_eq!((array.get(others.start).unwrap(), block_on(array.get_async(63)).unwrap()), (2, 2));
         drop(page);
         assert_eq!(array.count_where(.., value().eq(7)).unwrap(), 1, "after {number}");
-        let _page = array.page(3).unwrap();
+        let page = array.page(3).unwrap();
         for _ in 0..2 {
             assert_eq!(array.count_where(.., value().eq(7)).unwrap(), 1, "after {number}");
             array.flush(..).unwrap();
+            assert_eq!((array.get(first).unwrap(), array.gather(&[first]).unwrap()), (7, vec![7]));
+            drop(array.page(3).unwrap());
+            refused("set", array.set(first, 1));
+            refused("page_mut", array.page_mut(3).map(drop));
             refused("transform", array.transform(.., value().set(1)));
+            refused("scatter", array.scatter(&[first], &[1]));
             refused("evict", array.evict(..));
         }
+        drop(page);
+        array.write(0, &[1; 64]).unwrap();
+        assert_eq!(array.to_vec(..).unwrap(), [1; 64]);
     }
 }

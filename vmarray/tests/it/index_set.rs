@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use vmarray::prelude::*;
 
+use crate::common::as_any;
 use proptest::prelude::*;
 use vmarray::host::HostDevice;
 use vmarray::{Combine, Dimension, ErrorKind, IndexSet, PagedIndexSet, Result, Tuples, VirtualArray};
@@ -48,30 +49,32 @@ fn rows(set: &IndexSet) -> Vec<Vec<u64>> {
     set.rows().map(<[u64]>::to_vec).collect()
 }
 
-#[test]
-fn examples_of_the_definition() {
-    let a = set(&[0, 1], &[&[0, 0], &[0, 1], &[1, 0]]);
-    let b = set(&[0, 2], &[&[0, 2], &[1, 3]]);
-    let merged = a.combine(&b).unwrap();
-    assert_eq!(merged, set(&[0, 1, 2], &[&[0, 0, 2], &[0, 1, 2], &[1, 0, 3]]));
-    // The other way round: the same tuples, with the columns and in the order of the other set.
-    let other = b.combine(&a).unwrap();
-    assert_eq!(other, set(&[0, 2, 1], &[&[0, 2, 0], &[0, 2, 1], &[1, 3, 0]]));
-    assert_eq!(other.project([0, 1, 2]).unwrap(), merged);
-    // Labels in any order, and far apart.
-    let a = set(&[u32::MAX, 3, 1_000_000], &[&[1, 2, 3]]);
-    let b = set(&[1_000_000, 0, u32::MAX], &[&[3, 9, 1], &[3, 8, 2]]);
-    assert_eq!(a.combine(&b).unwrap(), set(&[u32::MAX, 3, 1_000_000, 0], &[&[1, 2, 3, 9]]));
+/// A source of tuples that are made when they are read.
+struct Made {
+    dimensions: &'static [Dimension],
+    len: usize,
+    read: fn(usize, &mut [u64]) -> Result<()>,
 }
 
-#[test]
-fn duplicates_are_kept() {
-    let a = set(&[0], &[&[1], &[2], &[1]]);
-    let b = set(&[0, 1], &[&[1, 5], &[1, 5], &[3, 6]]);
-    assert_eq!(rows(&a.combine(&b).unwrap()), [[1, 5]; 4]);
-    // Nothing but common dimensions.
-    let twice = set(&[0], &[&[1], &[1]]);
-    assert_eq!(rows(&a.combine(&twice).unwrap()), [[1]; 4]);
+impl Made {
+    const ZEROES: fn(usize, &mut [u64]) -> Result<()> = |_, into| {
+        into.fill(0);
+        Ok(())
+    };
+}
+
+impl Tuples for Made {
+    fn dimensions(&self) -> &[Dimension] {
+        self.dimensions
+    }
+
+    fn len(&self) -> usize {
+        self.len
+    }
+
+    fn read_tuples(&self, first: usize, into: &mut [u64]) -> Result<()> {
+        (self.read)(first, into)
+    }
 }
 
 #[test]
@@ -132,20 +135,8 @@ fn sets_of_no_dimensions_are_numbers_of_tuples() {
 
 #[test]
 fn numbers_of_results_that_overflow_are_refused() {
-    /// As many empty tuples as it says.
-    struct Many(usize);
-    impl Tuples for Many {
-        fn dimensions(&self) -> &[Dimension] {
-            &[]
-        }
-        fn len(&self) -> usize {
-            self.0
-        }
-        fn read_tuples(&self, _: usize, _: &mut [u64]) -> Result<()> {
-            Ok(())
-        }
-    }
-    let (a, b) = (Many(1 << 32), Many(1 << 31));
+    let many = |len| Made { dimensions: &[], len, read: |_, _| Ok(()) };
+    let (a, b) = (many(1 << 32), many(1 << 31));
     assert_eq!(Combine::product(&a, &b).run().unwrap().len(), 1 << 63);
     let too_many = Combine::product(&a, &a).run();
     assert!(matches!(kind(too_many), ErrorKind::TooLong { .. }));
@@ -153,7 +144,8 @@ fn numbers_of_results_that_overflow_are_refused() {
     let one = set(&[0], &[&[7]]);
     let results = Combine::product(&b, &one).memory_bytes(1).run().unwrap();
     assert_eq!(results.len(), 1 << 31);
-    let results = Combine::product(&Many(1 << 61), &one).run();
+    let long = many(1 << 61);
+    let results = Combine::product(&long, &one).run();
     assert!(matches!(kind(results.unwrap().to_index_set()), ErrorKind::TooLong { .. }));
 }
 
@@ -278,7 +270,9 @@ fn whole_pages_of_results_are_written_once() {
     let results = Combine::new(&a, &b).threads(3).run().unwrap();
     let device = Arc::new(HostDevice::new(1 << 20).unwrap());
     let paged = results
-        .to_paged(|array| array.devices([device]).page_len(PAGE_LEN).frames_per_channel(8).read_ahead(false))
+        .to_paged(|array| {
+            array.devices([as_any(&device)]).page_len(PAGE_LEN).frames_per_channel(8).read_ahead(false)
+        })
         .unwrap();
     let pages = (100 * 64 * 3 / PAGE_LEN) as u64;
     paged.array().flush(..).unwrap();
@@ -360,71 +354,35 @@ fn a_thread_that_holds_guards_works_alone() {
     assert_eq!(Combine::new(&paged, &a).threads(2).run().unwrap().len(), 100_000);
 }
 
-/// More tuples than there is memory for, all alike.
-struct Endless;
-
-impl Tuples for Endless {
-    fn dimensions(&self) -> &[Dimension] {
-        &[0]
-    }
-
-    fn len(&self) -> usize {
-        1 << 40
-    }
-
-    fn read_tuples(&self, _: usize, into: &mut [u64]) -> Result<()> {
-        into.fill(0);
-        Ok(())
-    }
-}
-
 #[test]
 fn more_pieces_than_can_be_counted_are_refused() {
-    let error = kind(Combine::new(&Endless, &Endless).memory_bytes(0).run());
+    let endless = Made { dimensions: &[0], len: 1 << 40, read: Made::ZEROES };
+    let error = kind(Combine::new(&endless, &endless).memory_bytes(0).run());
     assert!(matches!(error, ErrorKind::TooLong { .. }), "{error:?}");
 }
 
 #[test]
 fn a_source_with_a_label_twice_is_refused() {
-    struct Twice;
-    impl Tuples for Twice {
-        fn dimensions(&self) -> &[Dimension] {
-            &[0, 0]
-        }
-        fn len(&self) -> usize {
-            1
-        }
-        fn read_tuples(&self, _: usize, into: &mut [u64]) -> Result<()> {
-            into.fill(0);
-            Ok(())
-        }
-    }
+    let double = Made { dimensions: &[0, 0], len: 1, read: Made::ZEROES };
     let (a, twice) = (set(&[0], &[&[0]]), ErrorKind::DuplicateDimension { dimension: 0 });
-    assert_eq!(kind(Combine::new(&Twice, &a).run()), twice);
-    assert_eq!(kind(Combine::new(&a, &Twice).run()), twice);
-    assert_eq!(kind(Combine::product(&set(&[1], &[&[0]]), &Twice).run()), twice);
+    assert_eq!(kind(Combine::new(&double, &a).run()), twice);
+    assert_eq!(kind(Combine::new(&a, &double).run()), twice);
+    assert_eq!(kind(Combine::product(&set(&[1], &[&[0]]), &double).run()), twice);
     let line = NdArray::<u8, 1>::new([3]).unwrap();
-    assert_eq!(kind(line.gather_set(&Twice, [0])), twice);
-    assert_eq!(kind(line.scatter_set(&Twice, [0], &[1])), twice);
+    assert_eq!(kind(line.gather_set(&double, [0])), twice);
+    assert_eq!(kind(line.scatter_set(&double, [0], &[1])), twice);
 }
 
 #[test]
 fn errors_of_a_source_and_of_the_target_are_passed_on() {
-    struct Broken;
-    impl Tuples for Broken {
-        fn dimensions(&self) -> &[Dimension] {
-            &[0]
-        }
-        fn len(&self) -> usize {
-            1 << 20
-        }
-        fn read_tuples(&self, first: usize, _: &mut [u64]) -> Result<()> {
-            if first > 0 { Err(ErrorKind::NoDevices.into()) } else { Ok(()) }
-        }
-    }
+    let broken = Made {
+        dimensions: &[0],
+        len: 1 << 20,
+        read: |first, _| if first > 0 { Err(ErrorKind::NoDevices.into()) } else { Ok(()) },
+    };
     let a = set(&[0], &[&[0]]);
-    assert_eq!(kind(Combine::new(&Broken, &a).threads(3).run()), ErrorKind::NoDevices);
-    assert_eq!(kind(Combine::new(&a, &Broken).threads(1).run()), ErrorKind::NoDevices);
+    assert_eq!(kind(Combine::new(&broken, &a).threads(3).run()), ErrorKind::NoDevices);
+    assert_eq!(kind(Combine::new(&a, &broken).threads(1).run()), ErrorKind::NoDevices);
     let array = VirtualArray::<u64>::new(1).unwrap();
     let results = Combine::new(&a, &a).run().unwrap();
     assert_eq!(kind(results.write_to(&array, 1)), ErrorKind::RangeOutside { start: 1, end: 2, len: 1 });
@@ -441,8 +399,10 @@ fn sets() -> impl Strategy<Value = (IndexSet, IndexSet)> {
         prop::collection::vec(row, 0..60)
             .prop_map(move |rows| IndexSet::from_rows(labels.iter().copied(), rows).unwrap())
     };
-    let labels =
-        || (Just(vec![0, 1, 2, 3, 4, 9]).prop_shuffle(), 0_usize..6).prop_map(|(l, w)| l[..w].to_vec());
+    let labels = || {
+        (Just(vec![0, 1, 2, 3, 1_000_000, u32::MAX]).prop_shuffle(), 0_usize..6)
+            .prop_map(|(l, w)| l[..w].to_vec())
+    };
     (labels().prop_flat_map(set.clone()), labels().prop_flat_map(set))
 }
 
@@ -479,6 +439,17 @@ proptest! {
         let mut found = rows(&set);
         if memory_bytes == usize::MAX {
             prop_assert_eq!(&found, &expected);
+        }
+        if has_common {
+            let merged = a.combine(&b).unwrap();
+            prop_assert_eq!(rows(&merged), expected.clone());
+            // The other way round: the same tuples, with the columns and in the order of the other set.
+            let mut turned = rows(&b.combine(&a).unwrap().project(merged.dimensions().iter().copied()).unwrap());
+            prop_assert_eq!(rows(&b.combine(&a).unwrap()), nested_loops(&b, &a));
+            turned.sort();
+            let mut merged = rows(&merged);
+            merged.sort();
+            prop_assert_eq!(turned, merged);
         }
         found.sort();
         expected.sort();

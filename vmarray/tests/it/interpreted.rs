@@ -7,17 +7,17 @@ use vmarray::prelude::*;
 
 use crate::common::Numbers;
 use vmarray::host::HostDevice;
-use vmarray::{Element, Field, MapMode, NdArray, Placement, Source, VirtualArray};
+use vmarray::{AnyDevice, Element, Field, MapMode, NdArray, Placement, Source, VirtualArray};
 
 const TURNS: usize = if cfg!(miri) { 6 } else { 500 };
 const PAGE_LEN: usize = 3;
 const LEN: usize = 4 * PAGE_LEN;
 
-fn device() -> Arc<HostDevice> {
-    Arc::new(HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap())
+fn device() -> Arc<AnyDevice> {
+    Arc::new(HostDevice::builder().bytes(1 << 20).threads(1).build().unwrap().into())
 }
 
-fn array<T: Element>(page_len: usize) -> VirtualArray<T, HostDevice> {
+fn array<T: Element>(page_len: usize) -> VirtualArray<T> {
     VirtualArray::builder(4 * page_len)
         .devices([device()])
         .placement(Placement::Ratios(vec![1]))
@@ -40,7 +40,7 @@ fn assert_even<T: Element + Debug>(value: &T) {
 }
 
 /// One access to one element.
-fn access<T: Element + Debug + PartialEq>(array: &VirtualArray<T, HostDevice>, numbers: &mut Numbers) {
+fn access<T: Element + Debug + PartialEq>(array: &VirtualArray<T>, numbers: &mut Numbers) {
     let (at, other, value) =
         (numbers.below(array.len()), numbers.below(array.len()), even(numbers.below(256) as u8));
     match numbers.below(9) {

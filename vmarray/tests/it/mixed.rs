@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, POLICIES};
+use crate::common::{POLICIES, as_any, hosts};
+use crate::threads::storm;
 use vmarray::device::wrap::Counting;
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
 use vmarray::{AnyDevice, Device, Discovery, Field, Placement, VirtualArray};
@@ -84,7 +85,7 @@ fn threads_on_a_mixed_rig_lose_nothing() {
     for (number, policy) in POLICIES.into_iter().enumerate() {
         let file = Scratch::new(&format!("threads-{number}"));
         let devices = rig(&file);
-        let array = VirtualArray::<u64>::builder(6000)
+        let array = VirtualArray::<u32>::builder(6000)
             .placement(uneven(devices.len()))
             .devices(devices)
             .page_len(16 + number)
@@ -92,37 +93,7 @@ fn threads_on_a_mixed_rig_lose_nothing() {
             .eviction(policy)
             .build()
             .unwrap();
-        std::thread::scope(|scope| {
-            for thread in 0..4_usize {
-                let array = &array;
-                scope.spawn(move || {
-                    let mut numbers = Numbers::new(thread as u64 + 1);
-                    let mut model = vec![0_u64; 1500];
-                    for round in 0..400 {
-                        let at = numbers.below(1500);
-                        let index = thread * 1500 + at;
-                        match numbers.below(6) {
-                            0 => assert_eq!(array.get_uncached(index).unwrap(), model[at]),
-                            1 => {
-                                array.set_uncached(index, round).unwrap();
-                                model[at] = round;
-                            }
-                            2 => {
-                                let len = numbers.below(1500 - at);
-                                array.fill(index..index + len, round).unwrap();
-                                model[at..at + len].fill(round);
-                            }
-                            3 | 4 => {
-                                array.set(index, round).unwrap();
-                                model[at] = round;
-                            }
-                            _ => assert_eq!(array.get(index).unwrap(), model[at]),
-                        }
-                    }
-                    assert_eq!(array.to_vec(thread * 1500..(thread + 1) * 1500).unwrap(), model);
-                });
-            }
-        });
+        storm(&array, 4, 400);
     }
 }
 
@@ -131,7 +102,7 @@ fn threads_on_a_mixed_rig_lose_nothing() {
 fn data_is_shared_out_by_the_ratios() {
     let devices: Vec<_> = (0..3).map(|_| Arc::new(Counting::new(crate::common::host()))).collect();
     let array = VirtualArray::<u32>::builder(60 * 16)
-        .devices(devices.clone())
+        .devices(devices.iter().map(as_any))
         .placement(Placement::Ratios(vec![3, 0, 2]))
         .page_len(16)
         .build()
@@ -149,7 +120,7 @@ fn data_is_shared_out_by_the_ratios() {
 fn the_file_of_an_array_that_is_gone_is_left_as_it_is() {
     let file = Scratch::new("left");
     let device = Arc::new(file.device());
-    let array = VirtualArray::<u32>::builder(10_000).devices([device]).build().unwrap();
+    let array = VirtualArray::<u32>::builder(10_000).devices([as_any(&device)]).build().unwrap();
     array.write(0, &(1..=10_000).collect::<Vec<u32>>()).unwrap();
     array.flush(..).unwrap();
     drop(array);
@@ -171,7 +142,7 @@ fn what_is_in_a_file_is_read_and_asked_about_by_a_source() {
     // SAFETY: nobody else has the file.
     let map = unsafe { memmap2::MmapMut::map_mut(&opened) }.unwrap();
     let source = Source::<u32, _>::builder(map);
-    let source = source.devices([Arc::new(HostDevice::new(1 << 20).unwrap())]).build().unwrap();
+    let source = source.devices(hosts::<1>()).build().unwrap();
     assert_eq!(source.get(9_999).unwrap(), 10_000);
     assert_eq!(source.sum(.., Field::whole()).unwrap(), 50_005_000);
     assert_eq!(source.count(.., Field::whole(), &7).unwrap(), 1);

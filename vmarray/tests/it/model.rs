@@ -1,40 +1,23 @@
-//! Every operation against a `Vec`, for random programs, over all policies, page lengths, lengths and
-//! channels.
+//! All operations on elements, ranges, pages and lists of random sections of arrays, by threads and by tasks,
+//! against slices of a `Vec`.
 
-use crate::common::{POLICIES, Shape};
+use std::fmt::Debug;
+
+use crate::common::executor::{all, block_on};
+use crate::common::{Numbers, POLICIES, Shape};
 use bytemuck::{Pod, Zeroable};
 use proptest::prelude::*;
-use vmarray::device::Device;
 use vmarray::prelude::*;
-use vmarray::{Element, ErrorKind, Field, MapBuffer, MapMode, VirtualArray, field};
+use vmarray::{Element, ErrorKind, Field, MapBuffer, MapMode, Result, SectionMut, VirtualArray, field};
 
-/// An element type, and how to make values of it.
-trait Sample: Element + PartialEq + std::fmt::Debug {
-    fn sample(n: u64) -> Self;
-}
-
-impl Sample for u8 {
-    fn sample(n: u64) -> Self {
-        (n % 5) as u8
-    }
-}
-
-impl Sample for u32 {
-    fn sample(n: u64) -> Self {
-        (n % 7) as u32
-    }
-}
-
-impl Sample for u64 {
-    fn sample(n: u64) -> Self {
-        n % 6
-    }
-}
-
-impl Sample for [u8; 3] {
-    fn sample(n: u64) -> Self {
-        [n as u8, (n % 3) as u8, 7]
-    }
+/// One of six values, whose bytes differ by their place.
+fn sample<T: Element>(n: u64) -> T {
+    let mut value = T::zeroed();
+    bytemuck::bytes_of_mut(&mut value)
+        .iter_mut()
+        .enumerate()
+        .for_each(|(i, byte)| *byte = (n % 6) as u8 + i as u8);
+    value
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Pod, Zeroable)]
@@ -48,320 +31,356 @@ struct Record {
     end: u32,
 }
 
-impl Sample for Record {
-    fn sample(n: u64) -> Self {
-        let f = n as f32;
-        Self {
-            position: [f, 1.0, -f],
-            kind: (n % 4) as u16,
-            flags: [1, 2],
-            id: n % 3,
-            tail: [n as u32; 5],
-            end: 9,
-        }
+fn shape(random: &mut Numbers) -> Shape {
+    let channels: [&[u32]; 7] = [&[1], &[2], &[3], &[1, 1], &[3, 1], &[0, 2], &[1, 2, 1]];
+    Shape {
+        page_len: 1 + random.below(19),
+        channels: channels[random.below(7)].to_vec(),
+        frames: 1 + random.below(4),
+        policy: POLICIES[random.below(3)],
+        read_ahead: random.below(2) == 0,
     }
 }
 
-#[derive(Clone, Debug)]
-enum Op {
-    Get(usize),
-    GetUncached(usize),
-    Set(usize, u64),
-    SetUncached(usize, u64),
-    Replace(usize, u64),
-    Update(usize, u64),
-    CompareExchange(usize, u64, u64),
-    Swap(usize, usize),
-    Read(usize, usize),
-    ToVec(usize, usize),
-    Write(usize, usize, u64),
-    Fill(usize, usize, u64),
-    CopyWithin(usize, usize, usize),
-    Map(usize, usize, u8, u64),
-    PageMut(usize, u64),
-    PageRef(usize),
-    Cursor(Vec<usize>),
-    CursorMut(Vec<(usize, u64)>),
-    Iter(usize, usize),
-    ForEachMut(usize, usize, u64),
-    Pages,
-    Prefetch(usize, usize),
-    Flush(usize, usize),
-    Evict(usize, usize),
-    Discard(usize, usize),
-    Find(u64),
-    FindFirst(usize, usize, u64, usize),
-}
-
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let i = || 0_usize..1000;
-    let v = || 0_u64..12;
-    let op = prop_oneof![
-        4 => i().prop_map(Op::Get),
-        2 => i().prop_map(Op::GetUncached),
-        6 => (i(), v()).prop_map(|(a, b)| Op::Set(a, b)),
-        3 => (i(), v()).prop_map(|(a, b)| Op::SetUncached(a, b)),
-        1 => (i(), v()).prop_map(|(a, b)| Op::Replace(a, b)),
-        1 => (i(), v()).prop_map(|(a, b)| Op::Update(a, b)),
-        1 => (i(), v(), v()).prop_map(|(a, b, c)| Op::CompareExchange(a, b, c)),
-        1 => (i(), i()).prop_map(|(a, b)| Op::Swap(a, b)),
-        2 => (i(), i()).prop_map(|(a, b)| Op::Read(a, b)),
-        1 => (i(), i()).prop_map(|(a, b)| Op::ToVec(a, b)),
-        3 => (i(), i(), v()).prop_map(|(a, b, c)| Op::Write(a, b, c)),
-        2 => (i(), i(), v()).prop_map(|(a, b, c)| Op::Fill(a, b, c)),
-        1 => (i(), i(), i()).prop_map(|(a, b, c)| Op::CopyWithin(a, b, c)),
-        2 => (i(), i(), 0_u8..8, v()).prop_map(|(a, b, c, d)| Op::Map(a, b, c, d)),
-        1 => (i(), v()).prop_map(|(a, b)| Op::PageMut(a, b)),
-        1 => i().prop_map(Op::PageRef),
-        1 => prop::collection::vec(i(), 0..6).prop_map(Op::Cursor),
-        1 => prop::collection::vec((i(), v()), 0..6).prop_map(Op::CursorMut),
-        1 => (i(), i()).prop_map(|(a, b)| Op::Iter(a, b)),
-        1 => (i(), i(), v()).prop_map(|(a, b, c)| Op::ForEachMut(a, b, c)),
-        1 => Just(Op::Pages),
-        1 => (i(), i()).prop_map(|(a, b)| Op::Prefetch(a, b)),
-        1 => (i(), i()).prop_map(|(a, b)| Op::Flush(a, b)),
-        2 => (i(), i()).prop_map(|(a, b)| Op::Evict(a, b)),
-        1 => (i(), i()).prop_map(|(a, b)| Op::Discard(a, b)),
-        1 => v().prop_map(Op::Find),
-        1 => (i(), i(), v(), 0_usize..9).prop_map(|(a, b, c, d)| Op::FindFirst(a, b, c, d)),
-    ];
-    prop::collection::vec(op, 1..50)
-}
-
-fn shapes() -> impl Strategy<Value = Shape> {
-    let channels = prop_oneof![
-        Just(vec![1]),
-        Just(vec![2]),
-        Just(vec![1, 1]),
-        Just(vec![3, 1]),
-        Just(vec![0, 2]),
-        Just(vec![1, 2, 1])
-    ];
-    (1_usize..20, channels, 1_usize..5, 0_usize..3, any::<bool>()).prop_map(
-        |(page_len, channels, frames, policy, read_ahead)| Shape {
-            page_len,
-            channels,
-            frames,
-            policy: POLICIES[policy],
-            read_ahead,
-        },
-    )
-}
-
 /// Lengths around the borders of pages, and none.
-fn lengths(page_len: usize) -> impl Strategy<Value = usize> {
-    prop_oneof![
-        Just(0),
-        Just(1),
-        Just(page_len - 1),
-        Just(page_len),
-        Just(page_len + 1),
-        Just(7 * page_len),
-        1_usize..200
-    ]
+fn length(random: &mut Numbers, page_len: usize) -> usize {
+    match random.below(12) {
+        0 => 0,
+        1 => 1,
+        2 => page_len - 1,
+        3 => page_len,
+        4 => page_len + 1,
+        5 => 7 * page_len,
+        _ => 1 + random.below(199),
+    }
 }
 
-fn run<T: Sample, D: Device>(array: &VirtualArray<T, D>, ops: &[Op]) {
-    let len = array.len();
+/// Runs steps on random sections of sections of an array, and on the same parts of a `Vec`.
+fn program<T: Element + PartialEq + Debug>(
+    seed: u64,
+    steps: usize,
+    step: impl Fn(SectionMut<'_, VirtualArray<T>>, &mut [T], &mut Numbers),
+) {
+    let mut random = Numbers::new(seed);
+    let shape = shape(&mut random);
+    let len = length(&mut random, shape.page_len);
+    let array = shape.build::<T>(len);
     let mut model = vec![T::zeroed(); len];
-    let between = |a: usize, b: usize| {
-        let (a, b) = (a % (len + 1), b % (len + 1));
-        a.min(b)..a.max(b)
-    };
-    for op in ops {
-        match op.clone() {
-            Op::Get(i) | Op::GetUncached(i) | Op::Set(i, _) if i >= len || len == 0 => {
-                let wanted = ErrorKind::IndexOutside { index: i, len };
-                assert_eq!(*array.get(i).unwrap_err().kind(), wanted);
-                assert_eq!(*array.get_uncached(i).unwrap_err().kind(), wanted);
-                assert_eq!(*array.set(i, T::sample(1)).unwrap_err().kind(), wanted);
-                assert_eq!(*array.set_uncached(i, T::sample(1)).unwrap_err().kind(), wanted);
-            }
-            Op::Get(i) => assert_eq!(array.get(i).unwrap(), model[i]),
-            Op::GetUncached(i) => assert_eq!(array.get_uncached(i).unwrap(), model[i]),
-            Op::Set(i, n) => {
-                array.set(i, T::sample(n)).unwrap();
-                model[i] = T::sample(n);
-            }
-            Op::PageMut(..) | Op::PageRef(..) if len == 0 => {
-                assert!(array.page(0).is_err() && array.page_mut(0).is_err())
-            }
-            Op::Cursor(..) | Op::CursorMut(..) if len == 0 => {
-                assert!(array.cursor().get(0).is_err() && array.cursor_mut().get(0).is_err());
-            }
-            Op::SetUncached(..)
-            | Op::Replace(..)
-            | Op::Update(..)
-            | Op::CompareExchange(..)
-            | Op::Swap(..)
-                if len == 0 => {}
-            Op::SetUncached(i, n) => {
-                array.set_uncached(i % len, T::sample(n)).unwrap();
-                model[i % len] = T::sample(n);
-            }
-            Op::Replace(i, n) => {
-                let old = array.replace(i % len, T::sample(n)).unwrap();
-                assert_eq!(old, std::mem::replace(&mut model[i % len], T::sample(n)));
-            }
-            Op::Update(i, n) => {
-                let old = array.update(i % len, |x| if x == T::zeroed() { T::sample(n) } else { x }).unwrap();
-                assert_eq!(old, model[i % len]);
-                if old == T::zeroed() {
-                    model[i % len] = T::sample(n);
-                }
-            }
-            Op::CompareExchange(i, current, new) => {
-                let i = i % len;
-                let result = array.compare_exchange(i, T::sample(current), T::sample(new)).unwrap();
-                if model[i] == T::sample(current) {
-                    assert_eq!(result, Ok(model[i]));
-                    model[i] = T::sample(new);
-                } else {
-                    assert_eq!(result, Err(model[i]));
-                }
-            }
-            Op::Swap(a, b) => {
-                array.swap(a % len, b % len).unwrap();
-                model.swap(a % len, b % len);
-            }
-            Op::Read(a, b) => {
-                let range = between(a, b);
-                let mut into = vec![T::sample(3); range.len()];
-                array.read(range.start, &mut into).unwrap();
-                assert_eq!(into, model[range]);
-                assert!(array.read(len, &mut [T::zeroed()]).is_err());
-            }
-            Op::ToVec(a, b) => {
-                let range = between(a, b);
-                assert_eq!(array.to_vec(range.clone()).unwrap(), model[range]);
-            }
-            Op::Write(a, b, n) => {
-                let range = between(a, b);
-                let from: Vec<T> = range.clone().map(|i| T::sample(n + i as u64)).collect();
-                array.write(range.start, &from).unwrap();
-                model[range].copy_from_slice(&from);
-            }
-            Op::Fill(a, b, n) => {
-                let range = between(a, b);
-                array.fill(range.clone(), T::sample(n)).unwrap();
-                model[range].fill(T::sample(n));
-            }
-            Op::CopyWithin(a, b, to) => {
-                let range = between(a, b);
-                let to = to % (len - range.len() + 1);
-                array.copy_from(to, array.section(range.clone()).unwrap()).unwrap();
-                model.copy_within(range, to);
-            }
-            Op::Map(a, b, kind, n) => {
-                let range = between(a, b);
-                let mode =
-                    [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Scratch][kind as usize % 4];
-                let mut own = vec![T::sample(5); range.len() + 3];
-                let buffer = match kind / 4 {
-                    0 => MapBuffer::New,
-                    _ if n % 2 == 0 => MapBuffer::Pinned,
-                    _ => MapBuffer::Borrowed(&mut own),
-                };
-                let seen = array
-                    .map_in(range.clone(), mode, buffer, |slice| {
-                        assert!(slice.as_ptr().is_aligned());
-                        let seen = slice.to_vec();
-                        slice.fill(T::sample(n));
-                        seen
-                    })
-                    .unwrap();
-                if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
-                    assert_eq!(seen, model[range.clone()]);
-                }
-                if matches!(mode, MapMode::Write | MapMode::ReadWrite) {
-                    model[range].fill(T::sample(n));
-                }
-            }
-            Op::PageMut(i, n) => {
-                let page = i % array.page_count();
-                let mut guard = array.page_mut(page).unwrap();
-                assert_eq!(guard[..], model[guard.range()]);
-                guard[0] = T::sample(n);
-                model[guard.range().start] = T::sample(n);
-            }
-            Op::PageRef(i) => {
-                let guard = array.page(i % array.page_count()).unwrap();
-                assert_eq!(guard[..], model[guard.range()]);
-            }
-            Op::Cursor(places) => {
-                let mut cursor = array.cursor();
-                for i in places {
-                    assert_eq!(cursor.get(i % len).unwrap(), model[i % len]);
-                }
-            }
-            Op::CursorMut(places) => {
-                let mut cursor = array.cursor_mut();
-                for (i, n) in places {
-                    assert_eq!(cursor.get(i % len).unwrap(), model[i % len]);
-                    cursor.set(i % len, T::sample(n)).unwrap();
-                    model[i % len] = T::sample(n);
-                }
-            }
-            Op::Iter(a, b) => {
-                let range = between(a, b);
-                let mut iter = array.section(range.clone()).unwrap().iter();
-                assert_eq!(iter.size_hint().1, Some(range.len()));
-                let mut seen: Vec<T> = iter.by_ref().take(range.len() / 2).map(Result::unwrap).collect();
-                iter.for_each(|value| seen.push(value.unwrap()));
-                assert_eq!(seen, model[range]);
-            }
-            Op::ForEachMut(a, b, n) => {
-                let range = between(a, b);
-                array.for_each_mut(range.clone(), |i, x| *x = T::sample(n + i as u64)).unwrap();
-                range.for_each(|i| model[i] = T::sample(n + i as u64));
-            }
-            Op::Pages => {
-                let seen: Vec<T> = array.pages().flat_map(|page| page.unwrap().to_vec()).collect();
-                assert_eq!(seen, model);
-                for page in array.pages_mut().rev() {
-                    page.unwrap().reverse();
-                }
-                model.chunks_mut(array.page_len()).for_each(<[T]>::reverse);
-            }
-            Op::Prefetch(a, b) => array.prefetch(between(a, b)).unwrap(),
-            Op::Flush(a, b) => array.flush(between(a, b)).unwrap(),
-            Op::Evict(a, b) => array.evict(between(a, b)).unwrap(),
-            Op::Discard(a, b) => {
-                let range = between(a, b);
-                array.discard(range.clone()).unwrap();
-                model[range].fill(T::zeroed());
-            }
-            Op::Find(n) => {
-                let value = T::sample(n);
-                let wanted: Vec<usize> = (0..len).filter(|&i| model[i] == value).collect();
-                assert_eq!(array.find(Field::whole(), &value).unwrap(), wanted);
-            }
-            Op::FindFirst(a, b, n, limit) => {
-                let (range, value) = (between(a, b), T::sample(n));
-                let mut wanted: Vec<usize> = range.clone().filter(|&i| model[i] == value).collect();
-                let total = wanted.len();
-                let found = array.find_first(range.clone(), Field::whole(), &value, limit).unwrap();
-                assert_eq!(
-                    array.position(range.clone(), Field::whole(), &value).unwrap(),
-                    wanted.first().copied()
-                );
-                assert_eq!(array.count(range, Field::whole(), &value).unwrap(), total);
-                wanted.truncate(limit);
-                assert_eq!((found.indices, found.total), (wanted, total));
-            }
+    for _ in 0..steps {
+        let mut section = array.section_mut(..).unwrap();
+        let mut part = 0..len;
+        for _ in 0..random.below(3) {
+            let range = random.range(part.len());
+            section = section.section_mut(range.clone()).unwrap();
+            part = part.start + range.start..part.start + range.end;
         }
+        assert_eq!(section.range(), part);
+        step(section, &mut model[part], &mut random);
     }
     assert_eq!(array.to_vec(..).unwrap(), model);
 }
 
+fn refused<R>(result: Result<R>, kind: &ErrorKind) {
+    assert_eq!(result.err().expect("outside").kind(), kind);
+}
+
+/// All that names an element, a range or a page which is not there.
+fn outside<T: Element + PartialEq + Debug>(
+    section: SectionMut<'_, VirtualArray<T>>,
+    index: usize,
+    len: usize,
+) {
+    let value = sample::<T>(1);
+    let element = ErrorKind::IndexOutside { index, len };
+    refused(section.get(index), &element);
+    refused(section.get_uncached(index), &element);
+    refused(section.set(index, value), &element);
+    refused(section.set_uncached(index, value), &element);
+    refused(section.replace(index, value), &element);
+    refused(section.update(index, |x| x), &element);
+    refused(section.compare_exchange(index, value, value), &element);
+    refused(section.swap(index, 0), &element);
+    refused(section.cursor().get(index), &element);
+    refused(section.cursor_mut().set(index, value), &element);
+    let (start, mut values) = (index / 2, vec![value; index + 1 - index / 2]);
+    let ends = ErrorKind::RangeOutside { start, end: index + 1, len };
+    refused(section.read(start, &mut values), &ends);
+    refused(section.write(start, &values), &ends);
+    refused(section.to_vec(start..=index), &ends);
+    refused(section.fill(start..=index, value), &ends);
+    refused(section.discard(start..=index), &ends);
+    let list: Vec<usize> = (0..len.min(2)).chain([index]).collect();
+    let listed = ErrorKind::ListedIndexOutside { position: list.len() - 1, index, len };
+    let mut values = vec![value; list.len()];
+    refused(section.gather(&list), &listed);
+    refused(section.gather_into(&list, &mut values), &listed);
+    refused(section.gather_iter(list.iter().copied()).collect::<Result<Vec<_>>>(), &listed);
+    refused(section.scatter(&list, &values), &listed);
+    assert!(section.gather_into(&list, &mut []).is_err() && section.scatter(&list, &[]).is_err());
+    refused(section.scatter_iter([(index, value)]), &listed_first(index, len));
+    let pages = section.page_count();
+    let page = ErrorKind::IndexOutside { index: pages, len: pages };
+    refused(section.page(pages), &page);
+    refused(section.page_mut(pages), &page);
+}
+
+fn listed_first(index: usize, len: usize) -> ErrorKind {
+    ErrorKind::ListedIndexOutside { position: 0, index, len }
+}
+
+fn list(random: &mut Numbers, len: usize) -> Vec<usize> {
+    (0..random.below(40)).map(|_| random.below(len)).collect()
+}
+
+/// One operation of a thread.
+fn step<T: Element + PartialEq + Debug>(
+    section: SectionMut<'_, VirtualArray<T>>,
+    model: &mut [T],
+    random: &mut Numbers,
+) {
+    let len = model.len();
+    let at = random.below(len + len / 8 + 1);
+    if at >= len {
+        return outside(section, at, len);
+    }
+    let (range, other, n) = (random.range(len), random.below(len), random.next() % 12);
+    let value = sample::<T>(n);
+    match random.below(40) {
+        0..3 => assert_eq!(section.get(at).unwrap(), model[at]),
+        3 => assert_eq!(section.get_uncached(at).unwrap(), model[at]),
+        4..9 => {
+            section.set(at, value).unwrap();
+            model[at] = value;
+        }
+        9..12 => {
+            section.set_uncached(at, value).unwrap();
+            model[at] = value;
+        }
+        12 => {
+            let old = section.replace(at, value).unwrap();
+            assert_eq!(old, std::mem::replace(&mut model[at], value));
+        }
+        13 => {
+            let change = |x| if x == T::zeroed() { value } else { x };
+            assert_eq!(section.update(at, change).unwrap(), model[at]);
+            model[at] = change(model[at]);
+        }
+        14 => {
+            let current = if n % 2 == 0 { model[at] } else { sample::<T>(n / 2) };
+            let expected = if model[at] == current { Ok(current) } else { Err(model[at]) };
+            assert_eq!(section.compare_exchange(at, current, value).unwrap(), expected);
+            if expected.is_ok() {
+                model[at] = value;
+            }
+        }
+        15 => {
+            section.swap(at, other).unwrap();
+            model.swap(at, other);
+        }
+        16 | 17 => {
+            let mut into = vec![sample::<T>(3); range.len()];
+            section.read(range.start, &mut into).unwrap();
+            assert_eq!(into, model[range.clone()]);
+            assert_eq!(section.to_vec(range.clone()).unwrap(), into);
+        }
+        18 | 19 => {
+            let from: Vec<T> = range.clone().map(|i| sample::<T>(n + i as u64)).collect();
+            section.write(range.start, &from).unwrap();
+            model[range].copy_from_slice(&from);
+        }
+        20 => {
+            section.fill(range.clone(), value).unwrap();
+            model[range].fill(value);
+        }
+        21 => {
+            section.discard(range.clone()).unwrap();
+            model[range].fill(T::zeroed());
+        }
+        22 => {
+            let to = other % (len - range.len() + 1);
+            section.copy_from(to, section.section(range.clone()).unwrap()).unwrap();
+            model.copy_within(range, to);
+        }
+        23 | 24 => map(section, model, range, random),
+        25 => {
+            let change = |at: usize, x: &mut T| *x = sample::<T>(n + at as u64);
+            section.for_each_mut(range.clone(), change).unwrap();
+            range.for_each(|at| change(at, &mut model[at]));
+        }
+        26 => pages(section, model),
+        27 => cursors(section, model, random),
+        28 => {
+            let part = section.section(range.clone()).unwrap();
+            let mut iter = part.iter();
+            assert_eq!(iter.size_hint().1, Some(range.len()));
+            let mut seen: Vec<T> = iter.by_ref().take(range.len() / 2).map(Result::unwrap).collect();
+            iter.for_each(|value| seen.push(value.unwrap()));
+            assert_eq!(seen, model[range]);
+        }
+        29 => section.prefetch(range).unwrap(),
+        30 => section.flush(range).unwrap(),
+        31..34 => section.evict(range).unwrap(),
+        34 | 35 => {
+            let found: Vec<usize> = range.clone().filter(|&i| model[i] == value).collect();
+            let limit = random.below(9);
+            let first = section.find_first(range.clone(), Field::whole(), &value, limit).unwrap();
+            assert_eq!((&first.indices[..], first.total), (&found[..limit.min(found.len())], found.len()));
+            let position = section.position(range.clone(), Field::whole(), &value).unwrap();
+            assert_eq!(position, found.first().copied());
+            assert_eq!(section.count(range.clone(), Field::whole(), &value).unwrap(), found.len());
+            let inner = section.section(range.clone()).unwrap().find(Field::whole(), &value).unwrap();
+            assert!(inner.into_iter().eq(found.iter().map(|at| at - range.start)));
+        }
+        36 | 37 => {
+            let list = list(random, len);
+            let expected: Vec<T> = list.iter().map(|at| model[*at]).collect();
+            assert_eq!(section.gather(&list).unwrap(), expected);
+            let mut into = vec![sample::<T>(5); list.len()];
+            section.gather_into(&list, &mut into).unwrap();
+            assert_eq!(into, expected);
+            assert_eq!(section.gather_iter(list).collect::<Result<Vec<_>>>().unwrap(), expected);
+        }
+        _ => {
+            let list = list(random, len);
+            let values: Vec<T> = list.iter().map(|_| sample::<T>(random.next() % 12)).collect();
+            if n % 2 == 0 {
+                section.scatter(&list, &values).unwrap();
+            } else {
+                let pairs = list.iter().copied().zip(values.iter().copied());
+                assert_eq!(section.scatter_iter(pairs).unwrap(), list.len());
+            }
+            list.into_iter().zip(values).for_each(|(at, value)| model[at] = value);
+        }
+    }
+}
+
+fn map<T: Element + PartialEq + Debug>(
+    section: SectionMut<'_, VirtualArray<T>>,
+    model: &mut [T],
+    range: std::ops::Range<usize>,
+    random: &mut Numbers,
+) {
+    section.read_only().map(range.clone(), |slice| assert_eq!(*slice, model[range.clone()])).unwrap();
+    let mode = [MapMode::Read, MapMode::Write, MapMode::ReadWrite, MapMode::Scratch][random.below(4)];
+    let value = sample::<T>(random.next() % 12);
+    let mut own = vec![sample::<T>(5); range.len() + 3];
+    let buffer = match random.below(3) {
+        0 => MapBuffer::New,
+        1 => MapBuffer::Pinned,
+        _ => MapBuffer::Borrowed(&mut own),
+    };
+    let seen = section.map_in(range.clone(), mode, buffer, |slice| {
+        assert!(slice.as_ptr().is_aligned());
+        let seen = slice.to_vec();
+        slice.fill(value);
+        seen
+    });
+    let seen = seen.unwrap();
+    if matches!(mode, MapMode::Read | MapMode::ReadWrite) {
+        assert_eq!(seen, model[range.clone()]);
+    }
+    if matches!(mode, MapMode::Write | MapMode::ReadWrite) {
+        model[range].fill(value);
+    }
+}
+
+fn pages<T: Element + PartialEq + Debug>(section: SectionMut<'_, VirtualArray<T>>, model: &mut [T]) {
+    let mut at = 0;
+    for page in section.pages() {
+        let page = page.unwrap();
+        assert_eq!(page.range(), at..at + page.len());
+        assert_eq!(*page, model[page.range()]);
+        at += page.len();
+    }
+    assert_eq!(at, model.len());
+    for page in section.pages_mut().rev() {
+        let mut page = page.unwrap();
+        page.reverse();
+        model[page.range()].reverse();
+    }
+}
+
+fn cursors<T: Element + PartialEq + Debug>(
+    section: SectionMut<'_, VirtualArray<T>>,
+    model: &mut [T],
+    random: &mut Numbers,
+) {
+    let mut cursor = section.cursor_mut();
+    for at in list(random, model.len()) {
+        assert_eq!(cursor.get(at).unwrap(), model[at]);
+        if random.below(2) == 0 {
+            model[at] = sample::<T>(random.next() % 12);
+            cursor.set(at, model[at]).unwrap();
+        }
+    }
+    cursor.release();
+    let mut cursor = section.cursor();
+    (0..model.len()).for_each(|at| assert_eq!(cursor.get(at).unwrap(), model[at]));
+}
+
+/// One operation of a task, or of a thread between two of them.
+fn task_step(section: SectionMut<'_, VirtualArray<u32>>, model: &mut [u32], random: &mut Numbers) {
+    let len = model.len();
+    let at = random.below(len + len / 8 + 1);
+    if at >= len {
+        let element = ErrorKind::IndexOutside { index: at, len };
+        refused(block_on(section.get_async(at)), &element);
+        refused(block_on(section.set_async(at, 1)), &element);
+        let ends = ErrorKind::RangeOutside { start: at / 2, end: at + 1, len };
+        refused(block_on(section.read_async(at / 2, &mut vec![9; at + 1 - at / 2])), &ends);
+        refused(block_on(section.flush_async(at / 2..=at)), &ends);
+        refused(block_on(section.gather_async(&[at])), &listed_first(at, len));
+        let pages = section.page_count();
+        let page = ErrorKind::IndexOutside { index: pages, len: pages };
+        refused(block_on(section.page_async(pages)), &page);
+        refused(block_on(section.page_mut_async(pages)), &page);
+        return;
+    }
+    let (range, page, value) =
+        (random.range(len), random.below(section.page_count()), random.below(5) as u32);
+    match random.below(10) {
+        0 => assert_eq!(block_on(section.get_async(at)).unwrap(), model[at]),
+        1 => {
+            block_on(section.set_async(at, value)).unwrap();
+            model[at] = value;
+        }
+        2 => {
+            let values = all((0..len).map(|at| section.get_async(at)));
+            assert_eq!(values.into_iter().collect::<Result<Vec<_>>>().unwrap(), model);
+        }
+        3 => {
+            let mut into = vec![9; range.len()];
+            block_on(section.read_async(range.start, &mut into)).unwrap();
+            assert_eq!(into, model[range]);
+        }
+        4 => {
+            let list = list(random, len);
+            let expected: Vec<u32> = list.iter().map(|at| model[*at]).collect();
+            assert_eq!(block_on(section.gather_async(&list)).unwrap(), expected);
+        }
+        5 => {
+            let page = block_on(section.page_async(page)).unwrap();
+            assert_eq!(*page, model[page.range()]);
+        }
+        6 => {
+            let mut page = block_on(section.page_mut_async(page)).unwrap();
+            page.iter_mut().for_each(|x| *x = (*x + value) % 5);
+            model[page.range()].iter_mut().for_each(|x| *x = (*x + value) % 5);
+        }
+        7 => block_on(section.prefetch_async(range)).unwrap(),
+        8 => block_on(section.flush_async(range)).unwrap(),
+        _ => step(section, model, random),
+    }
+}
+
 macro_rules! models {
-    ($($name:ident: $T:ty;)*) => {
+    ($($name:ident: $step:expr;)*) => {
         proptest! {
-            #![proptest_config(ProptestConfig { failure_persistence: None, cases: 400, ..ProptestConfig::default() })]
+            #![proptest_config(ProptestConfig { failure_persistence: None, cases: 500, ..ProptestConfig::default() })]
             $(
                 #[test]
-                fn $name((shape, len) in shapes().prop_flat_map(|s| { let n = lengths(s.page_len); (Just(s), n) }), ops in ops()) {
-                    run(&shape.build::<$T>(len), &ops);
+                fn $name(seed in any::<u64>(), steps in 1..60_usize) {
+                    program(seed, steps, $step);
                 }
             )*
         }
@@ -369,19 +388,22 @@ macro_rules! models {
 }
 
 models! {
-    bytes: u8;
-    words: u32;
-    long_words: u64;
-    odd_elements: [u8; 3];
-    records: Record;
+    bytes: step::<u8>;
+    words: step::<u32>;
+    long_words: step::<u64>;
+    odd_elements: step::<[u8; 3]>;
+    records: step::<Record>;
+    tasks: task_step;
 }
 
 #[test]
 fn fields_of_records_are_found() {
     let array = Shape { page_len: 16, ..Shape::default() }.build::<Record>(500);
-    for i in 0..500 {
-        array.set(i, Record::sample(i as u64)).unwrap();
-    }
+    let number = |i: usize, x: &mut Record| {
+        (x.position, x.kind) = ([i as f32, 1.0, -(i as f32)], i as u16 % 4);
+        (x.flags, x.id) = ([1, 2], i as u64 % 3);
+    };
+    array.for_each_mut(.., number).unwrap();
     let wanted = |matches: fn(usize) -> bool| (0..500).filter(|&i| matches(i)).collect::<Vec<_>>();
     assert_eq!(array.find(field!(Record, kind), &2).unwrap(), wanted(|i| i % 4 == 2));
     assert_eq!(array.find(field!(Record, id), &1).unwrap(), wanted(|i| i % 3 == 1));

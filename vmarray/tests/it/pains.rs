@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use vmarray::prelude::*;
 
+use crate::common::as_any;
 use vmarray::host::HostDevice;
 use vmarray::{Device, Field, VirtualArray};
 
@@ -11,7 +12,7 @@ fn a_device_without_room_for_more_serves_all_operations() {
     const LEN: usize = 1 << 18;
     let device = Arc::new(HostDevice::new(4 * LEN as u64).unwrap());
     let array =
-        VirtualArray::<u32>::builder(LEN).devices([Arc::clone(&device)]).page_len(256).cache_bytes(64 << 10);
+        VirtualArray::<u32>::builder(LEN).devices([as_any(&device)]).page_len(256).cache_bytes(64 << 10);
     let array = array.build().unwrap();
     assert_eq!(device.memory().unwrap().usable_bytes, 0);
     let value = Field::<u32, u32>::whole;
@@ -32,8 +33,11 @@ fn a_device_without_room_for_more_serves_all_operations() {
 #[test]
 fn a_large_cache_is_taken_as_it_is_used() {
     let device = Arc::new(HostDevice::new(128 << 20).unwrap());
-    let array =
-        VirtualArray::<u64>::builder(16 << 20).devices([device]).cache_bytes(96 << 20).build().unwrap();
+    let array = VirtualArray::<u64>::builder(16 << 20)
+        .devices([as_any(&device)])
+        .cache_bytes(96 << 20)
+        .build()
+        .unwrap();
     let new = array.footprint();
     assert!(new.cache_bytes <= 16 << 20 && new.staging_bytes == 0, "{new:?}");
     assert_eq!(new.cache_max_bytes, 96 << 20);

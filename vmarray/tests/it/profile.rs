@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use vmarray::prelude::*;
 
-use crate::common::devices;
+use crate::common::{as_any, devices};
 use vmarray::device::{DeviceKind, Route, Routing};
 use vmarray::host::{SimulatedDevice, SimulatedDeviceBuilder};
 use vmarray::{Device, Direction, EvictionPolicy, Field, Placement, Profile, Source, VirtualArray};
@@ -30,7 +30,7 @@ fn profile(page_bytes: usize) -> Profile {
 }
 
 fn page_bytes<const N: usize>(devices: [&Arc<SimulatedDevice>; N]) -> usize {
-    let array = VirtualArray::<u32>::builder(16 << 20).devices(devices.map(Arc::clone)).build().unwrap();
+    let array = VirtualArray::<u32>::builder(16 << 20).devices(devices.map(as_any)).build().unwrap();
     array.page_len() * 4
 }
 
@@ -48,7 +48,7 @@ fn a_known_profile_gives_page_length_and_routes_until_it_is_forgotten() {
     profile(256 << 10).remember(&device.info().identity);
     assert_eq!(page_bytes([&device]), 256 << 10);
     assert_eq!((device.submissions(), device.routing()), (0, Routing::only(Route::Kernel)));
-    let stated = VirtualArray::<u32>::builder(1 << 20).devices([device.clone()]).page_len(100);
+    let stated = VirtualArray::<u32>::builder(1 << 20).devices([as_any(&device)]).page_len(100);
     assert_eq!(stated.build().unwrap().page_len(), 100);
     Profile::forget(&*device);
     assert_eq!((Profile::known(device.info()), device.routing()), (None, Routing::new()));
@@ -70,7 +70,7 @@ fn long_pages_leave_a_small_cache_enough_of_them() {
     let device = simulated();
     profile(1 << 20).remember(&device.info().identity);
     let page_bytes = |len: usize, cache_bytes: usize| {
-        let builder = VirtualArray::<u32>::builder(len).devices([device.clone()]).cache_bytes(cache_bytes);
+        let builder = VirtualArray::<u32>::builder(len).devices([as_any(&device)]).cache_bytes(cache_bytes);
         builder.build().unwrap().page_len() * 4
     };
     assert_eq!(page_bytes(16 << 20, 64 << 20), 1 << 20);
@@ -93,7 +93,7 @@ fn a_table_of_the_program_itself_stays() {
 fn sources_copy_by_the_profile_and_keep_their_own_page_length() {
     let device = simulated();
     let page_len = || {
-        let source = Source::builder(vec![7_u32; 1 << 20]).devices([device.clone()]).build().unwrap();
+        let source = Source::builder(vec![7_u32; 1 << 20]).devices([as_any(&device)]).build().unwrap();
         assert_eq!(source.count(.., Field::whole(), &7).unwrap(), 1 << 20);
         source.page_len()
     };
@@ -112,7 +112,7 @@ fn an_array_copies_by_the_routes_of_the_profile() {
             profile(4096).remember(&device.info().identity);
         }
         let array = VirtualArray::<u32>::builder(1 << 18)
-            .devices([device.clone()])
+            .devices([as_any(&device)])
             .page_len(1024)
             .frames_per_channel(64)
             .eviction(EvictionPolicy::Lru)
@@ -137,7 +137,7 @@ fn an_array_copies_by_the_routes_of_the_profile() {
 fn placements_by_bandwidth_measure_first_and_have_the_page_that_suits() {
     let device = Arc::new(SimulatedDevice::builder(1).bytes(64 << 20).build());
     let array = VirtualArray::<u8>::builder(8 << 20)
-        .devices([device.clone()])
+        .devices([as_any(&device)])
         .placement(Placement::Balanced(Direction::Read))
         .build()
         .unwrap();
@@ -158,7 +158,7 @@ fn devices_under_test_can_be_profiled() {
         assert!(profile.read > 0 && profile.write > 0 && profile.both > 0, "{profile}");
         assert!(profile.page_bytes.is_power_of_two() && profile.page_bytes >= 16 << 10, "{profile}");
         assert!(is_card || device.memory().unwrap().free_bytes == before, "memory is given back");
-        let builder = VirtualArray::<u64>::builder(1 << 20).devices([device.clone()]).cache_bytes(1 << 20);
+        let builder = VirtualArray::<u64>::builder(1 << 20).devices([as_any(&device)]).cache_bytes(1 << 20);
         let array = builder.build().unwrap();
         let values: Vec<u64> = (0..1 << 20).map(|i| i * i).collect();
         array.write(0, &values).unwrap();

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::{Numbers, devices, host};
+use crate::common::{Numbers, as_any, devices, host};
 use proptest::prelude::*;
 use vmarray::device::ErrorKind as DeviceErrorKind;
 use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::host::HostDevice;
-use vmarray::{AnyDevice, ErrorKind, MapMode, Ragged, RaggedArray, RaggedBuilder, VirtualArray};
+use vmarray::{
+    AnyDevice, ErrorKind, MapMode, Ragged, RaggedArray, RaggedBuilder, RaggedWriter, VirtualArray,
+};
 
 fn builder(page_len: usize, frames: usize) -> RaggedBuilder<u32, AnyDevice> {
     RaggedArray::builder()
@@ -195,15 +197,18 @@ fn misuse_is_an_error_that_names_the_values() {
     assert!(RaggedArray::<u32>::builder().with_lengths([usize::MAX, 1]).is_err());
 }
 
+/// A writer on a device that fails as told.
+fn faulty() -> (Arc<Faulty<HostDevice>>, RaggedWriter<u32>) {
+    let device = Arc::new(Faulty::new(host()));
+    let builder = RaggedArray::<u32>::builder()
+        .devices([as_any(&device)])
+        .elements(|elements| elements.page_len(16).frames_per_channel(1));
+    (device, builder.capacity(200, 2000).writer().unwrap())
+}
+
 #[test]
 fn a_writer_that_failed_does_not_freeze() {
-    let device = Arc::new(Faulty::new(host()));
-    let writer = RaggedArray::<u32>::builder()
-        .devices([Arc::clone(&device)])
-        .elements(|elements| elements.page_len(16).frames_per_channel(1))
-        .capacity(200, 2000)
-        .writer()
-        .unwrap();
+    let (device, writer) = faulty();
     let mut failed = None;
     device.inject(Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed));
     for row in 0..100 {
@@ -222,13 +227,7 @@ fn a_writer_that_failed_does_not_freeze() {
 
 #[test]
 fn rows_before_a_failure_can_be_kept() {
-    let device = Arc::new(Faulty::new(host()));
-    let writer = RaggedArray::<u32>::builder()
-        .devices([Arc::clone(&device)])
-        .elements(|elements| elements.page_len(16).frames_per_channel(1))
-        .capacity(200, 2000)
-        .writer()
-        .unwrap();
+    let (device, writer) = faulty();
     let pushed: Vec<_> = (0..10).map(|row| vec![row; 10]).collect();
     assert!(pushed.iter().all(|row| writer.push(row).is_ok()));
     device.inject(Fault::new(Operation::Submit, DeviceErrorKind::CopyFailed));
@@ -249,7 +248,7 @@ fn rows_before_a_failure_can_be_kept() {
 fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
     let device = Arc::new(HostDevice::builder().bytes(64 << 10).threads(1).build().unwrap());
     let writer = RaggedArray::<u32>::builder()
-        .devices([device])
+        .devices([as_any(&device)])
         .elements(|elements| elements.page_len(64).frames_per_channel(8))
         .offsets(|offsets| offsets.page_len(64).frames_per_channel(8))
         .writer()
@@ -276,7 +275,7 @@ fn a_writer_whose_devices_are_full_goes_on_with_what_fits() {
 #[test]
 fn a_writer_whose_capacity_was_stated_fills_its_devices() {
     let device = Arc::new(HostDevice::builder().bytes(64 << 10).threads(1).build().unwrap());
-    let builder = RaggedArray::<u32>::builder().devices([device]);
+    let builder = RaggedArray::<u32>::builder().devices([as_any(&device)]);
     // Settings of the offsets are kept, whatever is set after them.
     let builder = builder.offsets(|offsets| offsets.page_len(64)).elements(|elements| elements.page_len(64));
     let writer = builder.capacity(150, 15_000).writer().unwrap();
@@ -290,6 +289,6 @@ fn a_writer_whose_capacity_was_stated_fills_its_devices() {
 fn settings_of_the_offsets_outlive_the_choice_of_devices() {
     let device = Arc::new(HostDevice::new(1 << 20).unwrap());
     let builder = RaggedArray::<u32>::builder().offsets(|offsets| offsets.page_len(0));
-    let error = builder.devices([device]).writer().unwrap_err();
+    let error = builder.devices([as_any(&device)]).writer().unwrap_err();
     assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
 }

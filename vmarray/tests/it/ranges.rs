@@ -26,19 +26,6 @@ fn copies_between_arrays_are_whole_wherever_they_go() {
 }
 
 #[test]
-fn copies_within_an_array_are_as_through_a_buffer() {
-    for (start, from) in
-        [(0, 0..80), (3, 0..70), (0, 5..80), (8, 7..40), (41, 1..38), (1, 40..80), (17, 16..17)]
-    {
-        let array = one_frame(10);
-        let mut model: Vec<u32> = (0..80).collect();
-        model.copy_within(from.clone(), start);
-        array.copy_from(start, array.section(from).unwrap()).unwrap();
-        assert_eq!(array.to_vec(..).unwrap(), model);
-    }
-}
-
-#[test]
 fn caches_too_small_for_it_are_not_read_ahead() {
     for frames in 1..8 {
         let shape = Shape { frames, channels: vec![1], read_ahead: false, ..Shape::default() };
@@ -143,15 +130,6 @@ fn long_writes_of_many_threads_are_atomic_by_page() {
 }
 
 #[test]
-fn long_ranges_of_pages_without_contents_copy_nothing() {
-    let array: VirtualArray<u32> =
-        Shape { frames: 4, channels: vec![2], read_ahead: false, ..Shape::default() }.build(320);
-    assert_eq!(array.to_vec(..).unwrap(), [0; 320]);
-    assert_eq!(array.stats().total().bytes_from_device, 0);
-    assert_eq!(array.stats().total().misses, 0);
-}
-
-#[test]
 fn long_ranges_wait_for_pages_that_others_hold() {
     let array = far_larger_than_its_cache();
     let barrier = std::sync::Barrier::new(2);
@@ -167,14 +145,6 @@ fn long_ranges_wait_for_pages_that_others_hold() {
         assert_eq!(seen[160..168], [5; 8]);
         assert_eq!(seen[..160], (0..160).collect::<Vec<u32>>());
     });
-    let page = array.page_mut(3).unwrap();
-    let error = array.to_vec(..).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 3 });
-    let error = array.write(0, &[1; 320]).unwrap_err();
-    assert_eq!(*error.kind(), ErrorKind::WouldDeadlock { page: 3 });
-    drop(page);
-    array.write(0, &[1; 320]).unwrap();
-    assert_eq!(array.to_vec(..).unwrap(), [1; 320]);
 }
 
 #[test]

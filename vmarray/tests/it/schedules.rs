@@ -109,7 +109,7 @@ fn one_schedule(seed: u64, failures: f64) {
     }
 }
 
-fn step(array: &VirtualArray<u32, SimulatedDevice>, model: &mut Model, numbers: &mut Numbers) {
+fn step(array: &VirtualArray<u32>, model: &mut Model, numbers: &mut Numbers) {
     let len = array.len();
     let at = numbers.below(len);
     let value = numbers.below(6) as u32;
@@ -228,11 +228,9 @@ fn threads_on_failing_devices_lose_nothing() {
 }
 
 /// One channel of three frames on a device that fails as told.
-fn faulty() -> (Arc<Faulty<vmarray::host::HostDevice>>, VirtualArray<u32, Faulty<vmarray::host::HostDevice>>)
-{
+fn faulty() -> (Arc<Faulty<vmarray::host::HostDevice>>, VirtualArray<u32>) {
     let device = Arc::new(Faulty::new(crate::common::host()));
-    let shape = Shape { page_len: 4, channels: vec![1], frames: 3, read_ahead: false, ..Shape::default() };
-    let array = shape.describe::<u32, _>(40, vec![device.clone()]).build().unwrap();
+    let array = Shape::one(4, 3).describe::<u32, _>(40, vec![device.clone()]).build().unwrap();
     (device, array)
 }
 

@@ -1,118 +1,12 @@
-//! Expressions, gathers and scatters on sections: against slices of a `Vec`, over random sections of
-//! sections; bytes moved.
+//! Expressions, gathers and scatters on sections: bytes moved, failures, threads. What they do is in `views`.
 
 use std::sync::Arc;
 use vmarray::prelude::*;
 
-use crate::common::asked::{Condition, KEY, Pair, VALUE, ask, assign, transform, within};
-use crate::common::{POLICIES, Shape, host};
-use proptest::prelude::*;
-use vmarray::device::Device;
+use crate::common::{KEY, Pair, Shape, VALUE, host};
 use vmarray::device::wrap::{Fault, Faulty, Operation};
 use vmarray::expr::{Expr, index};
-use vmarray::{ErrorKind, Field, SectionMut, SharedSection, VirtualArray};
-
-#[derive(Clone, Debug)]
-enum Op {
-    Set(usize, Pair),
-    Ask(usize, usize, Condition, usize),
-    Transform(usize, usize, u32),
-    Assign(usize, usize, Condition, u32),
-    Gather(Vec<usize>),
-    Scatter(Vec<(usize, Pair)>),
-    Outside(usize),
-    Evict,
-}
-
-fn ops() -> impl Strategy<Value = Op> {
-    let at = || 0..1000_usize;
-    let pair = || (0..20_u32, any::<u32>()).prop_map(|(key, value)| [key, value]);
-    let condition = || (0..20_u32, 0..3_u64).prop_map(|(key, rest)| Condition { key, rest });
-    prop_oneof![
-        3 => (at(), pair()).prop_map(|(i, pair)| Op::Set(i, pair)),
-        4 => (at(), at(), condition(), 0..20_usize).prop_map(|(a, b, c, limit)| Op::Ask(a, b, c, limit)),
-        1 => (at(), at(), any::<u32>()).prop_map(|(a, b, by)| Op::Transform(a, b, by)),
-        2 => (at(), at(), condition(), any::<u32>()).prop_map(|(a, b, c, by)| Op::Assign(a, b, c, by)),
-        2 => prop::collection::vec(at(), 0..60).prop_map(Op::Gather),
-        2 => prop::collection::vec((at(), pair()), 0..60).prop_map(Op::Scatter),
-        1 => at().prop_map(Op::Outside),
-        1 => Just(Op::Evict),
-    ]
-}
-
-fn run<D: Device>(section: SectionMut<'_, VirtualArray<Pair, D>>, model: &mut [Pair], op: Op) {
-    let len = model.len();
-    match op {
-        Op::Set(at, pair) if len > 0 => {
-            section.set(at % len, pair).unwrap();
-            model[at % len] = pair;
-        }
-        Op::Ask(a, b, condition, limit) => ask!(section, model, within(a, b, len), condition, limit),
-        Op::Transform(a, b, by) => transform!(section, model, within(a, b, len), by),
-        Op::Assign(a, b, condition, by) => assign!(section, model, within(a, b, len), condition, by),
-        Op::Gather(list) if len > 0 => {
-            let list: Vec<usize> = list.iter().map(|i| i % len).collect();
-            let truth: Vec<Pair> = list.iter().map(|i| model[*i]).collect();
-            assert_eq!(section.gather(&list).unwrap(), truth);
-            let mut into = vec![[9; 2]; list.len()];
-            section.gather_into(&list, &mut into).unwrap();
-            assert_eq!(into, truth);
-        }
-        Op::Scatter(list) if len > 0 => {
-            let (indices, pairs): (Vec<usize>, Vec<Pair>) = list.iter().map(|(i, p)| (i % len, *p)).unzip();
-            section.scatter(&indices, &pairs).unwrap();
-            indices.iter().zip(pairs).for_each(|(i, pair)| model[*i] = pair);
-        }
-        Op::Outside(by) => {
-            let (list, outside) = ([0, len + by], len + by);
-            let list = if len == 0 { &list[1..] } else { &list[..] };
-            let expected = ErrorKind::ListedIndexOutside { position: list.len() - 1, index: outside, len };
-            let mut values = vec![[7; 2]; list.len()];
-            assert_eq!(*section.gather(list).unwrap_err().kind(), expected);
-            assert_eq!(*section.gather_into(list, &mut values).unwrap_err().kind(), expected);
-            assert_eq!(*section.scatter(list, &values).unwrap_err().kind(), expected);
-            assert!(section.gather_into(list, &mut []).is_err() && section.scatter(list, &[]).is_err());
-            let (start, end) = (0, outside + 1);
-            let expected = ErrorKind::RangeOutside { start, end, len };
-            assert_eq!(*section.count_where(..end, KEY.eq(1)).unwrap_err().kind(), expected);
-            assert_eq!(*section.sum(..end, KEY).unwrap_err().kind(), expected);
-            assert_eq!(*section.arg_max(..end, KEY).unwrap_err().kind(), expected);
-            assert_eq!(*section.select_where(..end, KEY.eq(1)).unwrap_err().kind(), expected);
-            assert_eq!(*section.transform(..end, KEY.set(1)).unwrap_err().kind(), expected);
-            assert_eq!(*section.assign_where(..end, KEY.eq(1), KEY.set(1)).unwrap_err().kind(), expected);
-        }
-        Op::Evict => section.evict(..).unwrap(),
-        Op::Set(..) | Op::Gather(_) | Op::Scatter(_) => {}
-    }
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn sections_compute_gather_and_scatter_as_slices_of_a_vec(
-        kind in 0..3_usize,
-        len in 1..300_usize,
-        steps in prop::collection::vec(((0..1000_usize, 0..1000_usize), (0..1000_usize, 0..1000_usize), ops()), 1..25),
-    ) {
-        let array = Shape {
-            page_len: [8, 7, 64][kind],
-            channels: [&[1][..], &[2, 1], &[3]][kind].to_vec(),
-            frames: 2 + kind,
-            policy: POLICIES[kind],
-            read_ahead: kind == 1,
-        }.build::<Pair>(len);
-        let mut model = vec![[0; 2]; len];
-        for (outer, inner, op) in steps {
-            let outer = within(outer.0, outer.1, len);
-            let inner = within(inner.0, inner.1, outer.len());
-            let section = array.section_mut(outer.clone()).unwrap().section_mut(inner.clone()).unwrap();
-            run(section, &mut model[outer][inner], op);
-            // Not one element beside the section has changed.
-            prop_assert_eq!(array.to_vec(..).unwrap(), model.clone());
-        }
-    }
-}
+use vmarray::{ErrorKind, Field, SharedSection, VirtualArray};
 
 /// 128 elements in 8 pages of a channel, written to, none of them resident.
 fn at_home() -> VirtualArray<Pair> {

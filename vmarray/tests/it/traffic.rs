@@ -9,10 +9,18 @@ const PAGE: u64 = 64;
 
 /// 10 pages of 16 `u32` in one channel of 4 frames.
 fn array() -> VirtualArray<u32> {
-    Shape { page_len: 16, channels: vec![1], frames: 4, read_ahead: false, ..Shape::default() }.build(160)
+    Shape::one(16, 4).build(160)
 }
 
-fn moved<D: vmarray::Device>(array: &VirtualArray<u32, D>) -> (u64, u64) {
+/// All elements are 1, and none is resident.
+fn written(array: VirtualArray<u32>) -> VirtualArray<u32> {
+    array.fill(.., 1).unwrap();
+    array.evict(..).unwrap();
+    array.reset_stats();
+    array
+}
+
+fn moved(array: &VirtualArray<u32>) -> (u64, u64) {
     let total = array.stats().total();
     (total.bytes_to_device, total.bytes_from_device)
 }
@@ -20,8 +28,9 @@ fn moved<D: vmarray::Device>(array: &VirtualArray<u32, D>) -> (u64, u64) {
 #[test]
 fn a_new_array_is_read_without_copies() {
     let array = array();
-    assert!(array.iter().all(|x| x.unwrap() == 0));
     assert_eq!(array.to_vec(..).unwrap(), [0; 160]);
+    assert_eq!(array.stats().total().misses, 0);
+    assert!(array.iter().all(|x| x.unwrap() == 0));
     assert_eq!(moved(&array), (0, 0));
     assert_eq!(array.stats().total().write_backs, 0);
 }
@@ -45,10 +54,7 @@ fn overwriting_whole_pages_fetches_nothing() {
 
 #[test]
 fn hits_copy_nothing_and_misses_one_page() {
-    let array = array();
-    array.write(0, &[1; 160]).unwrap();
-    array.evict(..).unwrap();
-    array.reset_stats();
+    let array = written(array());
     for _ in 0..100 {
         assert_eq!(array.get(5).unwrap(), 1);
     }
@@ -60,11 +66,8 @@ fn hits_copy_nothing_and_misses_one_page() {
 #[test]
 fn clean_pages_leave_without_copies() {
     for policy in POLICIES {
-        let array =
-            Shape { page_len: 16, channels: vec![1], frames: 2, policy, read_ahead: false }.build(160);
-        array.write(0, &[1; 160]).unwrap();
-        array.evict(..).unwrap();
-        array.reset_stats();
+        let shape = Shape { page_len: 16, channels: vec![1], frames: 2, policy, read_ahead: false };
+        let array = written(shape.build(160));
         for i in (0..160).step_by(16) {
             assert_eq!(array.get(i).unwrap(), 1);
         }
@@ -90,10 +93,7 @@ fn a_page_is_written_back_once_however_often_it_is_written() {
 
 #[test]
 fn discarded_pages_are_neither_written_back_nor_fetched() {
-    let array = array();
-    array.write(0, &[1; 160]).unwrap();
-    array.evict(..).unwrap();
-    array.reset_stats();
+    let array = written(array());
     array.set(0, 9).unwrap();
     assert_eq!(moved(&array), (0, PAGE));
     array.discard(..).unwrap();
@@ -129,10 +129,7 @@ fn uncached_access_moves_one_element() {
 
 #[test]
 fn find_writes_back_what_is_dirty_and_fetches_indices_only() {
-    let array = array();
-    array.write(0, &[1; 160]).unwrap();
-    array.evict(..).unwrap();
-    array.reset_stats();
+    let array = written(array());
     array.set(20, 8).unwrap();
     array.set(150, 8).unwrap();
     assert_eq!(moved(&array), (0, 2 * PAGE));
@@ -145,10 +142,7 @@ fn find_writes_back_what_is_dirty_and_fetches_indices_only() {
 
 #[test]
 fn prefetched_pages_are_hits() {
-    let array = array();
-    array.write(0, &[1; 160]).unwrap();
-    array.evict(..).unwrap();
-    array.reset_stats();
+    let array = written(array());
     array.prefetch(0..32).unwrap();
     assert_eq!(array.get(0).unwrap() + array.get(16).unwrap(), 2);
     let total = array.stats().total();
@@ -206,8 +200,7 @@ fn what_is_fetched_ahead_takes_half_of_the_frames_and_is_used() {
 
 #[test]
 fn pages_that_are_used_once_cost_no_barriers() {
-    let array = Shape { page_len: 16, channels: vec![1], frames: 8, read_ahead: false, ..Shape::default() }
-        .build::<u32>(16 * 100);
+    let array = Shape::one(16, 8).build::<u32>(16 * 100);
     array.fill(.., 1).unwrap();
     array.reset_stats();
     for i in 0..300 {
@@ -267,10 +260,7 @@ fn write_backs_go_in_batches() {
 
 #[test]
 fn what_a_cursor_only_read_is_not_written_back() {
-    let array = array();
-    array.write(0, &[1; 160]).unwrap();
-    array.evict(..).unwrap();
-    array.reset_stats();
+    let array = written(array());
     let mut cursor = array.cursor_mut();
     assert_eq!((0..160).map(|i| cursor.get(i).unwrap()).sum::<u32>(), 160);
     assert_eq!(cursor.set(0, 5).and_then(|()| cursor.get(0)).unwrap(), 5);

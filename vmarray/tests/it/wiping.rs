@@ -10,6 +10,8 @@ use vmarray::device::{
 use vmarray::host::{FileDevice, SimulatedDevice};
 use vmarray::{ErrorKind, Field, MapMode, Source, VirtualArray};
 
+use crate::common::as_any;
+
 type Counted = Counting<SimulatedDevice>;
 
 fn device() -> Arc<Counted> {
@@ -22,7 +24,7 @@ fn allocated_bytes(device: &Counted) -> u64 {
 }
 
 /// Uses memory of every kind that an array has: frames, stages, lists, answers, memory for what is computed.
-fn work(array: &VirtualArray<u32, Counted>) {
+fn work(array: &VirtualArray<u32>) {
     array.set(5, 7).unwrap();
     array.write(0, &vec![7; array.len()]).unwrap();
     assert_eq!(array.get(9_999).unwrap(), 7);
@@ -35,8 +37,8 @@ fn work(array: &VirtualArray<u32, Counted>) {
     array.fill(.., 3).unwrap();
 }
 
-fn array(devices: &[Arc<Counted>], wipe: bool) -> vmarray::Result<VirtualArray<u32, Counted>> {
-    let builder = VirtualArray::builder(50_000).devices(devices.iter().cloned());
+fn array(devices: &[Arc<Counted>], wipe: bool) -> vmarray::Result<VirtualArray<u32>> {
+    let builder = VirtualArray::builder(50_000).devices(devices.iter().map(as_any));
     builder.page_len(1024).frames_per_channel(4).wipe_on_drop(wipe).build()
 }
 
@@ -62,7 +64,7 @@ fn all_memory_of_an_array_is_wiped() {
 fn all_memory_of_a_source_is_wiped_and_its_home_is_not() {
     let device = device();
     let mut home = vec![7_u32; 50_000];
-    let builder = Source::builder(&mut home[..]).devices([Arc::clone(&device)]).page_len(1024);
+    let builder = Source::builder(&mut home[..]).devices([as_any(&device)]).page_len(1024);
     let source = builder.device_bytes(16 << 12).wipe_on_drop(true).build().unwrap();
     assert_eq!(source.count(.., Field::whole(), &7).unwrap(), 50_000);
     assert_eq!(source.sum(.., Field::whole()).unwrap(), 350_000);
@@ -80,7 +82,7 @@ fn memory_is_wiped_when_building_fails_half_way() {
     let [good, bad] =
         [(); 2].map(|()| Arc::new(Faulty::new(Counting::new(SimulatedDevice::builder(7).build()))));
     bad.inject(Fault::new(Operation::Allocate, DeviceError::OutOfMemory));
-    let builder = VirtualArray::<u32>::builder(50_000).devices([Arc::clone(&good), bad]);
+    let builder = VirtualArray::<u32>::builder(50_000).devices([as_any(&good), as_any(&bad)]);
     let error = builder.page_len(1024).wipe_on_drop(true).build().unwrap_err();
     assert!(matches!(error.kind(), ErrorKind::Device(_)), "{error}");
     let counted = good.inner();
@@ -105,7 +107,7 @@ fn nothing_of_an_array_is_left_in_a_file() {
     let path = std::env::temp_dir().join(vmarray::device::own_files::random_name());
     for wipe in [false, true] {
         let device = Arc::new(FileDevice::create(&path, 1 << 20).unwrap());
-        let builder = VirtualArray::<u8>::builder(1 << 19).devices([device]).page_len(4096);
+        let builder = VirtualArray::<u8>::builder(1 << 19).devices([as_any(&device)]).page_len(4096);
         let array = builder.frames_per_channel(4).wipe_on_drop(wipe).build().unwrap();
         array.write(0, &[7; 1 << 19]).unwrap();
         array.flush(..).unwrap();
@@ -140,8 +142,8 @@ unsafe impl Device for Plain {
 #[test]
 fn a_device_that_cannot_wipe_is_refused_before_anything_is_on_it() {
     let device = Arc::new(Plain(SimulatedDevice::builder(7).build()));
-    let array = VirtualArray::<u32>::builder(1000).devices([Arc::clone(&device)]).wipe_on_drop(true).build();
-    let source = Source::builder(vec![1_u32; 10]).devices([device]).wipe_on_drop(true).build();
+    let array = VirtualArray::<u32>::builder(1000).devices([as_any(&device)]).wipe_on_drop(true).build();
+    let source = Source::builder(vec![1_u32; 10]).devices([as_any(&device)]).wipe_on_drop(true).build();
     for error in [array.unwrap_err(), source.unwrap_err()] {
         let ErrorKind::Device(cause) = error.kind() else { panic!("{error}") };
         assert_eq!(cause.kind(), DeviceError::Unsupported);

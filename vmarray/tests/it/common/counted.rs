@@ -7,7 +7,7 @@ use vmarray::device::wrap::Counting;
 use vmarray::host::HostDevice;
 use vmarray::{Home, Placement, Source, SourceBuilder};
 
-use super::host;
+use super::{as_any, host};
 
 /// Bytes of a page and of a block: 128 `u32` and 2.
 pub const PAGE: u64 = 512;
@@ -17,17 +17,17 @@ pub const LEN: usize = PAGES * 128;
 
 pub type Counted = Counting<HostDevice>;
 
-pub fn described<H: Home<u32>, D: Device>(home: H, device: &Arc<D>) -> SourceBuilder<u32, H, D> {
-    Source::builder(home).devices([Arc::clone(device)]).placement(Placement::Ratios(vec![1])).page_len(128)
+pub fn described<H: Home<u32>, D: Device>(home: H, device: &Arc<D>) -> SourceBuilder<u32, H> {
+    Source::builder(home).devices([as_any(device)]).placement(Placement::Ratios(vec![1])).page_len(128)
 }
 
-pub fn counted(home: Vec<u32>) -> (Source<u32, Vec<u32>, Counted>, Arc<Counted>) {
+pub fn counted(home: Vec<u32>) -> (Source<u32>, Arc<Counted>) {
     let device = Arc::new(Counting::new(host()));
     (described(home, &device).build().unwrap(), device)
 }
 
 /// Bytes copied to and from the device since the last call, as the device saw them: answers are none of them.
-pub fn moved(device: &Counted) -> (u64, u64) {
+pub fn moved<D: Device>(device: &Counting<D>) -> (u64, u64) {
     let work = device.reset().work;
     (work.upload_bytes, work.download_bytes)
 }

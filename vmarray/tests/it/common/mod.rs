@@ -2,23 +2,37 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub mod asked;
 pub mod boxes;
 pub mod counted;
 pub mod executor;
-pub mod parts;
 
-use std::sync::{Arc, OnceLock};
+use std::any::Any;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use vmarray::device::Device;
 use vmarray::host::HostDevice;
-use vmarray::{AnyDevice, Builder, Discovery, Element, EvictionPolicy, Placement, VirtualArray};
+use vmarray::{
+    AnyDevice, Builder, Discovery, Element, Error, ErrorKind, EvictionPolicy, Field, Placement, VirtualArray,
+};
 
 pub const POLICIES: [EvictionPolicy; 3] =
     [EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue];
 
+/// An element of two fields.
+pub type Pair = [u32; 2];
+
+pub const KEY: Field<Pair, u32> = Field::<Pair, Pair>::whole().nth::<0>();
+pub const VALUE: Field<Pair, u32> = Field::<Pair, Pair>::whole().nth::<1>();
+
 pub fn host() -> HostDevice {
     HostDevice::builder().bytes(1 << 30).threads(2).build().expect("host RAM is always there")
+}
+
+/// Devices of host RAM, whatever the environment names.
+pub fn hosts<const N: usize>() -> [Arc<AnyDevice>; N] {
+    std::array::from_fn(|_| Arc::new(host().into()))
 }
 
 /// Devices to test on: host RAM, or what the environment variable `VMARRAY_TEST_DEVICES` names, in turn.
@@ -39,6 +53,23 @@ pub fn devices(count: usize) -> Vec<Arc<AnyDevice>> {
     (0..count).map(device).collect()
 }
 
+/// A device as the type that all arrays and sources of the tests are over, so that they are compiled once:
+/// the same one as long as anything is on it.
+pub fn as_any<D: Device>(device: &Arc<D>) -> Arc<AnyDevice> {
+    static KNOWN: Mutex<BTreeMap<usize, Weak<AnyDevice>>> = Mutex::new(BTreeMap::new());
+    let dynamic: Arc<dyn Any + Send + Sync> = device.clone();
+    if let Ok(device) = dynamic.downcast::<AnyDevice>() {
+        return device;
+    }
+    let mut known = KNOWN.lock().unwrap();
+    let known = known.entry(Arc::as_ptr(device).addr()).or_default();
+    known.upgrade().unwrap_or_else(|| {
+        let any = Arc::new(AnyDevice::from(Arc::clone(device) as Arc<dyn Device>));
+        *known = Arc::downgrade(&any);
+        any
+    })
+}
+
 /// How an array is cut up and cached.
 #[derive(Clone, Debug)]
 pub struct Shape {
@@ -56,9 +87,14 @@ impl Default for Shape {
 }
 
 impl Shape {
-    pub fn describe<T: Element, D: Device>(&self, len: usize, devices: Vec<Arc<D>>) -> Builder<T, D> {
+    /// One channel, for which nothing is fetched ahead.
+    pub fn one(page_len: usize, frames: usize) -> Self {
+        Self { page_len, channels: vec![1], frames, read_ahead: false, ..Self::default() }
+    }
+
+    pub fn describe<T: Element, D: Device>(&self, len: usize, devices: Vec<Arc<D>>) -> Builder<T, AnyDevice> {
         VirtualArray::<T>::builder(len)
-            .devices(devices)
+            .devices(devices.iter().map(as_any))
             .page_len(self.page_len)
             .placement(Placement::Ratios(self.channels.clone()))
             .frames_per_channel(self.frames)
@@ -88,5 +124,19 @@ impl Numbers {
 
     pub fn below(&mut self, end: usize) -> usize {
         (self.next() % end.max(1) as u64) as usize
+    }
+
+    /// A range within so many elements.
+    pub fn range(&mut self, len: usize) -> Range<usize> {
+        let (a, b) = (self.below(len + 1), self.below(len + 1));
+        a.min(b)..a.max(b)
+    }
+}
+
+/// What an operation that failed says of the elements of a range.
+pub fn told(error: &Error) -> (Vec<Range<usize>>, Vec<Range<usize>>) {
+    match error.kind() {
+        ErrorKind::Interrupted { written, unspecified, .. } => (written.clone(), unspecified.clone()),
+        _ => (Vec::new(), Vec::new()),
     }
 }

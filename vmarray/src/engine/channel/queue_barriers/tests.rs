@@ -261,6 +261,36 @@ fn kernels_that_read_slots_of_other_channels_have_their_place_among_what_writes_
     }
 }
 
+/// A kernel in a queue of one scene's channel that reads the slots of all.
+fn read_all(scenes: &mut [Scene<'_>; 3], own: usize) {
+    let places = scenes.each_mut().map(Scene::place);
+    let copies = scenes.iter().zip(places).map(|(scene, place)| Transfer::Download {
+        from: scene.channel.home(SLOT),
+        to: scene.memory.at(place),
+        bytes: PAGE_BYTES,
+    });
+    let copies: Vec<_> = copies.collect();
+    let channels = scenes.each_ref().map(|scene| &scene.channel.queues);
+    let ticket = channels[own].between_writes(&channels, |queue| queue.submit(&copies)).unwrap();
+    drop(copies);
+    scenes.iter_mut().zip(places).for_each(|(scene, place)| scene.note_read(ticket, place));
+}
+
+#[test]
+fn kernels_that_read_slots_of_several_channels_see_each_between_its_writes() {
+    for seed in 0..300 {
+        let device = Arc::new(SimulatedDevice::builder(seed).build());
+        let arrays = [(); 3].map(|()| array_on(&device));
+        let mut scenes = arrays.each_ref().map(Scene::new);
+        let mut state = seed;
+        while scenes.iter().all(|scene| scene.used < ROOM) {
+            let (number, scene) = (next(&mut state), next(&mut state) as usize % 3);
+            if number % 3 == 0 { read_all(&mut scenes, scene) } else { scenes[scene].step(number / 3) }
+        }
+        scenes.iter().for_each(Scene::check);
+    }
+}
+
 #[test]
 fn a_page_is_fetched_while_a_search_runs() {
     let slow = SimulatedDevice::builder(7).latency(Duration::from_micros(1)).jitter(0.0);
