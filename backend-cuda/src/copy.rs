@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use backend_api::{QueueHandle, Result, Route, Ticket, Transfer};
 
+use crate::core::{Shared, Work};
 use crate::driver::{BatchAttributes, Code, Event, Outcome, check};
 use crate::kernel::{Copying, argument};
 use crate::memory::{HostAddress, Lookup};
 use crate::route::{self, Direction, Load, Possible, Wishes};
-use crate::shared::{Shared, Work};
 use crate::staging::{Loan, STAGING_BYTES};
 
 /// One copy, with addresses.

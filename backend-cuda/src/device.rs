@@ -13,12 +13,12 @@ use backend_api::{
 };
 
 use crate::context::Context;
+use crate::core::{Entry, Shared};
 use crate::discovery::Card;
 use crate::driver::{Code, ContextHandle, driver};
 use crate::memory::{DeviceMemory, HostRange};
 use crate::options::{Completion, Options};
 use crate::queue::Queue;
-use crate::shared::{Entry, Shared};
 use crate::{copy, kernel, ram};
 
 /// It is the driver that page-locks, not this process: the system's limit for that does not count.

@@ -13,10 +13,10 @@ use backend_api::{Device, DeviceBuffer, HostBuffer, QueueId};
 
 use crate::CudaDevice;
 use crate::context::Context;
+use crate::core::Entry;
 use crate::discovery::Card;
 use crate::driver::{BatchAttributes, Driver, Event, Function, Module, Stream, Table};
 use crate::options::Options;
-use crate::shared::Entry;
 
 const OUT_OF_MEMORY: u32 = 2;
 const NOT_READY: u32 = 600;

@@ -9,9 +9,9 @@ use std::ffi::{CStr, c_void};
 use std::sync::{Arc, OnceLock};
 
 use crate::context::Context;
+use crate::core::Work;
 use crate::driver::{Function, Module, Outcome, check};
 use crate::memory::DeviceMemory;
-use crate::shared::Work;
 
 /// Threads of a block, in all kernels.
 pub(crate) const THREADS: u32 = 256;

@@ -32,6 +32,7 @@
 mod completion;
 mod context;
 mod copy;
+mod core;
 mod device;
 mod discovery;
 mod driver;
@@ -46,9 +47,8 @@ mod options;
 mod queue;
 mod ram;
 mod route;
-mod shared;
 mod staging;
-mod watcher;
+mod wakers;
 
 pub use device::CudaDevice;
 pub use discovery::{Card, devices, survey};

@@ -1,6 +1,6 @@
 //! Computations: kernels made for a program, and how they are launched.
 
-mod ptx;
+mod codegen;
 mod shape;
 
 use std::collections::HashMap;
@@ -14,9 +14,9 @@ use self::shape::{LITERALS_MAX, Shape, Task};
 use super::search::{Aim, Chunks};
 use super::{Code, Kernels, argument, ptx as text, scratch};
 use crate::context::Context;
+use crate::core::Work;
 use crate::driver::{Function, Outcome, check};
 use crate::memory::HostAddress;
-use crate::shared::Work;
 
 const FIND: &str = text!("compute_find");
 const SUM: &str = text!("compute_sum");
@@ -40,7 +40,7 @@ struct Space {
     count: u64,
 }
 
-const _: () = assert!(size_of::<Space>() == ptx::SPACE_BYTES);
+const _: () = assert!(size_of::<Space>() == codegen::SPACE_BYTES);
 
 /// The kernels of one shape.
 #[derive(Debug)]
@@ -70,7 +70,7 @@ impl Programs {
         }
         // Not under the lock: other programs go on meanwhile. Two threads may translate the same.
         let (text, names) = source(&shape);
-        let code = Code::load(context, &ptx::splice(text, &shape, names))?;
+        let code = Code::load(context, &codegen::splice(text, &shape, names))?;
         let functions = names
             .iter()
             .map(|name| code.function(&std::ffi::CString::new(*name).unwrap_or_default()))

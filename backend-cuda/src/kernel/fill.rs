@@ -1,8 +1,8 @@
 //! Writing a pattern: the driver's memset where it can, a kernel elsewhere.
 
+use crate::core::Work;
 use crate::driver::{Outcome, check};
 use crate::kernel::{argument, scratch};
-use crate::shared::Work;
 
 /// A fill is spread over this many blocks of each multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;

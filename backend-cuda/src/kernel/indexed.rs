@@ -2,10 +2,10 @@
 
 use std::ffi::c_void;
 
+use crate::core::Work;
 use crate::driver::{Outcome, check};
 use crate::kernel::argument;
 use crate::memory::HostAddress;
-use crate::shared::Work;
 
 /// Which way the values go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,10 +2,10 @@
 
 use backend_api::Search;
 
+use crate::core::Work;
 use crate::driver::{Outcome, check};
 use crate::kernel::{argument, scratch};
 use crate::memory::HostAddress;
-use crate::shared::Work;
 
 /// What the counting and listing kernels take as their first parameter.
 #[repr(C)]

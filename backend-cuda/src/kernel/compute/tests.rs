@@ -30,7 +30,7 @@ fn text_of(
     let geometry = Geometry { first: 0, page_len, channel: 0, channels: 2 };
     let (shape, _) = Shape::new(&Compute { program, sources: &sources, geometry, action }, &starts);
     let (text, names) = source(&shape);
-    ptx::splice(text, &shape, names)
+    codegen::splice(text, &shape, names)
 }
 
 /// A program with every operation on a type, its result as every type, and a bool.

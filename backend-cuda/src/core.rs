@@ -18,7 +18,7 @@ use crate::memory::Memory;
 use crate::options::Completion;
 use crate::queue::{Order, Queue};
 use crate::staging::{Lent, Loan};
-use crate::watcher::Watch;
+use crate::wakers::Watch;
 
 /// How long a waiter looks again and again before it gives its time slices away: small copies take 7 to 30
 /// µs.

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::core::Shared;
 use crate::queue::Queue;
-use crate::shared::Shared;
 
 /// How long it looks without a pause after something got done or was added.
 const EAGER: Duration = Duration::from_micros(200);
