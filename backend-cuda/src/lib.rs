@@ -39,10 +39,12 @@ mod driver;
 mod error;
 #[cfg(test)]
 mod fake;
+mod host_memory;
 #[cfg(feature = "cust")]
 mod interop;
 mod kernel;
 mod memory;
+mod names;
 mod options;
 mod queue;
 mod ram;
@@ -52,4 +54,4 @@ mod wakers;
 
 pub use device::CudaDevice;
 pub use discovery::{Card, devices, survey};
-pub use options::{Completion, Options, Route};
+pub use options::{Options, Route};

@@ -230,31 +230,6 @@ fn fields_far_away_are_not_reached_within_an_instruction() {
 }
 
 #[test]
-fn of_two_translations_of_one_program_the_first_is_kept() {
-    let device = crate::fake::device(&crate::Options::new());
-    let context = &device.shared.context;
-    let program = Program::new(vec![Instruction::Index]).unwrap();
-    let memory = BufferHandle::unique();
-    let sources = [Elements { start: memory.at(0), count: 1, stride: 4 }];
-    let action = Action::Sum { value: Value(0), filter: None, answer: host().at(0) };
-    let geometry = Geometry::plain(0);
-    let compute = Compute { program: &program, sources: &sources, geometry, action };
-    let (shape, _) = Shape::new(&compute, &[0]);
-    let make = || {
-        let code = Code::load(context, "\0").unwrap();
-        Arc::new(Computing { functions: Vec::new(), blocks: 1, _code: code })
-    };
-    let mut known = Known::default();
-    let (first, _) = known.add(shape.clone(), make());
-    let weak = Arc::downgrade(&first);
-    // What the first thread launched may run when it has let go.
-    drop(first);
-    let (second, forgotten) = known.add(shape, make());
-    assert!(forgotten.is_none());
-    assert!(weak.upgrade().is_some_and(|first| Arc::ptr_eq(&first, &second)), "the first was unloaded");
-}
-
-#[test]
 fn chunks_cover_all_elements_and_never_exceed_their_memory() {
     for count in [0_u64, 1, 2047, 2048, 2049, 1 << 20, (1 << 31) + 7, 1 << 37] {
         for bytes in [1, 4, 44, 512] {
