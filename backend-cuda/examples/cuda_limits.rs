@@ -1,9 +1,9 @@
 //! How fast the backend is, next to the driver called directly in the same process.
 //!
-//!     cargo run --release -p vmarray-backend-cuda --example cuda_limits -- [latency] [queued] [search] [compute]
+//!     cargo run --release -p vmarray-backend-cuda --example cuda_limits -- [WORDS]
 //!
-//! Without words all of it. What arrays make of a card, `cargo xtask bench` measures; that answers are right, the
-//! conformance suite checks.
+//! WORDS are latency, queued, search and compute; without words all of it is measured. What arrays make of a
+//! card, `cargo xtask bench` measures; that answers are right, the conformance suite checks.
 
 use std::error::Error;
 use std::ffi::{CStr, c_void};
@@ -118,8 +118,8 @@ impl Raw {
         }
     }
 
-    /// The least time, in microseconds, in which a kernel reads `bytes` bytes of the card from `memory` on and
-    /// does nothing with them.
+    /// The least time, in microseconds, in which a kernel reads `bytes` bytes of the card from `memory` on
+    /// and does nothing with them.
     ///
     /// # Safety
     /// There must be so many bytes.
