@@ -29,6 +29,7 @@
 //! call may block until the copy is done. Host memory that somebody page-locked already cannot be imported as
 //! pinned a second time.
 
+#[forbid(unsafe_code)]
 mod completion;
 mod context;
 mod copy;
@@ -36,6 +37,7 @@ mod core;
 mod device;
 mod discovery;
 mod driver;
+#[forbid(unsafe_code)]
 mod error;
 #[cfg(test)]
 mod fake;
@@ -45,11 +47,16 @@ mod interop;
 mod kernel;
 mod memory;
 mod names;
+#[forbid(unsafe_code)]
 mod options;
+#[forbid(unsafe_code)]
 mod queue;
+#[forbid(unsafe_code)]
 mod ram;
+#[forbid(unsafe_code)]
 mod route;
 mod staging;
+#[forbid(unsafe_code)]
 mod wakers;
 
 pub use device::CudaDevice;

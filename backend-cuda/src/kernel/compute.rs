@@ -1,6 +1,8 @@
 //! Computations: kernels made for a program, and how they are launched.
 
+#[forbid(unsafe_code)]
 mod codegen;
+#[forbid(unsafe_code)]
 mod shape;
 
 use std::sync::Arc;
