@@ -40,6 +40,7 @@ mod naive;
 mod number;
 mod owned;
 mod program;
+mod specialization;
 mod types;
 
 pub(crate) use check::check;
@@ -48,4 +49,5 @@ pub use naive::{evaluate, evaluate_all};
 pub use number::{Integer, Number};
 pub use owned::OwnedCompute;
 pub use program::{Binary, Instruction, Program, Unary, Value};
+pub use specialization::{ProgramCache, Specialization, Task};
 pub use types::Type;

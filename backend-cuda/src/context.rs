@@ -6,7 +6,9 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::driver::{Code, ContextHandle, Driver, Outcome, Stream, check};
+use cudarc::driver::sys;
+
+use crate::driver::{Code, ContextHandle, Driver, Outcome, StreamHandle, check};
 
 /// A context: the card's primary one, which is held as long as this lives, or one that the program made.
 #[derive(Debug)]
@@ -19,7 +21,7 @@ pub(crate) struct Context {
     generation: u64,
     /// In which memory is wiped before it is given back, if it is. Made when that is asked for: a card that
     /// is full may refuse one later.
-    wiper: OnceLock<Stream>,
+    wiper: OnceLock<StreamHandle>,
 }
 
 thread_local! {
@@ -133,13 +135,28 @@ impl Context {
         check(unsafe { (self.driver.table.context_set_current)(handle) })
     }
 
+    /// A stream that waits for no other. The context is current.
+    pub(crate) fn make_stream(&self) -> Outcome<StreamHandle> {
+        let mut stream = StreamHandle::NULL;
+        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes one handle.
+        check(unsafe { (self.driver.table.stream_create)(&raw mut stream, flags) })?;
+        Ok(stream)
+    }
+
+    /// Blocks until all work in the context is done. The context is current.
+    pub(crate) fn synchronize(&self) -> Outcome {
+        // SAFETY: takes nothing; a context is current.
+        check(unsafe { (self.driver.table.context_synchronize)() })
+    }
+
     /// Has memory wiped from now on before it is given back.
     pub(crate) fn start_wiping(&self) -> Outcome {
         if self.wiper().is_some() {
             return Ok(());
         }
         let _current = self.enter()?;
-        let stream = Stream::new(&self.driver.table)?;
+        let stream = self.make_stream()?;
         if let Err(stream) = self.wiper.set(stream) {
             // Another thread was faster.
             self.destroy(stream);
@@ -148,12 +165,12 @@ impl Context {
     }
 
     /// The stream in which memory is wiped, if it is.
-    pub(crate) fn wiper(&self) -> Option<Stream> {
+    pub(crate) fn wiper(&self) -> Option<StreamHandle> {
         self.wiper.get().copied()
     }
 
     /// Destroys a stream in which nothing is in flight.
-    fn destroy(&self, stream: Stream) {
+    fn destroy(&self, stream: StreamHandle) {
         // SAFETY: the stream is alive, and this was its only name.
         let destroyed =
             self.enter().and_then(|_current| check(unsafe { (self.driver.table.stream_destroy)(stream) }));

@@ -1,15 +1,16 @@
 //! Copies: from names to addresses, neighbours joined, and on their way.
 
-use std::ffi::c_void;
 use std::sync::Arc;
 
 use backend_api::{QueueHandle, Result, Route, Ticket, Transfer};
 
-use crate::driver::{BatchAttributes, Code, Event, Outcome, check};
+use crate::core::{Core, Work};
+use crate::driver::objects::Event;
+use crate::driver::{BatchAttributes, Code, Outcome, check};
+use crate::host_memory::HostAddress;
 use crate::kernel::{Copying, argument};
-use crate::memory::{HostAddress, Lookup};
+use crate::names::Lookup;
 use crate::route::{self, Direction, Load, Possible, Wishes};
-use crate::shared::{Shared, Work};
 use crate::staging::{Loan, STAGING_BYTES};
 
 /// One copy, with addresses.
@@ -159,16 +160,16 @@ fn resolve(names: &Lookup<'_>, transfer: &Transfer<'_>) -> Piece {
 
 /// Checks and submits the copies of one call, by a certain route if one is given.
 pub(crate) fn submit(
-    shared: &Arc<Shared>,
+    core: &Arc<Core>,
     queue: &QueueHandle,
     transfers: &[Transfer<'_>],
     route: Option<Route>,
 ) -> Result<Ticket> {
     const OPERATION: &str = "submit";
-    let names = shared.memory.lookup();
-    names.check_transfers(transfers).map_err(|error| shared.here(error))?;
-    let forced = route.or(shared.route);
-    shared.enqueue(OPERATION, queue.id(), |work| start(work, &names, transfers, forced))
+    let names = core.memory.lookup();
+    names.check_transfers(transfers).map_err(|error| core.here(error))?;
+    let forced = route.or(core.route);
+    core.enqueue(OPERATION, queue.id(), |work| start(work, &names, transfers, forced))
 }
 
 fn start(
@@ -205,11 +206,11 @@ fn start_mapped(
         return Ok(());
     }
     let batch = work.context().driver.table.has_batch_copies();
-    let wishes = Wishes { forced, routing: *work.shared.routing.read() };
+    let wishes = Wishes { forced, routing: *work.core.routing.read() };
     let mut route = route::choose(load, Possible { batch, kernel: true }, &wishes);
     let mut pieces = joined(transfers).map(|transfer| resolve(names, &transfer));
     if route == Route::Kernel {
-        match work.shared.kernels.copying(work.context()) {
+        match work.core.kernels.copying(work.context()) {
             Ok(kernels) => return by_kernel(work, kernels, load, pieces),
             Err(code) if code.is_fatal() => return Err(code),
             // Without kernels, copies go on without them.
@@ -226,30 +227,20 @@ fn start_mapped(
 }
 
 fn single(work: &Work<'_>, piece: &Piece) -> Outcome {
-    let table = &work.context().driver.table;
-    let stream = work.queue.stream;
-    let bytes = piece.bytes() as usize;
-    match *piece {
-        Piece::Upload { from, to, .. } => {
-            let from: *const c_void = std::ptr::with_exposed_provenance(from.host as usize);
-            // SAFETY: both ranges were checked against memory that stays until the submission is done.
-            check(unsafe { (table.memcpy_htod_async)(to, from, bytes, stream) })
-        }
-        Piece::Download { from, to, .. } => {
-            let to: *mut c_void = std::ptr::with_exposed_provenance_mut(to.host as usize);
-            // SAFETY: as above.
-            check(unsafe { (table.memcpy_dtoh_async)(to, from, bytes, stream) })
-        }
-        Piece::Internal { from, to, .. } => {
-            // SAFETY: as above.
-            check(unsafe { (table.memcpy_dtod_async)(to, from, bytes, stream) })
+    let (stream, bytes) = (work.stream(), piece.bytes());
+    // SAFETY: both ranges were checked against memory that stays until the submission is done.
+    unsafe {
+        match *piece {
+            Piece::Upload { from, to, .. } => stream.upload(to, from.host, bytes),
+            Piece::Download { from, to, .. } => stream.download(to.host, from, bytes),
+            Piece::Internal { from, to, .. } => stream.copy(to, from, bytes),
         }
     }
 }
 
 fn by_batch(work: &Work<'_>, count: usize, pieces: impl Iterator<Item = Piece>) -> Outcome {
     let table = &work.context().driver.table;
-    let stream = work.queue.stream;
+    let stream = work.stream().raw();
     let (mut to, mut from) = (Vec::with_capacity(count), Vec::with_capacity(count));
     let mut sizes = Vec::with_capacity(count);
     for piece in pieces {
@@ -368,7 +359,7 @@ fn by_kernel(
     load: Load,
     pieces: impl Iterator<Item = Piece>,
 ) -> Outcome {
-    let blocks = u64::from(work.shared.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
+    let blocks = u64::from(work.core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
     let mut parts = parts(load.bytes, pieces);
     let mut few = [Entry::default(); FEW];
     let mut count = 0_u32;
@@ -378,7 +369,7 @@ fn by_kernel(
     }
     let mut arguments = [argument(&few), argument(&count)];
     // SAFETY: the parameters are (Few, u32); the ranges were checked, and are mapped or on the card.
-    unsafe { work.launch(kernels.few, blocks.min(count.into()), &mut arguments) }?;
+    unsafe { work.stream().launch(kernels.few, blocks.min(count.into()), &mut arguments) }?;
     if (count as usize) < FEW {
         return Ok(());
     }
@@ -403,7 +394,7 @@ fn by_kernel(
         let mut arguments = [argument(&address), argument(&count)];
         // SAFETY: the parameters are (u64, u32); the list is lent until the submission is done, and not
         // written again before its launch is; the rest as above.
-        unsafe { work.launch(kernels.list, blocks.min(count.into()), &mut arguments) }?;
+        unsafe { work.stream().launch(kernels.list, blocks.min(count.into()), &mut arguments) }?;
         lists.launched(work)?;
         room = (room * GROWTH).min(LIST);
     }
@@ -424,9 +415,7 @@ impl Lists {
     fn next(&mut self, work: &mut Work<'_>) -> Outcome<Loan> {
         let number = self.given % LISTS;
         if let Some(loan) = self.loans[number] {
-            let event = work.list_event(number)?;
-            // SAFETY: the event is alive.
-            check(unsafe { (work.context().driver.table.event_synchronize)(event) })?;
+            work.list_event(number)?.synchronize()?;
             return Ok(loan);
         }
         let loan = work.lend(LIST * size_of::<Entry>())?;
@@ -440,20 +429,19 @@ impl Lists {
         if !self.is_reused {
             return Ok(());
         }
-        let event = work.list_event(number)?;
-        // SAFETY: both handles are alive.
-        check(unsafe { (work.context().driver.table.event_record)(event, work.queue.stream) })
+        let queue = work.queue;
+        work.list_event(number)?.record(&queue.stream)
     }
 }
 
 impl Work<'_> {
     /// One of [`LISTS`] events of the queue.
-    fn list_event(&mut self, number: usize) -> Outcome<Event> {
+    fn list_event(&mut self, number: usize) -> Outcome<&Event> {
         while self.order.list_events.len() <= number {
-            let event = Event::new(&self.context().driver.table)?;
+            let event = Event::new(self.context())?;
             self.order.list_events.push(event);
         }
-        Ok(self.order.list_events[number])
+        Ok(&self.order.list_events[number])
     }
 }
 

@@ -13,12 +13,16 @@ use backend_api::{
 };
 
 use crate::context::Context;
+use crate::core::Core;
 use crate::discovery::Card;
+use crate::driver::objects::Stream;
 use crate::driver::{Code, ContextHandle, driver};
-use crate::memory::{DeviceMemory, HostRange};
-use crate::options::{Completion, Options};
+use crate::host_memory::HostRange;
+use crate::kernel::indexed::{self, Direction};
+use crate::memory::DeviceMemory;
+use crate::names::Lookup;
+use crate::options::Options;
 use crate::queue::Queue;
-use crate::shared::{Entry, Shared};
 use crate::{copy, kernel, ram};
 
 /// It is the driver that page-locks, not this process: the system's limit for that does not count.
@@ -47,7 +51,7 @@ const IMPORT_ADVICE: &str = "import less, or as HostMemory::Pageable, above all 
 /// # Ok(()) }
 /// ```
 pub struct CudaDevice {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) core: Arc<Core>,
 }
 
 impl CudaDevice {
@@ -76,11 +80,12 @@ impl CudaDevice {
     /// As [`open`](Self::open).
     ///
     /// ```
-    /// use backend_cuda::{Completion, CudaDevice, Options, devices};
-    /// let options = Options::new().with_completion(Completion::Event);
+    /// use backend_api::Device;
+    /// use backend_cuda::{CudaDevice, Options, devices};
+    /// let options = Options::new().with_headroom_bytes(1 << 30);
     /// for card in devices() {
-    ///     let device = CudaDevice::open_with(card.index, &options)?;
-    ///     assert_eq!(device.completion(), Completion::Event);
+    ///     let status = CudaDevice::open_with(card.index, &options)?.memory()?;
+    ///     assert_eq!(status.usable_bytes, status.free_bytes.saturating_sub(1 << 30));
     /// }
     /// # Ok::<_, backend_api::Error>(())
     /// ```
@@ -154,11 +159,7 @@ impl CudaDevice {
         let headroom = options
             .headroom_bytes
             .unwrap_or_else(|| Options::default_headroom_bytes(card.info.total_bytes, card.drives_display));
-        let completion = match options.completion {
-            Some(Completion::Counter) if card.has_counters => Completion::Counter,
-            _ => Completion::Event,
-        };
-        Self { shared: Arc::new(Shared::new(card, context, headroom, options.route, completion)) }
+        Self { core: Arc::new(Core::new(card, context, headroom, options.route)) }
     }
 
     /// The card, as discovery describes it.
@@ -172,7 +173,7 @@ impl CudaDevice {
     /// ```
     #[must_use]
     pub fn card(&self) -> &Card {
-        &self.shared.card
+        &self.core.card
     }
 
     /// The `CUcontext` that the device works in, for use with other libraries. It lives as long as the
@@ -188,55 +189,63 @@ impl CudaDevice {
     /// ```
     #[must_use]
     pub fn context(&self) -> *mut c_void {
-        self.shared.context.handle().0
-    }
-
-    /// How it is known that work is done.
-    ///
-    /// ```
-    /// use backend_cuda::{Completion, CudaDevice, devices};
-    /// for card in devices() {
-    ///     assert_eq!(CudaDevice::open(card.index)?.completion(), Completion::Event);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    #[must_use]
-    pub fn completion(&self) -> Completion {
-        self.shared.completion
+        self.core.context.handle().0
     }
 
     fn wait_and_drop<T>(&self, memory: Option<T>) {
         if memory.is_some() {
-            self.shared.block_all();
+            self.core.block_all();
         }
+    }
+
+    /// Carries out a gather, or a scatter that names the same places.
+    fn move_indexed(
+        &self,
+        queue: &QueueHandle,
+        direction: Direction,
+        names: &Lookup<'_>,
+        checked: Result<()>,
+        gather: &Gather<'_>,
+    ) -> Result<Ticket> {
+        checked.map_err(|error| self.core.here(error))?;
+        let request = indexed::Request {
+            direction,
+            elements: names.device_address(gather.elements.start),
+            elements_count: gather.elements.count,
+            stride: gather.elements.stride,
+            indices: names.host_address(gather.indices),
+            count: gather.count,
+            values: names.host_address(gather.values),
+        };
+        self.core.enqueue(direction.operation(), queue.id(), |work| indexed::run(work, &request))
     }
 
     /// Waits for the work of a queue and ends it.
     fn end_queue(&self, id: QueueId) {
-        let Ok(queue) = self.shared.queue("release_queue", id) else { return };
+        let Ok(queue) = self.core.queue("release_queue", id) else { return };
         let newest = {
             let mut order = queue.order.lock();
             order.ended = true;
             queue.newest()
         };
-        self.shared.block(&queue, newest);
+        self.core.block(&queue, newest);
         queue.deliver(u64::MAX);
-        self.shared.queues.write().insert(queue.id, Entry::Ended(newest));
+        self.core.queues.end(queue.id, newest);
     }
 }
 
 impl fmt::Debug for CudaDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "CudaDevice({})", self.shared.card.info)
+        write!(f, "CudaDevice({})", self.core.card.info)
     }
 }
 
 impl Drop for CudaDevice {
     fn drop(&mut self) {
-        for queue in self.shared.live_queues() {
+        for queue in self.core.queues.live() {
             self.end_queue(queue.id);
         }
-        self.shared.watch.stop();
+        self.core.watch.stop();
     }
 }
 
@@ -247,28 +256,24 @@ impl Drop for CudaDevice {
 // processor copies by `racy`.
 unsafe impl Device for CudaDevice {
     fn info(&self) -> &DeviceInfo {
-        &self.shared.card.info
+        &self.core.card.info
     }
 
     fn memory(&self) -> Result<MemoryStatus> {
-        self.shared.check_lost("memory")?;
-        let (free, total) = self.shared.context.memory().map_err(|code| self.shared.error("memory", code))?;
-        Ok(MemoryStatus::new(total, free, free.saturating_sub(self.shared.headroom_bytes)))
+        self.core.check_lost("memory")?;
+        let (free, total) = self.core.context.memory().map_err(|code| self.core.error("memory", code))?;
+        Ok(MemoryStatus::new(total, free, free.saturating_sub(self.core.headroom_bytes)))
     }
 
     fn create_queue(&self) -> Result<QueueHandle> {
         const OPERATION: &str = "create_queue";
-        self.shared.check_lost(OPERATION)?;
+        self.core.check_lost(OPERATION)?;
         let handle = QueueHandle::unique();
         let queue =
-            Queue::new(handle.id(), &self.shared.context, &self.shared.counters, self.shared.completion)
-                .map_err(|code| self.shared.error(OPERATION, code))?;
-        let id = handle.id();
-        self.shared.queues.write().insert(id, Entry::Live(Arc::new(queue)));
+            Queue::new(handle.id(), &self.core.context).map_err(|code| self.core.error(OPERATION, code))?;
+        self.core.queues.add(handle.id(), Arc::new(queue));
         // Lost meanwhile: the loss did not see this queue.
-        self.shared.check_lost(OPERATION).inspect_err(|_| {
-            self.shared.queues.write().remove(&id);
-        })?;
+        self.core.check_lost(OPERATION).inspect_err(|_| self.core.queues.remove(handle.id()))?;
         Ok(handle)
     }
 
@@ -280,56 +285,51 @@ unsafe impl Device for CudaDevice {
         const OPERATION: &str = "allocate";
         let status = self.memory()?;
         if bytes > status.total_bytes {
-            return Err(self.shared.here(
+            return Err(self.core.here(
                 Error::new(ErrorKind::TooLarge, OPERATION)
                     .with_bytes(bytes)
                     .with_available_bytes(status.total_bytes),
             ));
         }
         if bytes > status.usable_bytes {
-            return Err(self.shared.here(
+            return Err(self.core.here(
                 Error::new(ErrorKind::OutOfMemory, OPERATION)
                     .with_bytes(bytes)
                     .with_available_bytes(status.usable_bytes)
                     .with_detail(format!(
                         "{} bytes are free, of which {} are left to the driver and other programs",
-                        status.free_bytes, self.shared.headroom_bytes
+                        status.free_bytes, self.core.headroom_bytes
                     )),
             ));
         }
         let fail = |code: Code| {
-            let error = self.shared.error(OPERATION, code).with_bytes(bytes);
+            let error = self.core.error(OPERATION, code).with_bytes(bytes);
             match self.memory() {
                 Ok(status) => error.with_available_bytes(status.usable_bytes),
                 Err(_) => error,
             }
         };
-        let memory = DeviceMemory::new(&self.shared.context, bytes).map_err(fail)?;
+        let memory = DeviceMemory::new(&self.core.context, bytes).map_err(fail)?;
         if commit == Commit::Proven && bytes > 0 {
-            let queue = Queue::new(
-                QueueHandle::unique().id(),
-                &self.shared.context,
-                &self.shared.counters,
-                Completion::Event,
-            );
-            queue.and_then(|queue| memory.clear(queue.stream).and_then(|()| queue.drain())).map_err(fail)?;
+            let stream = Stream::new(&self.core.context).map_err(fail)?;
+            memory.clear(stream.raw()).and_then(|()| stream.synchronize()).map_err(fail)?;
         }
-        Ok(self.shared.memory.add_device(memory))
+        Ok(self.core.memory.add_device(memory))
     }
 
     fn wipe_on_release(&self) -> Result<()> {
         const OPERATION: &str = "wipe_on_release";
-        self.shared.check_lost(OPERATION)?;
-        self.shared.context.start_wiping().map_err(|code| self.shared.error(OPERATION, code))
+        self.core.check_lost(OPERATION)?;
+        self.core.context.start_wiping().map_err(|code| self.core.error(OPERATION, code))
     }
 
     fn release(&self, buffer: BufferHandle) {
-        self.wait_and_drop(self.shared.memory.remove_device(buffer.id()).as_ref());
+        self.wait_and_drop(self.core.memory.remove_device(buffer.id()).as_ref());
     }
 
     fn allocate_host(&self, bytes: usize, kind: HostMemory) -> Result<HostAllocation> {
         const OPERATION: &str = "allocate_host";
-        self.shared.check_lost(OPERATION)?;
+        self.core.check_lost(OPERATION)?;
         let range = match kind {
             HostMemory::Pinned => {
                 let refused = || {
@@ -343,11 +343,11 @@ unsafe impl Device for CudaDevice {
                 {
                     let detail = "that is more than the free RAM";
                     return Err(self
-                        .shared
+                        .core
                         .here(refused().with_available_bytes(available).with_detail(detail)));
                 }
-                HostRange::pinned(&self.shared.context, bytes).map_err(|code| {
-                    let error = self.shared.error(OPERATION, code);
+                HostRange::pinned(&self.core.context, bytes).map_err(|code| {
+                    let error = self.core.error(OPERATION, code);
                     if error.kind() == ErrorKind::Lost {
                         return error;
                     }
@@ -355,14 +355,14 @@ unsafe impl Device for CudaDevice {
                         .error_of(ErrorKind::PinRefused, OPERATION)
                         .with_bytes(bytes as u64)
                         .with_advice(PIN_ADVICE);
-                    self.shared.here(match available {
+                    self.core.here(match available {
                         Some(available) => error.with_available_bytes(available),
                         None => error,
                     })
                 })?
             }
-            HostMemory::Pageable => HostRange::pageable(&self.shared.context, bytes).map_err(|error| {
-                self.shared.here(
+            HostMemory::Pageable => HostRange::pageable(&self.core.context, bytes).map_err(|error| {
+                self.core.here(
                     Error::new(ErrorKind::OutOfMemory, OPERATION)
                         .with_bytes(bytes as u64)
                         .with_detail(error.to_string()),
@@ -371,7 +371,7 @@ unsafe impl Device for CudaDevice {
         };
         // SAFETY: new memory, zeroed, that nobody else knows; it lives until it is released, which waits for
         // work.
-        Ok(unsafe { self.shared.memory.add_host(range, kind) })
+        Ok(unsafe { self.core.memory.add_host(range, kind) })
     }
 
     unsafe fn import_host(
@@ -381,34 +381,34 @@ unsafe impl Device for CudaDevice {
         kind: HostMemory,
     ) -> Result<HostAllocation> {
         const OPERATION: &str = "import_host";
-        self.shared.check_lost(OPERATION)?;
+        self.core.check_lost(OPERATION)?;
         let range = match kind {
-            HostMemory::Pageable => HostRange::foreign(&self.shared.context, address, bytes),
+            HostMemory::Pageable => HostRange::foreign(&self.core.context, address, bytes),
             // SAFETY: the caller keeps the range allocated until it is released.
-            HostMemory::Pinned => unsafe { HostRange::registered(&self.shared.context, address, bytes) }
+            HostMemory::Pinned => unsafe { HostRange::registered(&self.core.context, address, bytes) }
                 .map_err(|code| {
-                    let error = self.shared.error(OPERATION, code);
+                    let error = self.core.error(OPERATION, code);
                     if matches!(error.kind(), ErrorKind::Lost | ErrorKind::Unsupported) {
                         return error;
                     }
                     let error = code.error_of(ErrorKind::PinRefused, OPERATION);
-                    self.shared.here(error.with_bytes(bytes as u64).with_advice(IMPORT_ADVICE))
+                    self.core.here(error.with_bytes(bytes as u64).with_advice(IMPORT_ADVICE))
                 })?,
         };
         // SAFETY: as the caller promises.
-        Ok(unsafe { self.shared.memory.add_host(range, kind) })
+        Ok(unsafe { self.core.memory.add_host(range, kind) })
     }
 
     fn release_host(&self, host: HostAllocation) {
-        self.wait_and_drop(self.shared.memory.remove_host(host.id()).as_ref());
+        self.wait_and_drop(self.core.memory.remove_host(host.id()).as_ref());
     }
 
     fn submit(&self, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        copy::submit(&self.shared, queue, transfers, None)
+        copy::submit(&self.core, queue, transfers, None)
     }
 
     fn routes(&self) -> &[Route] {
-        if self.shared.context.driver.table.has_batch_copies() {
+        if self.core.context.driver.table.has_batch_copies() {
             &[Route::Single, Route::Batch, Route::Kernel]
         } else {
             &[Route::Single, Route::Kernel]
@@ -416,115 +416,97 @@ unsafe impl Device for CudaDevice {
     }
 
     fn submit_by(&self, route: Route, queue: &QueueHandle, transfers: &[Transfer<'_>]) -> Result<Ticket> {
-        copy::submit(&self.shared, queue, transfers, Some(route))
+        copy::submit(&self.core, queue, transfers, Some(route))
     }
 
     fn set_routing(&self, routing: Routing) {
-        *self.shared.routing.write() = routing;
+        *self.core.routing.write() = routing;
     }
 
     fn routing(&self) -> Routing {
-        *self.shared.routing.read()
+        *self.core.routing.read()
     }
 
     fn fill(&self, queue: &QueueHandle, fill: &Fill<'_>) -> Result<Ticket> {
-        let names = self.shared.memory.lookup();
-        names.check_fill(fill).map_err(|error| self.shared.here(error))?;
+        let names = self.core.memory.lookup();
+        names.check_fill(fill).map_err(|error| self.core.here(error))?;
         let to = names.device_address(fill.to);
-        self.shared.enqueue("fill", queue.id(), |work| kernel::fill::run(work, to, fill.bytes, fill.pattern))
+        self.core.enqueue("fill", queue.id(), |work| kernel::fill::run(work, to, fill.bytes, fill.pattern))
     }
 
     fn search(&self, queue: &QueueHandle, search: &Search<'_>) -> Result<Ticket> {
-        let names = self.shared.memory.lookup();
-        names.check_search(search).map_err(|error| self.shared.here(error))?;
+        let names = self.core.memory.lookup();
+        names.check_search(search).map_err(|error| self.core.here(error))?;
         let start = names.device_address(search.elements.start);
         let answer = names.host_address(search.answer);
-        self.shared.enqueue("search", queue.id(), |work| kernel::search::run(work, search, start, answer))
+        self.core.enqueue("search", queue.id(), |work| kernel::search::run(work, search, start, answer))
     }
 
     fn gather(&self, queue: &QueueHandle, gather: &Gather<'_>) -> Result<Ticket> {
-        let names = self.shared.memory.lookup();
-        names.check_gather(gather).map_err(|error| self.shared.here(error))?;
-        let request = kernel::indexed::Request {
-            direction: kernel::indexed::Direction::Gather,
-            elements: names.device_address(gather.elements.start),
-            elements_count: gather.elements.count,
-            stride: gather.elements.stride,
-            indices: names.host_address(gather.indices),
-            count: gather.count,
-            values: names.host_address(gather.values),
-        };
-        self.shared.enqueue("gather", queue.id(), |work| kernel::indexed::run(work, &request))
+        let names = self.core.memory.lookup();
+        let checked = names.check_gather(gather);
+        self.move_indexed(queue, Direction::Gather, &names, checked, gather)
     }
 
     fn scatter(&self, queue: &QueueHandle, scatter: &Scatter<'_>) -> Result<Ticket> {
-        let names = self.shared.memory.lookup();
-        names.check_scatter(scatter).map_err(|error| self.shared.here(error))?;
-        let request = kernel::indexed::Request {
-            direction: kernel::indexed::Direction::Scatter,
-            elements: names.device_address(scatter.elements.start),
-            elements_count: scatter.elements.count,
-            stride: scatter.elements.stride,
-            indices: names.host_address(scatter.indices),
-            count: scatter.count,
-            values: names.host_address(scatter.values),
-        };
-        self.shared.enqueue("scatter", queue.id(), |work| kernel::indexed::run(work, &request))
+        let Scatter { elements, indices, count, values } = *scatter;
+        let names = self.core.memory.lookup();
+        let checked = names.check_scatter(scatter);
+        let same = Gather { elements, indices, count, values };
+        self.move_indexed(queue, Direction::Scatter, &names, checked, &same)
     }
 
     fn compute(&self, queue: &QueueHandle, compute: &Compute<'_>) -> Result<Ticket> {
-        let names = self.shared.memory.lookup();
-        names.check_compute(compute).map_err(|error| self.shared.here(error))?;
+        let names = self.core.memory.lookup();
+        names.check_compute(compute).map_err(|error| self.core.here(error))?;
         let starts: Vec<u64> =
             compute.sources.iter().map(|source| names.device_address(source.start)).collect();
         let answer = compute.answer().map(|answer| names.host_address(answer));
-        self.shared
-            .enqueue("compute", queue.id(), |work| kernel::compute::run(work, compute, &starts, answer))
+        self.core.enqueue("compute", queue.id(), |work| kernel::compute::run(work, compute, &starts, answer))
     }
 
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
         const OPERATION: &str = "prepare";
         let starts: Vec<u64> = {
-            let names = self.shared.memory.lookup();
-            names.check_compute(compute).map_err(|error| self.shared.here(error))?;
+            let names = self.core.memory.lookup();
+            names.check_compute(compute).map_err(|error| self.core.here(error))?;
             compute.sources.iter().map(|source| names.device_address(source.start)).collect()
         };
-        let _current = self.shared.enter(OPERATION)?;
-        let shared = &self.shared;
-        shared
-            .kernels
+        let _current = self.core.enter(OPERATION)?;
+        let core = &self.core;
+        core.kernels
             .programs
-            .prepare(&shared.context, compute, &starts)
-            .map_err(|code| shared.error(OPERATION, code))
+            .prepare(&core.context, compute, &starts)
+            .map_err(|code| core.error(OPERATION, code))
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
         const OPERATION: &str = "poll";
-        let Some(queue) = self.shared.queue_of(OPERATION, ticket)? else { return Ok(Progress::Done) };
+        let Some(queue) = self.core.queue_of(OPERATION, ticket)? else { return Ok(Progress::Done) };
         if !queue.is_reached(ticket.value) {
-            self.shared.was_pending(&queue);
+            self.core.was_pending(&queue);
             if !queue.is_reached(ticket.value) {
-                self.shared.check_lost(OPERATION)?;
+                self.core.check_lost(OPERATION)?;
                 return Ok(Progress::Pending);
             }
         }
-        queue.outcome(ticket.value).map_err(|error| self.shared.here(error))?;
+        queue.outcome(ticket.value).map_err(|error| self.core.here(error))?;
         Ok(Progress::Done)
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "wait";
-        let Some(queue) = self.shared.queue_of(OPERATION, ticket)? else { return Ok(()) };
-        self.shared.block(&queue, ticket.value);
+        let Some(queue) = self.core.queue_of(OPERATION, ticket)? else { return Ok(()) };
+        self.core.block(&queue, ticket.value);
         if !queue.is_reached(ticket.value) {
-            self.shared.check_lost(OPERATION)?;
+            self.core.check_lost(OPERATION)?;
         }
-        queue.outcome(ticket.value).map_err(|error| self.shared.here(error))
+        queue.outcome(ticket.value).map_err(|error| self.core.here(error))
     }
 
     fn wake(&self, ticket: Ticket, waker: Waker) {
-        match self.shared.queue_of("wake", ticket) {
-            Ok(Some(queue)) => self.shared.wake(&queue, ticket.value, waker),
+        match self.core.queue_of("wake", ticket) {
+            Ok(Some(queue)) => self.core.wake(&queue, ticket.value, waker),
             // Done, or never to be.
             Ok(None) | Err(_) => waker.wake(),
         }
@@ -532,18 +514,18 @@ unsafe impl Device for CudaDevice {
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
         const OPERATION: &str = "order_after";
-        self.shared.check_lost(OPERATION)?;
-        let later = self.shared.queue(OPERATION, queue.id())?;
-        let Some(earlier) = self.shared.queue_of(OPERATION, ticket)? else { return Ok(()) };
+        self.core.check_lost(OPERATION)?;
+        let later = self.core.queue(OPERATION, queue.id())?;
+        let Some(earlier) = self.core.queue_of(OPERATION, ticket)? else { return Ok(()) };
         if later.id == earlier.id || earlier.is_reached(ticket.value) {
             return Ok(());
         }
-        let _current = self.shared.enter(OPERATION)?;
+        let _current = self.core.enter(OPERATION)?;
         let order = later.order.lock();
         if order.ended {
-            return Err(self.shared.unknown(OPERATION, "queue"));
+            return Err(self.core.unknown_queue(OPERATION));
         }
-        earlier.order_before(later.stream, ticket.value).map_err(|code| self.shared.error(OPERATION, code))
+        earlier.order_before(&later.stream, ticket.value).map_err(|code| self.core.error(OPERATION, code))
     }
 }
 
@@ -584,7 +566,7 @@ mod tests {
         assert_eq!(fake::refusals_left(), (0, 0));
         let ticket = queue.submit(&[]).unwrap();
         fake::refuse(0, 1);
-        device.shared.examine(&device.shared.queue("test", ticket.queue).unwrap());
+        device.core.examine(&device.core.queue("test", ticket.queue).unwrap());
         assert_eq!(fake::refusals_left(), (0, 0));
         device.wait(ticket).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, c_char, c_int};
 
-use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, MemoryStatus, Result};
+use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, MemoryStatus, Result, numa_node, uuid_text};
 use cudarc::driver::sys::CUdevice_attribute_enum as Attribute;
 
 use crate::Options;
@@ -32,8 +32,6 @@ pub struct Card {
     pub multiprocessors: u32,
     /// Whether it drives a display, as far as the driver tells: whether it limits the run time of kernels.
     pub drives_display: bool,
-    /// Whether the card can write and compare 64-bit numbers in the order of a stream.
-    pub(crate) has_counters: bool,
 }
 
 /// All cards, in the driver's order; none where there is no driver or no card. Never panics.
@@ -155,7 +153,7 @@ impl Card {
         let mut names = pci
             .iter()
             .map(|address| format!("pci:{address}"))
-            .chain(uuid.map(uuid_text))
+            .chain(uuid.map(|bytes| uuid_text(&bytes)))
             .chain([format!("cuda:{ordinal}")]);
         let identity = names.next().unwrap_or_default();
         let kind = if attribute(Attribute::CU_DEVICE_ATTRIBUTE_INTEGRATED) != 0 {
@@ -165,7 +163,11 @@ impl Card {
         };
         let mut info = DeviceInfo::new("cuda", &name, kind, &identity).with_total_bytes(bytes as u64);
         info.vendor = "NVIDIA".into();
-        info.aliases = if pci.is_some() { uuid.map(uuid_text).into_iter().collect() } else { Vec::new() };
+        info.aliases = if pci.is_some() {
+            uuid.map(|bytes| uuid_text(&bytes)).into_iter().collect()
+        } else {
+            Vec::new()
+        };
         info.copy_engines = attribute(Attribute::CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT).max(1);
         info.numa_node = pci.as_deref().and_then(numa_node);
         info.driver = driver.version_text();
@@ -178,9 +180,6 @@ impl Card {
             ),
             multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT).max(1),
             drives_display: attribute(Attribute::CU_DEVICE_ATTRIBUTE_KERNEL_EXEC_TIMEOUT) != 0,
-            has_counters: driver.table.stream_write_value_64.is_some()
-                && driver.table.stream_wait_value_64.is_some()
-                && attribute(Attribute::CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS) != 0,
         })
     }
 }
@@ -201,22 +200,6 @@ fn uuid(driver: &Driver, device: c_int) -> Option<[u8; 16]> {
     // SAFETY: writes 16 bytes.
     check(unsafe { ask(&raw mut bytes, device) }).ok()?;
     Some(bytes)
-}
-
-fn uuid_text(bytes: [u8; 16]) -> String {
-    let mut text = String::from("uuid:");
-    for (i, byte) in bytes.into_iter().enumerate() {
-        if matches!(i, 4 | 6 | 8 | 10) {
-            text.push('-');
-        }
-        text.push_str(&format!("{byte:02x}"));
-    }
-    text
-}
-
-/// The NUMA node that the system gives for a PCI address.
-fn numa_node(address: &str) -> Option<u32> {
-    std::fs::read_to_string(format!("/sys/bus/pci/devices/{address}/numa_node")).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -291,11 +274,5 @@ mod tests {
         }));
         assert_eq!((cards.len(), absences.len()), (1, 1), "{absences:?}");
         assert!(absences[0].reason.contains("device 1"), "{absences:?}");
-    }
-
-    #[test]
-    fn a_uuid_is_written_as_everywhere() {
-        let bytes = std::array::from_fn(|i| (i * 17) as u8);
-        assert_eq!(uuid_text(bytes), "uuid:00112233-4455-6677-8899-aabbccddeeff");
     }
 }

@@ -7,6 +7,8 @@
 //! for the library, not even for the reason why there is none: it asks for many names, and on Windows takes a
 //! file of such a name that lies beside the program or in its current folder.
 
+pub(crate) mod objects;
+
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::fmt;
 use std::num::NonZeroU32;
@@ -117,35 +119,13 @@ handles! {
     /// A `CUcontext`.
     ContextHandle;
     /// A `CUstream`.
-    Stream;
+    StreamHandle;
     /// A `CUevent`.
-    Event;
+    EventHandle;
     /// A `CUmodule`.
-    Module;
+    ModuleHandle;
     /// A `CUfunction`.
     Function;
-}
-
-impl Stream {
-    /// A stream that waits for no other. The context is current.
-    pub(crate) fn new(table: &Table) -> Outcome<Self> {
-        let mut stream = Self::NULL;
-        let flags = sys::CUstream_flags_enum::CU_STREAM_NON_BLOCKING as u32;
-        // SAFETY: writes one handle.
-        check(unsafe { (table.stream_create)(&raw mut stream, flags) })?;
-        Ok(stream)
-    }
-}
-
-impl Event {
-    /// An event that only says whether it was reached. The context is current.
-    pub(crate) fn new(table: &Table) -> Outcome<Self> {
-        let mut event = Self::NULL;
-        let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
-        // SAFETY: writes one handle.
-        check(unsafe { (table.event_create)(&raw mut event, flags) })?;
-        Ok(event)
-    }
 }
 
 /// How the sources of a batch of copies may be read, and where they are: a `CUmemcpyAttributes`.
@@ -250,39 +230,37 @@ table! {
         mem_host_register = "cuMemHostRegister_v2" (*mut c_void, usize, c_uint);
         mem_host_unregister = "cuMemHostUnregister" (*mut c_void);
         mem_host_get_device_pointer = "cuMemHostGetDevicePointer_v2" (*mut u64, *mut c_void, c_uint);
-        memcpy_htod_async = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, Stream);
-        memcpy_dtoh_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, Stream);
-        memcpy_dtod_async = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, Stream);
-        memset_d8_async = "cuMemsetD8Async" (u64, u8, usize, Stream);
-        memset_d16_async = "cuMemsetD16Async" (u64, u16, usize, Stream);
-        memset_d32_async = "cuMemsetD32Async" (u64, c_uint, usize, Stream);
-        stream_create = "cuStreamCreate" (*mut Stream, c_uint);
-        stream_destroy = "cuStreamDestroy_v2" (Stream);
-        stream_query = "cuStreamQuery" (Stream);
-        stream_synchronize = "cuStreamSynchronize" (Stream);
-        stream_wait_event = "cuStreamWaitEvent" (Stream, Event, c_uint);
-        event_create = "cuEventCreate" (*mut Event, c_uint);
-        event_destroy = "cuEventDestroy_v2" (Event);
-        event_record = "cuEventRecord" (Event, Stream);
-        event_query = "cuEventQuery" (Event);
-        event_synchronize = "cuEventSynchronize" (Event);
-        module_load_data = "cuModuleLoadData" (*mut Module, *const c_void);
-        module_unload = "cuModuleUnload" (Module);
-        module_get_function = "cuModuleGetFunction" (*mut Function, Module, *const c_char);
+        memcpy_htod_async = "cuMemcpyHtoDAsync_v2" (u64, *const c_void, usize, StreamHandle);
+        memcpy_dtoh_async = "cuMemcpyDtoHAsync_v2" (*mut c_void, u64, usize, StreamHandle);
+        memcpy_dtod_async = "cuMemcpyDtoDAsync_v2" (u64, u64, usize, StreamHandle);
+        memset_d8_async = "cuMemsetD8Async" (u64, u8, usize, StreamHandle);
+        memset_d16_async = "cuMemsetD16Async" (u64, u16, usize, StreamHandle);
+        memset_d32_async = "cuMemsetD32Async" (u64, c_uint, usize, StreamHandle);
+        stream_create = "cuStreamCreate" (*mut StreamHandle, c_uint);
+        stream_destroy = "cuStreamDestroy_v2" (StreamHandle);
+        stream_query = "cuStreamQuery" (StreamHandle);
+        stream_synchronize = "cuStreamSynchronize" (StreamHandle);
+        stream_wait_event = "cuStreamWaitEvent" (StreamHandle, EventHandle, c_uint);
+        event_create = "cuEventCreate" (*mut EventHandle, c_uint);
+        event_destroy = "cuEventDestroy_v2" (EventHandle);
+        event_record = "cuEventRecord" (EventHandle, StreamHandle);
+        event_query = "cuEventQuery" (EventHandle);
+        event_synchronize = "cuEventSynchronize" (EventHandle);
+        module_load_data = "cuModuleLoadData" (*mut ModuleHandle, *const c_void);
+        module_unload = "cuModuleUnload" (ModuleHandle);
+        module_get_function = "cuModuleGetFunction" (*mut Function, ModuleHandle, *const c_char);
         launch_kernel = "cuLaunchKernel" (
-            Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Stream, *mut *mut c_void, *mut *mut c_void
+            Function, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, StreamHandle, *mut *mut c_void, *mut *mut c_void
         );
         occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor" (*mut c_int, Function, c_int, usize);
     }
     optional {
         device_get_uuid_v2 = "cuDeviceGetUuid_v2" (*mut [u8; 16], c_int);
-        stream_write_value_64 = "cuStreamWriteValue64_v2" (Stream, u64, u64, c_uint);
-        stream_wait_value_64 = "cuStreamWaitValue64_v2" (Stream, u64, u64, c_uint);
         memcpy_batch_async = "cuMemcpyBatchAsync" (
-            *mut u64, *mut u64, *mut usize, usize, *mut BatchAttributes, *mut usize, usize, *mut usize, Stream
+            *mut u64, *mut u64, *mut usize, usize, *mut BatchAttributes, *mut usize, usize, *mut usize, StreamHandle
         );
         memcpy_batch_async_v2 = "cuMemcpyBatchAsync_v2" (
-            *mut u64, *mut u64, *mut usize, usize, *mut BatchAttributes, *mut usize, usize, Stream
+            *mut u64, *mut u64, *mut usize, usize, *mut BatchAttributes, *mut usize, usize, StreamHandle
         );
     }
 }

@@ -14,9 +14,8 @@ use backend_api::{Device, DeviceBuffer, HostBuffer, QueueId};
 use crate::CudaDevice;
 use crate::context::Context;
 use crate::discovery::Card;
-use crate::driver::{BatchAttributes, Driver, Event, Function, Module, Stream, Table};
+use crate::driver::{BatchAttributes, Driver, EventHandle, Function, ModuleHandle, StreamHandle, Table};
 use crate::options::Options;
-use crate::shared::Entry;
 
 const OUT_OF_MEMORY: u32 = 2;
 const NOT_READY: u32 = 600;
@@ -59,7 +58,7 @@ pub(crate) fn streams() -> usize {
     STREAMS.get().1
 }
 
-unsafe extern "C" fn stream_create(stream: *mut Stream, _: c_uint) -> u32 {
+unsafe extern "C" fn stream_create(stream: *mut StreamHandle, _: c_uint) -> u32 {
     let (refuse, count) = STREAMS.get();
     if refuse {
         return OUT_OF_MEMORY;
@@ -67,11 +66,11 @@ unsafe extern "C" fn stream_create(stream: *mut Stream, _: c_uint) -> u32 {
     STREAMS.set((refuse, count + 1));
     let made = Box::new(FakeStream { open: AtomicU64::new(u64::MAX), ..FakeStream::default() });
     // SAFETY: the caller gives room for a handle.
-    unsafe { stream.write(Stream(Box::into_raw(made).cast())) };
+    unsafe { stream.write(StreamHandle(Box::into_raw(made).cast())) };
     0
 }
 
-unsafe extern "C" fn stream_destroy(stream: Stream) -> u32 {
+unsafe extern "C" fn stream_destroy(stream: StreamHandle) -> u32 {
     let (refuse, count) = STREAMS.get();
     STREAMS.set((refuse, count.wrapping_sub(1)));
     // SAFETY: handles come from `stream_create` and are destroyed once.
@@ -127,7 +126,7 @@ impl FakeStream {
     }
 }
 
-unsafe extern "C" fn stream_query(stream: Stream) -> u32 {
+unsafe extern "C" fn stream_query(stream: StreamHandle) -> u32 {
     if is_short_for_stream() {
         return OUT_OF_MEMORY;
     }
@@ -157,7 +156,7 @@ fn is_short_for_stream() -> bool {
     streams > 0
 }
 
-unsafe extern "C" fn stream_synchronize(stream: Stream) -> u32 {
+unsafe extern "C" fn stream_synchronize(stream: StreamHandle) -> u32 {
     if is_short_for_stream() {
         return OUT_OF_MEMORY;
     }
@@ -171,20 +170,20 @@ unsafe extern "C" fn stream_synchronize(stream: Stream) -> u32 {
     }
 }
 
-unsafe extern "C" fn event_create(event: *mut Event, _: c_uint) -> u32 {
+unsafe extern "C" fn event_create(event: *mut EventHandle, _: c_uint) -> u32 {
     let made = Box::new(FakeEvent { stream: AtomicUsize::new(0), place: AtomicU64::new(0) });
     // SAFETY: the caller gives room for a handle.
-    unsafe { event.write(Event(Box::into_raw(made).cast())) };
+    unsafe { event.write(EventHandle(Box::into_raw(made).cast())) };
     0
 }
 
-unsafe extern "C" fn event_destroy(event: Event) -> u32 {
+unsafe extern "C" fn event_destroy(event: EventHandle) -> u32 {
     // SAFETY: handles come from `event_create` and are destroyed once.
     drop(unsafe { Box::from_raw(event.0.cast::<FakeEvent>()) });
     0
 }
 
-unsafe extern "C" fn event_record(event: Event, stream: Stream) -> u32 {
+unsafe extern "C" fn event_record(event: EventHandle, stream: StreamHandle) -> u32 {
     let (records, streams) = SHORTAGES.get();
     if records > 0 {
         SHORTAGES.set((records - 1, streams));
@@ -197,7 +196,7 @@ unsafe extern "C" fn event_record(event: Event, stream: Stream) -> u32 {
     0
 }
 
-unsafe extern "C" fn event_query(event: Event) -> u32 {
+unsafe extern "C" fn event_query(event: EventHandle) -> u32 {
     // SAFETY: the event is alive, and so is the stream in which it was recorded.
     let event = unsafe { &*event.0.cast::<FakeEvent>() };
     let stream = std::ptr::with_exposed_provenance_mut(event.stream.load(Ordering::Acquire));
@@ -205,7 +204,7 @@ unsafe extern "C" fn event_query(event: Event) -> u32 {
     unsafe { state(stream) }.answer(event.place.load(Ordering::Acquire))
 }
 
-unsafe extern "C" fn event_synchronize(event: Event) -> u32 {
+unsafe extern "C" fn event_synchronize(event: EventHandle) -> u32 {
     loop {
         // SAFETY: as above.
         match unsafe { event_query(event) } {
@@ -273,7 +272,7 @@ unsafe extern "C" fn mem_free(address: u64) -> u32 {
     0
 }
 
-unsafe extern "C" fn memset(address: u64, byte: u8, bytes: usize, _: Stream) -> u32 {
+unsafe extern "C" fn memset(address: u64, byte: u8, bytes: usize, _: StreamHandle) -> u32 {
     // SAFETY: the caller gives an allocated range.
     unsafe { std::ptr::with_exposed_provenance_mut::<u8>(address as usize).write_bytes(byte, bytes) };
     0
@@ -293,14 +292,14 @@ unsafe fn copy(to: *mut c_void, from: *const c_void, bytes: usize) -> u32 {
     0
 }
 
-unsafe extern "C" fn upload(to: u64, from: *const c_void, bytes: usize, stream: Stream) -> u32 {
+unsafe extern "C" fn upload(to: u64, from: *const c_void, bytes: usize, stream: StreamHandle) -> u32 {
     // SAFETY: the stream is alive, here and below.
     unsafe { state(stream.0) }.singles.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the backend checked the ranges, here and below.
     unsafe { copy(std::ptr::with_exposed_provenance_mut(to as usize), from, bytes) }
 }
 
-unsafe extern "C" fn download(to: *mut c_void, from: u64, bytes: usize, stream: Stream) -> u32 {
+unsafe extern "C" fn download(to: *mut c_void, from: u64, bytes: usize, stream: StreamHandle) -> u32 {
     // SAFETY: as above.
     unsafe { state(stream.0) }.singles.fetch_add(1, Ordering::Relaxed);
     // SAFETY: as above.
@@ -315,7 +314,7 @@ unsafe extern "C" fn batch(
     _: *mut BatchAttributes,
     _: *mut usize,
     _: usize,
-    stream: Stream,
+    stream: StreamHandle,
 ) -> u32 {
     // SAFETY: the stream is alive.
     unsafe { state(stream.0) }.batches.fetch_add(1, Ordering::Relaxed);
@@ -338,7 +337,7 @@ unsafe extern "C" fn launch(
     _: c_uint,
     _: c_uint,
     _: c_uint,
-    stream: Stream,
+    stream: StreamHandle,
     _: *mut *mut c_void,
     _: *mut *mut c_void,
 ) -> u32 {
@@ -347,9 +346,9 @@ unsafe extern "C" fn launch(
     0
 }
 
-unsafe extern "C" fn module_load(module: *mut Module, _: *const c_void) -> u32 {
+unsafe extern "C" fn module_load(module: *mut ModuleHandle, _: *const c_void) -> u32 {
     // SAFETY: the caller gives room for a handle.
-    unsafe { module.write(Module::NULL) };
+    unsafe { module.write(ModuleHandle::NULL) };
     0
 }
 
@@ -403,10 +402,9 @@ fn device_on(driver: &'static Driver, options: &Options) -> Arc<CudaDevice> {
 impl CudaDevice {
     /// The stream of a queue, to hold it. Valid as long as the queue.
     pub(crate) fn fake_stream(&self, queue: QueueId) -> &FakeStream {
-        let queues = self.shared.queues.read();
-        let Some(Entry::Live(queue)) = queues.get(&queue) else { panic!("no such queue") };
+        let queue = self.core.queue("test", queue).unwrap();
         // SAFETY: the stream lives as long as the queue, which the device keeps.
-        unsafe { state(queue.stream.0) }
+        unsafe { state(queue.stream.raw().0) }
     }
 }
 

@@ -72,7 +72,7 @@ impl CudaDevice {
         let (address, bytes) = self.extent("import_cust", &buffer)?;
         // From here on it is ours to free, in the way that `cust` would.
         let _buffer = ManuallyDrop::new(buffer);
-        Ok(self.shared.memory.add_device(DeviceMemory::given(&self.shared.context, address, bytes)))
+        Ok(self.core.memory.add_device(DeviceMemory::given(&self.core.context, address, bytes)))
     }
 
     /// Hands memory over to `cust`, without a copy. Blocks until submitted work that touches it is done. The
@@ -109,18 +109,21 @@ impl CudaDevice {
         buffer: &BufferHandle,
     ) -> Result<DeviceBuffer<T>> {
         const OPERATION: &str = "export_cust";
-        self.shared.check_lost(OPERATION)?;
-        let unknown = || self.shared.unknown(OPERATION, "buffer");
-        let bytes = self.shared.memory.lookup().device_bytes(buffer.id()).ok_or_else(unknown)?;
+        self.core.check_lost(OPERATION)?;
+        let unknown = || {
+            let error = Error::new(ErrorKind::UnknownHandle, OPERATION);
+            self.core.here(error.with_detail("unknown buffer"))
+        };
+        let bytes = self.core.memory.lookup().device_bytes(buffer.id()).ok_or_else(unknown)?;
         let each = size_of::<T>() as u64;
         if each == 0 || !bytes.is_multiple_of(each) {
             let detail = format!("{bytes} bytes are no whole number of elements of {each}");
             let error =
                 Error::new(ErrorKind::InvalidArgument, OPERATION).with_bytes(bytes).with_detail(detail);
-            return Err(self.shared.here(error));
+            return Err(self.core.here(error));
         }
-        let memory = self.shared.memory.remove_device(buffer.id()).ok_or_else(unknown)?;
-        self.shared.block_all();
+        let memory = self.core.memory.remove_device(buffer.id()).ok_or_else(unknown)?;
+        self.core.block_all();
         let pointer = DevicePointer::from_raw(memory.give());
         // SAFETY: the memory came from the driver, which aligns it to 256 bytes, is as long, and is nobody
         // else's now; any bytes are a value of the type.
@@ -216,18 +219,17 @@ impl CudaDevice {
     ) -> Result<Ticket> {
         const OPERATION: &str = "submit";
         let (address, bytes) = self.extent(OPERATION, theirs)?;
-        let names = self.shared.memory.lookup();
-        names.check_device(OPERATION, ours, bytes).map_err(|error| self.shared.here(error))?;
+        let names = self.core.memory.lookup();
+        names.check_device(OPERATION, ours, bytes).map_err(|error| self.core.here(error))?;
         let ours = names.device_address(ours);
         let (to, from) = if is_export { (address, ours) } else { (ours, address) };
-        self.shared.enqueue(OPERATION, queue.id(), |work| {
+        self.core.enqueue(OPERATION, queue.id(), |work| {
             if bytes == 0 {
                 return Ok(());
             }
-            let copy = work.context().driver.table.memcpy_dtod_async;
             // SAFETY: our range was checked, and `names` keeps it until the work is submitted; the caller
             // vouches for the other.
-            check(unsafe { copy(to, from, bytes as usize, work.queue.stream) })
+            unsafe { work.stream().copy(to, from, bytes) }
         })
     }
 
@@ -242,9 +244,9 @@ impl CudaDevice {
             return Ok((0, 0));
         }
         let address = slice.as_device_ptr().as_raw();
-        let shared = &self.shared;
-        let _current = shared.enter(operation)?;
-        let ask = shared.context.driver.table.pointer_get_attribute;
+        let core = &self.core;
+        let _current = core.enter(operation)?;
+        let ask = core.context.driver.table.pointer_get_attribute;
         let mut context = ContextHandle::NULL;
         let mut ordinal: c_int = -1;
         let room = [(&raw mut context).cast::<c_void>(), (&raw mut ordinal).cast()];
@@ -254,14 +256,14 @@ impl CudaDevice {
                 check(ask(room[1], Attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL as c_int, address))
             })
         }
-        .map_err(|code| shared.error(operation, code))?;
+        .map_err(|code| core.error(operation, code))?;
         // Memory of the driver's pools belongs to no context.
-        let is_ours = context == shared.context.handle() || context == ContextHandle::NULL;
-        if !is_ours || ordinal != shared.context.ordinal() {
+        let is_ours = context == core.context.handle() || context == ContextHandle::NULL;
+        if !is_ours || ordinal != core.context.ordinal() {
             let error = Error::new(ErrorKind::InvalidArgument, operation)
                 .with_bytes(bytes)
                 .with_detail("the memory is not of this device's context");
-            return Err(shared.here(error));
+            return Err(core.here(error));
         }
         Ok((address, bytes))
     }

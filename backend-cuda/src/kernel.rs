@@ -5,16 +5,14 @@ pub(crate) mod fill;
 pub(crate) mod indexed;
 pub(crate) mod search;
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 use std::sync::{Arc, OnceLock};
 
 use crate::context::Context;
-use crate::driver::{Function, Module, Outcome, check};
+use crate::core::Work;
+use crate::driver::objects::{Module, Stream};
+use crate::driver::{Function, Outcome};
 use crate::memory::DeviceMemory;
-use crate::shared::Work;
-
-/// Threads of a block, in all kernels.
-pub(crate) const THREADS: u32 = 256;
 
 /// The text of a kernel file, as C string.
 macro_rules! ptx {
@@ -43,7 +41,7 @@ pub(crate) struct Copying {
     pub(crate) few: Function,
     pub(crate) list: Function,
     pub(crate) fill: Function,
-    _code: Code,
+    _module: Module,
 }
 
 /// Kernels that collect and distribute elements, for pieces of 1, 2, 4, 8 and 16 bytes.
@@ -51,7 +49,7 @@ pub(crate) struct Copying {
 pub(crate) struct Indexed {
     pub(crate) gather: [Function; 5],
     pub(crate) scatter: [Function; 5],
-    _code: Code,
+    _module: Module,
 }
 
 /// Kernels that search; the arrays are for words of 1, 2, 4, 8 and (if packed) 16 bytes.
@@ -63,65 +61,10 @@ pub(crate) struct Searching {
     pub(crate) scan: Function,
     /// How many blocks of a counting kernel the card runs at once.
     pub(crate) blocks: u32,
-    _code: Code,
+    _module: Module,
 }
 
-/// Code in a context; unloaded on drop, at which no kernel of it may run.
-#[derive(Debug)]
-struct Code {
-    context: Arc<Context>,
-    module: Module,
-}
-
-impl Code {
-    /// Has the driver translate a text. The context is current.
-    fn load(context: &Arc<Context>, text: &str) -> Outcome<Self> {
-        debug_assert!(text.ends_with('\0'), "a C string");
-        let mut module = Module::NULL;
-        // SAFETY: writes one handle; the text ends with a NUL, as `ptx` and `compute` see to.
-        check(unsafe { (context.driver.table.module_load_data)(&raw mut module, text.as_ptr().cast()) })?;
-        Ok(Self { context: Arc::clone(context), module })
-    }
-
-    fn function(&self, name: &CStr) -> Outcome<Function> {
-        let mut function = Function::NULL;
-        // SAFETY: writes one handle; the module is loaded and the name a C string.
-        check(unsafe {
-            (self.context.driver.table.module_get_function)(&raw mut function, self.module, name.as_ptr())
-        })?;
-        Ok(function)
-    }
-
-    fn functions<const N: usize>(&self, names: [&CStr; N]) -> Outcome<[Function; N]> {
-        let mut functions = [Function::NULL; N];
-        for (function, name) in functions.iter_mut().zip(names) {
-            *function = self.function(name)?;
-        }
-        Ok(functions)
-    }
-
-    /// How many blocks of `function` a multiprocessor runs at once.
-    fn occupancy(&self, function: Function) -> u32 {
-        let mut blocks = 0;
-        // SAFETY: writes one integer; the function is of this module.
-        let asked = check(unsafe {
-            (self.context.driver.table.occupancy)(&raw mut blocks, function, THREADS as i32, 0)
-        });
-        if asked.is_ok() { blocks.unsigned_abs().max(1) } else { 4 }
-    }
-}
-
-impl Drop for Code {
-    fn drop(&mut self) {
-        let Ok(_current) = self.context.enter() else { return };
-        // SAFETY: the module is loaded, and the device has seen to it that none of its kernels runs.
-        if let Err(code) = check(unsafe { (self.context.driver.table.module_unload)(self.module) }) {
-            tracing::debug!(?code, "kernels were not unloaded: the device is lost");
-        }
-    }
-}
-
-/// What `cell` holds; if nothing, what `load` gives. Two threads at once both load, and one throws its own
+/// What `cell` holds; if nothing, what `load` gives. Of two threads that load at once, one throws its own
 /// away.
 fn once<T>(cell: &OnceLock<T>, load: impl FnOnce() -> Outcome<T>) -> Outcome<&T> {
     if let Some(found) = cell.get() {
@@ -135,61 +78,31 @@ impl Kernels {
     /// The context is current, here and below.
     pub(crate) fn copying(&self, context: &Arc<Context>) -> Outcome<&Copying> {
         once(&self.copy, || {
-            let code = Code::load(context, COPY)?;
-            Ok(Copying {
-                few: code.function(c"copy_few")?,
-                list: code.function(c"copy_list")?,
-                fill: code.function(c"fill")?,
-                _code: code,
-            })
+            let module = Module::load(context, COPY)?;
+            let [few, list, fill] = ["copy_few", "copy_list", "fill"].map(|name| module.function(name));
+            Ok(Copying { few: few?, list: list?, fill: fill?, _module: module })
         })
     }
 
     pub(crate) fn indexed(&self, context: &Arc<Context>) -> Outcome<&Indexed> {
         once(&self.indexed, || {
-            let code = Code::load(context, GATHER)?;
-            Ok(Indexed {
-                gather: code.functions([c"gather_1", c"gather_2", c"gather_4", c"gather_8", c"gather_16"])?,
-                scatter: code.functions([
-                    c"scatter_1",
-                    c"scatter_2",
-                    c"scatter_4",
-                    c"scatter_8",
-                    c"scatter_16",
-                ])?,
-                _code: code,
-            })
+            let module = Module::load(context, GATHER)?;
+            let (gather, scatter) = (module.family("gather")?, module.family("scatter")?);
+            Ok(Indexed { gather, scatter, _module: module })
         })
     }
 
     pub(crate) fn searching(&self, context: &Arc<Context>, multiprocessors: u32) -> Outcome<&Searching> {
         once(&self.search, || {
-            let code = Code::load(context, SEARCH)?;
-            let packed = code.functions([
-                c"search_count_packed_1",
-                c"search_count_packed_2",
-                c"search_count_packed_4",
-                c"search_count_packed_8",
-                c"search_count_packed_16",
-            ])?;
-            let spread = code.functions([
-                c"search_count_spread_1",
-                c"search_count_spread_2",
-                c"search_count_spread_4",
-                c"search_count_spread_8",
-            ])?;
+            let module = Module::load(context, SEARCH)?;
+            let packed = module.family("search_count_packed")?;
             Ok(Searching {
                 packed,
-                spread,
-                list: code.functions([
-                    c"search_list_1",
-                    c"search_list_2",
-                    c"search_list_4",
-                    c"search_list_8",
-                ])?,
-                scan: code.function(c"search_scan")?,
-                blocks: multiprocessors.saturating_mul(code.occupancy(packed[2])),
-                _code: code,
+                spread: module.family("search_count_spread")?,
+                list: module.family("search_list")?,
+                scan: module.function("search_scan")?,
+                blocks: multiprocessors.saturating_mul(module.occupancy(packed[2])),
+                _module: module,
             })
         })
     }
@@ -222,35 +135,8 @@ pub(crate) mod scratch {
 }
 
 impl Work<'_> {
-    /// Starts a kernel.
-    ///
-    /// # Safety
-    /// The arguments must be those that the kernel declares, and all addresses among them good for what it
-    /// does until the submission is done.
-    pub(crate) unsafe fn launch(
-        &self,
-        function: Function,
-        blocks: u64,
-        arguments: &mut [*mut c_void],
-    ) -> Outcome {
-        let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
-        let launch = self.context().driver.table.launch_kernel;
-        // SAFETY: the function and the stream are alive; the rest is passed on.
-        check(unsafe {
-            launch(
-                function,
-                blocks,
-                1,
-                1,
-                THREADS,
-                1,
-                1,
-                0,
-                self.queue.stream,
-                arguments.as_mut_ptr(),
-                std::ptr::null_mut(),
-            )
-        })
+    pub(crate) fn stream(&self) -> &Stream {
+        &self.queue.stream
     }
 
     /// The address of this queue's scratch memory on the card; what is there is from former work of this
@@ -284,9 +170,8 @@ impl Work<'_> {
         let loan = self.lend(bytes.len())?;
         // SAFETY: as many bytes were lent, and nothing is in flight on them.
         unsafe { loan.host.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        let copy = self.context().driver.table.memcpy_htod_async;
         // SAFETY: the loan lasts until the submission is done; the caller gives an address with room.
-        check(unsafe { copy(to, loan.host.cast(), bytes.len(), self.queue.stream) })
+        unsafe { self.stream().upload(to, loan.host.expose_provenance() as u64, bytes.len() as u64) }
     }
 }
 

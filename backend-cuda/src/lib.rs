@@ -29,27 +29,36 @@
 //! call may block until the copy is done. Host memory that somebody page-locked already cannot be imported as
 //! pinned a second time.
 
+#[forbid(unsafe_code)]
 mod completion;
 mod context;
 mod copy;
+mod core;
 mod device;
 mod discovery;
 mod driver;
+#[forbid(unsafe_code)]
 mod error;
 #[cfg(test)]
 mod fake;
+mod host_memory;
 #[cfg(feature = "cust")]
 mod interop;
 mod kernel;
 mod memory;
+mod names;
+#[forbid(unsafe_code)]
 mod options;
+#[forbid(unsafe_code)]
 mod queue;
+#[forbid(unsafe_code)]
 mod ram;
+#[forbid(unsafe_code)]
 mod route;
-mod shared;
 mod staging;
-mod watcher;
+#[forbid(unsafe_code)]
+mod wakers;
 
 pub use device::CudaDevice;
 pub use discovery::{Card, devices, survey};
-pub use options::{Completion, Options, Route};
+pub use options::{Options, Route};

@@ -2,32 +2,6 @@
 
 pub use backend_api::Route;
 
-/// How it is known that work is done.
-///
-/// Measured on one H200, downloads waited for one at a time: of 4 KiB, 6.3 µs with events and 5.9 µs with
-/// counters by one thread, 533 and 339 thousand a second by eight. Counters hold up copies that are queued
-/// behind each other: of 64 KiB, 20.9 GB/s with events and 13.6 with counters. Events are the default.
-///
-/// ```
-/// use backend_cuda::{Completion, CudaDevice, Options, devices};
-/// for card in devices() {
-///     let options = Options::new().with_completion(Completion::Counter);
-///     // Cards that cannot count fall back to events.
-///     let completion = CudaDevice::open_with(card.index, &options)?.completion();
-///     assert!(matches!(completion, Completion::Counter | Completion::Event));
-/// }
-/// # Ok::<_, backend_api::Error>(())
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[non_exhaustive]
-pub enum Completion {
-    /// The card writes the number of the ticket to pinned memory: asking is one load from memory. Not every
-    /// card can.
-    Counter,
-    /// The driver is asked for an event that was recorded after the work.
-    Event,
-}
-
 /// How a [`CudaDevice`](crate::CudaDevice) is opened.
 ///
 /// ```
@@ -44,7 +18,6 @@ pub enum Completion {
 pub struct Options {
     pub(crate) headroom_bytes: Option<u64>,
     pub(crate) route: Option<Route>,
-    pub(crate) completion: Option<Completion>,
 }
 
 impl Options {
@@ -101,23 +74,6 @@ impl Options {
     #[must_use]
     pub fn with_route(mut self, route: Route) -> Self {
         self.route = Some(route);
-        self
-    }
-
-    /// Takes one way of knowing that work is done, if the card has it, instead of
-    /// [events](Completion::Event).
-    ///
-    /// ```
-    /// use backend_cuda::{Completion, CudaDevice, Options, devices};
-    /// for card in devices() {
-    ///     let device = CudaDevice::open_with(card.index, &Options::new().with_completion(Completion::Event))?;
-    ///     assert_eq!(device.completion(), Completion::Event);
-    /// }
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
-    #[must_use]
-    pub fn with_completion(mut self, completion: Completion) -> Self {
-        self.completion = Some(completion);
         self
     }
 

@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use backend_api::{QueueId, Result, Ticket};
 use parking_lot::Mutex;
 
-use crate::completion::{CounterPool, Marker};
+use crate::completion::Events;
 use crate::context::Context;
-use crate::driver::{Code, Event, Outcome, Stream, check};
+use crate::driver::objects::{Event, Stream};
+use crate::driver::{Code, Outcome};
 use crate::memory::DeviceMemory;
-use crate::options::Completion;
 use crate::staging::Staging;
 
-/// A queue of a device. Its stream is destroyed with it, when the last who uses it lets go.
+/// A queue of a device. Its stream is destroyed with it, when the last thread that uses it lets go.
 #[derive(Debug)]
 pub(crate) struct Queue {
     pub(crate) id: QueueId,
@@ -27,7 +27,7 @@ pub(crate) struct Queue {
     pub(crate) submitted: AtomicU64,
     /// What was done when the device was lost; nothing is done after that. `u64::MAX` before.
     frozen: AtomicU64,
-    marker: Marker,
+    events: Events,
     pub(crate) staging: Mutex<Staging>,
     /// Reports to be read, plus failures that are remembered. While it is 0, what is reached has succeeded.
     pub(crate) attention: AtomicU64,
@@ -39,7 +39,7 @@ pub(crate) struct Queue {
 /// What only the submitting side of a queue uses.
 #[derive(Debug, Default)]
 pub(crate) struct Order {
-    /// Set when the queue is released: whoever still has it submits nothing more.
+    /// Set when the queue is released: a thread that still has it submits nothing more.
     pub(crate) ended: bool,
     /// Device memory for kernels of this queue, which run one after the other.
     pub(crate) scratch: Option<DeviceMemory>,
@@ -52,18 +52,8 @@ pub(crate) struct Order {
 }
 
 impl Queue {
-    pub(crate) fn new(
-        id: QueueId,
-        context: &Arc<Context>,
-        counters: &Arc<CounterPool>,
-        completion: Completion,
-    ) -> Outcome<Self> {
-        let marker = match completion {
-            Completion::Counter => Marker::counter(counters)?,
-            Completion::Event => Marker::events(context),
-        };
-        let _current = context.enter()?;
-        let stream = Stream::new(&context.driver.table)?;
+    pub(crate) fn new(id: QueueId, context: &Arc<Context>) -> Outcome<Self> {
+        let stream = Stream::new(context)?;
         Ok(Self {
             id,
             context: Arc::clone(context),
@@ -71,7 +61,7 @@ impl Queue {
             order: Mutex::default(),
             submitted: AtomicU64::new(0),
             frozen: AtomicU64::new(u64::MAX),
-            marker,
+            events: Events::new(context),
             staging: Mutex::default(),
             attention: AtomicU64::new(0),
             waiters: Mutex::default(),
@@ -93,7 +83,7 @@ impl Queue {
         if frozen != u64::MAX {
             return Ok(frozen);
         }
-        self.marker.reached(wanted)
+        self.events.reached(wanted)
     }
 
     /// Whether a value is done; `false` where the driver says nothing good.
@@ -107,17 +97,17 @@ impl Queue {
         if frozen != u64::MAX {
             return frozen >= value;
         }
-        self.marker.glimpse(value).is_ok_and(|reached| reached >= value)
+        self.events.glimpse(value).is_ok_and(|reached| reached >= value)
     }
 
     /// Announces a value after all work submitted so far. The context is current.
     pub(crate) fn record(&self, value: u64) -> Outcome {
-        self.marker.record(&self.context, self.stream, value)
+        self.events.record(&self.stream, value)
     }
 
     /// Lets later work of `stream` wait for a value. The context is current.
-    pub(crate) fn order_before(&self, stream: Stream, value: u64) -> Outcome {
-        self.marker.order(&self.context, stream, value)
+    pub(crate) fn order_before(&self, stream: &Stream, value: u64) -> Outcome {
+        self.events.order(stream, value)
     }
 
     /// Whether a value that was reached has failed.
@@ -133,15 +123,13 @@ impl Queue {
     /// Whether the stream has run empty, or what the driver complains about.
     pub(crate) fn query(&self) -> Outcome {
         let _current = self.context.enter()?;
-        // SAFETY: the stream is alive.
-        check(unsafe { (self.context.driver.table.stream_query)(self.stream) })
+        self.stream.query()
     }
 
     /// Blocks until the stream has run empty.
     pub(crate) fn drain(&self) -> Outcome {
         let _current = self.context.enter()?;
-        // SAFETY: the stream is alive.
-        check(unsafe { (self.context.driver.table.stream_synchronize)(self.stream) })
+        self.stream.synchronize()
     }
 
     /// The same where nothing may be in flight afterwards: a driver that is short of memory is asked again,
@@ -161,7 +149,7 @@ impl Queue {
 
     /// From now on nothing more gets done.
     pub(crate) fn freeze(&self) {
-        let reached = self.marker.reached(u64::MAX).unwrap_or_else(|_| self.marker.reached(0).unwrap_or(0));
+        let reached = self.events.reached(u64::MAX).unwrap_or_else(|_| self.events.reached(0).unwrap_or(0));
         let reached = reached.min(self.newest());
         let _ = self.frozen.compare_exchange(u64::MAX, reached, Ordering::AcqRel, Ordering::Acquire);
     }
@@ -200,22 +188,5 @@ impl Queue {
     /// The lowest value that somebody waits for.
     pub(crate) fn awaited(&self) -> Option<u64> {
         self.waiters.lock().iter().map(|(value, _)| *value).min()
-    }
-}
-
-impl Drop for Queue {
-    fn drop(&mut self) {
-        let events = std::mem::take(&mut self.order.get_mut().list_events);
-        let destroyed = self.context.enter().and_then(|_current| {
-            for event in events {
-                // SAFETY: the event is alive, and this was its only name.
-                check(unsafe { (self.context.driver.table.event_destroy)(event) })?;
-            }
-            // SAFETY: the stream is alive, and this was its only name.
-            check(unsafe { (self.context.driver.table.stream_destroy)(self.stream) })
-        });
-        if let Err(code) = destroyed {
-            tracing::debug!(?code, "a stream was not destroyed: the device is lost");
-        }
     }
 }

@@ -9,7 +9,7 @@ use backend_api::Error;
 
 use crate::context::Context;
 use crate::driver::Outcome;
-use crate::memory::HostRange;
+use crate::host_memory::HostRange;
 
 /// How much a queue lends out at once. Pinned memory is taken at the first use only.
 pub(crate) const STAGING_BYTES: usize = 512 << 10;

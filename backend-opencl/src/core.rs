@@ -8,16 +8,16 @@ use opencl3::memory::CL_MEM_READ_WRITE;
 use opencl3::types::cl_int;
 use parking_lot::{Mutex, RwLock};
 
-use crate::compute::Programs;
-use crate::courier::{Courier, Errand};
+use crate::completion::Track;
 use crate::discovery::{Discovered, Handles, Traits};
+use crate::driver::objects::{CommandQueue, Context, Memory, Order, Status};
+use crate::driver::{Sys, sys};
 use crate::error::{self, Severity};
+use crate::kernel::Kernels;
+use crate::kernel::compute::Programs;
 use crate::options::Options;
-use crate::patience::{DOUBT, insist, keep_for_good};
-use crate::program::Kernels;
-use crate::raw::{CommandQueue, Context, Memory, Order, Status};
-use crate::sys::{Sys, sys};
-use crate::track::Track;
+use crate::retry::{DOUBT, insist, keep_for_good};
+use crate::wakers::{Courier, Errand};
 use crate::zero_copy;
 
 const OPEN: &str = "open";

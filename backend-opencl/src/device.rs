@@ -12,18 +12,18 @@ use backend_api::{
 };
 use parking_lot::RwLock;
 
-use crate::compute::compute;
+use crate::completion::Mark;
+use crate::copy::Lookup;
 use crate::core::Core;
 use crate::discovery::Discovered;
-use crate::fill;
-use crate::host::HostPiece;
-use crate::indexed::{Direction, indexed};
+use crate::host_memory::HostPiece;
+use crate::kernel::compute::compute;
+use crate::kernel::fill;
+use crate::kernel::indexed::{Direction, indexed};
+use crate::kernel::search::{Wanted, search};
 use crate::memory::{Account, Buffer};
 use crate::options::Options;
 use crate::queue::{Queue, Statistics, unknown_queue};
-use crate::search::{Wanted, search};
-use crate::track::Mark;
-use crate::transfer::Lookup;
 
 /// A device that is reached through OpenCL 1.2.
 ///
@@ -123,7 +123,7 @@ impl OpenClDevice {
     /// As [`open`](Self::open), by these functions of the driver.
     #[cfg(test)]
     pub(crate) fn open_by(
-        sys: &'static crate::sys::Sys,
+        sys: &'static crate::driver::Sys,
         found: &Discovered,
         options: &Options,
     ) -> Result<Self> {

@@ -1,5 +1,7 @@
 //! Which OpenCL devices there are.
 
+mod vendors;
+
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
@@ -19,9 +21,9 @@ use opencl3::types::{cl_device_id, cl_int, cl_platform_id, cl_uint};
 use parking_lot::Mutex;
 
 use crate::error::name;
-use crate::listed;
-use crate::raw::Status;
-use crate::sys::{self, Sys, sys};
+
+use crate::driver::objects::Status;
+use crate::driver::{self, Sys, sys};
 
 /// Not passed on by `opencl3`: the name of a platform.
 const CL_PLATFORM_NAME: u32 = 0x0902;
@@ -138,7 +140,7 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
     // that there are no devices.
     static ASKING: Mutex<()> = Mutex::new(());
     let _asking = ASKING.lock();
-    let (mut found, mut absences) = (Vec::new(), sys::absences().to_vec());
+    let (mut found, mut absences) = (Vec::new(), driver::absences().to_vec());
     let Ok(sys) = sys() else { return (found, absences) };
     let mut absent = |kind, reason: String| absences.push(Absence::new("opencl", kind, reason));
     // SAFETY: the driver writes as many platforms as it has room for, and one number.
@@ -152,8 +154,8 @@ pub fn survey() -> (Vec<Discovered>, Vec<Absence>) {
         }
     };
     // The loader leaves those out in silence that it cannot load.
-    let listed = listed::drivers();
-    let broken = if platforms.len() < listed.len() { listed::broken(&listed) } else { Vec::new() };
+    let listed = vendors::drivers();
+    let broken = if platforms.len() < listed.len() { vendors::broken(&listed) } else { Vec::new() };
     if platforms.is_empty() && broken.is_empty() {
         let (kind, reason) = if listed.is_empty() {
             let reason = "the OpenCL loader finds no driver; install that of the device".to_owned();

@@ -14,9 +14,9 @@ use opencl3::types::{cl_bool, cl_command_queue, cl_event, cl_event_info, cl_int,
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::OpenClDevice;
+use crate::driver::{Sys, sys};
 use crate::options::{KernelCache, Options};
-use crate::patience::{PATIENCE, kept};
-use crate::sys::{Sys, sys};
+use crate::retry::{PATIENCE, kept};
 
 /// What the driver does from now on.
 struct Faults {

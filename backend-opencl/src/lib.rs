@@ -64,31 +64,24 @@
 //! identity or platform. `VMARRAY_TEST_BYTES` sets how much memory a check of the contract may use; with
 //! `VMARRAY_REQUIRE_DEVICE` a machine without a device fails. Where NVIDIA's driver is installed but not
 //! registered, put the path of `libnvidia-opencl.so.1` into a file `nvidia.icd` in a folder of your own, and
-//! name the folder in `OCL_ICD_VENDORS`. The example `opencl_check` lists and measures devices.
+//! name the folder in `OCL_ICD_VENDORS`. The example `opencl_limits` lists and measures devices.
 
-mod cache;
-mod compute;
+mod completion;
+mod copy;
 mod core;
-mod courier;
 mod device;
 mod discovery;
+mod driver;
 mod error;
 #[cfg(test)]
 mod faulty;
-mod fill;
-mod host;
-mod indexed;
-mod listed;
+mod host_memory;
+mod kernel;
 mod memory;
 mod options;
-mod patience;
-mod program;
 mod queue;
-mod raw;
-mod search;
-mod sys;
-mod track;
-mod transfer;
+mod retry;
+mod wakers;
 mod zero_copy;
 
 pub use device::OpenClDevice;

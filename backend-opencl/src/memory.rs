@@ -10,10 +10,10 @@ use parking_lot::Mutex;
 
 use crate::core::Core;
 use crate::discovery::free_bytes;
+use crate::driver::objects::{Memory, Status};
 use crate::error;
-use crate::patience::{DOUBT, insist};
 use crate::queue::Queue;
-use crate::raw::{Memory, Status};
+use crate::retry::{DOUBT, insist};
 
 /// Which submissions touch a piece of memory: the newest of each queue.
 #[derive(Debug, Default)]

@@ -6,14 +6,14 @@ use std::sync::atomic::Ordering;
 use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Ticket, contended};
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::completion::{Keep, Mark, Track, Verdict};
+use crate::copy::Batch;
 use crate::core::Core;
-use crate::host::HostPiece;
+use crate::driver::objects::{Argument, CommandQueue, Event, Memory, Order, Program, Status};
+use crate::host_memory::HostPiece;
+use crate::kernel::KernelSet;
 use crate::memory::OwnMemory;
-use crate::patience::{PATIENCE, insist, keep_for_good};
-use crate::program::KernelSet;
-use crate::raw::{Argument, CommandQueue, Event, Memory, Order, Program, Status};
-use crate::track::{Keep, Mark, Track, Verdict};
-use crate::transfer::Batch;
+use crate::retry::{PATIENCE, insist, keep_for_good};
 
 /// Look for finished submissions when this many are not known to be done, and again after as many more:
 /// programs that never ask about a ticket must not fill the memory.

@@ -8,10 +8,10 @@
 use opencl3::memory::CL_MEM_READ_WRITE;
 
 use crate::discovery::Handles;
+use crate::driver::objects::{Argument, CommandQueue, Context, Memory, Order, Status};
+use crate::kernel::{KernelSet, Kernels};
 use crate::memory::ONE_PIECE;
-use crate::patience::{PATIENCE, insist, keep_for_good};
-use crate::program::{KernelSet, Kernels};
-use crate::raw::{Argument, CommandQueue, Context, Memory, Order, Status};
+use crate::retry::{PATIENCE, insist, keep_for_good};
 
 const PAGE: usize = 4096;
 const PAGES: usize = 64;
@@ -107,8 +107,8 @@ mod tests {
     use opencl3::memory::CL_MEM_ALLOC_HOST_PTR;
 
     use super::*;
+    use crate::driver::sys;
     use crate::options::{KernelCache, Options};
-    use crate::sys::sys;
 
     #[test]
     fn memory_that_is_not_the_same_is_found_out() {

@@ -1,22 +1,23 @@
 //! Computations: kernels made for a program, and how they are launched.
 
-mod ptx;
+#[forbid(unsafe_code)]
+mod codegen;
+#[forbid(unsafe_code)]
 mod shape;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use backend_api::expr::{Action, Partial};
+use backend_api::expr::{Action, Partial, ProgramCache, Task};
 use backend_api::{Compute, Search};
-use parking_lot::Mutex;
 
-use self::shape::{LITERALS_MAX, Shape, Task};
-use super::search::{Aim, Chunks};
-use super::{Code, Kernels, argument, ptx as text, scratch};
+use self::shape::{LITERALS_MAX, Shape};
+use super::search::{Aim, Answer, Chunks, Places};
+use super::{argument, ptx as text, scratch};
 use crate::context::Context;
-use crate::driver::{Function, Outcome, check};
-use crate::memory::HostAddress;
-use crate::shared::Work;
+use crate::core::Work;
+use crate::driver::objects::{Module, THREADS};
+use crate::driver::{Function, Outcome};
+use crate::host_memory::HostAddress;
 
 const FIND: &str = text!("compute_find");
 const SUM: &str = text!("compute_sum");
@@ -25,9 +26,7 @@ const HISTOGRAM: &str = text!("compute_histogram");
 const STORE: &str = text!("compute_store");
 
 /// So many elements a block works on at a time: 8 for each thread.
-const TILE: u64 = 8 * super::THREADS as u64;
-/// So many programs are kept translated.
-const PROGRAMS_MAX: usize = 256;
+const TILE: u64 = 8 * THREADS as u64;
 
 /// The kernels' first parameter; `Space` in `kernels/splice.h`.
 #[repr(C)]
@@ -40,7 +39,7 @@ struct Space {
     count: u64,
 }
 
-const _: () = assert!(size_of::<Space>() == ptx::SPACE_BYTES);
+const _: () = assert!(size_of::<Space>() == codegen::SPACE_BYTES);
 
 /// The kernels of one shape.
 #[derive(Debug)]
@@ -48,44 +47,31 @@ struct Computing {
     functions: Vec<Function>,
     /// How many blocks of the first kernel a multiprocessor runs at once.
     blocks: u32,
-    _code: Code,
+    _module: Module,
 }
 
 /// The translated programs of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Programs(Mutex<Known>);
-
-#[derive(Debug, Default)]
-struct Known {
-    programs: HashMap<Shape, (u64, Arc<Computing>)>,
-    /// Counts the times that a program was asked for, to tell which one has not been for longest.
-    clock: u64,
-}
+pub(crate) struct Programs(ProgramCache<Shape, Computing>);
 
 impl Programs {
     /// The kernels for a shape, translated now if they are not known. The context is current.
     fn get(&self, context: &Arc<Context>, shape: Shape) -> Outcome<Arc<Computing>> {
-        if let Some(found) = self.find(&shape) {
+        if let Some(found) = self.0.find(&shape) {
             return Ok(found);
         }
-        // Not under the lock: other programs go on meanwhile. Two threads may translate the same.
+        // Other programs go on meanwhile. Two threads may translate the same.
         let (text, names) = source(&shape);
-        let code = Code::load(context, &ptx::splice(text, &shape, names))?;
-        let functions = names
-            .iter()
-            .map(|name| code.function(&std::ffi::CString::new(*name).unwrap_or_default()))
-            .collect::<Outcome<Vec<_>>>()?;
-        let blocks = functions.first().map_or(1, |function| code.occupancy(*function));
-        let made = Arc::new(Computing { functions, blocks, _code: code });
-        let (made, forgotten) = self.0.lock().add(shape, made);
-        if let Some(forgotten) = forgotten {
-            // Its kernels may still run.
-            // SAFETY: the context is current.
-            if let Err(code) = check(unsafe { (context.driver.table.context_synchronize)() }) {
-                // Better left loaded than unloaded while they do.
-                std::mem::forget(forgotten);
-                return Err(code);
-            }
+        let module = Module::load(context, &codegen::splice(text, &shape, names))?;
+        let functions = names.iter().map(|name| module.function(name)).collect::<Outcome<Vec<_>>>()?;
+        let blocks = functions.first().map_or(1, |function| module.occupancy(*function));
+        let (made, forgotten) = self.0.add(shape, Computing { functions, blocks, _module: module });
+        // The kernels of the forgotten one may still run: better left loaded than unloaded while they do.
+        if let Some(forgotten) = forgotten
+            && let Err(code) = context.synchronize()
+        {
+            std::mem::forget(forgotten);
+            return Err(code);
         }
         Ok(made)
     }
@@ -94,38 +80,6 @@ impl Programs {
     /// context is current.
     pub(crate) fn prepare(&self, context: &Arc<Context>, compute: &Compute<'_>, starts: &[u64]) -> Outcome {
         self.get(context, Shape::new(compute, starts).0).map(drop)
-    }
-
-    fn find(&self, shape: &Shape) -> Option<Arc<Computing>> {
-        let mut known = self.0.lock();
-        known.clock += 1;
-        let clock = known.clock;
-        let (used, found) = known.programs.get_mut(shape)?;
-        *used = clock;
-        Some(Arc::clone(found))
-    }
-}
-
-impl Known {
-    /// Adds a program. Gives the one to be used and the one to be unloaded, if any.
-    fn add(&mut self, shape: Shape, made: Arc<Computing>) -> (Arc<Computing>, Option<Arc<Computing>>) {
-        self.clock += 1;
-        // If another thread was faster, its kernels stay: they may run already, and these do not.
-        let (used, kept) = self.programs.entry(shape).or_insert((0, made));
-        *used = self.clock;
-        let kept = Arc::clone(kept);
-        (kept, self.forget_one())
-    }
-
-    /// Takes out the program that nobody has asked for for longest, if there are too many. Those that are
-    /// being launched stay.
-    fn forget_one(&mut self) -> Option<Arc<Computing>> {
-        if self.programs.len() <= PROGRAMS_MAX {
-            return None;
-        }
-        let idle = self.programs.iter().filter(|(_, (_, program))| Arc::strong_count(program) == 1);
-        let oldest = idle.min_by_key(|(_, (used, _))| *used).map(|(shape, _)| shape.clone())?;
-        self.programs.remove(&oldest).map(|(_, program)| program)
     }
 }
 
@@ -160,83 +114,61 @@ pub(crate) fn run(
     starts: &[u64],
     answer: Option<HostAddress>,
 ) -> Outcome {
-    let shared = Arc::clone(work.shared);
-    let (shape, literals) = Shape::new(compute, starts);
-    let programs: &Programs = &shared.kernels.programs;
-    let computing = programs.get(work.context(), shape)?;
-    let mut base = [0; Compute::SOURCES_MAX];
-    base[..starts.len()].copy_from_slice(starts);
-    let space = Space {
-        base,
-        literals,
+    let core = work.core;
+    let (shape, parameters) = Shape::new(compute, starts);
+    let computing = core.kernels.programs.get(work.context(), shape)?;
+    let functions = &computing.functions;
+    let mut space = Space {
+        base: [0; Compute::SOURCES_MAX],
+        literals: [0; LITERALS_MAX],
         first: compute.geometry.first,
         channel: compute.geometry.channel,
         count: compute.count(),
     };
+    space.base[..starts.len()].copy_from_slice(starts);
+    space.literals[..parameters.len()].copy_from_slice(&parameters);
     let tiles = space.count.div_ceil(TILE);
-    let blocks = u64::from(shared.card.multiprocessors.saturating_mul(computing.blocks));
+    let blocks = tiles.min(core.card.multiprocessors.saturating_mul(computing.blocks).into());
     let Some(answer) = answer else {
         if tiles > 0 {
             // SAFETY: the kernel takes the space alone. All fields were checked to be inside of their
             // sources, which have `count` elements; nothing else is written to.
-            unsafe { work.launch(computing.functions[0], tiles.min(blocks), &mut [argument(&space)]) }?;
+            unsafe { work.stream().launch(functions[0], blocks, &mut [argument(&space)]) }?;
         }
         return Ok(());
     };
-    let answer_bytes = compute.answer_bytes();
-    let answer_address = match answer.mapped {
-        Some(mapped) => mapped,
-        None => work.bounce(answer_bytes)?,
-    };
+    let mut answer_bytes = compute.answer_bytes();
+    let answer = Answer::new(work, answer, answer_bytes)?;
+    let answer_at = argument(&answer.address);
     match compute.action {
         Action::Find { limit, count_all, .. } => {
             let limit = limit.min(space.count);
-            find(work, &computing, &space, compute, (limit, count_all), answer_address)?;
+            find(work, &computing, &space, compute, (limit, count_all), answer.address)?;
         }
         Action::Histogram { bins, .. } => {
             let totals = work.scratch()? + scratch::BINS;
-            let table = work.context().driver.table;
-            // SAFETY: the totals of all bins lie in this queue's scratch memory.
-            check(unsafe { (table.memset_d8_async)(totals, 0, bins as usize * 8, work.queue.stream) })?;
-            let mut arguments = [argument(&space), argument(&bins), argument(&totals)];
-            // SAFETY: these are the parameters in `kernels/compute_histogram.cu`; bins are not more than
-            // there is room for in scratch memory and in the answer, which were checked.
+            let (bins_at, totals_at) = (argument(&bins), argument(&totals));
+            // SAFETY: these are the parameters in `kernels/compute_histogram.cu`; the totals lie in this
+            // queue's scratch memory, and bins are not more than there is room for there and in the answer,
+            // which were checked.
             unsafe {
-                work.launch(computing.functions[0], tiles.min(blocks), &mut arguments)?;
-                let mut arguments = [argument(&bins), argument(&totals), argument(&answer_address)];
-                work.launch(
-                    computing.functions[1],
-                    u64::from(bins.div_ceil(super::THREADS)),
-                    &mut arguments,
-                )?;
+                let stream = work.stream();
+                stream.clear(totals, u64::from(bins) * 8)?;
+                stream.launch(functions[0], blocks, &mut [argument(&space), bins_at, totals_at])?;
+                let blocks = bins.div_ceil(THREADS).into();
+                stream.launch(functions[1], blocks, &mut [bins_at, totals_at, answer_at])?;
             }
         }
         Action::Sum { .. } | Action::Extremes { .. } | Action::Store { .. } => {
-            let blocks = tiles.min(blocks).min(Compute::PARTIALS_MAX);
+            let blocks = blocks.clamp(1, Compute::PARTIALS_MAX);
             // SAFETY: these are the parameters in `kernels/compute_sum.cu` and `kernels/compute_extremes.cu`;
             // the answer has room for so many partial results.
-            unsafe {
-                work.launch(
-                    computing.functions[0],
-                    blocks,
-                    &mut [argument(&space), argument(&answer_address)],
-                )
-            }?;
+            unsafe { work.stream().launch(functions[0], blocks, &mut [argument(&space), answer_at]) }?;
+            answer_bytes = 8 + blocks * Partial::BYTES;
         }
     }
-    if answer.mapped.is_none() {
-        let bytes = match compute.action {
-            Action::Sum { .. } | Action::Extremes { .. } => {
-                8 + tiles.min(blocks).clamp(1, Compute::PARTIALS_MAX) * Partial::BYTES
-            }
-            _ => answer_bytes,
-        };
-        let to = std::ptr::with_exposed_provenance_mut(answer.host as usize);
-        let table = work.context().driver.table;
-        // SAFETY: the answer's room was checked, and the bounce memory is as long.
-        check(unsafe { (table.memcpy_dtoh_async)(to, answer_address, bytes as usize, work.queue.stream) })?;
-    }
-    Ok(())
+    // SAFETY: the answer has as many bytes, or more.
+    unsafe { answer.fetch(work, answer_bytes) }
 }
 
 /// Counts, scans and lists as a search does.
@@ -248,54 +180,29 @@ fn find(
     (limit, count_all): (u64, bool),
     answer: u64,
 ) -> Outcome {
-    let shared = Arc::clone(work.shared);
-    let kernels: &Kernels = &shared.kernels;
-    let scan = kernels.searching(work.context(), shared.card.multiprocessors)?.scan;
-    let scratch_address = work.scratch()?;
-    let (state, counts, hits) = (
-        scratch_address + scratch::STATE,
-        scratch_address + scratch::COUNTS,
-        scratch_address + scratch::HITS,
-    );
-    if !work.order.search_ready {
-        let table = work.context().driver.table;
-        // SAFETY: the state lies in this queue's scratch memory.
-        check(unsafe {
-            (table.memset_d8_async)(state, 0, scratch::STATE_BYTES as usize, work.queue.stream)
-        })?;
-    }
-    work.order.search_ready = false;
+    let core = work.core;
+    let scan = core.kernels.searching(work.context(), core.card.multiprocessors)?.scan;
+    let places = Places::new(work)?;
     let stop_at = if count_all { u64::MAX } else { limit };
     let bytes_each = compute.sources.iter().map(|source| source.stride.min(64)).sum();
-    let most = u64::from(shared.card.multiprocessors.saturating_mul(computing.blocks));
+    let most = u64::from(core.card.multiprocessors.saturating_mul(computing.blocks));
     let chunks = chunks(space.count, bytes_each, most, Aim::new(limit, count_all));
     let blocks = chunks.chunks.min(most);
-    // SAFETY (all three): these are the parameters in `kernels/compute_find.cu` and of `search_scan`. Fields
-    // were checked to be inside of their sources; state, counts and hits are in scratch memory of this queue,
-    // with room for `CHUNKS_MAX` chunks, which there are not more of; the answer has room for the header and
-    // `limit` indices.
-    if chunks.chunks > 0 {
-        let mut arguments =
-            [argument(space), argument(&chunks), argument(&stop_at), argument(&state), argument(&counts)];
-        // SAFETY: see above.
-        unsafe { work.launch(computing.functions[0], blocks, &mut arguments) }?;
-    }
-    let mut arguments = [
-        argument(&chunks.chunks),
-        argument(&limit),
-        argument(&state),
-        argument(&counts),
-        argument(&hits),
-        argument(&answer),
-    ];
-    // SAFETY: see above.
-    unsafe { work.launch(scan, 1, &mut arguments) }?;
-    if limit > 0 && chunks.chunks > 0 {
-        let indices = answer + Search::HEADER_BYTES;
-        let mut arguments =
-            [argument(space), argument(&chunks), argument(&state), argument(&hits), argument(&indices)];
-        // SAFETY: see above.
-        unsafe { work.launch(computing.functions[1], blocks, &mut arguments) }?;
+    let indices = answer + Search::HEADER_BYTES;
+    let (space, chunks_at, state) = (argument(space), argument(&chunks), argument(&places.state));
+    let mut count = [space, chunks_at, argument(&stop_at), state, argument(&places.counts)];
+    let mut list = [space, chunks_at, state, argument(&places.hits), argument(&indices)];
+    // SAFETY: these are the parameters in `kernels/compute_find.cu`. Fields were checked to be inside of
+    // their sources; state, counts and hits are in scratch memory of this queue, with room for `CHUNKS_MAX`
+    // chunks, which there are not more of; the answer has room for the header and `limit` indices.
+    unsafe {
+        if chunks.chunks > 0 {
+            work.stream().launch(computing.functions[0], blocks, &mut count)?;
+        }
+        places.scan(work, scan, chunks.chunks, limit, answer)?;
+        if limit > 0 && chunks.chunks > 0 {
+            work.stream().launch(computing.functions[1], blocks, &mut list)?;
+        }
     }
     work.order.search_ready = true;
     Ok(())

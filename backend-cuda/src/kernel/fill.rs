@@ -1,8 +1,9 @@
 //! Writing a pattern: the driver's memset where it can, a kernel elsewhere.
 
-use crate::driver::{Outcome, check};
+use crate::core::Work;
+use crate::driver::Outcome;
+use crate::driver::objects::Unit;
 use crate::kernel::{argument, scratch};
-use crate::shared::Work;
 
 /// A fill is spread over this many blocks of each multiprocessor.
 const BLOCKS_PER_MULTIPROCESSOR: u64 = 8;
@@ -12,42 +13,21 @@ pub(crate) fn run(work: &mut Work<'_>, to: u64, bytes: u64, pattern: &[u8]) -> O
     if bytes == 0 {
         return Ok(());
     }
-    let table = work.context().driver.table;
-    let stream = work.queue.stream;
-    match unit(pattern, to, bytes) {
-        Some(Unit::One(value)) => {
-            // SAFETY: the range was checked, and is a whole number of aligned units, here and below.
-            return check(unsafe { (table.memset_d8_async)(to, value, bytes as usize, stream) });
-        }
-        Some(Unit::Two(value)) => {
-            // SAFETY: as above.
-            return check(unsafe { (table.memset_d16_async)(to, value, bytes as usize / 2, stream) });
-        }
-        Some(Unit::Four(value)) => {
-            // SAFETY: as above.
-            return check(unsafe { (table.memset_d32_async)(to, value, bytes as usize / 4, stream) });
-        }
-        None => {}
+    if let Some(unit) = unit(pattern, to, bytes) {
+        // SAFETY: the range was checked, and is a whole number of aligned units.
+        return unsafe { work.stream().set(to, bytes, unit) };
     }
     let stretched = stretch(pattern, to, bytes);
     let address = work.scratch()? + scratch::PATTERN;
     work.send(&stretched, address)?;
-    let function = work.shared.kernels.copying(work.context())?.fill;
+    let function = work.core.kernels.copying(work.context())?.fill;
     let period = (stretched.len() / 16) as u32;
     let blocks =
-        (bytes / 4096 + 1).min(u64::from(work.shared.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR);
+        (bytes / 4096 + 1).min(u64::from(work.core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR);
     let mut arguments = [argument(&to), argument(&bytes), argument(&address), argument(&period)];
     // SAFETY: the kernel's parameters are (u64, u64, u64, u32); the target was checked, and the pattern is in
     // scratch memory, where only later work of this queue changes it.
-    unsafe { work.launch(function, blocks, &mut arguments) }
-}
-
-/// A pattern that the driver's memset knows.
-#[derive(Debug, PartialEq, Eq)]
-enum Unit {
-    One(u8),
-    Two(u16),
-    Four(u32),
+    unsafe { work.stream().launch(function, blocks, &mut arguments) }
 }
 
 /// The smallest unit of which the pattern consists, if memset can write it there.

@@ -1,11 +1,9 @@
 //! Gather and scatter: how the values are cut into tiles, and the way through the card for pageable memory.
 
-use std::ffi::c_void;
-
-use crate::driver::{Outcome, check};
+use crate::core::Work;
+use crate::driver::Outcome;
+use crate::host_memory::HostAddress;
 use crate::kernel::argument;
-use crate::memory::HostAddress;
-use crate::shared::Work;
 
 /// Which way the values go.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,7 +13,7 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    fn operation(self) -> &'static str {
+    pub(crate) fn operation(self) -> &'static str {
         match self {
             Self::Gather => "gather",
             Self::Scatter => "scatter",
@@ -88,35 +86,31 @@ pub(crate) fn run(work: &mut Work<'_>, request: &Request) -> Outcome {
     let part = (BOUNCE_BYTES / (stride + 8)).clamp(1, request.count);
     let values_room = (part * stride).next_multiple_of(256);
     let bounce = work.bounce(values_room + part * 8)?;
-    let table = work.context().driver.table;
-    let stream = work.queue.stream;
     let mut first = 0;
     while first < request.count {
         let count = part.min(request.count - first);
+        // SAFETY (all three): indices and values were checked against their memory, and the bounce memory has
+        // room for a part of both.
         let indices = match request.indices.mapped {
             Some(mapped) => mapped + first * 8,
             None => {
-                let from: *const c_void =
-                    std::ptr::with_exposed_provenance((request.indices.host + first * 8) as usize);
                 let to = bounce + values_room;
-                // SAFETY: the indices were checked against their memory, and the bounce memory has room for a
-                // part.
-                check(unsafe { (table.memcpy_htod_async)(to, from, (count * 8) as usize, stream) })?;
+                // SAFETY: see above.
+                unsafe { work.stream().upload(to, request.indices.host + first * 8, count * 8) }?;
                 to
             }
         };
-        let host: *mut c_void =
-            std::ptr::with_exposed_provenance_mut((request.values.host + first * stride) as usize);
-        let bytes = (count * stride) as usize;
+        let (host, bytes) = (request.values.host + first * stride, count * stride);
         let values = request.values.mapped.map_or(bounce, |mapped| mapped + first * stride);
-        if request.values.mapped.is_none() && request.direction == Direction::Scatter {
-            // SAFETY: as above, for the values.
-            check(unsafe { (table.memcpy_htod_async)(values, host, bytes, stream) })?;
+        let is_pageable = request.values.mapped.is_none();
+        if is_pageable && request.direction == Direction::Scatter {
+            // SAFETY: see above.
+            unsafe { work.stream().upload(values, host, bytes) }?;
         }
         launch(work, request, indices, values, count, first)?;
-        if request.values.mapped.is_none() && request.direction == Direction::Gather {
-            // SAFETY: as above.
-            check(unsafe { (table.memcpy_dtoh_async)(host, values, bytes, stream) })?;
+        if is_pageable && request.direction == Direction::Gather {
+            // SAFETY: see above.
+            unsafe { work.stream().download(host, values, bytes) }?;
         }
         first += count;
     }
@@ -132,14 +126,14 @@ fn launch(
     count: u64,
     first: u64,
 ) -> Outcome {
-    let shared = work.shared;
-    let kernels = shared.kernels.indexed(work.context())?;
+    let core = work.core;
+    let kernels = core.kernels.indexed(work.context())?;
     let word = word(request.elements, request.stride, values);
     let function = match request.direction {
         Direction::Gather => kernels.gather[word],
         Direction::Scatter => kernels.scatter[word],
     };
-    let blocks = u64::from(shared.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
+    let blocks = u64::from(core.card.multiprocessors) * BLOCKS_PER_MULTIPROCESSOR;
     let total = count * request.stride;
     let tile_bytes = tile_bytes(request.stride, total, blocks);
     // The first tile begins at a whole word, which may be some bytes before the values.
@@ -159,7 +153,7 @@ fn launch(
     // SAFETY: the parameter is the structure that the kernels declare. Indices and values were checked
     // against their memory and are mapped or on the card; the kernel checks each index against the elements;
     // the report is lent until the submission is done.
-    unsafe { work.launch(function, tiles.min(blocks), &mut [argument(&arguments)]) }
+    unsafe { work.stream().launch(function, tiles.min(blocks), &mut [argument(&arguments)]) }
 }
 
 #[cfg(test)]

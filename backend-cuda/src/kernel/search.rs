@@ -2,10 +2,10 @@
 
 use backend_api::Search;
 
-use crate::driver::{Outcome, check};
+use crate::core::Work;
+use crate::driver::{Function, Outcome};
+use crate::host_memory::HostAddress;
 use crate::kernel::{argument, scratch};
-use crate::memory::HostAddress;
-use crate::shared::Work;
 
 /// What the counting and listing kernels take as their first parameter.
 #[repr(C)]
@@ -110,26 +110,87 @@ fn number(value: &[u8], start: usize, bytes: usize) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| part[i % part.len()]))
 }
 
+/// What the kernels of one search tell each other, in scratch memory of the queue: the search's state, the
+/// number of matches of each chunk, and the chunks that have some.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places {
+    pub state: u64,
+    pub counts: u64,
+    pub hits: u64,
+}
+
+impl Places {
+    /// The places of the next search, with a state of zeroes. A search that is submitted to its end leaves
+    /// them so, and sets `search_ready`.
+    pub fn new(work: &mut Work<'_>) -> Outcome<Self> {
+        let scratch = work.scratch()?;
+        let state = scratch + scratch::STATE;
+        if !std::mem::take(&mut work.order.search_ready) {
+            // SAFETY: the state lies in this queue's scratch memory.
+            unsafe { work.stream().clear(state, scratch::STATE_BYTES) }?;
+        }
+        Ok(Self { state, counts: scratch + scratch::COUNTS, hits: scratch + scratch::HITS })
+    }
+
+    /// Launches the kernel that finds out where each chunk's matches go in the answer, and writes its header.
+    ///
+    /// # Safety
+    /// There must be at most `CHUNKS_MAX` chunks, and room for a header at `answer`.
+    pub unsafe fn scan(
+        self,
+        work: &Work<'_>,
+        scan: Function,
+        chunks: u64,
+        limit: u64,
+        answer: u64,
+    ) -> Outcome {
+        let Self { state, counts, hits } = self;
+        let mut arguments = [
+            argument(&chunks),
+            argument(&limit),
+            argument(&state),
+            argument(&counts),
+            argument(&hits),
+            argument(&answer),
+        ];
+        // SAFETY: these are the parameters in `kernels/search.cu`; the rest is the caller's.
+        unsafe { work.stream().launch(scan, 1, &mut arguments) }
+    }
+}
+
+/// Where kernels write an answer: in place, or, for pageable memory, on the card.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Answer {
+    host: HostAddress,
+    pub address: u64,
+}
+
+impl Answer {
+    pub fn new(work: &mut Work<'_>, host: HostAddress, bytes: u64) -> Outcome<Self> {
+        let address = host.mapped.map_or_else(|| work.bounce(bytes), Ok)?;
+        Ok(Self { host, address })
+    }
+
+    /// Brings the first `bytes` bytes to the host.
+    ///
+    /// # Safety
+    /// The answer was made, and its room checked, for as many at least.
+    pub unsafe fn fetch(self, work: &Work<'_>, bytes: u64) -> Outcome {
+        if self.host.mapped.is_some() {
+            return Ok(());
+        }
+        // SAFETY: the caller's promise.
+        unsafe { work.stream().download(self.host.host, self.address, bytes) }
+    }
+}
+
 /// Counts, scans and lists, in three launches without the host in between; one pass over the elements if none
 /// matches.
 pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: HostAddress) -> Outcome {
-    let shared = work.shared;
-    let kernels = shared.kernels.searching(work.context(), shared.card.multiprocessors)?;
-    let scratch_address = work.scratch()?;
-    let (state, counts, hits) = (
-        scratch_address + scratch::STATE,
-        scratch_address + scratch::COUNTS,
-        scratch_address + scratch::HITS,
-    );
-    let table = work.context().driver.table;
-    if !work.order.search_ready {
-        // SAFETY: the state lies in this queue's scratch memory.
-        check(unsafe {
-            (table.memset_d8_async)(state, 0, scratch::STATE_BYTES as usize, work.queue.stream)
-        })?;
-    }
-    // A search that is not submitted to its end leaves the state as it is, so the next one clears it.
-    work.order.search_ready = false;
+    let core = work.core;
+    let kernels = core.kernels.searching(work.context(), core.card.multiprocessors)?;
+    let places = Places::new(work)?;
+    let value = work.scratch()? + scratch::VALUE;
 
     let elements = search.elements;
     let base = start + search.field_offset;
@@ -140,12 +201,7 @@ pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: 
     let plan =
         Plan::new(base, elements.count, elements.stride, value_bytes as u64, kernels.blocks.into(), aim);
     let answer_bytes = Search::answer_bytes(limit);
-    let answer_address = match answer.mapped {
-        Some(mapped) => mapped,
-        None => work.bounce(answer_bytes)?,
-    };
-
-    let value = scratch_address + scratch::VALUE;
+    let answer = Answer::new(work, answer, answer_bytes)?;
     if value_bytes > 1 << plan.list_word() {
         work.send(search.value, value)?;
     }
@@ -154,66 +210,30 @@ pub(crate) fn run(work: &mut Work<'_>, search: &Search<'_>, start: u64, answer: 
     let second = number(search.value, 8, 8);
     let chunks = plan.chunks;
     let blocks = chunks.chunks.min(kernels.blocks.into());
-    // SAFETY (all three): the parameters are those of the kernels in `kernels/search.cu`. The elements and
-    // the answer were checked against their memory; state, counts, hits and value are in scratch memory of
-    // this queue, with room for `CHUNKS_MAX` chunks, which the plan does not exceed.
-    if chunks.chunks > 0 {
-        let counting = if plan.is_packed { kernels.packed[plan.word] } else { kernels.spread[plan.word] };
-        if plan.is_packed {
-            let mut arguments = [
-                argument(&chunks),
-                argument(&first),
-                argument(&second),
-                argument(&stop_at),
-                argument(&state),
-                argument(&counts),
-            ];
-            // SAFETY: see above.
-            unsafe { work.launch(counting, blocks, &mut arguments) }?;
-        } else {
-            let mut arguments = [
-                argument(&chunks),
-                argument(&first),
-                argument(&value),
-                argument(&bytes),
-                argument(&stop_at),
-                argument(&state),
-                argument(&counts),
-            ];
-            // SAFETY: see above.
-            unsafe { work.launch(counting, blocks, &mut arguments) }?;
+    let indices = answer.address + Search::HEADER_BYTES;
+    let Places { state, counts, hits } = places;
+    let (chunks_at, first_at, stop_at) = (argument(&chunks), argument(&first), argument(&stop_at));
+    let (state_at, counts_at) = (argument(&state), argument(&counts));
+    let (value_at, bytes_at) = (argument(&value), argument(&bytes));
+    let mut packed = [chunks_at, first_at, argument(&second), stop_at, state_at, counts_at];
+    let mut spread = [chunks_at, first_at, value_at, bytes_at, stop_at, state_at, counts_at];
+    let (counting, count) = match plan.is_packed {
+        true => (kernels.packed[plan.word], &mut packed[..]),
+        false => (kernels.spread[plan.word], &mut spread[..]),
+    };
+    let mut list = [chunks_at, first_at, value_at, bytes_at, state_at, argument(&hits), argument(&indices)];
+    // SAFETY: the parameters are those of the kernels in `kernels/search.cu`. The elements and the answer
+    // were checked against their memory; state, counts, hits and value are in scratch memory of this queue,
+    // with room for `CHUNKS_MAX` chunks, which the plan does not exceed.
+    unsafe {
+        if chunks.chunks > 0 {
+            work.stream().launch(counting, blocks, count)?;
         }
-    }
-    let mut arguments = [
-        argument(&chunks.chunks),
-        argument(&limit),
-        argument(&state),
-        argument(&counts),
-        argument(&hits),
-        argument(&answer_address),
-    ];
-    // SAFETY: see above.
-    unsafe { work.launch(kernels.scan, 1, &mut arguments) }?;
-    if limit > 0 && chunks.chunks > 0 {
-        let indices = answer_address + Search::HEADER_BYTES;
-        let mut arguments = [
-            argument(&chunks),
-            argument(&first),
-            argument(&value),
-            argument(&bytes),
-            argument(&state),
-            argument(&hits),
-            argument(&indices),
-        ];
-        // SAFETY: see above.
-        unsafe { work.launch(kernels.list[plan.list_word()], blocks, &mut arguments) }?;
-    }
-    if answer.mapped.is_none() {
-        let to = std::ptr::with_exposed_provenance_mut(answer.host as usize);
-        // SAFETY: the answer's room was checked, and the bounce memory is as long.
-        check(unsafe {
-            (table.memcpy_dtoh_async)(to, answer_address, answer_bytes as usize, work.queue.stream)
-        })?;
+        places.scan(work, kernels.scan, chunks.chunks, limit, answer.address)?;
+        if limit > 0 && chunks.chunks > 0 {
+            work.stream().launch(kernels.list[plan.list_word()], blocks, &mut list)?;
+        }
+        answer.fetch(work, answer_bytes)?;
     }
     work.order.search_ready = true;
     Ok(())

@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use backend_cuda::{Completion, CudaDevice, Options, Route};
+use backend_cuda::{CudaDevice, Options, Route};
 
 type Slot = OnceLock<Option<Arc<CudaDevice>>>;
 
@@ -31,7 +31,6 @@ macro_rules! suite {
     };
 }
 suite!(by_default, Options::new());
-suite!(with_counters, Options::new().with_completion(Completion::Counter));
 suite!(copies_singly, Options::new().with_route(Route::Single));
 suite!(copies_in_batches, Options::new().with_route(Route::Batch));
 suite!(copies_by_kernel, Options::new().with_route(Route::Kernel));

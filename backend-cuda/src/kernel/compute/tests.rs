@@ -30,7 +30,7 @@ fn text_of(
     let geometry = Geometry { first: 0, page_len, channel: 0, channels: 2 };
     let (shape, _) = Shape::new(&Compute { program, sources: &sources, geometry, action }, &starts);
     let (text, names) = source(&shape);
-    ptx::splice(text, &shape, names)
+    codegen::splice(text, &shape, names)
 }
 
 /// A program with every operation on a type, its result as every type, and a bool.
@@ -227,31 +227,6 @@ fn fields_far_away_are_not_reached_within_an_instruction() {
             "{offsets:?}"
         );
     }
-}
-
-#[test]
-fn of_two_translations_of_one_program_the_first_is_kept() {
-    let device = crate::fake::device(&crate::Options::new());
-    let context = &device.shared.context;
-    let program = Program::new(vec![Instruction::Index]).unwrap();
-    let memory = BufferHandle::unique();
-    let sources = [Elements { start: memory.at(0), count: 1, stride: 4 }];
-    let action = Action::Sum { value: Value(0), filter: None, answer: host().at(0) };
-    let geometry = Geometry::plain(0);
-    let compute = Compute { program: &program, sources: &sources, geometry, action };
-    let (shape, _) = Shape::new(&compute, &[0]);
-    let make = || {
-        let code = Code::load(context, "\0").unwrap();
-        Arc::new(Computing { functions: Vec::new(), blocks: 1, _code: code })
-    };
-    let mut known = Known::default();
-    let (first, _) = known.add(shape.clone(), make());
-    let weak = Arc::downgrade(&first);
-    // What the first thread launched may run when it has let go.
-    drop(first);
-    let (second, forgotten) = known.add(shape, make());
-    assert!(forgotten.is_none());
-    assert!(weak.upgrade().is_some_and(|first| Arc::ptr_eq(&first, &second)), "the first was unloaded");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use opencl3::types::{
     cl_event, cl_int, cl_kernel, cl_mem, cl_mem_flags, cl_platform_id, cl_program,
 };
 
-use crate::sys::{CreateBufferNv, EventCallback, Sys};
+use crate::driver::{CreateBufferNv, EventCallback, Sys};
 
 /// Not passed on by `opencl3`: the property that names the platform of a context.
 const CL_CONTEXT_PLATFORM: cl_context_properties = 0x1084;
@@ -581,7 +581,7 @@ mod tests {
     use opencl3::memory::CL_MEM_READ_WRITE;
 
     use super::*;
-    use crate::sys::sys;
+    use crate::driver::sys;
 
     #[test]
     fn a_buffer_is_cleared_up_to_a_length() {

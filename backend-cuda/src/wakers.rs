@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::core::Core;
 use crate::queue::Queue;
-use crate::shared::Shared;
 
 /// How long it looks without a pause after something got done or was added.
 const EAGER: Duration = Duration::from_micros(200);
@@ -47,11 +47,11 @@ impl Watch {
     /// Has a queue looked at until nobody waits for it.
     ///
     /// Starts the thread if need be. Where the system gives none, the caller has to look itself.
-    pub(crate) fn add(&self, shared: &Arc<Shared>, queue: &Arc<Queue>) -> std::io::Result<()> {
+    pub(crate) fn add(&self, core: &Arc<Core>, queue: &Arc<Queue>) -> std::io::Result<()> {
         let mut state = self.state.lock();
         if state.thread.is_none() {
-            let weak = Arc::downgrade(shared);
-            let watch = Arc::clone(&shared.watch);
+            let weak = Arc::downgrade(core);
+            let watch = Arc::clone(&core.watch);
             let builder = std::thread::Builder::new().name("vmarray-cuda".into());
             state.thread = Some(builder.spawn(move || run(&watch, &weak))?);
         }
@@ -79,7 +79,7 @@ impl Watch {
     }
 }
 
-fn run(watch: &Watch, shared: &Weak<Shared>) {
+fn run(watch: &Watch, core: &Weak<Core>) {
     let mut queues: Vec<Arc<Queue>> = Vec::new();
     let mut idle_since = Instant::now();
     let mut round = 0_u32;
@@ -106,11 +106,11 @@ fn run(watch: &Watch, shared: &Weak<Shared>) {
             }
         }
         // The device is not kept alive by its watcher; it stops the watcher before it goes.
-        let Some(shared) = shared.upgrade() else { return };
+        let Some(core) = core.upgrade() else { return };
         round = round.wrapping_add(1);
         std::thread::yield_now();
         queues.retain(|queue| {
-            let (woken, others) = look(&shared, queue, round);
+            let (woken, others) = look(&core, queue, round);
             if woken > 0 {
                 idle_since = Instant::now();
             }
@@ -125,12 +125,12 @@ fn run(watch: &Watch, shared: &Weak<Shared>) {
     }
 }
 
-fn look(shared: &Shared, queue: &Queue, round: u32) -> (usize, bool) {
+fn look(core: &Core, queue: &Queue, round: u32) -> (usize, bool) {
     let Some(awaited) = queue.awaited() else { return (0, false) };
     if !queue.is_reached(awaited) && round.is_multiple_of(EXAMINE_ROUNDS) {
-        shared.examine(queue);
+        core.examine(queue);
     }
-    if shared.lost().is_some() {
+    if core.lost().is_some() {
         return queue.deliver(u64::MAX);
     }
     queue.deliver(queue.reached(u64::MAX).unwrap_or(0))

@@ -7,7 +7,7 @@
 //!
 //! Wakers are foreign code that may call the device. They are kept here and not in the timeline, and run
 //! where no lock is held and no driver waits for them to return: in whichever thread polls or waits, or in
-//! the device's [courier](crate::courier). What a submission waits for while it holds its queue, it waits for
+//! the device's [courier](crate::wakers). What a submission waits for while it holds its queue, it waits for
 //! by [`Track::settle`], which runs none.
 //!
 //! Order of moving: a mark is taken off the list only after the timeline knows its outcome, and marks are
@@ -28,10 +28,10 @@ use opencl3::types::{cl_event, cl_int};
 use parking_lot::Mutex;
 
 use crate::core::Core;
-use crate::courier::{Errand, wake_all};
+use crate::driver::objects::Event;
 use crate::error::{Severity, severity};
-use crate::patience::{PATIENCE, insist, keep_for_good};
-use crate::raw::Event;
+use crate::retry::{PATIENCE, insist, keep_for_good};
+use crate::wakers::{Errand, wake_all};
 
 /// Any positive status: queued, submitted, running.
 const PENDING: cl_int = 1;

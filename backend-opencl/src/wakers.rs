@@ -11,7 +11,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::task::Waker;
 use std::thread::ThreadId;
 
-use crate::track::{Mark, Track};
+use crate::completion::{Mark, Track};
 
 /// A queue in which a submission is done, or which is lost.
 ///

@@ -5,7 +5,7 @@
 //! not is up to the implementation (C99, 6.3.1.3). Division is guarded. Multiplication and addition are never
 //! fused. Conversions name their rounding, and those of floats to integers saturate. Minimum and maximum are
 //! comparisons, as what `fmin` makes of zeros and signalling NaNs is left open. Quotients of `f32` are
-//! rounded correctly: see `program::Division`.
+//! rounded correctly: see `crate::kernel::Division`.
 //!
 //! What cannot be written out is what a device does with subnormal `f32` (`CL_FP_DENORM`) and how it rounds
 //! in the embedded profile (`CL_FP_ROUND_TO_NEAREST`): the documentation of the crate says so.

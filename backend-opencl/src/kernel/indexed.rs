@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use backend_api::{Elements, Error, Result};
 
-use crate::host::HostPiece;
+use crate::driver::objects::Argument;
+use crate::host_memory::HostPiece;
 use crate::memory::{Buffer, ONE_PIECE};
 use crate::queue::{Scratch, Submission};
-use crate::raw::Argument;
 
 /// The most bytes of values in one round.
 const ROUND_BYTES: u64 = 32 << 20;

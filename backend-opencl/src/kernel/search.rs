@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use backend_api::{Elements, Result};
 
-use crate::host::HostPiece;
+use crate::driver::objects::{Argument, Memory};
+use crate::host_memory::HostPiece;
+use crate::kernel::Kernels;
 use crate::memory::Buffer;
-use crate::program::Kernels;
 use crate::queue::{Scratch, Submission};
-use crate::raw::{Argument, Memory};
 
 /// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.
 const LISTED_UNSEEN: u64 = 512 << 10;

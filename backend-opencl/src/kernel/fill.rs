@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use backend_api::Result;
 
+use crate::driver::objects::Argument;
 use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
-use crate::raw::Argument;
 
 const VECTOR_BYTES: u64 = 16;
 

@@ -10,10 +10,10 @@ mod vectors;
 
 use std::fmt::Write;
 
-use backend_api::expr::{Binary, Instruction, Type, Unary, Value};
+use backend_api::expr::{Binary, Instruction, Task, Type, Unary, Value};
 
 use self::vectors::Rows;
-use super::shape::{Shape, Task};
+use super::shape::Shape;
 
 /// Elements of one splice; `EACH` in `kernels/splice.h`.
 const EACH: u64 = 8;
@@ -400,7 +400,7 @@ impl<'a> Code<'a> {
     }
 
     fn index(&mut self, name: &str, first: &str, k: u64) {
-        let Shape { page_len, channels, .. } = *self.shape;
+        let (page_len, channels) = (self.shape.page_len, self.shape.channels);
         let [at, page, within, channel] = ["b64"; 4].map(|kind| self.temporary(kind));
         emit!(self, "ld.param.u64 {at}, [{}_param_0+{FIRST}]", self.entry);
         emit!(self, "ld.param.u64 {channel}, [{}_param_0+{CHANNEL}]", self.entry);

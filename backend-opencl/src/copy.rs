@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use backend_api::{DeviceKind, DeviceSpan, HostSpan, Result, Route, Routing, Transfer};
 
-use crate::host::HostPiece;
-use crate::indexed::piece_arguments;
+use crate::driver::objects::Argument;
+use crate::host_memory::HostPiece;
+use crate::kernel::indexed::piece_arguments;
 use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
-use crate::raw::Argument;
 
 /// From so many copies on a kernel is worth its preparation: a small upload and a launch.
 const KERNEL_COPIES: usize = 8;

@@ -1,6 +1,6 @@
 //! Computations: kernels made for a program, and how the elements are cut into launches.
 
-mod source;
+mod codegen;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,12 +9,12 @@ use backend_api::expr::{Action, Partial};
 use backend_api::{Compute, Error, ErrorKind, Result};
 use parking_lot::Mutex;
 
-use self::source::{Shape, Task};
+use self::codegen::{Shape, Task};
 use crate::core::Core;
-use crate::host::HostPiece;
+use crate::driver::objects::{Argument, Memory, Program};
+use crate::host_memory::HostPiece;
 use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
-use crate::raw::{Argument, Memory, Program};
 
 const OPERATION: &str = "compute";
 /// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.

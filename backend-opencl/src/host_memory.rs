@@ -12,9 +12,9 @@ use opencl3::memory::{CL_MEM_ALLOC_HOST_PTR, CL_MEM_READ_WRITE, CL_MEM_SVM_FINE_
 use parking_lot::Mutex;
 
 use crate::core::Core;
+use crate::driver::objects::{Argument, Memory};
 use crate::memory::Uses;
 use crate::queue::Queue;
-use crate::raw::{Argument, Memory};
 
 /// What the contract promises.
 const ALIGNMENT_BYTES: usize = 4096;

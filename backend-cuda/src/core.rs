@@ -3,22 +3,21 @@
 
 use std::cell::Cell;
 use std::sync::{Arc, OnceLock};
+use std::task::Waker;
 use std::time::{Duration, Instant};
 
-use backend_api::{Error, ErrorKind, Names, QueueId, Result, Route, Routing, Ticket, contended};
+use backend_api::{Error, QueueId, Queues, Result, Route, Routing, Ticket, contended};
 use parking_lot::RwLock;
 
-use crate::completion::CounterPool;
 use crate::context::{Context, Entered};
 use crate::discovery::Card;
 use crate::driver::{Code, Outcome};
 use crate::error::lost;
 use crate::kernel::Kernels;
-use crate::memory::Memory;
-use crate::options::Completion;
+use crate::names::Memory;
 use crate::queue::{Order, Queue};
 use crate::staging::{Lent, Loan};
-use crate::watcher::Watch;
+use crate::wakers::Watch;
 
 /// How long a waiter looks again and again before it gives its time slices away: small copies take 7 to 30
 /// µs.
@@ -39,49 +38,31 @@ const LOOKS: u32 = 32;
 const EXAMINE_ANSWERS: u32 = 256;
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct Core {
     pub(crate) card: Card,
     pub(crate) headroom_bytes: u64,
     /// One route for all copies.
     pub(crate) route: Option<Route>,
     /// What was measured on the card.
     pub(crate) routing: RwLock<Routing>,
-    pub(crate) completion: Completion,
     pub(crate) context: Arc<Context>,
     pub(crate) memory: Memory,
-    pub(crate) queues: RwLock<Names<QueueId, Entry>>,
-    pub(crate) counters: Arc<CounterPool>,
+    pub(crate) queues: Queues<Queue>,
     pub(crate) kernels: Kernels,
     pub(crate) watch: Arc<Watch>,
     lost: OnceLock<Code>,
 }
 
-/// What a queue's name stands for.
-#[derive(Clone, Debug)]
-pub(crate) enum Entry {
-    Live(Arc<Queue>),
-    /// Its tickets up to this value are done.
-    Ended(u64),
-}
-
-impl Shared {
-    pub(crate) fn new(
-        card: Card,
-        context: Context,
-        headroom_bytes: u64,
-        route: Option<Route>,
-        completion: Completion,
-    ) -> Self {
+impl Core {
+    pub(crate) fn new(card: Card, context: Context, headroom_bytes: u64, route: Option<Route>) -> Self {
         let context = Arc::new(context);
         Self {
             card,
             headroom_bytes,
             route,
             routing: RwLock::default(),
-            completion,
             memory: Memory::default(),
-            queues: RwLock::default(),
-            counters: CounterPool::new(&context),
+            queues: Queues::default(),
             kernels: Kernels::default(),
             watch: Arc::default(),
             lost: OnceLock::new(),
@@ -102,8 +83,9 @@ impl Shared {
         error.on(&self.card.info)
     }
 
-    pub(crate) fn unknown(&self, operation: &'static str, what: &str) -> Error {
-        self.here(Error::new(ErrorKind::UnknownHandle, operation).with_detail(format!("unknown {what}")))
+    /// What a queue that has ended is refused with.
+    pub(crate) fn unknown_queue(&self, operation: &'static str) -> Error {
+        self.here(Queues::<Queue>::unknown(operation))
     }
 
     pub(crate) fn enter(&self, operation: &'static str) -> Result<Entered<'_>> {
@@ -119,48 +101,25 @@ impl Shared {
         self.lost().map_or(Ok(()), |code| Err(lost(code, &self.card.info, operation)))
     }
 
-    /// Declares the device lost: nothing is pending any more, and whoever waits notices at the next look.
+    /// Declares the device lost: nothing is pending any more, and threads that wait notice at the next look.
     /// Wakers are left to the watcher, since the caller may hold locks.
     pub(crate) fn lose(&self, code: Code) {
         if self.lost.set(code).is_err() {
             return;
         }
         tracing::warn!(device = %self.card.info, ?code, "device lost");
-        for queue in self.live_queues() {
+        for queue in self.queues.live() {
             queue.freeze();
         }
     }
 
-    pub(crate) fn live_queues(&self) -> Vec<Arc<Queue>> {
-        let queues = self.queues.read();
-        queues
-            .values()
-            .filter_map(|entry| match entry {
-                Entry::Live(queue) => Some(Arc::clone(queue)),
-                Entry::Ended(_) => None,
-            })
-            .collect()
-    }
-
     pub(crate) fn queue(&self, operation: &'static str, id: QueueId) -> Result<Arc<Queue>> {
-        match self.queues.read().get(&id) {
-            Some(Entry::Live(queue)) => Ok(Arc::clone(queue)),
-            _ => Err(self.unknown(operation, "queue")),
-        }
+        self.queues.get(operation, id).map_err(|error| self.here(error))
     }
 
     /// The queue of a ticket that was given; `None` if the ticket is done because its queue has ended.
     pub(crate) fn queue_of(&self, operation: &'static str, ticket: Ticket) -> Result<Option<Arc<Queue>>> {
-        let (newest, queue) = match self.queues.read().get(&ticket.queue) {
-            Some(Entry::Live(queue)) => (queue.newest(), Some(Arc::clone(queue))),
-            Some(Entry::Ended(newest)) => (*newest, None),
-            None => return Err(self.unknown(operation, "queue")),
-        };
-        if ticket.value > newest {
-            let detail = format!("ticket {} was never given", ticket.value);
-            return Err(self.here(Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail)));
-        }
-        Ok(queue)
+        self.queues.of(operation, ticket, Queue::newest).map_err(|error| self.here(error))
     }
 
     /// Asks the driver whether a queue that does not get on is well.
@@ -248,7 +207,7 @@ impl Shared {
 
     /// Blocks until everything submitted so far is done or the device is lost.
     pub(crate) fn block_all(&self) {
-        for queue in self.live_queues() {
+        for queue in self.queues.live() {
             self.block(&queue, queue.newest());
         }
     }
@@ -264,10 +223,10 @@ impl Shared {
         let _current = self.enter(operation)?;
         let mut order = contended::lock(&queue.order);
         if order.ended {
-            return Err(self.unknown(operation, "queue"));
+            return Err(self.unknown_queue(operation));
         }
         let value = queue.newest() + 1;
-        let mut submission = Work { shared: self, queue: &queue, order: &mut order, value };
+        let mut submission = Work { core: self, queue: &queue, order: &mut order, value };
         let submitted = work(&mut submission).and_then(|()| queue.record(value));
         if let Err(code) = submitted {
             let error = self.error(operation, code);
@@ -282,12 +241,10 @@ impl Shared {
     }
 }
 
-use std::task::Waker;
-
 /// One submission under way. The context is current.
 #[derive(Debug)]
 pub(crate) struct Work<'a> {
-    pub(crate) shared: &'a Arc<Shared>,
+    pub(crate) core: &'a Arc<Core>,
     pub(crate) queue: &'a Arc<Queue>,
     pub(crate) order: &'a mut Order,
     value: u64,
@@ -295,7 +252,7 @@ pub(crate) struct Work<'a> {
 
 impl Work<'_> {
     pub(crate) fn context(&self) -> &Arc<Context> {
-        &self.shared.context
+        &self.core.context
     }
 
     /// Pinned memory until the submission is done; at most [`STAGING_BYTES`](crate::staging::STAGING_BYTES).
@@ -312,8 +269,8 @@ impl Work<'_> {
             match lent {
                 Lent::Piece(loan) => return Ok(loan),
                 Lent::After(value) if value < self.value => {
-                    self.shared.block(self.queue, value);
-                    if let Some(code) = self.shared.lost() {
+                    self.core.block(self.queue, value);
+                    if let Some(code) = self.core.lost() {
                         return Err(code);
                     }
                 }

@@ -1,17 +1,23 @@
 //! The kernels: building them, keeping them, and one set of kernel objects for each queue.
 
+pub(crate) mod cache;
+pub(crate) mod compute;
+pub(crate) mod fill;
+pub(crate) mod indexed;
+pub(crate) mod search;
+
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use backend_api::{ErrorKind, Result};
 use opencl3::types::cl_device_id;
 
-use crate::cache::Entry;
+use self::cache::Entry;
 use crate::core::Core;
 use crate::discovery::{Discovered, Traits};
+use crate::driver::objects::{Argument, Context, Kernel, Program, Status};
 use crate::error;
 use crate::options::Options;
-use crate::raw::{Argument, Context, Kernel, Program, Status};
 
 const COMMON: &str = include_str!("../kernels/common.cl");
 const CHUNKS: &str = include_str!("../kernels/chunks.cl");
@@ -248,9 +254,9 @@ mod tests {
     use backend_api::own_files;
 
     use super::*;
+    use crate::driver::objects::Order;
+    use crate::driver::sys;
     use crate::options::KernelCache;
-    use crate::raw::Order;
-    use crate::sys::sys;
 
     #[test]
     fn processors_get_launches_of_one_width_and_programs_that_differ() {

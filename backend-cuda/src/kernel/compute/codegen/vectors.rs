@@ -11,11 +11,11 @@
 
 use std::fmt::Write;
 
-use backend_api::expr::{Instruction, Store, Type};
+use backend_api::expr::{Instruction, Store, Task, Type};
 
 use super::{Code, EACH, is_wide, register};
-use crate::kernel::THREADS;
-use crate::kernel::compute::shape::{Task, VECTOR_BYTES};
+use crate::driver::objects::THREADS;
+use crate::kernel::compute::shape::VECTOR_BYTES;
 
 /// How the elements of a thread lie.
 #[derive(Clone, Copy, Debug)]

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::driver::objects::Status;
 use crate::error::{Severity, severity};
-use crate::raw::Status;
 
 /// How long a driver may refuse to say whether work is over.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(if cfg!(test) { 500 } else { 10_000 });

@@ -5,6 +5,8 @@
 //! the function pointers behind them are declared with Rust's calling convention instead of C's; and it looks
 //! for a library of its own, on Windows also beside the program, which may be another one than this.
 
+pub(crate) mod objects;
+
 use std::ffi::{OsStr, OsString, c_char, c_void};
 use std::sync::OnceLock;
 

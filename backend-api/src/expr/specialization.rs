@@ -1,0 +1,215 @@
+//! What of a computation decides the code of its kernels. For backends that make kernels for it.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::{Action, Compute, Instruction, Store, Type, Value};
+
+/// One program, made for one task. Everything else is a parameter of its kernels.
+///
+/// ```
+/// use backend_api::expr::{Action, Geometry, Instruction, Program, Specialization, Store, Type, Value};
+/// use backend_api::{BufferHandle, Compute, Elements};
+/// let (memory, stores) = (BufferHandle::unique(), [Store { value: Value(0), source: 0, offset: 0 }]);
+/// let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
+/// let make = |bits| {
+///     let program = Program::new(vec![Instruction::Literal { of: Type::U32, bits }]).unwrap();
+///     let action = Action::Store { stores: &stores, filter: None };
+///     let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
+///     Specialization::new(&compute, 16)
+/// };
+/// assert_eq!(make(7).0, make(8).0, "literals are parameters");
+/// assert_eq!(make(7).1, [7]);
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Specialization {
+    /// The program. Literals that are parameters are 0, and instructions that are not needed `Index`.
+    pub instructions: Vec<Instruction>,
+    /// The type of each instruction's value.
+    pub types: Vec<Type>,
+    /// Which instructions the task needs.
+    pub needed: Vec<bool>,
+    /// The number of the parameter that each literal is, if it is one.
+    pub literals: Vec<Option<usize>>,
+    /// What becomes of the values.
+    pub task: Task,
+    /// Of the geometry, if the program asks for indices; else 1.
+    pub page_len: u64,
+    /// As `page_len`.
+    pub channels: u64,
+}
+
+/// An [`Action`] without what kernels take as a parameter.
+///
+/// ```
+/// use backend_api::expr::{Task, Value};
+/// let task = Task::Sum { value: Value(3), filter: None };
+/// assert_eq!((task.value(), task.filter()), (Some(Value(3)), None));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[expect(missing_docs, reason = "as in Action")]
+pub enum Task {
+    /// [`Action::Find`].
+    Find { predicate: Value },
+    /// [`Action::Sum`].
+    Sum { value: Value, filter: Option<Value> },
+    /// [`Action::Extremes`].
+    Extremes { value: Value, filter: Option<Value>, least: bool, greatest: bool },
+    /// [`Action::Histogram`].
+    Histogram { value: Value, filter: Option<Value> },
+    /// [`Action::Store`].
+    Store { stores: Vec<Store>, filter: Option<Value> },
+}
+
+impl Task {
+    /// The value that is reduced.
+    #[must_use]
+    pub fn value(&self) -> Option<Value> {
+        match *self {
+            Self::Sum { value, .. } | Self::Extremes { value, .. } | Self::Histogram { value, .. } => {
+                Some(value)
+            }
+            Self::Find { .. } | Self::Store { .. } => None,
+        }
+    }
+
+    /// The bool that says which elements count.
+    #[must_use]
+    pub fn filter(&self) -> Option<Value> {
+        match *self {
+            Self::Find { predicate } => Some(predicate),
+            Self::Sum { filter, .. }
+            | Self::Extremes { filter, .. }
+            | Self::Histogram { filter, .. }
+            | Self::Store { filter, .. } => filter,
+        }
+    }
+}
+
+impl Specialization {
+    /// That of a request, and the values of its literals, of which `literals_max` are parameters.
+    #[must_use]
+    pub fn new(compute: &Compute<'_>, literals_max: usize) -> (Self, Vec<u64>) {
+        let program = compute.program;
+        let needed = program.needed(&compute.results());
+        let mut values = Vec::new();
+        let mut literals = vec![None; needed.len()];
+        let mut instructions = program.instructions().to_vec();
+        for at in 0..needed.len() {
+            if !needed[at] {
+                // What is not needed makes no difference.
+                instructions[at] = Instruction::Index;
+            } else if let Instruction::Literal { bits, .. } = &mut instructions[at]
+                && values.len() < literals_max
+            {
+                literals[at] = Some(values.len());
+                values.push(std::mem::take(bits));
+            }
+        }
+        let task = match compute.action {
+            Action::Find { predicate, .. } => Task::Find { predicate },
+            Action::Sum { value, filter, .. } => Task::Sum { value, filter },
+            Action::Extremes { value, filter, least, greatest, .. } => {
+                Task::Extremes { value, filter, least, greatest }
+            }
+            Action::Histogram { value, filter, .. } => Task::Histogram { value, filter },
+            Action::Store { stores, filter } => Task::Store { stores: stores.to_vec(), filter },
+        };
+        let needs_index = compute.needs_index();
+        let of_index = |number: u64| if needs_index { number } else { 1 };
+        let made = Self {
+            instructions,
+            types: program.types().to_vec(),
+            needed,
+            literals,
+            task,
+            page_len: of_index(compute.geometry.page_len),
+            channels: of_index(compute.geometry.channels),
+        };
+        (made, values)
+    }
+
+    /// The type of a value.
+    #[must_use]
+    pub fn of(&self, value: Value) -> Type {
+        self.types[value.at()]
+    }
+}
+
+/// So many programs are kept translated.
+const PROGRAMS_MAX: usize = 256;
+
+/// Translated programs by what decides their code: those that were used last.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct ProgramCache<K, P>(Mutex<Entries<K, P>>);
+
+#[derive(Debug)]
+struct Entries<K, P> {
+    programs: HashMap<K, (u64, Arc<P>)>,
+    /// Counts the questions, to tell which program has not been asked for for longest.
+    clock: u64,
+}
+
+impl<K, P> Default for ProgramCache<K, P> {
+    fn default() -> Self {
+        Self(Mutex::new(Entries { programs: HashMap::new(), clock: 0 }))
+    }
+}
+
+impl<K: Clone + Eq + Hash, P> ProgramCache<K, P> {
+    /// The program for a key.
+    pub fn find(&self, key: &K) -> Option<Arc<P>> {
+        let mut entries = self.0.lock();
+        entries.clock += 1;
+        let clock = entries.clock;
+        let (used, found) = entries.programs.get_mut(key)?;
+        *used = clock;
+        Some(Arc::clone(found))
+    }
+
+    /// Adds a program, unless another thread was faster. Gives the one to be used, and the one that nobody
+    /// asked for for longest, if there are too many; those that somebody uses stay.
+    pub fn add(&self, key: K, made: P) -> (Arc<P>, Option<Arc<P>>) {
+        let mut entries = self.0.lock();
+        let Entries { programs, clock } = &mut *entries;
+        *clock += 1;
+        // The kernels of the first one may run already.
+        let (used, kept) = programs.entry(key).or_insert_with(|| (0, Arc::new(made)));
+        *used = *clock;
+        let kept = Arc::clone(kept);
+        if programs.len() <= PROGRAMS_MAX {
+            return (kept, None);
+        }
+        let idle = programs.iter().filter(|(_, (_, program))| Arc::strong_count(program) == 1);
+        let oldest = idle.min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone());
+        let forgotten = oldest.and_then(|key| programs.remove(&key)).map(|(_, program)| program);
+        (kept, forgotten)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_translation_is_kept_and_the_oldest_unused_program_goes() {
+        let cache = ProgramCache::default();
+        let (first, _) = cache.add(0, "first");
+        assert_eq!(*cache.add(0, "second").0, "first");
+        drop(first);
+        let used = cache.add(1, "used").0;
+        for key in 2..PROGRAMS_MAX {
+            assert!(cache.add(key, "other").1.is_none());
+        }
+        assert_eq!(cache.find(&0).as_deref(), Some(&"first"));
+        assert_eq!(cache.add(PROGRAMS_MAX, "one more").1.as_deref(), Some(&"other"));
+        assert!(cache.find(&2).is_none() && cache.find(&0).is_some());
+        drop(used);
+        assert_eq!(cache.add(PROGRAMS_MAX + 1, "one more").1.as_deref(), Some(&"used"));
+    }
+}

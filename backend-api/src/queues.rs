@@ -1,0 +1,107 @@
+//! The queues of a device by name.
+
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+
+use crate::{Error, ErrorKind, Names, QueueId, Result, Ticket};
+
+/// The queues of a device, those that were released included: their tickets can be asked for for ever. For
+/// backends.
+///
+/// ```
+/// use std::sync::Arc;
+/// use backend_api::{ErrorKind, QueueHandle, Queues, Ticket};
+/// let (queues, handle) = (Queues::default(), QueueHandle::unique());
+/// queues.add(handle.id(), Arc::new("a queue"));
+/// assert_eq!(*queues.get("submit", handle.id())?, "a queue");
+/// queues.end(handle.id(), 7);
+/// assert!(queues.get("submit", handle.id()).is_err());
+/// let newest = |_: &_| unreachable!("it has ended");
+/// assert!(queues.of("poll", Ticket { queue: handle.id(), value: 7 }, newest)?.is_none());
+/// let error = queues.of("poll", Ticket { queue: handle.id(), value: 8 }, newest).unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::UnknownHandle);
+/// # Ok::<_, backend_api::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Queues<Q>(RwLock<Names<QueueId, Entry<Q>>>);
+
+#[derive(Debug)]
+enum Entry<Q> {
+    Live(Arc<Q>),
+    /// With the value of the newest ticket. Kept for ever.
+    Ended(u64),
+}
+
+impl<Q> Default for Queues<Q> {
+    fn default() -> Self {
+        Self(RwLock::default())
+    }
+}
+
+impl<Q> Queues<Q> {
+    /// Enters a queue.
+    pub fn add(&self, id: QueueId, queue: Arc<Q>) {
+        self.0.write().insert(id, Entry::Live(queue));
+    }
+
+    /// Forgets a queue of which no ticket was given.
+    pub fn remove(&self, id: QueueId) {
+        self.0.write().remove(&id);
+    }
+
+    /// Ends a queue: its tickets up to the value `newest` are done.
+    pub fn end(&self, id: QueueId, newest: u64) {
+        self.0.write().insert(id, Entry::Ended(newest));
+    }
+
+    /// A queue that has not ended.
+    ///
+    /// # Errors
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle).
+    pub fn get(&self, operation: &'static str, id: QueueId) -> Result<Arc<Q>> {
+        match self.0.read().get(&id) {
+            Some(Entry::Live(queue)) => Ok(Arc::clone(queue)),
+            _ => Err(Self::unknown(operation)),
+        }
+    }
+
+    /// The queue of a ticket; `None` if the ticket is done because its queue has ended. `newest` tells the
+    /// value of a queue's newest ticket.
+    ///
+    /// # Errors
+    /// [`UnknownHandle`](ErrorKind::UnknownHandle), also for a ticket that was never given.
+    pub fn of(
+        &self,
+        operation: &'static str,
+        ticket: Ticket,
+        newest: impl FnOnce(&Q) -> u64,
+    ) -> Result<Option<Arc<Q>>> {
+        let (newest, queue) = match self.0.read().get(&ticket.queue) {
+            Some(Entry::Live(queue)) => (newest(queue), Some(Arc::clone(queue))),
+            Some(Entry::Ended(newest)) => (*newest, None),
+            None => return Err(Self::unknown(operation)),
+        };
+        if ticket.value > newest {
+            let detail = format!("ticket {} was never given", ticket.value);
+            return Err(Error::new(ErrorKind::UnknownHandle, operation).with_detail(detail));
+        }
+        Ok(queue)
+    }
+
+    /// All queues that have not ended.
+    #[must_use]
+    pub fn live(&self) -> Vec<Arc<Q>> {
+        let live = |entry: &Entry<Q>| match entry {
+            Entry::Live(queue) => Some(Arc::clone(queue)),
+            Entry::Ended(_) => None,
+        };
+        self.0.read().values().filter_map(live).collect()
+    }
+
+    /// What a queue that has ended, or never was, is refused with.
+    #[must_use]
+    pub fn unknown(operation: &'static str) -> Error {
+        Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue")
+    }
+}

@@ -1,0 +1,227 @@
+//! Owners of the driver's objects. They are destroyed on drop; what the driver says to that is logged.
+//!
+//! The context must be current in all calls but for making and dropping: see [`Context::enter`].
+
+use std::ffi::{CString, c_void};
+use std::ptr::{null_mut, with_exposed_provenance, with_exposed_provenance_mut};
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::{Code, EventHandle, Function, ModuleHandle, Outcome, StreamHandle, check};
+use crate::context::Context;
+
+/// Threads of a block, in all kernels.
+pub(crate) const THREADS: u32 = 256;
+
+macro_rules! owner {
+    ($(#[$doc:meta])* $name:ident($handle:ident) destroyed by $destroy:ident) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        pub(crate) struct $name {
+            context: Arc<Context>,
+            handle: $handle,
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                let destroyed = self.context.enter().and_then(|_current| {
+                    // SAFETY: the handle is alive, and this was its only owner.
+                    check(unsafe { (self.context.driver.table.$destroy)(self.handle) })
+                });
+                if let Err(code) = destroyed {
+                    tracing::debug!(?code, object = stringify!($name), "not destroyed: the device is lost");
+                }
+            }
+        }
+    };
+}
+owner! {
+    /// A stream, which waits for no other.
+    Stream(StreamHandle) destroyed by stream_destroy
+}
+owner! {
+    /// An event, which only says whether it was reached.
+    Event(EventHandle) destroyed by event_destroy
+}
+owner! {
+    /// Loaded kernels. No kernel of it may run when it is dropped.
+    Module(ModuleHandle) destroyed by module_unload
+}
+
+/// A pattern that the driver's memset knows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Unit {
+    One(u8),
+    Two(u16),
+    Four(u32),
+}
+
+impl Event {
+    pub fn new(context: &Arc<Context>) -> Outcome<Self> {
+        let mut handle = EventHandle::NULL;
+        let flags = sys::CUevent_flags_enum::CU_EVENT_DISABLE_TIMING as u32;
+        let _current = context.enter()?;
+        // SAFETY: writes one handle.
+        check(unsafe { (context.driver.table.event_create)(&raw mut handle, flags) })?;
+        Ok(Self { context: Arc::clone(context), handle })
+    }
+
+    /// Marks the end of all that the stream was given so far.
+    pub fn record(&self, stream: &Stream) -> Outcome {
+        // SAFETY: both handles are alive.
+        check(unsafe { (self.context.driver.table.event_record)(self.handle, stream.handle) })
+    }
+
+    /// Whether it was reached.
+    pub fn query(&self) -> Outcome<bool> {
+        // SAFETY: the handle is alive, here and below.
+        match check(unsafe { (self.context.driver.table.event_query)(self.handle) }) {
+            Ok(()) => Ok(true),
+            Err(Code::NOT_READY) => Ok(false),
+            Err(code) => Err(code),
+        }
+    }
+
+    /// Blocks until it is reached.
+    pub fn synchronize(&self) -> Outcome {
+        // SAFETY: as above.
+        check(unsafe { (self.context.driver.table.event_synchronize)(self.handle) })
+    }
+}
+
+impl Stream {
+    pub fn new(context: &Arc<Context>) -> Outcome<Self> {
+        let _current = context.enter()?;
+        Ok(Self { context: Arc::clone(context), handle: context.make_stream()? })
+    }
+
+    /// Whether it has run empty, or what the driver complains about.
+    pub fn query(&self) -> Outcome {
+        // SAFETY: the handle is alive, here and below.
+        check(unsafe { (self.context.driver.table.stream_query)(self.handle) })
+    }
+
+    /// Blocks until it has run empty.
+    pub fn synchronize(&self) -> Outcome {
+        // SAFETY: as above.
+        check(unsafe { (self.context.driver.table.stream_synchronize)(self.handle) })
+    }
+
+    /// Has later work wait for an event. The driver keeps what it needs of one that is destroyed later.
+    pub fn wait_for(&self, event: &Event) -> Outcome {
+        // SAFETY: both handles are alive.
+        check(unsafe { (self.context.driver.table.stream_wait_event)(self.handle, event.handle, 0) })
+    }
+
+    /// Copies `bytes` bytes from the host.
+    ///
+    /// # Safety
+    /// Both ranges must be allocated until the work is done, here and below.
+    pub unsafe fn upload(&self, to: u64, from: u64, bytes: u64) -> Outcome {
+        let from: *const c_void = with_exposed_provenance(from as usize);
+        // SAFETY: passed on, here and below.
+        check(unsafe { (self.context.driver.table.memcpy_htod_async)(to, from, bytes as usize, self.handle) })
+    }
+
+    /// Copies to the host.
+    ///
+    /// # Safety
+    /// As [`upload`](Self::upload).
+    pub unsafe fn download(&self, to: u64, from: u64, bytes: u64) -> Outcome {
+        let to: *mut c_void = with_exposed_provenance_mut(to as usize);
+        // SAFETY: as above.
+        check(unsafe { (self.context.driver.table.memcpy_dtoh_async)(to, from, bytes as usize, self.handle) })
+    }
+
+    /// Copies within the card.
+    ///
+    /// # Safety
+    /// As [`upload`](Self::upload).
+    pub unsafe fn copy(&self, to: u64, from: u64, bytes: u64) -> Outcome {
+        // SAFETY: as above.
+        check(unsafe { (self.context.driver.table.memcpy_dtod_async)(to, from, bytes as usize, self.handle) })
+    }
+
+    /// Writes zeroes to memory of the card.
+    ///
+    /// # Safety
+    /// As [`upload`](Self::upload).
+    pub unsafe fn clear(&self, to: u64, bytes: u64) -> Outcome {
+        // SAFETY: passed on.
+        unsafe { self.set(to, bytes, Unit::One(0)) }
+    }
+
+    /// Writes a unit again and again to memory of the card: whole units, at a multiple of their length.
+    ///
+    /// # Safety
+    /// As [`upload`](Self::upload).
+    pub unsafe fn set(&self, to: u64, bytes: u64, unit: Unit) -> Outcome {
+        let (table, bytes) = (&self.context.driver.table, bytes as usize);
+        // SAFETY: as above.
+        check(unsafe {
+            match unit {
+                Unit::One(value) => (table.memset_d8_async)(to, value, bytes, self.handle),
+                Unit::Two(value) => (table.memset_d16_async)(to, value, bytes / 2, self.handle),
+                Unit::Four(value) => (table.memset_d32_async)(to, value, bytes / 4, self.handle),
+            }
+        })
+    }
+
+    /// Starts a kernel.
+    ///
+    /// # Safety
+    /// The arguments must be those that the kernel declares, and all addresses among them good for what it
+    /// does until the work is done.
+    pub unsafe fn launch(&self, function: Function, blocks: u64, arguments: &mut [*mut c_void]) -> Outcome {
+        let blocks = blocks.clamp(1, i32::MAX as u64) as u32;
+        let (launch, one, none) = (self.context.driver.table.launch_kernel, 1, null_mut());
+        let arguments = arguments.as_mut_ptr();
+        // SAFETY: the function and the stream are alive; the rest is passed on.
+        check(unsafe {
+            launch(function, blocks, one, one, THREADS, one, one, 0, self.handle, arguments, none)
+        })
+    }
+
+    /// The driver's handle, for calls that only one place makes.
+    pub fn raw(&self) -> StreamHandle {
+        self.handle
+    }
+}
+
+impl Module {
+    /// Has the driver translate a text, which ends with a NUL.
+    pub fn load(context: &Arc<Context>, text: &str) -> Outcome<Self> {
+        assert!(text.ends_with('\0'), "a C string");
+        let mut handle = ModuleHandle::NULL;
+        // SAFETY: writes one handle; the text is a C string.
+        check(unsafe { (context.driver.table.module_load_data)(&raw mut handle, text.as_ptr().cast()) })?;
+        Ok(Self { context: Arc::clone(context), handle })
+    }
+
+    pub fn function(&self, name: &str) -> Outcome<Function> {
+        let (mut function, name) = (Function::NULL, CString::new(name).unwrap_or_default());
+        let find = self.context.driver.table.module_get_function;
+        // SAFETY: writes one handle; the module is loaded and the name a C string.
+        check(unsafe { find(&raw mut function, self.handle, name.as_ptr()) })?;
+        Ok(function)
+    }
+
+    /// The kernels `name_1`, `name_2`, `name_4` and so on.
+    pub fn family<const N: usize>(&self, name: &str) -> Outcome<[Function; N]> {
+        let mut functions = [Function::NULL; N];
+        for (log2, function) in functions.iter_mut().enumerate() {
+            *function = self.function(&format!("{name}_{}", 1 << log2))?;
+        }
+        Ok(functions)
+    }
+
+    /// How many blocks of `function`, which is of this module, a multiprocessor runs at once.
+    pub fn occupancy(&self, function: Function) -> u32 {
+        let mut blocks = 0;
+        let ask = self.context.driver.table.occupancy;
+        // SAFETY: writes one integer; the function is alive.
+        let asked = check(unsafe { ask(&raw mut blocks, function, THREADS as i32, 0) });
+        if asked.is_ok() { blocks.unsigned_abs().max(1) } else { 4 }
+    }
+}

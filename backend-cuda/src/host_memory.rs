@@ -1,0 +1,224 @@
+//! Host memory that the card reaches.
+
+use std::ffi::c_void;
+use std::ptr::{NonNull, null_mut};
+use std::sync::Arc;
+
+use backend_api::racy;
+use cudarc::driver::sys;
+use memmap2::MmapMut;
+
+use crate::context::Context;
+use crate::driver::{Code, Outcome, check};
+
+/// Host memory is aligned to this.
+pub(crate) const HOST_ALIGNMENT: usize = 4096;
+
+/// A place in host memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostAddress {
+    /// For the processor and for the driver's copies.
+    pub(crate) host: u64,
+    /// For kernels; only page-locked memory has it.
+    pub(crate) mapped: Option<u64>,
+}
+
+/// Host memory that the card can reach; given back on drop, at which nothing may be in flight on it.
+#[derive(Debug)]
+pub(crate) struct HostRange {
+    context: Arc<Context>,
+    pub(crate) address: NonNull<u8>,
+    pub(crate) bytes: usize,
+    /// Where kernels find it, if it is page-locked.
+    pub(crate) mapped: Option<u64>,
+    owner: Owner,
+}
+
+#[derive(Debug)]
+enum Owner {
+    /// Allocated by the driver, from this address on.
+    Driver { start: *mut c_void },
+    /// Memory of ours, page-locked by us.
+    Locked { _mapping: MmapMut },
+    /// Ordinary memory of ours, kept alive here.
+    Mapping { _mapping: MmapMut },
+    /// The program's; page-locked by us.
+    Registered,
+    /// The program's; not page-locked by us.
+    Program,
+}
+
+// SAFETY: the range is reached through its address by whoever upholds the contract's rules on races; this
+// type itself only gives it back.
+unsafe impl Send for HostRange {}
+// SAFETY: as above.
+unsafe impl Sync for HostRange {}
+
+/// All contexts see it, and kernels too.
+const PINNED_FLAGS: u32 = sys::CU_MEMHOSTALLOC_PORTABLE | sys::CU_MEMHOSTALLOC_DEVICEMAP;
+const REGISTERED_FLAGS: u32 = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
+
+impl HostRange {
+    /// Zeroed page-locked memory, aligned to [`HOST_ALIGNMENT`]; a page at least.
+    pub(crate) fn pinned(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
+        #[cfg(target_os = "linux")]
+        match Self::locked(context, bytes) {
+            Ok(range) => return Ok(range),
+            Err(code) if code.is_fatal() => return Err(code),
+            // Not every system locks memory that the driver did not allocate.
+            Err(code) => tracing::debug!(
+                ?code,
+                bytes,
+                "memory of ours was not page-locked; the driver is asked for some"
+            ),
+        }
+        Self::from_driver(context, bytes)
+    }
+
+    /// Memory of ours, page-locked: zeroed by the system, and in huge pages where it is long enough for that.
+    ///
+    /// Against the driver's own allocation, measured with 2 GiB: zeroed and locked in 0.26 s instead of 0.72
+    /// s, and a random read by the processor takes 5.4 ns instead of 12, because it meets fewer entries of
+    /// the page table.
+    #[cfg(target_os = "linux")]
+    fn locked(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
+        use memmap2::Advice;
+        const HUGE: usize = 2 << 20;
+        let room = bytes.max(1).checked_next_multiple_of(HOST_ALIGNMENT).ok_or(Code::OUT_OF_MEMORY)?;
+        // Addresses that are never touched cost nothing, so a long mapping is cut to begin with a huge page.
+        let spare = if room >= HUGE { HUGE } else { 0 };
+        let length = room.checked_add(spare).ok_or(Code::OUT_OF_MEMORY)?;
+        let mut mapping = MmapMut::map_anon(length).map_err(|_| Code::OUT_OF_MEMORY)?;
+        let skipped = if spare == 0 { 0 } else { mapping.as_ptr().addr().wrapping_neg() % HUGE };
+        // Advice only: without it, all works the same on smaller pages. A child process gets no share of
+        // memory that the card writes to.
+        let _ = mapping.advise_range(Advice::DontFork, skipped, room);
+        if spare > 0 {
+            let _ = mapping.advise_range(Advice::HugePage, skipped, room);
+            match mapping.advise_range(Advice::PopulateWrite, skipped, room) {
+                Err(error) if error.kind() != std::io::ErrorKind::InvalidInput => {
+                    return Err(Code::OUT_OF_MEMORY);
+                }
+                // Older systems do not know this advice; then the driver's lock brings the pages.
+                _ => {}
+            }
+        }
+        let start = mapping.as_mut_ptr().wrapping_add(skipped);
+        let Some(address) = NonNull::new(start) else { return Err(Code::OUT_OF_MEMORY) };
+        let _current = context.enter()?;
+        // SAFETY: the range lies in the mapping, which is kept until after it is unlocked.
+        check(unsafe { (context.driver.table.mem_host_register)(start.cast(), room, REGISTERED_FLAGS) })?;
+        let owner = Owner::Locked { _mapping: mapping };
+        // The range owns the memory from here on, also if the next step fails.
+        let mut range = Self { context: Arc::clone(context), address, bytes, mapped: None, owner };
+        range.mapped = Some(range.find_mapped()?);
+        Ok(range)
+    }
+
+    /// Memory that the driver allocates.
+    fn from_driver(context: &Arc<Context>, bytes: usize) -> Outcome<Self> {
+        let table = &context.driver.table;
+        let _current = context.enter()?;
+        let mut start = null_mut();
+        let mut room = bytes.max(1);
+        loop {
+            // SAFETY: writes one address.
+            check(unsafe { (table.mem_host_alloc)(&raw mut start, room, PINNED_FLAGS) })?;
+            if room > bytes.max(1) || start.addr().is_multiple_of(HOST_ALIGNMENT) {
+                break;
+            }
+            // Short allocations share pages: once more, with room to begin at a page.
+            // SAFETY: the address is from just above, and nobody else has it.
+            check(unsafe { (table.mem_free_host)(start) })?;
+            room = bytes.max(1).checked_add(HOST_ALIGNMENT).ok_or(Code::OUT_OF_MEMORY)?;
+        }
+        let skipped = start.addr().wrapping_neg() % HOST_ALIGNMENT;
+        let Some(address) = NonNull::new(start.cast::<u8>().wrapping_add(skipped)) else {
+            return Err(Code::OUT_OF_MEMORY);
+        };
+        // The range owns the memory from here on, also if the next step fails.
+        let owner = Owner::Driver { start };
+        let mut range = Self { context: Arc::clone(context), address, bytes, mapped: None, owner };
+        range.mapped = Some(range.find_mapped()?);
+        // SAFETY: the driver gave this much and what was skipped, and nobody else has the address yet. It is
+        // not said to be zero.
+        unsafe { address.as_ptr().write_bytes(0, bytes) };
+        Ok(range)
+    }
+
+    /// Zeroed ordinary memory.
+    pub(crate) fn pageable(context: &Arc<Context>, bytes: usize) -> std::io::Result<Self> {
+        let mut mapping = MmapMut::map_anon(bytes.max(1))?;
+        let address = NonNull::new(mapping.as_mut_ptr()).unwrap_or(NonNull::dangling());
+        let owner = Owner::Mapping { _mapping: mapping };
+        Ok(Self { context: Arc::clone(context), address, bytes, mapped: None, owner })
+    }
+
+    /// Memory of the program, as it is.
+    pub(crate) fn foreign(context: &Arc<Context>, address: NonNull<u8>, bytes: usize) -> Self {
+        Self { context: Arc::clone(context), address, bytes, mapped: None, owner: Owner::Program }
+    }
+
+    /// Memory of the program, page-locked where it is.
+    ///
+    /// # Safety
+    /// The range must stay allocated until the result is dropped.
+    pub(crate) unsafe fn registered(
+        context: &Arc<Context>,
+        address: NonNull<u8>,
+        bytes: usize,
+    ) -> Outcome<Self> {
+        let mut range = Self::foreign(context, address, bytes);
+        if bytes == 0 {
+            return Ok(range);
+        }
+        let _current = context.enter()?;
+        let start = address.as_ptr().cast::<c_void>();
+        // SAFETY: the caller vouches for the range.
+        check(unsafe { (context.driver.table.mem_host_register)(start, bytes, REGISTERED_FLAGS) })?;
+        range.owner = Owner::Registered;
+        range.mapped = Some(range.find_mapped()?);
+        Ok(range)
+    }
+
+    /// Where kernels find page-locked memory.
+    fn find_mapped(&self) -> Outcome<u64> {
+        let mut mapped = 0;
+        let start = self.address.as_ptr().cast::<c_void>();
+        // SAFETY: writes one address; 0 is the only value of the flags.
+        check(unsafe { (self.context.driver.table.mem_host_get_device_pointer)(&raw mut mapped, start, 0) })?;
+        Ok(mapped)
+    }
+}
+
+impl Drop for HostRange {
+    fn drop(&mut self) {
+        let start = self.address.as_ptr().cast::<c_void>();
+        let table = &self.context.driver.table;
+        let is_ours = !matches!(self.owner, Owner::Registered | Owner::Program);
+        if is_ours && self.context.wiper().is_some() {
+            // SAFETY: the range is ours and was zeroed in the beginning, and nothing is in flight on it.
+            unsafe { racy::wipe(self.address.as_ptr(), self.bytes) };
+        }
+        let freed = match self.owner {
+            Owner::Mapping { .. } | Owner::Program => return,
+            Owner::Driver { start } => self.context.enter().and_then(|_current| {
+                // SAFETY: the address came from `mem_host_alloc`, and nothing is in flight.
+                check(unsafe { (table.mem_free_host)(start) })
+            }),
+            // The mapping ends after this; where unlocking fails, the system keeps the locked pages from
+            // other uses.
+            Owner::Locked { .. } | Owner::Registered => self.context.enter().and_then(|_current| {
+                // SAFETY: the address was registered, and nothing is in flight.
+                check(unsafe { (table.mem_host_unregister)(start) })
+            }),
+        };
+        if let Err(code) = freed {
+            tracing::debug!(
+                ?code,
+                bytes = self.bytes,
+                "pinned memory was not given back: the device is lost"
+            );
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! What the names of memory stand for.
+
+use std::cell::{Cell, RefCell};
+use std::sync::Arc;
+
+use backend_api::{
+    BufferHandle, BufferId, Extents, HostAllocation, HostId, HostMemory, Names, Result, Transfer,
+};
+use parking_lot::RwLock;
+
+use crate::host_memory::{HostAddress, HostRange};
+use crate::memory::DeviceMemory;
+
+/// What the names of memory stand for.
+#[derive(Debug, Default)]
+pub(crate) struct Memory {
+    device: RwLock<Names<BufferId, Arc<DeviceMemory>>>,
+    host: RwLock<Names<HostId, Arc<HostRange>>>,
+}
+
+impl Memory {
+    pub(crate) fn add_device(&self, memory: DeviceMemory) -> BufferHandle {
+        let handle = BufferHandle::unique();
+        self.device.write().insert(handle.id(), Arc::new(memory));
+        handle
+    }
+
+    /// Names host memory.
+    ///
+    /// # Safety
+    /// As [`HostAllocation::new`], for the memory of the range.
+    pub(crate) unsafe fn add_host(&self, range: HostRange, kind: HostMemory) -> HostAllocation {
+        // SAFETY: the caller's promise.
+        let handle = unsafe { HostAllocation::new(range.address, range.bytes, kind) };
+        self.host.write().insert(handle.id(), Arc::new(range));
+        handle
+    }
+
+    pub(crate) fn remove_device(&self, id: BufferId) -> Option<DeviceMemory> {
+        let memory = self.device.write().remove(&id)?;
+        Some(sole(memory))
+    }
+
+    pub(crate) fn remove_host(&self, id: HostId) -> Option<HostRange> {
+        let range = self.host.write().remove(&id)?;
+        Some(sole(range))
+    }
+
+    /// Begins to look names up for one call.
+    pub(crate) fn lookup(&self) -> Lookup<'_> {
+        Lookup {
+            memory: self,
+            device: RefCell::default(),
+            host: RefCell::default(),
+            last_device: Cell::new(None),
+            last_host: Cell::new(None),
+            hosts_are_mapped: Cell::new(true),
+        }
+    }
+}
+
+/// Waits until calls that are about to use the memory have submitted their work and let go of it.
+///
+/// Such a call began before the name was removed; it holds the memory for some microseconds, or, with
+/// pageable memory, for as long as its copy takes.
+fn sole<T>(mut shared: Arc<T>) -> T {
+    let mut turns = 0_u32;
+    loop {
+        match Arc::try_unwrap(shared) {
+            Ok(memory) => return memory,
+            Err(still_shared) => shared = still_shared,
+        }
+        turns += 1;
+        if turns < 100 {
+            std::thread::yield_now();
+        } else {
+            std::thread::sleep(std::time::Duration::from_micros(50));
+        }
+    }
+}
+
+/// Looks names up, and keeps what it found alive until the call has submitted its work.
+///
+/// One call names few pieces of memory many times, so what was found is remembered: the last one at hand,
+/// those before in short lists.
+#[derive(Debug)]
+pub(crate) struct Lookup<'a> {
+    memory: &'a Memory,
+    device: RefCell<Known<BufferId, DeviceMemory>>,
+    host: RefCell<Known<HostId, HostRange>>,
+    last_device: Cell<Option<Found<BufferId, u64>>>,
+    last_host: Cell<Option<Found<HostId, HostAddress>>>,
+    hosts_are_mapped: Cell<bool>,
+}
+
+/// Where a piece of memory starts, and how long it is.
+#[derive(Clone, Copy, Debug)]
+struct Found<K, A> {
+    id: K,
+    start: A,
+    bytes: u64,
+}
+
+/// Of what was found, more than these are not searched from back to front.
+const REMEMBERED: usize = 16;
+
+/// What one call has found so far. The first needs no allocation: most calls name one piece of each memory.
+#[derive(Debug)]
+struct Known<K, V> {
+    first: Option<(K, Arc<V>)>,
+    others: Vec<(K, Arc<V>)>,
+}
+
+impl<K, V> Default for Known<K, V> {
+    fn default() -> Self {
+        Self { first: None, others: Vec::new() }
+    }
+}
+
+impl<K: Copy + Eq + std::hash::Hash, V> Known<K, V> {
+    fn recall<R>(
+        &mut self,
+        table: &RwLock<Names<K, Arc<V>>>,
+        id: K,
+        read: impl FnOnce(&V) -> R,
+    ) -> Option<R> {
+        let tail = self.others.len().saturating_sub(REMEMBERED);
+        if let Some((_, found)) =
+            self.first.iter().chain(self.others[tail..].iter().rev()).find(|(known, _)| *known == id)
+        {
+            return Some(read(found));
+        }
+        let listed = table.read().get(&id).map(Arc::clone);
+        // What this call once found stays valid for it, also if its name has been removed meanwhile.
+        let found = listed
+            .or_else(|| self.others.iter().find(|(known, _)| *known == id).map(|(_, v)| Arc::clone(v)))?;
+        let result = read(&found);
+        match self.first {
+            None => self.first = Some((id, found)),
+            Some(_) => self.others.push((id, found)),
+        }
+        Some(result)
+    }
+}
+
+impl Lookup<'_> {
+    fn device(&self, id: BufferId) -> Option<Found<BufferId, u64>> {
+        if let Some(last) = self.last_device.get()
+            && last.id == id
+        {
+            return Some(last);
+        }
+        let found = self.device.borrow_mut().recall(&self.memory.device, id, |memory| Found {
+            id,
+            start: memory.address,
+            bytes: memory.bytes,
+        })?;
+        self.last_device.set(Some(found));
+        Some(found)
+    }
+
+    fn host(&self, id: HostId) -> Option<Found<HostId, HostAddress>> {
+        if let Some(last) = self.last_host.get()
+            && last.id == id
+        {
+            return Some(last);
+        }
+        let found = self.host.borrow_mut().recall(&self.memory.host, id, |range| Found {
+            id,
+            start: HostAddress {
+                host: range.address.as_ptr().expose_provenance() as u64,
+                mapped: range.mapped,
+            },
+            bytes: range.bytes as u64,
+        })?;
+        if found.start.mapped.is_none() {
+            self.hosts_are_mapped.set(false);
+        }
+        self.last_host.set(Some(found));
+        Some(found)
+    }
+
+    /// Checks all transfers of a call. Those that name the same memory as the one before cost two comparisons
+    /// of numbers each.
+    pub(crate) fn check_transfers(&self, transfers: &[Transfer<'_>]) -> Result<()> {
+        let mut known: Option<(HostId, u64, BufferId, u64)> = None;
+        for transfer in transfers {
+            let (host, device, bytes) = match *transfer {
+                Transfer::Upload { from, to, bytes } => (from, to, bytes),
+                Transfer::Download { from, to, bytes } => (to, from, bytes),
+                Transfer::Internal { .. } => {
+                    self.check_transfer(transfer)?;
+                    continue;
+                }
+            };
+            let fits = |offset: u64, length: u64| bytes <= length && offset <= length - bytes;
+            if let Some((host_id, host_bytes, buffer, device_bytes)) = known
+                && host_id == host.host()
+                && buffer == device.buffer()
+                && fits(host.offset(), host_bytes)
+                && fits(device.offset(), device_bytes)
+            {
+                continue;
+            }
+            self.check_transfer(transfer)?;
+            let lengths = self.host_bytes(host.host()).zip(self.device_bytes(device.buffer()));
+            known = lengths.map(|(host_bytes, bytes)| (host.host(), host_bytes, device.buffer(), bytes));
+        }
+        Ok(())
+    }
+
+    /// The address of a place that was checked before.
+    pub(crate) fn device_address(&self, at: backend_api::DeviceSpan<'_>) -> u64 {
+        self.device(at.buffer()).map_or(0, |found| found.start).wrapping_add(at.offset())
+    }
+
+    /// The address of a place that was checked before, for the processor and, if it is page-locked, for
+    /// kernels.
+    pub(crate) fn host_address(&self, at: backend_api::HostSpan<'_>) -> HostAddress {
+        let start = self.host(at.host()).map_or(HostAddress { host: 0, mapped: None }, |found| found.start);
+        HostAddress {
+            host: start.host.wrapping_add(at.offset()),
+            mapped: start.mapped.map(|mapped| mapped.wrapping_add(at.offset())),
+        }
+    }
+
+    /// Whether kernels reach all host memory that was looked up so far.
+    pub(crate) fn hosts_are_mapped(&self) -> bool {
+        self.hosts_are_mapped.get()
+    }
+}
+
+impl Extents for Lookup<'_> {
+    fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
+        self.device(buffer).map(|found| found.bytes)
+    }
+
+    fn host_bytes(&self, host: HostId) -> Option<u64> {
+        self.host(host).map(|found| found.bytes)
+    }
+}
