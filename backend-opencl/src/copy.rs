@@ -35,10 +35,21 @@ pub(crate) struct Batch {
 
 /// One copy between known memory.
 #[derive(Debug)]
-enum Resolved {
-    Upload { from: (Arc<HostPiece>, u64), to: (Arc<Buffer>, u64), bytes: u64 },
-    Download { from: (Arc<Buffer>, u64), to: (Arc<HostPiece>, u64), bytes: u64 },
-    Internal { from: (Arc<Buffer>, u64), to: (Arc<Buffer>, u64), bytes: u64 },
+struct Resolved {
+    to_device: bool,
+    buffer: Arc<Buffer>,
+    offset: u64,
+    other: Other,
+    /// Where in the other memory it begins.
+    at: u64,
+    bytes: u64,
+}
+
+/// The other side of a copy, which is from it if it is on the device.
+#[derive(Debug)]
+enum Other {
+    Host(Arc<HostPiece>),
+    Device(Arc<Buffer>),
 }
 
 /// Looks up names that were checked before.
@@ -52,47 +63,23 @@ impl Batch {
         self.copies.clear();
     }
 
-    /// Whether all memory of both sides goes on where the last copy ended.
+    /// Makes `last` longer by `next` if that goes on where it ends, in the memory of both sides.
     fn joins(last: &mut Resolved, next: &Resolved) -> bool {
-        match (last, next) {
-            (
-                Resolved::Upload { from: (host, at), to: (buffer, offset), bytes },
-                Resolved::Upload { from: (next_host, next_at), to: (next_buffer, next_offset), bytes: more },
-            )
-            | (
-                Resolved::Download { from: (buffer, offset), to: (host, at), bytes },
-                Resolved::Download {
-                    from: (next_buffer, next_offset),
-                    to: (next_host, next_at),
-                    bytes: more,
-                },
-            ) => {
-                let joined = Arc::ptr_eq(host, next_host)
-                    && Arc::ptr_eq(buffer, next_buffer)
-                    && *at + *bytes == *next_at
-                    && *offset + *bytes == *next_offset;
-                *bytes += if joined { *more } else { 0 };
-                joined
-            }
-            (
-                Resolved::Internal { from: (source, at), to: (target, offset), bytes },
-                Resolved::Internal {
-                    from: (next_source, next_at),
-                    to: (next_target, next_offset),
-                    bytes: more,
-                },
-            ) => {
-                // Joined copies within one buffer might overlap where the single ones do not.
-                let joined = Arc::ptr_eq(source, next_source)
-                    && Arc::ptr_eq(target, next_target)
-                    && !Arc::ptr_eq(source, target)
-                    && *at + *bytes == *next_at
-                    && *offset + *bytes == *next_offset;
-                *bytes += if joined { *more } else { 0 };
-                joined
+        let is_same = match (&last.other, &next.other) {
+            (Other::Host(last), Other::Host(next)) => Arc::ptr_eq(last, next),
+            // Joined copies within one buffer might overlap where the single ones do not.
+            (Other::Device(from), Other::Device(next)) => {
+                Arc::ptr_eq(from, next) && !Arc::ptr_eq(from, &last.buffer)
             }
             _ => false,
-        }
+        };
+        let joined = is_same
+            && last.to_device == next.to_device
+            && Arc::ptr_eq(&last.buffer, &next.buffer)
+            && last.at + last.bytes == next.at
+            && last.offset + last.bytes == next.offset;
+        last.bytes += if joined { next.bytes } else { 0 };
+        joined
     }
 
     /// Adds a checked copy, and notes that the submission uses its memory.
@@ -105,39 +92,25 @@ impl Batch {
         if transfer.bytes() == 0 {
             return Ok(());
         }
-        let (queue, value) = (submission.queue(), submission.value());
-        let next = match *transfer {
-            Transfer::Upload { from, to, bytes } => Resolved::Upload {
-                from: (memory.host(from)?, from.offset()),
-                to: (memory.buffer(to)?, to.offset()),
-                bytes,
-            },
-            Transfer::Download { from, to, bytes } => Resolved::Download {
-                from: (memory.buffer(from)?, from.offset()),
-                to: (memory.host(to)?, to.offset()),
-                bytes,
-            },
-            Transfer::Internal { from, to, bytes } => Resolved::Internal {
-                from: (memory.buffer(from)?, from.offset()),
-                to: (memory.buffer(to)?, to.offset()),
-                bytes,
-            },
+        let (place, other, at, to_device) = match *transfer {
+            Transfer::Upload { from, to, .. } => (to, Other::Host(memory.host(from)?), from.offset(), true),
+            Transfer::Download { from, to, .. } => (from, Other::Host(memory.host(to)?), to.offset(), false),
+            Transfer::Internal { from, to, .. } => {
+                (to, Other::Device(memory.buffer(from)?), from.offset(), true)
+            }
         };
+        let (buffer, offset, bytes) = (memory.buffer(place)?, place.offset(), transfer.bytes());
+        let next = Resolved { to_device, buffer, offset, other, at, bytes };
         if let Some(last) = self.copies.last_mut()
             && Self::joins(last, &next)
         {
             return Ok(());
         }
-        match &next {
-            Resolved::Upload { from: (host, _), to: (buffer, _), .. }
-            | Resolved::Download { from: (buffer, _), to: (host, _), .. } => {
-                host.uses.note(queue, value);
-                buffer.uses.note(queue, value);
-            }
-            Resolved::Internal { from: (source, _), to: (target, _), .. } => {
-                source.uses.note(queue, value);
-                target.uses.note(queue, value);
-            }
+        let (queue, value) = (submission.queue(), submission.value());
+        next.buffer.uses.note(queue, value);
+        match &next.other {
+            Other::Host(host) => host.uses.note(queue, value),
+            Other::Device(from) => from.uses.note(queue, value),
         }
         self.copies.push(next);
         Ok(())
@@ -190,14 +163,11 @@ type Ends = (u64, u64, u64);
 
 impl Resolved {
     fn ends(&self) -> Option<(bool, &Arc<Buffer>, &Arc<HostPiece>, Ends)> {
-        match self {
-            Self::Upload { from: (host, at), to: (buffer, offset), bytes } => {
-                Some((true, buffer, host, (*offset, *at, *bytes)))
+        match &self.other {
+            Other::Host(host) => {
+                Some((self.to_device, &self.buffer, host, (self.offset, self.at, self.bytes)))
             }
-            Self::Download { from: (buffer, offset), to: (host, at), bytes } => {
-                Some((false, buffer, host, (*offset, *at, *bytes)))
-            }
-            Self::Internal { .. } => None,
+            Other::Device(_) => None,
         }
     }
 }
@@ -316,32 +286,28 @@ impl<'a> Run<'a> {
 }
 
 fn enqueue_one(copy: &Resolved, submission: &mut Submission<'_>, last: bool) -> Result<()> {
-    match copy {
-        Resolved::Upload { from: (host, at), to: (buffer, offset), bytes } => {
-            for part in buffer.parts(*offset, *bytes) {
-                let last = last && part.before + part.bytes == *bytes;
-                let memory = &buffer.pieces[part.piece];
+    let Resolved { to_device, buffer, offset, other, at, bytes } = copy;
+    for part in buffer.parts(*offset, *bytes) {
+        let memory = &buffer.pieces[part.piece];
+        let is_end = |done: u64| last && done == *bytes;
+        match other {
+            Other::Host(host) => {
+                let (address, last) = (host.at(at + part.before), is_end(part.before + part.bytes));
                 // SAFETY: the ranges were checked; both pieces of memory noted this submission and live until
                 // it is done.
                 unsafe {
-                    submission.write(host.at(at + part.before), memory, part.offset, part.bytes, last)?
-                };
+                    match to_device {
+                        true => submission.write(address, memory, part.offset, part.bytes, last)?,
+                        false => submission.read(memory, part.offset, address, part.bytes, last)?,
+                    }
+                }
             }
-        }
-        Resolved::Download { from: (buffer, offset), to: (host, at), bytes } => {
-            for part in buffer.parts(*offset, *bytes) {
-                let last = last && part.before + part.bytes == *bytes;
-                let memory = &buffer.pieces[part.piece];
-                // SAFETY: as above.
-                unsafe { submission.read(memory, part.offset, host.at(at + part.before), part.bytes, last)? };
-            }
-        }
-        Resolved::Internal { from: (source, at), to: (target, offset), bytes } => {
-            for outer in source.parts(*at, *bytes) {
-                for inner in target.parts(offset + outer.before, outer.bytes) {
-                    let last = last && outer.before + inner.before + inner.bytes == *bytes;
-                    let from = (&*source.pieces[outer.piece], outer.offset + inner.before);
-                    submission.copy(from, (&target.pieces[inner.piece], inner.offset), inner.bytes, last)?;
+            Other::Device(source) => {
+                for inner in source.parts(at + part.before, part.bytes) {
+                    let from = (&*source.pieces[inner.piece], inner.offset);
+                    let to = (&**memory, part.offset + inner.before);
+                    let last = is_end(part.before + inner.before + inner.bytes);
+                    submission.copy(from, to, inner.bytes, last)?;
                 }
             }
         }

@@ -8,9 +8,9 @@ use std::task::Waker;
 use backend_api::{
     BufferHandle, BufferId, Commit, Compute, Device, DeviceInfo, DeviceSpan, Error, ErrorKind, Extents, Fill,
     Gather, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueHandle,
-    QueueId, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
+    QueueId, Queues, Result, Route, Routing, Scatter, Search, Ticket, Transfer,
 };
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use crate::completion::Mark;
 use crate::copy::Lookup;
@@ -20,10 +20,10 @@ use crate::host_memory::HostPiece;
 use crate::kernel::compute::compute;
 use crate::kernel::fill;
 use crate::kernel::indexed::{Direction, indexed};
-use crate::kernel::search::{Wanted, search};
+use crate::kernel::search::search;
 use crate::memory::{Account, Buffer};
 use crate::options::Options;
-use crate::queue::{Queue, Statistics, unknown_queue};
+use crate::queue::{Queue, Statistics};
 
 /// A device that is reached through OpenCL 1.2.
 ///
@@ -55,20 +55,12 @@ use crate::queue::{Queue, Statistics, unknown_queue};
 pub struct OpenClDevice {
     core: Arc<Core>,
     account: Arc<Account>,
-    queues: RwLock<Names<QueueId, Entry>>,
+    queues: Queues<Queue>,
+    /// What the queues did that have ended.
+    ended: Mutex<Statistics>,
     memory: RwLock<Pieces>,
     /// For filling new memory.
     service: Arc<Queue>,
-}
-
-#[derive(Debug)]
-enum Entry {
-    Live(Arc<Queue>),
-    /// The newest ticket of a queue that was released, and what it did.
-    Ended {
-        newest: u64,
-        statistics: Statistics,
-    },
 }
 
 #[derive(Debug, Default)]
@@ -135,7 +127,8 @@ impl OpenClDevice {
             .map_err(|status| core.fail("open", ErrorKind::Driver, status))?;
         Ok(Self {
             account: Account::new(&core, options.budget_bytes),
-            queues: RwLock::default(),
+            queues: Queues::default(),
+            ended: Mutex::default(),
             memory: RwLock::default(),
             service,
             core,
@@ -219,22 +212,15 @@ impl OpenClDevice {
     /// ```
     #[must_use]
     pub fn statistics(&self) -> Statistics {
-        let queues = self.queues.read();
-        let mut sum = Statistics::default();
-        for entry in queues.values() {
-            sum += match entry {
-                Entry::Live(queue) => queue.statistics(),
-                Entry::Ended { statistics, .. } => *statistics,
-            };
-        }
+        // Held, so that a queue that ends meanwhile counts once.
+        let ended = self.ended.lock();
+        let mut sum = *ended;
+        self.queues.live().iter().for_each(|queue| sum += queue.statistics());
         sum
     }
 
     fn queue(&self, queue: QueueId, operation: &'static str) -> Result<Arc<Queue>> {
-        match self.queues.read().get(&queue) {
-            Some(Entry::Live(queue)) => Ok(Arc::clone(queue)),
-            _ => Err(unknown_queue(operation).on(&self.core.info)),
-        }
+        self.queues.get(operation, queue).map_err(|error| self.named(error))
     }
 
     #[cfg(test)]
@@ -261,16 +247,10 @@ impl OpenClDevice {
         error.on(&self.core.info)
     }
 
-    /// The newest value of an ended queue, or the queue.
+    /// The queue of a ticket that was given; `None` if it has ended.
     fn history(&self, ticket: Ticket, operation: &'static str) -> Result<Option<Arc<Queue>>> {
-        match self.queues.read().get(&ticket.queue) {
-            Some(Entry::Live(queue)) => Ok(Some(Arc::clone(queue))),
-            Some(Entry::Ended { newest, .. }) if ticket.value <= *newest => Ok(None),
-            _ => Err(self.named(
-                Error::new(ErrorKind::UnknownHandle, operation)
-                    .with_detail(format!("ticket {} of an unknown queue", ticket.value)),
-            )),
-        }
+        let newest = |queue: &Queue| queue.track.timeline.newest().value;
+        self.queues.of(operation, ticket, newest).map_err(|error| self.named(error))
     }
 
     fn move_indexed(
@@ -280,7 +260,7 @@ impl OpenClDevice {
         check: impl FnOnce(&Pieces) -> Result<()>,
         request: Gather<'_>,
     ) -> Result<Ticket> {
-        let operation = if direction == Direction::Gather { "gather" } else { "scatter" };
+        let operation = direction.operation();
         let queue = self.queue(queue.id(), operation)?;
         let mut submission = queue.begin(operation, ErrorKind::KernelFailed)?;
         let (buffer, indices, values) = {
@@ -310,12 +290,11 @@ impl OpenClDevice {
         let queue = self.queue(queue.id(), "submit")?;
         let mut submission = queue.begin("submit", ErrorKind::CopyFailed)?;
         let mut batch = submission.take_batch();
-        let resolve = || {
+        let mut resolve = || {
             let memory = self.memory.read();
             transfers.iter().try_for_each(|transfer| memory.check_transfer(transfer))?;
             transfers.iter().try_for_each(|transfer| batch.add(&*memory, transfer, &submission))
         };
-        let mut resolve = resolve;
         let result =
             resolve().map_err(|error| self.named(error)).and_then(|()| batch.enqueue(&mut submission, route));
         submission.put_batch(batch);
@@ -326,12 +305,8 @@ impl OpenClDevice {
 
 impl Drop for OpenClDevice {
     fn drop(&mut self) {
-        // Wakers run meanwhile: not under the lock.
-        let queues = std::mem::take(&mut *self.queues.write());
-        for entry in queues.into_values() {
-            if let Entry::Live(queue) = entry {
-                queue.close();
-            }
+        for queue in self.queues.live() {
+            queue.close();
         }
         self.service.close();
         if self.core.is_lost() {
@@ -365,15 +340,16 @@ unsafe impl Device for OpenClDevice {
         let handle = QueueHandle::unique();
         let queue = Queue::new(handle.id(), &self.core)
             .map_err(|status| self.core.fail(OPERATION, ErrorKind::Driver, status))?;
-        self.queues.write().insert(handle.id(), Entry::Live(queue));
+        self.queues.add(handle.id(), queue);
         Ok(handle)
     }
 
     fn release_queue(&self, queue: QueueHandle) {
         let Ok(live) = self.queue(queue.id(), "release_queue") else { return };
         let newest = live.close();
-        let statistics = live.statistics();
-        self.queues.write().insert(queue.id(), Entry::Ended { newest, statistics });
+        let mut ended = self.ended.lock();
+        self.queues.end(queue.id(), newest);
+        *ended += live.statistics();
     }
 
     fn allocate(&self, bytes: u64, commit: Commit) -> Result<BufferHandle> {
@@ -490,16 +466,9 @@ unsafe impl Device for OpenClDevice {
             answer.uses.note(&queue, submission.value());
             (buffer, answer)
         };
-        let wanted = Wanted {
-            elements: request.elements,
-            field_offset: request.field_offset,
-            value: request.value,
-            limit: request.limit,
-            count_all: request.count_all,
-        };
         let answer_bytes = Search::answer_bytes(request.limit.min(request.elements.count));
         answer.will_be_written(&queue, submission.value(), request.answer.offset(), answer_bytes);
-        search(&mut submission, &buffer, &wanted, (&answer, request.answer.offset()))?;
+        search(&mut submission, &buffer, request, &answer)?;
         submission.finish()
     }
 
@@ -545,7 +514,7 @@ unsafe impl Device for OpenClDevice {
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
         match self.history(ticket, "poll")? {
-            Some(queue) => queue.poll(ticket.value),
+            Some(queue) => queue.track.poll(ticket.value),
             None => Ok(Progress::Done),
         }
     }
@@ -569,13 +538,6 @@ unsafe impl Device for OpenClDevice {
         let queue = self.queue(queue.id(), OPERATION)?;
         self.core.alive(OPERATION)?;
         let Some(other) = self.history(ticket, OPERATION)? else { return Ok(()) };
-        // A ticket that was never given is an error; one that failed is not. No waker runs: callers may hold
-        // locks.
-        if let Err(error) = other.track.timeline.poll(ticket.value)
-            && error.kind() == ErrorKind::UnknownHandle
-        {
-            return Err(self.named(error));
-        }
         let mark: Option<Arc<Mark>> = other.track.find(ticket.value).filter(|mark| mark.status() > 0);
         match mark {
             Some(mark) if !Arc::ptr_eq(&queue, &other) => queue.order_after(&mark),
@@ -590,8 +552,6 @@ mod tests {
     use std::sync::mpsc;
     use std::task::Wake;
     use std::thread::{self, ThreadId};
-
-    use parking_lot::Mutex;
 
     use super::*;
     use crate::options::KernelCache;

@@ -5,7 +5,7 @@ mod vendors;
 use std::ffi::c_void;
 use std::ptr::null_mut;
 
-use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind};
+use backend_api::{Absence, AbsenceKind, DeviceInfo, DeviceKind, numa_node, uuid_text};
 use opencl3::device::{
     CL_DEVICE_AVAILABLE, CL_DEVICE_COMPILER_AVAILABLE, CL_DEVICE_EXTENSIONS,
     CL_DEVICE_GLOBAL_FREE_MEMORY_AMD, CL_DEVICE_GLOBAL_MEM_SIZE, CL_DEVICE_HOST_UNIFIED_MEMORY,
@@ -16,13 +16,13 @@ use opencl3::device::{
     CL_DEVICE_TYPE_CPU, CL_DEVICE_TYPE_CUSTOM, CL_DEVICE_UUID_KHR, CL_DEVICE_VENDOR, CL_DRIVER_VERSION,
     CL_FP_CORRECTLY_ROUNDED_DIVIDE_SQRT, CL_FP_DENORM,
 };
-use opencl3::error_codes::{CL_DEVICE_NOT_FOUND, CL_INVALID_VALUE, CL_PLATFORM_NOT_FOUND_KHR, CL_SUCCESS};
+use opencl3::error_codes::{CL_DEVICE_NOT_FOUND, CL_INVALID_VALUE, CL_PLATFORM_NOT_FOUND_KHR};
 use opencl3::types::{cl_device_id, cl_int, cl_platform_id, cl_uint};
 use parking_lot::Mutex;
 
 use crate::error::name;
 
-use crate::driver::objects::Status;
+use crate::driver::objects::{Status, check, text};
 use crate::driver::{self, Sys, sys};
 
 /// Not passed on by `opencl3`: the name of a platform.
@@ -219,20 +219,6 @@ fn ids<T>(ask: impl Fn(cl_uint, *mut *mut T, *mut cl_uint) -> cl_int) -> Status<
     Ok(list)
 }
 
-/// What a driver says in words, without what it fills them up with.
-fn text(ask: impl Fn(usize, *mut c_void, *mut usize) -> cl_int) -> Status<String> {
-    let mut bytes = 0;
-    check(ask(0, null_mut(), &mut bytes))?;
-    let mut text = vec![0_u8; bytes];
-    check(ask(bytes, text.as_mut_ptr().cast(), &mut bytes))?;
-    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
-    Ok(String::from_utf8_lossy(&text[..end]).trim().to_owned())
-}
-
-fn check(status: cl_int) -> Status<()> {
-    if status == CL_SUCCESS { Ok(()) } else { Err(status) }
-}
-
 /// Empty if the driver does not say.
 fn platform_name(sys: &Sys, platform: cl_platform_id) -> String {
     // SAFETY: the driver writes at most as many bytes as there is room for, and one number.
@@ -407,24 +393,6 @@ fn pci_address(device: Asked, khronos: bool, nvidia: bool, amd: bool) -> Option<
     None
 }
 
-fn uuid_text(bytes: &[u8; 16]) -> String {
-    let hex =
-        |range: std::ops::Range<usize>| bytes[range].iter().map(|b| format!("{b:02x}")).collect::<String>();
-    format!("uuid:{}-{}-{}-{}-{}", hex(0..4), hex(4..6), hex(6..8), hex(8..10), hex(10..16))
-}
-
-#[cfg(target_os = "linux")]
-fn numa_node(address: &str) -> Option<u32> {
-    let node = std::fs::read_to_string(format!("/sys/bus/pci/devices/{address}/numa_node")).ok()?;
-    // The kernel says -1 where it does not know.
-    node.trim().parse::<u32>().ok()
-}
-
-#[cfg(not(target_os = "linux"))]
-fn numa_node(_address: &str) -> Option<u32> {
-    None
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -438,11 +406,5 @@ mod tests {
             assert_eq!(devices_matching(&index.to_string()).len(), 1);
         }
         assert_eq!(devices_matching("").len(), found.len());
-    }
-
-    #[test]
-    fn uuids_are_written_as_usual() {
-        let bytes = std::array::from_fn(|i| i as u8 * 0x11);
-        assert_eq!(uuid_text(&bytes), "uuid:00112233-4455-6677-8899-aabbccddeeff");
     }
 }

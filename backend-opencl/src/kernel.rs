@@ -1,9 +1,11 @@
 //! The kernels: building them, keeping them, and one set of kernel objects for each queue.
 
+#[forbid(unsafe_code)]
 pub(crate) mod cache;
 pub(crate) mod compute;
 pub(crate) mod fill;
 pub(crate) mod indexed;
+mod listing;
 pub(crate) mod search;
 
 use std::io;

@@ -72,15 +72,19 @@ mod core;
 mod device;
 mod discovery;
 mod driver;
+#[forbid(unsafe_code)]
 mod error;
 #[cfg(test)]
 mod faulty;
 mod host_memory;
 mod kernel;
 mod memory;
+#[forbid(unsafe_code)]
 mod options;
 mod queue;
+#[forbid(unsafe_code)]
 mod retry;
+#[forbid(unsafe_code)]
 mod wakers;
 mod zero_copy;
 

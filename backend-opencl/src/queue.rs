@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use backend_api::{Error, ErrorKind, Progress, QueueId, Result, Ticket, contended};
+use backend_api::{Error, ErrorKind, QueueId, Queues, Result, Ticket, contended};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::completion::{Keep, Mark, Track, Verdict};
@@ -126,7 +126,7 @@ impl Queue {
     pub fn begin(self: &Arc<Self>, operation: &'static str, kind: ErrorKind) -> Result<Submission<'_>> {
         let state = contended::lock(&self.submit);
         if state.closed {
-            return Err(unknown_queue(operation).on(&self.core.info));
+            return Err(Queues::<Self>::unknown(operation).on(&self.core.info));
         }
         self.core.alive(operation)?;
         Ok(Submission {
@@ -185,10 +185,6 @@ impl Queue {
             drop(self.track.wait(value));
         }
     }
-}
-
-pub(crate) fn unknown_queue(operation: &'static str) -> Error {
-    Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue")
 }
 
 /// Commands on their way into a queue. Ended by [`finish`](Self::finish); if dropped before, because
@@ -321,7 +317,7 @@ impl<'q> Submission<'q> {
             // SAFETY: passed on.
             unsafe { self.queue.commands.launch(kernel, groups, kernels.group, Order::default()) }
         });
-        result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
+        self.launched(name, result)
     }
 
     /// Runs a kernel of a program that was made for this submission.
@@ -337,12 +333,16 @@ impl<'q> Submission<'q> {
     ) -> Result<()> {
         self.began = true;
         self.state.statistics.launches += 1;
-        let group = self.core.kernels.group;
         let result = program.kernel(name).and_then(|mut kernel| {
             kernel.set(arguments)?;
+            let group = self.core.kernels.group;
             // SAFETY: passed on. The driver keeps the kernel as long as it runs.
             unsafe { self.queue.commands.launch(&kernel, groups, group, Order::default()) }
         });
+        self.launched(name, result)
+    }
+
+    fn launched(&self, name: &str, result: Status<()>) -> Result<()> {
         result.map_err(|status| self.refused(status).with_detail(format!("kernel {name}")))
     }
 
@@ -422,19 +422,16 @@ impl<'q> Submission<'q> {
             // The last user of this place; nearly always long done.
             self.queue.track.settle(value - Mailbox::PLACES);
         }
-        let address = mailbox.0.at((value % Mailbox::PLACES) * Mailbox::BYTES as u64);
-        let place = value % Mailbox::PLACES;
+        let place = value % Mailbox::PLACES * Mailbox::BYTES as u64;
+        let address = mailbox.0.at(place);
         self.verdict = Some(Box::new(move || {
-            let mut words = [0_u8; Mailbox::BYTES];
+            let mut words = [0_u32; 4];
             // SAFETY: the place lies in the mailbox; the device is done with it, and its next user waits for
             // this ticket.
             unsafe {
-                let from = mailbox.0.at(place * Mailbox::BYTES as u64);
-                backend_api::racy::copy(from, words.as_mut_ptr(), Mailbox::BYTES);
-            }
-            judge(std::array::from_fn(|i| {
-                u32::from_ne_bytes([words[4 * i], words[4 * i + 1], words[4 * i + 2], words[4 * i + 3]])
-            }))
+                backend_api::racy::copy(mailbox.0.at(place), words.as_mut_ptr().cast(), Mailbox::BYTES)
+            };
+            judge(words)
         }));
         Ok(address)
     }
@@ -490,11 +487,4 @@ pub(crate) struct ScratchMemory {
     pub memory: Arc<OwnMemory>,
     bytes: u64,
     which: Scratch,
-}
-
-impl Queue {
-    /// Whether work up to a value is done.
-    pub fn poll(&self, value: u64) -> Result<Progress> {
-        self.track.poll(value)
-    }
 }

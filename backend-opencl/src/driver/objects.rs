@@ -24,7 +24,7 @@ const CL_MEM_PINNED_NV: u64 = 1 << 1;
 /// A driver's answer.
 pub(crate) type Status<T> = Result<T, cl_int>;
 
-fn check(status: cl_int) -> Status<()> {
+pub(crate) fn check(status: cl_int) -> Status<()> {
     if status == CL_SUCCESS { Ok(()) } else { Err(status) }
 }
 
@@ -33,6 +33,16 @@ fn object(handle: *mut c_void, status: cl_int) -> Status<*mut c_void> {
     check(status)?;
     // A null handle with success would be a driver's bug; it must not get further.
     if handle.is_null() { Err(opencl3::error_codes::CL_INVALID_VALUE) } else { Ok(handle) }
+}
+
+/// What a driver says in words, without what it fills them up with. It is asked twice: how long, and what.
+pub(crate) fn text(ask: impl Fn(usize, *mut c_void, *mut usize) -> cl_int) -> Status<String> {
+    let mut bytes = 0;
+    check(ask(0, ptr::null_mut(), &mut bytes))?;
+    let mut text = vec![0_u8; bytes];
+    check(ask(bytes, text.as_mut_ptr().cast(), &mut bytes))?;
+    let end = text.iter().position(|&byte| byte == 0).unwrap_or(text.len());
+    Ok(String::from_utf8_lossy(&text[..end]).trim().to_owned())
 }
 
 macro_rules! owner {
@@ -158,35 +168,21 @@ impl Context {
     pub fn program_from_source(&self, sources: &[&str]) -> Status<Program> {
         let pointers: Vec<*const c_char> = sources.iter().map(|s| s.as_ptr().cast()).collect();
         let lengths: Vec<usize> = sources.iter().map(|s| s.len()).collect();
-        let mut status = CL_SUCCESS;
+        let (create, mut status) = (self.sys.clCreateProgramWithSource, CL_SUCCESS);
+        let (count, pointers, lengths) = (sources.len() as u32, pointers.as_ptr(), lengths.as_ptr());
         // SAFETY: both lists have `count` entries, and each pointer as many bytes as its length says.
-        let handle = unsafe {
-            (self.sys.clCreateProgramWithSource)(
-                self.handle,
-                sources.len() as u32,
-                pointers.as_ptr(),
-                lengths.as_ptr(),
-                &mut status,
-            )
-        };
+        let handle = unsafe { create(self.handle, count, pointers, lengths, &mut status) };
         Ok(Program { sys: self.sys, handle: object(handle, status)? })
     }
 
     /// An unbuilt program from what [`Program::binary`] gave.
     pub fn program_from_binary(&self, device: cl_device_id, binary: &[u8]) -> Status<Program> {
-        let (mut binary_status, mut status) = (CL_SUCCESS, CL_SUCCESS);
+        let (create, mut binary_status, mut status) =
+            (self.sys.clCreateProgramWithBinary, CL_SUCCESS, CL_SUCCESS);
+        let (length, start) = (&binary.len(), &binary.as_ptr());
         // SAFETY: one device, one length, one binary of that length.
-        let handle = unsafe {
-            (self.sys.clCreateProgramWithBinary)(
-                self.handle,
-                1,
-                &device,
-                &binary.len(),
-                &binary.as_ptr(),
-                &mut binary_status,
-                &mut status,
-            )
-        };
+        let handle =
+            unsafe { create(self.handle, 1, &device, length, start, &mut binary_status, &mut status) };
         let program = Program { sys: self.sys, handle: object(handle, status)? };
         check(binary_status)?;
         Ok(program)
@@ -231,21 +227,10 @@ impl CommandQueue {
     /// # Safety
     /// The buffer is so long.
     pub unsafe fn clear(&self, memory: &Memory, bytes: usize) -> Status<()> {
-        let zero = 0_u8;
+        let (fill, zero, none, event) = (self.sys.clEnqueueFillBuffer, 0_u8, ptr::null(), ptr::null_mut());
+        let pattern = (&raw const zero).cast();
         // SAFETY: the caller vouches for the range; the driver has copied the pattern when it returns.
-        check(unsafe {
-            (self.sys.clEnqueueFillBuffer)(
-                self.handle,
-                memory.handle,
-                (&raw const zero).cast(),
-                1,
-                0,
-                bytes,
-                0,
-                ptr::null(),
-                ptr::null_mut(),
-            )
-        })
+        check(unsafe { fill(self.handle, memory.handle, pattern, 1, 0, bytes, 0, none, event) })
     }
 
     /// Starts to copy from a buffer to host memory.
@@ -260,21 +245,10 @@ impl CommandQueue {
         bytes: usize,
         order: Order<'_>,
     ) -> Status<()> {
+        let (read, to, mode, none) = (self.sys.clEnqueueReadBuffer, to.cast(), CL_NON_BLOCKING, ptr::null());
         order.run(self.sys, |event| {
             // SAFETY: passed on.
-            unsafe {
-                (self.sys.clEnqueueReadBuffer)(
-                    self.handle,
-                    from.handle,
-                    CL_NON_BLOCKING,
-                    offset as usize,
-                    bytes,
-                    to.cast(),
-                    0,
-                    ptr::null(),
-                    event,
-                )
-            }
+            unsafe { read(self.handle, from.handle, mode, offset as usize, bytes, to, 0, none, event) }
         })
     }
 
@@ -290,47 +264,27 @@ impl CommandQueue {
         bytes: usize,
         order: Order<'_>,
     ) -> Status<()> {
+        let write = self.sys.clEnqueueWriteBuffer;
+        let (from, mode, none) = (from.cast(), CL_NON_BLOCKING, ptr::null());
         order.run(self.sys, |event| {
             // SAFETY: passed on.
-            unsafe {
-                (self.sys.clEnqueueWriteBuffer)(
-                    self.handle,
-                    to.handle,
-                    CL_NON_BLOCKING,
-                    offset as usize,
-                    bytes,
-                    from.cast(),
-                    0,
-                    ptr::null(),
-                    event,
-                )
-            }
+            unsafe { write(self.handle, to.handle, mode, offset as usize, bytes, from, 0, none, event) }
         })
     }
 
     /// Starts to copy between buffers. The ranges lie in their buffers, or the driver refuses.
     pub fn copy(
         &self,
-        from: (&Memory, u64),
-        to: (&Memory, u64),
+        (from, first): (&Memory, u64),
+        (to, offset): (&Memory, u64),
         bytes: usize,
         order: Order<'_>,
     ) -> Status<()> {
+        let (copy, none) = (self.sys.clEnqueueCopyBuffer, ptr::null());
+        let (from, to, first, offset) = (from.handle, to.handle, first as usize, offset as usize);
         order.run(self.sys, |event| {
             // SAFETY: queue and buffers are valid and of one context.
-            unsafe {
-                (self.sys.clEnqueueCopyBuffer)(
-                    self.handle,
-                    from.0.handle,
-                    to.0.handle,
-                    from.1 as usize,
-                    to.1 as usize,
-                    bytes,
-                    0,
-                    ptr::null(),
-                    event,
-                )
-            }
+            unsafe { copy(self.handle, from, to, first, offset, bytes, 0, none, event) }
         })
     }
 
@@ -345,21 +299,11 @@ impl CommandQueue {
         group: usize,
         order: Order<'_>,
     ) -> Status<()> {
+        let (launch, items, start, none) =
+            (self.sys.clEnqueueNDRangeKernel, groups * group, ptr::null(), ptr::null());
         order.run(self.sys, |event| {
             // SAFETY: one dimension, one number for each list; the rest is passed on.
-            unsafe {
-                (self.sys.clEnqueueNDRangeKernel)(
-                    self.handle,
-                    kernel.handle,
-                    1,
-                    ptr::null(),
-                    &(groups * group),
-                    &group,
-                    0,
-                    ptr::null(),
-                    event,
-                )
-            }
+            unsafe { launch(self.handle, kernel.handle, 1, start, &items, &group, 0, none, event) }
         })
     }
 
@@ -383,56 +327,31 @@ impl CommandQueue {
 
     /// Maps a whole buffer for good; blocks.
     pub fn map(&self, memory: &Memory, bytes: usize) -> Status<*mut u8> {
-        let mut status = CL_SUCCESS;
+        let (map, flags, mut status) = (self.sys.clEnqueueMapBuffer, CL_MAP_READ | CL_MAP_WRITE, CL_SUCCESS);
+        let (mode, none, event) = (CL_BLOCKING, ptr::null(), ptr::null_mut());
         // SAFETY: the buffer is `bytes` long; no wait list; no event.
-        let address = unsafe {
-            (self.sys.clEnqueueMapBuffer)(
-                self.handle,
-                memory.handle,
-                CL_BLOCKING,
-                CL_MAP_READ | CL_MAP_WRITE,
-                0,
-                bytes,
-                0,
-                ptr::null(),
-                ptr::null_mut(),
-                &mut status,
-            )
-        };
+        let address =
+            unsafe { map(self.handle, memory.handle, mode, flags, 0, bytes, 0, none, event, &mut status) };
         object(address, status).map(|address| address.cast())
     }
 
     /// # Safety
     /// Nobody uses what [`map`](Self::map) gave any more.
     pub unsafe fn unmap(&self, memory: &Memory, address: *mut u8) -> Status<()> {
+        let (unmap, none, event) = (self.sys.clEnqueueUnmapMemObject, ptr::null(), ptr::null_mut());
         // SAFETY: passed on.
-        check(unsafe {
-            (self.sys.clEnqueueUnmapMemObject)(
-                self.handle,
-                memory.handle,
-                address.cast(),
-                0,
-                ptr::null(),
-                ptr::null_mut(),
-            )
-        })
+        check(unsafe { unmap(self.handle, memory.handle, address.cast(), 0, none, event) })
     }
 }
 
 impl Event {
     /// Positive: not done yet. 0: done. Negative: failed.
     pub fn status(&self) -> Status<cl_int> {
+        let (ask, which) = (self.sys.clGetEventInfo, CL_EVENT_COMMAND_EXECUTION_STATUS);
         let mut value: cl_int = 0;
+        let (room, to) = (size_of::<cl_int>(), (&raw mut value).cast());
         // SAFETY: this information is one `cl_int`.
-        check(unsafe {
-            (self.sys.clGetEventInfo)(
-                self.handle,
-                CL_EVENT_COMMAND_EXECUTION_STATUS,
-                size_of::<cl_int>(),
-                (&raw mut value).cast(),
-                ptr::null_mut(),
-            )
-        })?;
+        check(unsafe { ask(self.handle, which, room, to, ptr::null_mut()) })?;
         Ok(value)
     }
 
@@ -464,64 +383,24 @@ impl Program {
 
     /// What the compiler said; may be empty.
     pub fn build_log(&self, device: cl_device_id) -> String {
-        let mut bytes = 0;
-        // SAFETY: asks for the length alone.
-        let status = unsafe {
-            (self.sys.clGetProgramBuildInfo)(
-                self.handle,
-                device,
-                CL_PROGRAM_BUILD_LOG,
-                0,
-                ptr::null_mut(),
-                &mut bytes,
-            )
-        };
-        if status != CL_SUCCESS {
-            return String::new();
-        }
-        let mut log = vec![0_u8; bytes];
-        // SAFETY: `log` is as long as told.
-        let status = unsafe {
-            (self.sys.clGetProgramBuildInfo)(
-                self.handle,
-                device,
-                CL_PROGRAM_BUILD_LOG,
-                bytes,
-                log.as_mut_ptr().cast(),
-                ptr::null_mut(),
-            )
-        };
-        if status != CL_SUCCESS {
-            return String::new();
-        }
-        String::from_utf8_lossy(&log).trim_matches(['\0', '\n', ' ']).to_owned()
+        let ask = self.sys.clGetProgramBuildInfo;
+        // SAFETY: the driver writes at most as many bytes as there is room for, and one number.
+        text(|room, to, written| unsafe { ask(self.handle, device, CL_PROGRAM_BUILD_LOG, room, to, written) })
+            .unwrap_or_default()
     }
 
     /// The built program, as its driver can load it again.
     pub fn binary(&self) -> Status<Vec<u8>> {
+        let (ask, none) = (self.sys.clGetProgramInfo, ptr::null_mut());
         let mut bytes = 0_usize;
+        let (room, to) = (size_of::<usize>(), (&raw mut bytes).cast());
         // SAFETY: the context has one device, so this information is one `usize`.
-        check(unsafe {
-            (self.sys.clGetProgramInfo)(
-                self.handle,
-                CL_PROGRAM_BINARY_SIZES,
-                size_of::<usize>(),
-                (&raw mut bytes).cast(),
-                ptr::null_mut(),
-            )
-        })?;
+        check(unsafe { ask(self.handle, CL_PROGRAM_BINARY_SIZES, room, to, none) })?;
         let mut binary = vec![0_u8; bytes];
         let mut pointer = binary.as_mut_ptr();
+        let (room, to) = (size_of::<*mut u8>(), (&raw mut pointer).cast());
         // SAFETY: one pointer, to as many bytes as the driver asked for.
-        check(unsafe {
-            (self.sys.clGetProgramInfo)(
-                self.handle,
-                CL_PROGRAM_BINARIES,
-                size_of::<*mut u8>(),
-                (&raw mut pointer).cast(),
-                ptr::null_mut(),
-            )
-        })?;
+        check(unsafe { ask(self.handle, CL_PROGRAM_BINARIES, room, to, none) })?;
         Ok(binary)
     }
 

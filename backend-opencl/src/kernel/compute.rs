@@ -1,15 +1,15 @@
 //! Computations: kernels made for a program, and how the elements are cut into launches.
 
+#[forbid(unsafe_code)]
 mod codegen;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use backend_api::expr::{Action, Partial};
+use backend_api::expr::{Action, Partial, ProgramCache};
 use backend_api::{Compute, Error, ErrorKind, Result};
-use parking_lot::Mutex;
 
-use self::codegen::{Shape, Task};
+use self::codegen::Shape;
+use super::listing::{Limit, Listing};
 use crate::core::Core;
 use crate::driver::objects::{Argument, Memory, Program};
 use crate::host_memory::HostPiece;
@@ -17,10 +17,6 @@ use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
 const OPERATION: &str = "compute";
-/// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.
-const LISTED_UNSEEN: u64 = 512 << 10;
-/// How many indices (32 MiB) are fetched at a time where there may be more.
-const LISTED_AT_ONCE: u64 = 4 << 20;
 /// Elements of a chunk of a search that may stop early, and of one that goes over everything.
 const CHUNK_EARLY: u64 = 16 << 10;
 const CHUNK: u64 = 64 << 10;
@@ -29,14 +25,12 @@ const HISTOGRAM_GROUPS: usize = 256;
 /// Log2 of how many elements a group looks at in one launch at most: its counts of bins have 32 bits, and
 /// sums of so many halves of numbers leave the sign of 64 bits alone.
 const GROUP_ELEMENTS_LOG2: u32 = 31;
-/// So many programs are kept built.
-const PROGRAMS_MAX: usize = 256;
 /// Elements that lie across two pieces are copied together, at multiples of this.
 const ALIGNMENT: u64 = 64;
 
 /// The built programs of a device.
 #[derive(Debug, Default)]
-pub(crate) struct Programs(Mutex<HashMap<Shape, Arc<Program>>>);
+pub(crate) struct Programs(ProgramCache<Shape, Program>);
 
 impl Programs {
     /// Sees to it that the kernels for a request are built.
@@ -46,27 +40,20 @@ impl Programs {
 
     /// The kernels for a shape, built now if they are not known.
     fn get(&self, core: &Core, shape: Shape) -> Result<Arc<Program>> {
-        if let Some(found) = self.0.lock().get(&shape) {
-            return Ok(Arc::clone(found));
+        if let Some(found) = self.0.find(&shape) {
+            return Ok(found);
         }
-        // Not under the lock: other programs go on meanwhile.
-        let doubles = shape.needs_doubles();
-        let built = core.kernels.build_more(core, &shape.text()).map(Arc::new).map_err(|error| {
-            if doubles && !core.kernels.has_doubles(core) {
+        // Other programs go on meanwhile.
+        let built = core.kernels.build_more(core, &shape.text()).map_err(|error| {
+            if shape.needs_doubles() && !core.kernels.has_doubles(core) {
                 return Error::new(ErrorKind::Unsupported, OPERATION)
-                    .with_detail("the device has no f64".to_owned())
+                    .with_detail("the device has no f64")
                     .on(&core.info);
             }
             error.on(&core.info)
         })?;
-        let mut programs = self.0.lock();
-        if programs.len() >= PROGRAMS_MAX {
-            // Drivers keep what commands use. Which one goes is a matter of chance.
-            let victim = programs.keys().next().cloned();
-            victim.map(|shape| programs.remove(&shape));
-        }
-        programs.insert(shape, Arc::clone(&built));
-        Ok(built)
+        // Drivers keep the programs that commands use, so one that is forgotten may go at once.
+        Ok(self.0.add(shape, built).0)
     }
 }
 
@@ -207,7 +194,6 @@ pub(crate) fn compute(
         return Ok(());
     }
     let (shape, literals) = Shape::new(request);
-    let task = shape.task.clone();
     let program = core.programs.get(core, shape)?;
     let places: Vec<_> = request
         .sources
@@ -240,18 +226,18 @@ pub(crate) fn compute(
         literals,
         straddlers: straddlers.as_ref().map(|scratch| &**scratch.memory),
     };
-    match (task, answer) {
-        (Task::Store(_), _) => {
+    match (request.action, answer) {
+        (Action::Store { .. }, _) => {
             for segment in &work.segments {
                 let groups = core.kernels.groups_for(segment.count);
                 // SAFETY: there are no further arguments.
                 unsafe { work.launch(submission, "compute_store", groups, segment, &[])? };
             }
         }
-        (Task::Find, Some(answer)) => find(submission, &work, answer)?,
-        (Task::Sum, Some(answer)) => reduce(submission, &work, "compute_sum", answer)?,
-        (Task::Extremes, Some(answer)) => reduce(submission, &work, "compute_extremes", answer)?,
-        (Task::Histogram, Some(answer)) => histogram(submission, &work, answer)?,
+        (Action::Find { .. }, Some(answer)) => find(submission, &work, answer)?,
+        (Action::Sum { .. }, Some(answer)) => reduce(submission, &work, "compute_sum", answer)?,
+        (Action::Extremes { .. }, Some(answer)) => reduce(submission, &work, "compute_extremes", answer)?,
+        (Action::Histogram { .. }, Some(answer)) => histogram(submission, &work, answer)?,
         // Only stores have no answer.
         (_, None) => {}
     }
@@ -327,118 +313,38 @@ fn histogram(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&Hos
 }
 
 /// Counts, scans and lists as a search does.
-fn find(submission: &mut Submission<'_>, work: &Work<'_>, (host, at): (&HostPiece, u64)) -> Result<()> {
+fn find(submission: &mut Submission<'_>, work: &Work<'_>, answer: (&HostPiece, u64)) -> Result<()> {
     let core = submission.core;
     let Action::Find { limit, count_all, .. } = work.compute.action else { return Ok(()) };
-    let limit = limit.min(work.compute.count());
-    // The kernels know 32 bits of a limit.
-    let early = !count_all && limit > 0 && limit < 1 << 31;
-    let stop_at = if early { limit as u32 } else { 0 };
-    let per_chunk = if early { CHUNK_EARLY } else { CHUNK };
-    let chunks_of = |segment: &Segment| segment.count.div_ceil(per_chunk) as u32;
-    let chunks = work.segments.iter().map(chunks_of).fold(0, u32::saturating_add);
-    let counts = submission.scratch(Scratch::Counts, u64::from(chunks) * 4)?;
-    let offsets = submission.scratch(Scratch::Offsets, u64::from(chunks) * 8)?;
-    let states = 1 + work.segments.len() as u32;
-    let state = submission.scratch(Scratch::State, u64::from(states) * 4)?;
-    let unseen = limit <= LISTED_UNSEEN;
-    let room = if unseen { limit } else { LISTED_AT_ONCE.min(limit) };
-    let list = submission.scratch(Scratch::Answer, 16 + room * 8)?;
-    if early {
-        let arguments = [
-            Argument::Buffer(&counts.memory),
-            Argument::U32(chunks),
-            Argument::Buffer(&state.memory),
-            Argument::U32(states),
-        ];
-        // SAFETY: both buffers have as many entries as told.
-        unsafe {
-            submission.launch(
-                "search_begin",
-                core.kernels.groups_for(chunks.max(states).into()),
-                &arguments,
-            )?
-        };
-    }
-    let mut before = 0;
-    for (number, segment) in work.segments.iter().enumerate() {
-        let more = [
-            Argument::U32(per_chunk as u32),
-            Argument::U32(chunks_of(segment)),
-            Argument::U32(stop_at),
-            Argument::Buffer(&state.memory),
-            Argument::U32(number as u32),
-            Argument::Buffer(&counts.memory),
-            Argument::U32(before),
-        ];
-        let groups = core.kernels.groups_up_to(chunks_of(segment).into());
+    let limit = Limit::new(limit, work.compute.count(), count_all);
+    let per_chunk = if limit.early { CHUNK_EARLY } else { CHUNK };
+    let mut chunks = 0_u32;
+    // Of each segment its chunks, and those of segments before it.
+    let cut: Vec<(&Segment, u32, u32)> = (work.segments.iter())
+        .map(|segment| {
+            let (here, before) = (segment.count.div_ceil(per_chunk) as u32, chunks);
+            chunks = chunks.saturating_add(here);
+            (segment, here, before)
+        })
+        .collect();
+    let listing = Listing::new(submission, limit, chunks, cut.len())?;
+    for (number, &(segment, here, before)) in cut.iter().enumerate() {
+        let mut more = vec![Argument::U32(per_chunk as u32), Argument::U32(here)];
+        more.extend(listing.to_count(number, before));
+        let groups = core.kernels.groups_up_to(here.into());
         // SAFETY: the segment's chunks have their places in `counts`, its number in `state`.
         unsafe { work.launch(submission, "compute_count", groups, segment, &more)? };
-        before += chunks_of(segment);
     }
-    let arguments = [
-        Argument::U32(chunks),
-        Argument::U64(limit),
-        Argument::Buffer(&counts.memory),
-        Argument::Buffer(&offsets.memory),
-        Argument::Buffer(&list.memory),
-    ];
-    // SAFETY: `counts` and `offsets` have an entry for each chunk, and the list a header of 16 bytes.
-    unsafe { submission.launch("search_scan", 1, &arguments)? };
-    let list_range = |submission: &mut Submission<'_>, lowest: u64, highest: u64| -> Result<()> {
-        let mut before = 0;
-        for segment in &work.segments {
-            let more = [
-                Argument::U32(per_chunk as u32),
-                Argument::U32(chunks_of(segment)),
-                Argument::Buffer(&counts.memory),
-                Argument::Buffer(&offsets.memory),
-                Argument::U32(before),
-                Argument::U64(lowest),
-                Argument::U64(highest),
-                Argument::U64(segment.before),
-                Argument::Buffer(&list.memory),
-                Argument::U64(2),
-            ];
-            let groups = core.kernels.groups_up_to(chunks_of(segment).into());
-            // SAFETY: counts and offsets have a place for each chunk; at most `highest - lowest` indices are
-            // written, for which there is room.
-            unsafe { work.launch(submission, "compute_list", groups, segment, &more)? };
-            before += chunks_of(segment);
-        }
-        Ok(())
-    };
-    if unseen {
-        if limit > 0 {
-            list_range(submission, 0, limit)?;
-        }
-        // SAFETY: the answer was checked to have room for `limit` indices, as has the list.
-        unsafe { submission.read(&list.memory, 0, host.at(at), 16 + limit * 8, true)? };
-    } else {
-        // Fetching all that could be listed might move far more than there is: look first. The caller waits
-        // meanwhile. SAFETY: an answer has a header.
-        unsafe { submission.read(&list.memory, 0, host.at(at), 16, false)? };
-        submission.drain()?;
-        let mut header = [0_u8; 16];
-        // SAFETY: as above; the device is done with it.
-        unsafe { backend_api::racy::copy(host.at(at), header.as_mut_ptr(), 16) };
-        let mut listed = [0_u8; 8];
-        listed.copy_from_slice(&header[8..]);
-        let listed = u64::from_ne_bytes(listed).min(limit);
-        let mut lowest = 0;
-        while lowest < listed {
-            let highest = listed.min(lowest + LISTED_AT_ONCE);
-            list_range(submission, lowest, highest)?;
-            let (to, bytes) = (host.at(at + 16 + lowest * 8), (highest - lowest) * 8);
-            // SAFETY: as above.
-            unsafe { submission.read(&list.memory, 16, to, bytes, highest == listed)? };
-            lowest = highest;
-        }
-    }
-    for scratch in [counts, offsets, state, list] {
-        submission.put_scratch(scratch);
-    }
-    Ok(())
+    listing.answer(submission, answer, |submission, listing, range| {
+        cut.iter().try_for_each(|&(segment, here, before)| {
+            let mut more = vec![Argument::U32(per_chunk as u32), Argument::U32(here)];
+            more.extend(listing.to_list(before, segment.before, range));
+            let groups = core.kernels.groups_up_to(here.into());
+            // SAFETY: counts and offsets have a place for each chunk; at most as many indices are written as
+            // the range has, for which there is room.
+            unsafe { work.launch(submission, "compute_list", groups, segment, &more) }
+        })
+    })
 }
 
 #[cfg(test)]

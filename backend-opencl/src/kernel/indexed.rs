@@ -24,19 +24,20 @@ pub(crate) enum Direction {
 }
 
 impl Direction {
-    fn kernel(self, width: u64) -> &'static str {
-        match (self, width) {
-            (Self::Gather, 16) => "gather_16",
-            (Self::Gather, 8) => "gather_8",
-            (Self::Gather, 4) => "gather_4",
-            (Self::Gather, 2) => "gather_2",
-            (Self::Gather, _) => "gather_1",
-            (Self::Scatter, 16) => "scatter_16",
-            (Self::Scatter, 8) => "scatter_8",
-            (Self::Scatter, 4) => "scatter_4",
-            (Self::Scatter, 2) => "scatter_2",
-            (Self::Scatter, _) => "scatter_1",
+    pub fn operation(self) -> &'static str {
+        match self {
+            Self::Gather => "gather",
+            Self::Scatter => "scatter",
         }
+    }
+
+    /// The kernel for words of `width` bytes: 1, 2, 4, 8 or 16.
+    fn kernel(self, width: u64) -> &'static str {
+        let kernels = match self {
+            Self::Gather => ["gather_1", "gather_2", "gather_4", "gather_8", "gather_16"],
+            Self::Scatter => ["scatter_1", "scatter_2", "scatter_4", "scatter_8", "scatter_16"],
+        };
+        kernels[width.ilog2() as usize]
     }
 }
 

@@ -2,24 +2,21 @@
 
 use std::sync::Arc;
 
-use backend_api::{Elements, Result};
+use backend_api::{Elements, Result, Search};
 
+use super::listing::{Limit, Listing};
 use crate::driver::objects::{Argument, Memory};
 use crate::host_memory::HostPiece;
 use crate::kernel::Kernels;
 use crate::memory::Buffer;
 use crate::queue::{Scratch, Submission};
 
-/// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.
-const LISTED_UNSEEN: u64 = 512 << 10;
-/// How many indices (32 MiB) are fetched at a time where there may be more.
-const LISTED_AT_ONCE: u64 = 4 << 20;
 /// The chunks of a search that may stop early: small, so that it does stop early.
 const CHUNK_BYTES_EARLY: u64 = 64 << 10;
 /// The chunks of a search that goes over everything.
 const CHUNK_BYTES: std::ops::RangeInclusive<u64> = (32 << 10)..=(512 << 10);
 /// Fields that lie across two pieces are copied together, at multiples of this.
-const STRADDLER_STRIDE: u64 = backend_api::Search::VALUE_MAX_BYTES as u64;
+const STRADDLER_STRIDE: u64 = Search::VALUE_MAX_BYTES as u64;
 
 /// Elements whose fields lie in one buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,27 +87,31 @@ impl Access {
     }
 
     fn count_kernel(self) -> &'static str {
+        const PACKED: [&str; 5] = [
+            "search_count_packed_1",
+            "search_count_packed_2",
+            "search_count_packed_4",
+            "search_count_packed_8",
+            "search_count_packed_16",
+        ];
+        const SPREAD: [&str; 4] = [
+            "search_count_spread_1",
+            "search_count_spread_2",
+            "search_count_spread_4",
+            "search_count_spread_8",
+        ];
         match self {
-            Self::Packed(1) => "search_count_packed_1",
-            Self::Packed(2) => "search_count_packed_2",
-            Self::Packed(4) => "search_count_packed_4",
-            Self::Packed(8) => "search_count_packed_8",
-            Self::Packed(_) => "search_count_packed_16",
-            Self::Spread(8) => "search_count_spread_8",
-            Self::Spread(4) => "search_count_spread_4",
-            Self::Spread(2) => "search_count_spread_2",
-            Self::Spread(_) => "search_count_spread_1",
+            Self::Packed(width) => PACKED[width.ilog2() as usize],
+            Self::Spread(width) => SPREAD[width.ilog2() as usize],
         }
     }
 
     /// The width of a listing's words, and its kernel.
     fn list_kernel(self) -> (u64, &'static str) {
-        match self {
-            Self::Packed(8 | 16) | Self::Spread(8) => (8, "search_list_8"),
-            Self::Packed(4) | Self::Spread(4) => (4, "search_list_4"),
-            Self::Packed(2) | Self::Spread(2) => (2, "search_list_2"),
-            _ => (1, "search_list_1"),
-        }
+        let (Self::Packed(width) | Self::Spread(width)) = self;
+        let width = width.min(8);
+        let kernels = ["search_list_1", "search_list_2", "search_list_4", "search_list_8"];
+        (width, kernels[width.ilog2() as usize])
     }
 
     fn cut(self, segment: &mut Segment, stride: u64, group: u64, chunk_bytes: u64) {
@@ -129,15 +130,6 @@ impl Access {
         let body = segment.count.saturating_sub(segment.head.into());
         segment.chunks = body.div_ceil(per_chunk).max(1) as u32;
     }
-}
-
-/// What a search looks for.
-pub(crate) struct Wanted<'a> {
-    pub elements: Elements<'a>,
-    pub field_offset: u64,
-    pub value: &'a [u8],
-    pub limit: u64,
-    pub count_all: bool,
 }
 
 /// The first so many bytes of a value as a number.
@@ -182,15 +174,8 @@ impl Plan<'_> {
         ]
     }
 
-    /// Writes the indices of the matches number `lowest` to `highest` to `list`.
-    fn list(
-        &self,
-        submission: &mut Submission<'_>,
-        counts: &SubBuffers<'_>,
-        (lowest, highest): (u64, u64),
-        list: &Memory,
-        list_start: u64,
-    ) -> Result<()> {
+    /// Launches that list the matches of a range of numbers.
+    fn list(&self, submission: &mut Submission<'_>, listing: &Listing, range: (u64, u64)) -> Result<()> {
         let (width, kernel) = self.access.list_kernel();
         for segment in &self.segments {
             let mut arguments = self.segment_arguments(segment).to_vec();
@@ -198,45 +183,30 @@ impl Plan<'_> {
                 Argument::U64(word(self.value, width)),
                 Argument::Buffer(self.value_memory),
                 Argument::U32(self.value.len() as u32),
-                Argument::Buffer(counts.counts),
-                Argument::Buffer(counts.offsets),
-                Argument::U32(segment.chunks_before),
-                Argument::U64(lowest),
-                Argument::U64(highest),
-                Argument::U64(segment.before),
-                Argument::Buffer(list),
-                Argument::U64(list_start),
             ]);
+            arguments.extend(listing.to_list(segment.chunks_before, segment.before, range));
             let groups = submission.core.kernels.groups_up_to(segment.chunks.into());
             // SAFETY: the segment lies in its buffer; counts and offsets have a place for each of its chunks;
-            // at most `highest - lowest` indices are written, for which the caller made room.
+            // at most as many indices are written as the range has, for which there is room.
             unsafe { submission.launch(kernel, groups, &arguments)? };
         }
         Ok(())
     }
 }
 
-struct SubBuffers<'a> {
-    counts: &'a Memory,
-    offsets: &'a Memory,
-}
-
 /// Searches checked elements.
 pub(crate) fn search(
     submission: &mut Submission<'_>,
     buffer: &Arc<Buffer>,
-    wanted: &Wanted<'_>,
-    answer: (&HostPiece, u64),
+    search: &Search<'_>,
+    answer: &HostPiece,
 ) -> Result<()> {
     let core = submission.core;
     let kernels: &Kernels = &core.kernels;
-    let Elements { start, count, stride } = wanted.elements;
-    let length = wanted.value.len() as u64;
-    let limit = wanted.limit.min(count);
-    let first_field = start.offset() + wanted.field_offset;
-    // With no limit to reach there is nothing to stop at. The kernels know 32 bits of a limit.
-    let early = !wanted.count_all && limit > 0 && limit < 1 << 31;
-    let stop_at = if early { limit as u32 } else { 0 };
+    let Elements { start, count, stride } = search.elements;
+    let length = search.value.len() as u64;
+    let limit = Limit::new(search.limit, count, search.count_all);
+    let first_field = start.offset() + search.field_offset;
 
     // All pieces begin at multiples of any width, and so do straddling fields in their buffer.
     let mut access = Access::new(first_field, stride, length);
@@ -246,7 +216,7 @@ pub(crate) fn search(
         access = Access::Spread(1);
     }
     let span = count.saturating_mul(stride);
-    let chunk_bytes = if early {
+    let chunk_bytes = if limit.early {
         CHUNK_BYTES_EARLY
     } else {
         (span / (kernels.groups as u64 * 8)).clamp(*CHUNK_BYTES.start(), *CHUNK_BYTES.end())
@@ -258,13 +228,13 @@ pub(crate) fn search(
         chunks = chunks.saturating_add(segment.chunks);
     }
 
-    let straddling = segments.iter().filter(|segment| segment.piece.is_none()).count() as u64;
-    let straddlers = match straddling {
+    let straddling: Vec<&Segment> = segments.iter().filter(|segment| segment.piece.is_none()).collect();
+    let straddlers = match straddling.len() as u64 {
         0 => None,
         some => Some(submission.scratch(Scratch::Straddlers, some * STRADDLER_STRIDE)?),
     };
     if let Some(straddlers) = &straddlers {
-        for segment in segments.iter().filter(|segment| segment.piece.is_none()) {
+        for segment in straddling {
             for part in buffer.parts(first_field + segment.before * stride, length) {
                 let to = (&**straddlers.memory, segment.field + part.before);
                 submission.copy((&*buffer.pieces[part.piece], part.offset), to, part.bytes, false)?;
@@ -273,100 +243,39 @@ pub(crate) fn search(
     }
 
     let parameters = submission.scratch(Scratch::Parameters, length)?;
-    let counts = submission.scratch(Scratch::Counts, u64::from(chunks) * 4)?;
-    let offsets = submission.scratch(Scratch::Offsets, u64::from(chunks) * 8)?;
-    let states = 1 + segments.len() as u32;
-    let state = submission.scratch(Scratch::State, u64::from(states) * 4)?;
-    let unseen = limit <= LISTED_UNSEEN;
-    let room = if unseen { limit } else { LISTED_AT_ONCE.min(limit) };
-    let list = submission.scratch(Scratch::Answer, 16 + room * 8)?;
-
     // Packed fields are compared with an argument; all others need the value's bytes.
     if matches!(access, Access::Spread(_)) || length > 8 {
-        submission.upload(wanted.value.to_vec(), &parameters.memory)?;
+        submission.upload(search.value.to_vec(), &parameters.memory)?;
     }
+    let listing = Listing::new(submission, limit, chunks, segments.len())?;
     let plan = Plan {
         buffer,
         straddlers: straddlers.as_ref().map(|scratch| &**scratch.memory),
         segments,
         access,
         stride,
-        value: wanted.value,
+        value: search.value,
         value_memory: &parameters.memory,
     };
-    if early {
-        let arguments = [
-            Argument::Buffer(&counts.memory),
-            Argument::U32(chunks),
-            Argument::Buffer(&state.memory),
-            Argument::U32(states),
-        ];
-        // SAFETY: both buffers have as many entries as told.
-        unsafe {
-            submission.launch("search_begin", kernels.groups_for(chunks.max(states).into()), &arguments)?
-        };
-    }
     for (number, segment) in plan.segments.iter().enumerate() {
         let mut arguments = plan.segment_arguments(segment).to_vec();
         match access {
-            Access::Packed(_) => arguments.push(Argument::Vector(vector(wanted.value))),
+            Access::Packed(_) => arguments.push(Argument::Vector(vector(search.value))),
             Access::Spread(width) => arguments.extend([
-                Argument::U64(word(wanted.value, width)),
+                Argument::U64(word(search.value, width)),
                 Argument::Buffer(plan.value_memory),
                 Argument::U32(length as u32),
             ]),
         }
-        arguments.extend([
-            Argument::U32(stop_at),
-            Argument::Buffer(&state.memory),
-            Argument::U32(number as u32),
-            Argument::Buffer(&counts.memory),
-            Argument::U32(segment.chunks_before),
-        ]);
+        arguments.extend(listing.to_count(number, segment.chunks_before));
         let groups = kernels.groups_up_to(segment.chunks.into());
         // SAFETY: the segment lies in its buffer, its chunks in `counts`, its number in `state`.
         unsafe { submission.launch(access.count_kernel(), groups, &arguments)? };
     }
-    let arguments = [
-        Argument::U32(chunks),
-        Argument::U64(limit),
-        Argument::Buffer(&counts.memory),
-        Argument::Buffer(&offsets.memory),
-        Argument::Buffer(&list.memory),
-    ];
-    // SAFETY: `counts` and `offsets` have an entry for each chunk, and the list a header of 16 bytes.
-    unsafe { submission.launch("search_scan", 1, &arguments)? };
-
-    let sub = SubBuffers { counts: &counts.memory, offsets: &offsets.memory };
-    let (host, at) = answer;
-    if unseen {
-        if limit > 0 {
-            plan.list(submission, &sub, (0, limit), &list.memory, 2)?;
-        }
-        // SAFETY: the answer was checked to have room for `limit` indices, as has the list.
-        unsafe { submission.read(&list.memory, 0, host.at(at), 16 + limit * 8, true)? };
-    } else {
-        // Fetching all that could be listed might move far more than there is: look first. The caller waits
-        // for the counting meanwhile. SAFETY: an answer has a header.
-        unsafe { submission.read(&list.memory, 0, host.at(at), 16, false)? };
-        submission.drain()?;
-        let mut header = [0_u8; 16];
-        // SAFETY: as above; the device is done with it.
-        unsafe { backend_api::racy::copy(host.at(at), header.as_mut_ptr(), 16) };
-        let mut listed = [0_u8; 8];
-        listed.copy_from_slice(&header[8..]);
-        let listed = u64::from_ne_bytes(listed).min(limit);
-        let mut lowest = 0;
-        while lowest < listed {
-            let highest = listed.min(lowest + LISTED_AT_ONCE);
-            plan.list(submission, &sub, (lowest, highest), &list.memory, 2)?;
-            let (to, bytes) = (host.at(at + 16 + lowest * 8), (highest - lowest) * 8);
-            // SAFETY: as above.
-            unsafe { submission.read(&list.memory, 16, to, bytes, highest == listed)? };
-            lowest = highest;
-        }
-    }
-    for scratch in [parameters, counts, offsets, state, list].into_iter().chain(straddlers) {
+    listing.answer(submission, (answer, search.answer.offset()), |submission, listing, range| {
+        plan.list(submission, listing, range)
+    })?;
+    for scratch in [Some(parameters), straddlers].into_iter().flatten() {
         submission.put_scratch(scratch);
     }
     Ok(())

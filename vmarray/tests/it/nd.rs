@@ -2,7 +2,7 @@
 
 use vmarray::prelude::*;
 
-use crate::common::boxes::{image, positions, visits};
+use crate::common::boxes::{image, position, positions, visits};
 use crate::common::{Numbers, devices};
 use vmarray::{ErrorKind, Field, IndexSet, MapMode, NdArray, NdLayout, PagedIndexSet, Tiles};
 

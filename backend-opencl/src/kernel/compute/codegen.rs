@@ -13,36 +13,18 @@
 use std::fmt::Write;
 
 use backend_api::Compute;
-use backend_api::expr::{Action, Binary, Instruction, Store, Type, Unary, Value};
+use backend_api::expr::{Binary, Instruction, Specialization, Store, Task, Type, Unary, Value};
 
 /// So many literals are parameters: programs that differ in them alone share their kernels.
 pub(super) const LITERALS_MAX: usize = 16;
 
-/// What a kernel is made for.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Task {
-    Find,
-    Sum,
-    Extremes,
-    Histogram,
-    Store(Vec<Store>),
-}
-
 /// One program, made for one task and one layout of its sources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Shape {
-    instructions: Vec<Instruction>,
-    types: Vec<Type>,
-    needed: Vec<bool>,
-    literals: Vec<Option<usize>>,
-    pub literals_used: usize,
-    pub task: Task,
-    value: Option<Value>,
-    filter: Option<Value>,
+    program: Specialization,
+    literals_used: usize,
     /// Stride, and what divides the place of every element: at most 8.
     layouts: Vec<(u64, u64)>,
-    page_len: u64,
-    channels: u64,
 }
 
 /// How a type is called.
@@ -75,59 +57,24 @@ fn whole(of: Type, unsigned: &str) -> String {
 impl Shape {
     /// The shape of a request, and its literals.
     pub fn new(compute: &Compute<'_>) -> (Self, Vec<u64>) {
-        let program = compute.program;
-        let needed = program.needed(&compute.results());
-        let mut values = Vec::new();
-        let mut literals = vec![None; needed.len()];
-        let mut instructions = program.instructions().to_vec();
-        for at in 0..needed.len() {
-            if !needed[at] {
-                // What is not needed makes no difference.
-                instructions[at] = Instruction::Index;
-            } else if let Instruction::Literal { bits, .. } = &mut instructions[at]
-                && values.len() < LITERALS_MAX
-            {
-                literals[at] = Some(values.len());
-                values.push(std::mem::take(bits));
-            }
+        let (mut program, literals) = Specialization::new(compute, LITERALS_MAX);
+        if let Task::Extremes { least, greatest, .. } = &mut program.task {
+            // One kernel finds both.
+            (*least, *greatest) = (true, true);
         }
-        let (task, value, filter) = match compute.action {
-            Action::Find { predicate, .. } => (Task::Find, None, Some(predicate)),
-            Action::Sum { value, filter, .. } => (Task::Sum, Some(value), filter),
-            Action::Extremes { value, filter, .. } => (Task::Extremes, Some(value), filter),
-            Action::Histogram { value, filter, .. } => (Task::Histogram, Some(value), filter),
-            Action::Store { stores, filter } => (Task::Store(stores.to_vec()), None, filter),
-        };
         let layout = |source: &backend_api::Elements<'_>| {
             (source.stride, 1 << (source.start.offset() | source.stride | 8).trailing_zeros())
         };
-        let needs_index = compute.needs_index();
-        let shape = Self {
-            instructions,
-            types: program.types().to_vec(),
-            needed,
-            literals,
-            literals_used: values.len(),
-            task,
-            value,
-            filter,
-            layouts: compute.sources.iter().map(layout).collect(),
-            page_len: if needs_index { compute.geometry.page_len } else { 1 },
-            channels: if needs_index { compute.geometry.channels } else { 1 },
-        };
-        (shape, values)
+        let layouts = compute.sources.iter().map(layout).collect();
+        (Self { program, literals_used: literals.len(), layouts }, literals)
     }
 
     /// Whether it needs numbers of 64 bits with fractions, which not all devices have.
     pub fn needs_doubles(&self) -> bool {
-        let has =
-            |of: Type| self.types.iter().zip(&self.needed).any(|(known, needed)| *needed && *known == of);
-        has(Type::F64)
-            || (self.task == Task::Sum && self.value.is_some_and(|value| self.of(value).is_float()))
-    }
-
-    fn of(&self, value: Value) -> Type {
-        self.types[value.at()]
+        let Specialization { types, needed, task, .. } = &self.program;
+        let sums_floats =
+            |task: &Task| matches!(*task, Task::Sum { value, .. } if self.program.of(value).is_float());
+        types.iter().zip(needed).any(|(of, needed)| *needed && *of == Type::F64) || sums_floats(task)
     }
 
     /// What comes before `kernels/compute.cl`.
@@ -149,45 +96,51 @@ impl Shape {
         line(format!("#define SOURCES {parameters}ulong first, ulong channel"));
         line(format!("#define SOURCE_LIST {list}first, channel"));
         line(format!("#define BINS_MAX {}", Compute::BINS_MAX));
-        let value = self.value.map(|value| self.of(value));
+        let (task, filter) = (&self.program.task, self.program.task.filter());
+        let value = task.value().map(|value| self.program.of(value));
         line(format!("#define VALUE {}", value.map_or("uint", name)));
         line(
-            match self.task {
-                Task::Find => "#define TASK_FIND",
-                Task::Sum if value.is_some_and(Type::is_float) => "#define TASK_SUM\n#define SUM_OF_FLOATS",
-                Task::Sum if value.is_some_and(|of| of.bytes() == 8) => "#define TASK_SUM\n#define WIDE",
-                Task::Sum => "#define TASK_SUM",
-                Task::Extremes => "#define TASK_EXTREMES",
-                Task::Histogram => "#define TASK_HISTOGRAM",
-                Task::Store(_) => "#define TASK_STORE",
+            match task {
+                Task::Find { .. } => "#define TASK_FIND",
+                Task::Sum { .. } if value.is_some_and(Type::is_float) => {
+                    "#define TASK_SUM\n#define SUM_OF_FLOATS"
+                }
+                Task::Sum { .. } if value.is_some_and(|of| of.bytes() == 8) => {
+                    "#define TASK_SUM\n#define WIDE"
+                }
+                Task::Sum { .. } => "#define TASK_SUM",
+                Task::Extremes { .. } => "#define TASK_EXTREMES",
+                Task::Histogram { .. } => "#define TASK_HISTOGRAM",
+                Task::Store { .. } => "#define TASK_STORE",
             }
             .into(),
         );
-        if let (Task::Extremes, Some(of)) = (&self.task, value) {
+        let is_extremes = matches!(task, Task::Extremes { .. });
+        if let (true, Some(of)) = (is_extremes, value) {
             line(key_function(of));
         }
-        let stores = if let Task::Store(stores) = &self.task { Some(stores) } else { None };
+        let stores = if let Task::Store { stores, .. } = task { Some(stores) } else { None };
         line(match stores {
             Some(_) => "static inline void store(SOURCES, ulong i) {".into(),
             None => "static inline bool evaluate(SOURCES, ulong i, VALUE *value) {".into(),
         });
-        for (at, instruction) in self.instructions.iter().enumerate().filter(|(at, _)| self.needed[*at]) {
+        let Specialization { instructions, types, needed, .. } = &self.program;
+        for (at, instruction) in instructions.iter().enumerate().filter(|(at, _)| needed[*at]) {
             let expression = self.expression(at, *instruction);
-            line(format!("    {} v{at} = {expression};", name(self.types[at])));
+            line(format!("    {} v{at} = {expression};", name(types[at])));
         }
-        let kept = self.filter.map_or("1".into(), |filter| format!("v{}", filter.0));
+        let kept = filter.map_or("1".into(), |filter| format!("v{}", filter.0));
         if let Some(stores) = stores {
             line(format!("    if (!{kept}) return;"));
             for store in stores {
                 line(self.store(store));
             }
         } else {
-            let value = self.value.map_or("0".into(), |value| format!("v{}", value.0));
-            line(format!("    *value = {value};"));
-            let of = self.value.map(|value| self.of(value));
+            let name = task.value().map_or("0".into(), |value| format!("v{}", value.0));
+            line(format!("    *value = {name};"));
             // A NaN is no extreme.
-            if self.task == Task::Extremes && of.is_some_and(Type::is_float) {
-                line(format!("    return {kept} && {value} == {value};"));
+            if is_extremes && value.is_some_and(Type::is_float) {
+                line(format!("    return {kept} && {name} == {name};"));
             } else {
                 line(format!("    return {kept};"));
             }
@@ -201,8 +154,8 @@ impl Shape {
         match instruction {
             Instruction::Field { source, offset, of } => self.load(usize::from(source), offset, of),
             Instruction::Literal { of, bits } => {
-                let bits =
-                    self.literals[at].map_or_else(|| format!("0x{bits:X}ul"), |place| format!("l{place}"));
+                let bits = self.program.literals[at]
+                    .map_or_else(|| format!("0x{bits:X}ul"), |place| format!("l{place}"));
                 match of {
                     Type::F32 => format!("as_float((uint){bits})"),
                     Type::F64 => format!("as_double({bits})"),
@@ -210,17 +163,17 @@ impl Shape {
                 }
             }
             Instruction::Index => {
-                let Self { page_len, channels, .. } = self;
+                let Specialization { page_len, channels, .. } = self.program;
                 format!(
                     "((first + i) / {page_len}ul * {channels}ul + channel) * {page_len}ul + (first + i) % {page_len}ul"
                 )
             }
-            Instruction::Unary { op, of: a } => unary(op, self.types[at], &v(a)),
-            Instruction::Binary { op, left, right } => binary(op, self.of(left), &v(left), &v(right)),
+            Instruction::Unary { op, of: a } => unary(op, self.program.types[at], &v(a)),
+            Instruction::Binary { op, left, right } => binary(op, self.program.of(left), &v(left), &v(right)),
             Instruction::Select { condition, yes, no } => {
                 format!("{} ? {} : {}", v(condition), v(yes), v(no))
             }
-            Instruction::Cast { of: a, to } => cast(self.of(a), to, &v(a)),
+            Instruction::Cast { of: a, to } => cast(self.program.of(a), to, &v(a)),
         }
     }
 
@@ -243,7 +196,7 @@ impl Shape {
     }
 
     fn store(&self, store: &Store) -> String {
-        let (of, source) = (self.of(store.value), usize::from(store.source));
+        let (of, source) = (self.program.of(store.value), usize::from(store.source));
         let (place, name, value) = (self.place(source, store.offset), name(of), store.value.0);
         if self.is_aligned(source, store.offset, of) {
             return format!("    *(__global {name} *){place} = v{value};");

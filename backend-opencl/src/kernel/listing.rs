@@ -1,0 +1,147 @@
+//! The answer of a search: matches are counted chunk by chunk, the counts summed up, and the matches listed.
+
+use backend_api::{Result, racy};
+
+use crate::driver::objects::Argument;
+use crate::host_memory::HostPiece;
+use crate::queue::{Scratch, ScratchMemory, Submission};
+
+/// Up to this many listed indices (4 MiB) are fetched without knowing how many there will be.
+const LISTED_UNSEEN: u64 = 512 << 10;
+/// How many indices (32 MiB) are fetched at a time where there may be more.
+const LISTED_AT_ONCE: u64 = 4 << 20;
+
+/// How many matches are listed, and whether the search may stop after them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limit {
+    listed: u64,
+    pub early: bool,
+}
+
+impl Limit {
+    pub fn new(limit: u64, count: u64, count_all: bool) -> Self {
+        let listed = limit.min(count);
+        // With no limit to reach there is nothing to stop at. The kernels know 32 bits of a limit.
+        Self { listed, early: !count_all && listed > 0 && listed < 1 << 31 }
+    }
+}
+
+/// Device memory of one search: the matches of each chunk, where they go in the list, and the list.
+pub(super) struct Listing {
+    limit: Limit,
+    chunks: u32,
+    counts: ScratchMemory,
+    offsets: ScratchMemory,
+    state: ScratchMemory,
+    list: ScratchMemory,
+}
+
+impl Listing {
+    /// Memory for so many chunks in so many segments.
+    pub fn new(submission: &mut Submission<'_>, limit: Limit, chunks: u32, segments: usize) -> Result<Self> {
+        let states = 1 + segments as u32;
+        let room =
+            if limit.listed <= LISTED_UNSEEN { limit.listed } else { LISTED_AT_ONCE.min(limit.listed) };
+        let new = Self {
+            limit,
+            chunks,
+            counts: submission.scratch(Scratch::Counts, u64::from(chunks) * 4)?,
+            offsets: submission.scratch(Scratch::Offsets, u64::from(chunks) * 8)?,
+            state: submission.scratch(Scratch::State, u64::from(states) * 4)?,
+            list: submission.scratch(Scratch::Answer, 16 + room * 8)?,
+        };
+        if limit.early {
+            let arguments = [
+                Argument::Buffer(&new.counts.memory),
+                Argument::U32(chunks),
+                Argument::Buffer(&new.state.memory),
+                Argument::U32(states),
+            ];
+            let groups = submission.core.kernels.groups_for(chunks.max(states).into());
+            // SAFETY: both buffers have as many entries as told.
+            unsafe { submission.launch("search_begin", groups, &arguments)? };
+        }
+        Ok(new)
+    }
+
+    /// The last arguments of a kernel that counts the matches of segment `number`.
+    pub fn to_count(&self, number: usize, chunks_before: u32) -> [Argument<'_>; 5] {
+        [
+            Argument::U32(if self.limit.early { self.limit.listed as u32 } else { 0 }),
+            Argument::Buffer(&self.state.memory),
+            Argument::U32(number as u32),
+            Argument::Buffer(&self.counts.memory),
+            Argument::U32(chunks_before),
+        ]
+    }
+
+    /// The last arguments of a kernel that lists the matches number `lowest` to `highest`, as far as they are
+    /// in a segment.
+    pub fn to_list(
+        &self,
+        chunks_before: u32,
+        elements_before: u64,
+        (lowest, highest): (u64, u64),
+    ) -> [Argument<'_>; 8] {
+        [
+            Argument::Buffer(&self.counts.memory),
+            Argument::Buffer(&self.offsets.memory),
+            Argument::U32(chunks_before),
+            Argument::U64(lowest),
+            Argument::U64(highest),
+            Argument::U64(elements_before),
+            Argument::Buffer(&self.list.memory),
+            // After the header of two words.
+            Argument::U64(2),
+        ]
+    }
+
+    /// Sums the counts up, has `launch` list the matches of a range of numbers, and brings the answer to the
+    /// host, which was checked to have room for it.
+    pub fn answer<'q>(
+        self,
+        submission: &mut Submission<'q>,
+        (host, at): (&HostPiece, u64),
+        mut launch: impl FnMut(&mut Submission<'q>, &Self, (u64, u64)) -> Result<()>,
+    ) -> Result<()> {
+        let limit = self.limit.listed;
+        let arguments = [
+            Argument::U32(self.chunks),
+            Argument::U64(limit),
+            Argument::Buffer(&self.counts.memory),
+            Argument::Buffer(&self.offsets.memory),
+            Argument::Buffer(&self.list.memory),
+        ];
+        // SAFETY: `counts` and `offsets` have an entry for each chunk, and the list a header of 16 bytes.
+        unsafe { submission.launch("search_scan", 1, &arguments)? };
+        if limit <= LISTED_UNSEEN {
+            if limit > 0 {
+                launch(submission, &self, (0, limit))?;
+            }
+            // SAFETY: the answer has room for `limit` indices, as has the list.
+            unsafe { submission.read(&self.list.memory, 0, host.at(at), 16 + limit * 8, true)? };
+        } else {
+            // Fetching all that could be listed might move far more than there is: look first. The caller
+            // waits for the counting meanwhile. SAFETY: an answer has a header.
+            unsafe { submission.read(&self.list.memory, 0, host.at(at), 16, false)? };
+            submission.drain()?;
+            let mut header = [[0_u8; 8]; 2];
+            // SAFETY: as above; the device is done with it.
+            unsafe { racy::copy(host.at(at), header.as_mut_ptr().cast(), 16) };
+            let listed = u64::from_ne_bytes(header[1]).min(limit);
+            let mut lowest = 0;
+            while lowest < listed {
+                let highest = listed.min(lowest + LISTED_AT_ONCE);
+                launch(submission, &self, (lowest, highest))?;
+                let (to, bytes) = (host.at(at + 16 + lowest * 8), (highest - lowest) * 8);
+                // SAFETY: as above.
+                unsafe { submission.read(&self.list.memory, 16, to, bytes, highest == listed)? };
+                lowest = highest;
+            }
+        }
+        for scratch in [self.counts, self.offsets, self.state, self.list] {
+            submission.put_scratch(scratch);
+        }
+        Ok(())
+    }
+}
