@@ -1,5 +1,6 @@
 //! Sources: memory that the program owns, worked on by devices.
 
+mod batch;
 mod builder;
 mod channel;
 mod coherence;
@@ -7,21 +8,14 @@ mod core;
 #[forbid(unsafe_code)]
 mod directory;
 mod future;
-#[forbid(unsafe_code)]
 mod gather;
 mod home;
-mod pick;
 #[forbid(unsafe_code)]
-mod reduce;
-#[forbid(unsafe_code)]
-mod search;
+mod operations;
 #[forbid(unsafe_code)]
 mod staging;
 #[forbid(unsafe_code)]
-mod store;
-#[forbid(unsafe_code)]
 mod view;
-mod wave;
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -324,7 +318,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// ```
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Result<&[T]> {
         let range = checked_range(range, self.len())?;
-        self.core.synchronize(&range)?;
+        self.core.flush(&range)?;
         // SAFETY: the source is borrowed exclusively, so that no operation runs; none leaves work behind that
         // touches the home.
         Ok(unsafe { self.core.range_at_home(&range) })
@@ -347,7 +341,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        self.core.refresh(&checked_range(range, self.len())?)
+        self.core.invalidate(&checked_range(range, self.len())?)
     }
 
     /// Compares what devices have of a range, and is not newer there, with the home. The index of the first
@@ -382,7 +376,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn into_home(self) -> std::result::Result<H, Unfinished<T, H, D>> {
-        if let Err(error) = self.core.synchronize(&(0..self.len())) {
+        if let Err(error) = self.core.flush(&(0..self.len())) {
             return Err(Unfinished { source: self, error });
         }
         let Self { core, home } = self;
@@ -439,8 +433,8 @@ impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
     /// ```
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<&mut [T]> {
         let range = checked_range(range, self.len())?;
-        self.core.synchronize(&range)?;
-        self.core.refresh(&range)?;
+        self.core.flush(&range)?;
+        self.core.invalidate(&range)?;
         // SAFETY: as in `slice`; the memory can be written to.
         Ok(unsafe { self.core.range_at_home_mut(&range) })
     }

@@ -21,7 +21,7 @@ use crate::base::error::{Result, index_outside};
 use crate::base::memory::zeroed_vec;
 use crate::ops::compute::{Joinable, Joined, Selected};
 use crate::ops::expr::IntoExpr;
-use crate::ops::find::{Found, What, search_region};
+use crate::ops::find::{Found, Seek, What, search_region};
 use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
 
 pub use paged::{PagedView, PagedViewMut};
@@ -276,7 +276,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ) -> Result<Found<Self::Index>> {
         let (store, shape) = self.parts();
         let of = shape.checked(bounds)?;
-        search_region(store, &shape, &of, &What::field(field, value), limit, true)
+        search_region(store, &shape, &of, Seek { what: What::field(field, value), limit, count_all: true })
     }
 
     /// The index of the first element within bounds whose field has this value. May stop as soon as it is
@@ -302,8 +302,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ) -> Result<Option<Self::Index>> {
         let (store, shape) = self.parts();
         let of = shape.checked(bounds)?;
-        let what = What::field(field, value);
-        let found = search_region(store, &shape, &of, &what, 1, false)?;
+        let seek = Seek { what: What::field(field, value), limit: 1, count_all: false };
+        let found = search_region(store, &shape, &of, seek)?;
         Ok(found.indices.first().copied())
     }
 
@@ -327,8 +327,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ) -> Result<usize> {
         let (store, shape) = self.parts();
         let of = shape.checked(bounds)?;
-        let what = What::field(field, value);
-        Ok(search_region(store, &shape, &of, &what, 0, true)?.total)
+        let seek = Seek { what: What::field(field, value), limit: 0, count_all: true };
+        Ok(search_region(store, &shape, &of, seek)?.total)
     }
 
     /// The elements within bounds that meet a condition, with their indices, ascending.

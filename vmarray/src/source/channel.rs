@@ -15,6 +15,7 @@ use super::staging::{Staging, pinned};
 use crate::base::error::Result;
 use crate::base::stats::Counters;
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
+use crate::ops::executor::{Lane, RunAccess};
 
 /// How much is copied by way of one piece of staging memory.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -194,10 +195,6 @@ impl<D: Device> SourceChannel<D> {
             spare: Mutex::default(),
             counters: Counters::default(),
         })
-    }
-
-    pub(super) fn device(&self) -> &Arc<D> {
-        &self.device
     }
 
     pub(super) fn kernels(&self) -> &Queue<D> {
@@ -443,23 +440,6 @@ impl<D: Device> SourceChannel<D> {
         None
     }
 
-    /// Host memory of at least so many bytes, to be given to [`keep`](Self::keep) when no work touches it.
-    pub(super) fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
-        let mut spare = self.spare.lock();
-        if let Some(fits) = spare.iter().position(|buffer| buffer.bytes() >= bytes) {
-            return Ok(spare.swap_remove(fits));
-        }
-        drop(spare);
-        pinned(&self.device, bytes.max(ANSWER_BYTES))
-    }
-
-    pub(super) fn keep(&self, buffer: HostBuffer<D>) {
-        let mut spare = self.spare.lock();
-        if spare.len() < SPARE && buffer.bytes() <= CHUNK_BYTES.max(self.page_bytes) {
-            spare.push(buffer);
-        }
-    }
-
     /// Slots that nobody has, ascending; if need be, taken from other pages, whose newer copies are brought
     /// home.
     ///
@@ -542,6 +522,40 @@ impl<D: Device> SourceChannel<D> {
             slots.push(*slot);
         }
         Ok(())
+    }
+}
+
+impl<D: Device> Lane<D> for SourceChannel<D> {
+    fn device(&self) -> &Arc<D> {
+        &self.device
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        let mut spare = self.spare.lock();
+        if let Some(fits) = spare.iter().position(|buffer| buffer.bytes() >= bytes) {
+            return Ok(spare.swap_remove(fits));
+        }
+        drop(spare);
+        pinned(&self.device, bytes.max(ANSWER_BYTES))
+    }
+
+    fn keep(&self, buffer: HostBuffer<D>) {
+        let mut spare = self.spare.lock();
+        if spare.len() < SPARE && buffer.bytes() <= CHUNK_BYTES.max(self.page_bytes) {
+            spare.push(buffer);
+        }
+    }
+
+    fn submit(
+        &self,
+        _: RunAccess,
+        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        work(&self.kernels)
     }
 }
 

@@ -9,6 +9,7 @@ use super::channel::{PageBlocks, Pool, SourceChannel};
 use super::core::Core;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::ops::executor::Lane as _;
 
 /// How many bytes are brought home in one go.
 const BATCH_BYTES: usize = 32 << 20;
@@ -16,7 +17,7 @@ const BATCH_BYTES: usize = 32 << 20;
 impl<T: Element, D: Device> Core<T, D> {
     /// Brings home what is newer on the devices, of a range. On an error some of it is still newer there;
     /// what belongs to other channels is brought home all the same.
-    pub(super) fn synchronize(&self, range: &Range<usize>) -> Result<()> {
+    pub(super) fn flush(&self, range: &Range<usize>) -> Result<()> {
         let mut outcome = Ok(());
         for (index, channel) in self.channels.iter().enumerate() {
             let mut pages = self
@@ -27,7 +28,7 @@ impl<T: Element, D: Device> Core<T, D> {
                 let mut pool = channel.pool.lock();
                 let most = (BATCH_BYTES / self.page_bytes()).max(1);
                 while pages.peek().is_some() {
-                    let done = self.synchronize_some(channel, &mut pool, pages.by_ref().take(most), range);
+                    let done = self.flush_some(channel, &mut pool, pages.by_ref().take(most), range);
                     outcome = outcome.and(done);
                 }
             }
@@ -35,7 +36,7 @@ impl<T: Element, D: Device> Core<T, D> {
         outcome
     }
 
-    fn synchronize_some(
+    fn flush_some(
         &self,
         channel: &SourceChannel<D>,
         pool: &mut Pool<D>,
@@ -57,7 +58,7 @@ impl<T: Element, D: Device> Core<T, D> {
             return Err(error);
         }
         channel.counters.write_backs.add(blocks.len() as u64);
-        blocks.iter().for_each(|done| self.entries[done.page].synchronized(done.blocks));
+        blocks.iter().for_each(|done| self.entries[done.page].flushed(done.blocks));
         Ok(())
     }
 
@@ -74,7 +75,7 @@ impl<T: Element, D: Device> Core<T, D> {
 
     /// Declares what the devices have of a range void: the home is right. Newer elements beside it, in the
     /// same blocks, are brought home.
-    pub(super) fn refresh(&self, range: &Range<usize>) -> Result<()> {
+    pub(super) fn invalidate(&self, range: &Range<usize>) -> Result<()> {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];
             if entry.valid() == 0 {
@@ -98,7 +99,7 @@ impl<T: Element, D: Device> Core<T, D> {
 
     /// Takes their slots from the pages of a range, after bringing home what is newer there.
     pub(super) fn evict(&self, range: &Range<usize>) -> Result<()> {
-        self.synchronize(range)?;
+        self.flush(range)?;
         let touched = self.cuts.touched_pages(range);
         for (index, channel) in self.channels.iter().enumerate() {
             let mut pool = channel.pool.lock();

@@ -100,7 +100,7 @@ impl<T: Element, D: Device> Core<T, D> {
             return Err(error);
         }
         channel.counters.write_backs.add(1);
-        entry.synchronized(blocks);
+        entry.flushed(blocks);
         Ok(())
     }
 
@@ -227,7 +227,7 @@ impl<T: Element, D: Device> Core<T, D> {
 impl<T: Element, D: Device> Drop for Core<T, D> {
     fn drop(&mut self) {
         // Nobody else has it any more, and nothing is under way.
-        if let Err(error) = self.synchronize(&(0..self.cuts.len)) {
+        if let Err(error) = self.flush(&(0..self.cuts.len)) {
             trace::not_brought_home(&error);
         }
     }

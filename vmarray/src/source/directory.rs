@@ -101,7 +101,7 @@ impl DirectoryEntry {
     }
 
     /// Blocks have been copied to the home.
-    pub(super) fn synchronized(&self, blocks: u64) {
+    pub(super) fn flushed(&self, blocks: u64) {
         self.dirty.store(self.dirty() & !blocks, Relaxed);
         self.rise();
     }
@@ -255,7 +255,7 @@ mod tests {
         let entry = DirectoryEntry::new();
         for passed in [u64::from(u32::MAX), 1 << 40] {
             entry.version.store(passed, Relaxed);
-            entry.synchronized(0);
+            entry.flushed(0);
             assert!(entry.version() > passed);
         }
     }

@@ -6,11 +6,11 @@ use std::ops::Range;
 use backend_api::Device;
 use bytemuck::NoUninit;
 
-use super::{Operand, Plan, Reduction};
+use super::Plan;
 use crate::base::element::{Element, Field};
 use crate::base::error::{ErrorKind, Result};
+use crate::ops::executor::{Operand, Question};
 use crate::ops::expr::{Assignment, Expr, IntoExpr, Scalar};
-use crate::ops::find::{Found, What};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, View, ViewMut};
 
@@ -160,7 +160,7 @@ pub trait Column<'a, D: Device>: View<'a, Shape = Linear> {
 impl<'a, D: Device, V: View<'a, Shape = Linear, Store: Store<Device = D>>> Column<'a, D> for V {
     fn operand(self, _: Internal) -> (Operand<'a, D>, usize) {
         let (store, shape) = self.parts();
-        (Operand { other: store.as_other(INTERNAL), start: shape.start }, shape.len)
+        (Operand { store: store.as_operand(INTERNAL), start: shape.start }, shape.len)
     }
 }
 
@@ -268,19 +268,8 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Query<'a> for &Joined<
         self.target.parts().1
     }
 
-    fn search(
-        self,
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-        _: Internal,
-    ) -> Result<Found> {
-        self.target.parts().0.search(&self.beside(range), range, what, limit, count_all, INTERNAL)
-    }
-
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole> {
-        self.target.parts().0.reduce(&self.beside(range), range, reduction, INTERNAL)
+    fn ask<Q: Question>(self, range: &Range<usize>, question: &Q, _: Internal) -> Result<Q::Whole> {
+        self.target.parts().0.ask(&self.beside(range), range, question, INTERNAL)
     }
 }
 

@@ -12,11 +12,12 @@ use super::{View, ViewMut};
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
-use crate::ops::compute::{Condition, Extremes, Histogram, Ordered, Plan, Reduction, Total};
+use crate::ops::compute::{Condition, Extremes, Histogram, Ordered, Plan, Total};
+use crate::ops::executor::Question;
 use crate::ops::expr::{
     Filtered, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from,
 };
-use crate::ops::find::{Found, What};
+use crate::ops::find::Found;
 
 /// What can be asked by [expressions](crate::expr), on the devices: every [`View`], and views that are
 /// [joined](View::join).
@@ -51,19 +52,8 @@ pub trait Query<'a>: Sealed + Copy {
     #[doc(hidden)]
     fn region(self) -> Self::Shape;
 
-    /// The first `limit` rows of a range that are looked for. Their number is exact if all are to be counted.
     #[doc(hidden)]
-    fn search(
-        self,
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-        _: Internal,
-    ) -> Result<Found>;
-
-    #[doc(hidden)]
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole>;
+    fn ask<R: Question>(self, range: &Range<usize>, question: &R, _: Internal) -> Result<R::Whole>;
 
     /// How many elements within bounds meet a condition.
     ///
@@ -88,7 +78,7 @@ pub trait Query<'a>: Sealed + Copy {
         let shape = self.region();
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = Condition::new(lowered.condition(condition))?;
-        Ok(self.search(&lowered.range, &condition.what(), 0, true, INTERNAL)?.total)
+        Ok(self.ask(&lowered.range, &condition.seek(0, true), INTERNAL)?.total)
     }
 
     /// The indices of the first `limit` elements within bounds that meet a condition, ascending; and how many
@@ -122,7 +112,7 @@ pub trait Query<'a>: Sealed + Copy {
         let condition = condition.into_expr();
         let lowered = shape.lowered(&of);
         let all = Condition::new(lowered.condition(condition.clone()))?;
-        let found = self.search(&lowered.range, &all.what(), limit, true, INTERNAL)?;
+        let found = self.ask(&lowered.range, &all.seek(limit, true), INTERNAL)?;
         if found.indices.len() < found.total && !shape.is_in_order(&of) {
             let indices = Ordered::new(self, of, condition).first(limit)?;
             return Ok(Found { indices, total: found.total });
@@ -172,7 +162,7 @@ pub trait Query<'a>: Sealed + Copy {
         let shape = self.region();
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = Condition::new(lowered.condition(condition))?;
-        Ok(!self.search(&lowered.range, &condition.what(), 1, false, INTERNAL)?.indices.is_empty())
+        Ok(!self.ask(&lowered.range, &condition.seek(1, false), INTERNAL)?.indices.is_empty())
     }
 
     /// Whether all elements within bounds meet a condition. Stops soon after one is found that does not.
@@ -283,7 +273,7 @@ pub trait Query<'a>: Sealed + Copy {
         bounds: impl RangeBounds<Self::Index>,
         what: impl IntoFiltered<Self::Row, F>,
     ) -> Result<Option<(F, F)>> {
-        let (least, greatest) = reduced(self, bounds, what, |what| Extremes::both(what))?;
+        let (least, greatest) = reduced(self, bounds, what, |what| Extremes::new(what, true, true))?;
         Ok(least.zip(greatest).map(|((_, least), (_, greatest))| (least, greatest)))
     }
 
@@ -306,7 +296,7 @@ pub trait Query<'a>: Sealed + Copy {
         bounds: impl RangeBounds<Self::Index>,
         what: impl IntoFiltered<Self::Row, F>,
     ) -> Result<Option<(Self::Index, F)>> {
-        let (least, _) = reduced(self, bounds, what, |what| Extremes::least(what))?;
+        let (least, _) = reduced(self, bounds, what, |what| Extremes::new(what, true, false))?;
         Ok(least.and_then(|(place, value)| Some((self.region().index_at(place)?, value))))
     }
 
@@ -328,7 +318,7 @@ pub trait Query<'a>: Sealed + Copy {
         bounds: impl RangeBounds<Self::Index>,
         what: impl IntoFiltered<Self::Row, F>,
     ) -> Result<Option<(Self::Index, F)>> {
-        let (_, greatest) = reduced(self, bounds, what, |what| Extremes::greatest(what))?;
+        let (_, greatest) = reduced(self, bounds, what, |what| Extremes::new(what, false, true))?;
         Ok(greatest.and_then(|(place, value)| Some((self.region().index_at(place)?, value))))
     }
 
@@ -359,7 +349,7 @@ pub trait Query<'a>: Sealed + Copy {
 }
 
 /// What devices are asked about a value.
-fn reduced<'a, Q: Query<'a>, F: Scalar, R: Reduction>(
+fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     query: Q,
     bounds: impl RangeBounds<Q::Index>,
     what: impl IntoFiltered<Q::Row, F>,
@@ -367,7 +357,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Reduction>(
 ) -> Result<R::Whole> {
     let shape = query.region();
     let lowered = shape.lowered(&shape.checked(bounds)?);
-    query.reduce(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL)
+    query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL)
 }
 
 /// A [`Query`] whose rows can be assigned to: every [`ViewMut`], and joined views whose first is one.
@@ -455,19 +445,8 @@ impl<'a, V: View<'a>> Query<'a> for V {
         self.parts().1
     }
 
-    fn search(
-        self,
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-        _: Internal,
-    ) -> Result<Found> {
-        self.parts().0.search(&[], range, what, limit, count_all, INTERNAL)
-    }
-
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole> {
-        self.parts().0.reduce(&[], range, reduction, INTERNAL)
+    fn ask<R: Question>(self, range: &Range<usize>, question: &R, _: Internal) -> Result<R::Whole> {
+        self.parts().0.ask(&[], range, question, INTERNAL)
     }
 }
 

@@ -9,8 +9,8 @@ use crate::array::VirtualArray;
 use crate::array::asynchronous::FlushAsync;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::compute::{Operand, Other, Plan, Reduction};
-use crate::ops::find::{Found, What};
+use crate::ops::compute::Plan;
+use crate::ops::executor::{Operand, OperandStore, Question};
 
 /// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
 /// others.
@@ -42,31 +42,19 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn read_at(&self, place: usize, into: &mut [Self::Element], _: Internal) -> Result<()>;
 
-    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside
-    /// them. Their number is exact if all are to be counted.
+    /// Asks about the elements of a range, together with those of others beside them.
     #[doc(hidden)]
-    fn search(
+    fn ask<Q: Question>(
         &self,
         others: &[Operand<'_, Self::Device>],
         range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
+        question: &Q,
         _: Internal,
-    ) -> Result<Found>;
+    ) -> Result<Q::Whole>;
 
     /// Elements by their ascending places, collected where they are.
     #[doc(hidden)]
     fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<Self::Element>>;
-
-    #[doc(hidden)]
-    fn reduce<R: Reduction>(
-        &self,
-        others: &[Operand<'_, Self::Device>],
-        range: &Range<usize>,
-        reduction: &R,
-        _: Internal,
-    ) -> Result<R::Whole>;
 
     /// Elements by a list of indices, which count from the start of a range of the store.
     #[doc(hidden)]
@@ -94,7 +82,7 @@ pub trait Store: Sealed + Sized {
     fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()>;
 
     #[doc(hidden)]
-    fn as_other(&self, _: Internal) -> &dyn Other<Self::Device>;
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore<Self::Device>;
 
     /// Elements of a page.
     #[doc(hidden)]
@@ -210,30 +198,18 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         self.read_range(place, into)
     }
 
-    fn search(
+    fn ask<Q: Question>(
         &self,
         others: &[Operand<'_, D>],
         range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
+        question: &Q,
         _: Internal,
-    ) -> Result<Found> {
-        self.search(others, range, what, limit, count_all)
+    ) -> Result<Q::Whole> {
+        self.ask(others, range, question)
     }
 
     fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<T>> {
         self.collect(places)
-    }
-
-    fn reduce<R: Reduction>(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        reduction: &R,
-        _: Internal,
-    ) -> Result<R::Whole> {
-        self.reduce(others, range, reduction)
     }
 
     fn gather_within(&self, of: Range<usize>, list: &[usize], into: &mut [T], _: Internal) -> Result<()> {
@@ -256,7 +232,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         self.evict_range(range)
     }
 
-    fn as_other(&self, _: Internal) -> &dyn Other<D> {
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore<D> {
         self
     }
 
