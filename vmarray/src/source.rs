@@ -26,6 +26,7 @@ use crate::array::range::checked as checked_range;
 use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::stats::Stats;
+use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 
 use self::core::Core;
@@ -194,7 +195,7 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     /// # use vmarray::prelude::*;
     /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
-    /// assert_eq!(source.page_count(), 8);
+    /// assert_eq!(source.page_len(), 128);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn builder(home: H) -> SourceBuilder<T, H> {
@@ -203,31 +204,8 @@ impl<T: Element, H: Home<T>> Source<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
-    /// How many elements there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::Source::new(vec![0_u32; 10])?.len(), 10);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.core.cuts.len
-    }
-
-    /// Whether there are none.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert!(vmarray::Source::new(Vec::<u32>::new())?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// How many elements a page has. The last page may have fewer.
+    /// How many elements a page has. The last page may have fewer; a block, the least that is copied, has a
+    /// 64th of them, rounded up.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -237,30 +215,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     #[must_use]
     pub fn page_len(&self) -> usize {
         self.core.cuts.page_len
-    }
-
-    /// How many elements a block has, the least that is copied: a 64th of a page, rounded up.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::Source::builder(vec![0_u32; 1000]).page_len(128).build()?.block_len(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn block_len(&self) -> usize {
-        self.core.cuts.block_len
-    }
-
-    /// How many pages there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::Source::builder(vec![0_u32; 10]).page_len(4).build()?.page_count(), 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn page_count(&self) -> usize {
-        self.core.cuts.pages()
     }
 
     /// How much device memory the source has, of all devices together.
@@ -291,7 +245,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     pub fn page_state(&self, page: usize) -> Result<PageState> {
         let core = &self.core;
         let entry =
-            core.entries.get(page).ok_or(ErrorKind::IndexOutside { index: page, len: self.page_count() })?;
+            core.entries.get(page).ok_or(ErrorKind::IndexOutside { index: page, len: core.cuts.pages() })?;
         let _guard = entry.share();
         let count = |blocks| core.cuts.ranges(page, blocks).map(|range| range.len()).sum();
         Ok(PageState {

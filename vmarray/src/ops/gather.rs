@@ -1,5 +1,6 @@
 //! Many elements at once, by lists of indices.
 
+#[forbid(unsafe_code)]
 mod asynchronous;
 #[forbid(unsafe_code)]
 mod batch_probe;
@@ -14,6 +15,8 @@ mod homes;
 mod in_turn;
 #[forbid(unsafe_code)]
 mod iter;
+#[forbid(unsafe_code)]
+mod kernels;
 #[forbid(unsafe_code)]
 mod places;
 #[forbid(unsafe_code)]
@@ -30,11 +33,8 @@ use crate::engine::guards;
 use backend_api::Device;
 
 pub use asynchronous::GatherAsync;
-pub(crate) use fetch::DEPTH;
 pub use iter::Gathered;
 pub(crate) use iter::scatter_chunks;
-pub(crate) use places::{ListedPlace, Places};
-pub(crate) use stage::{GatherStage, room};
 
 /// Less work than this, in bytes, is not worth a thread.
 const BYTES_PER_WORKER: usize = 2 << 20;

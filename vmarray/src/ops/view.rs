@@ -17,7 +17,7 @@ use crate::array::range::{PagePart, parts};
 use crate::base::element::Field;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
-use crate::base::error::{Result, index_outside};
+use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::compute::{Joinable, Joined, Selected};
 use crate::ops::expr::IntoExpr;
@@ -139,28 +139,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     fn section(self, bounds: impl RangeBounds<Self::Index>) -> Result<Self::Section> {
         let (store, shape) = self.parts();
         Ok(Self::of_parts(store, shape.cut(&shape.checked(bounds)?), INTERNAL))
-    }
-
-    /// The elements before an index, and those from it on.
-    ///
-    /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside) for an index beyond the length.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// let (left, right) = array.section(100..200)?.split_at(30)?;
-    /// assert_eq!((left.range(), right.range()), (100..130, 130..200));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn split_at(self, index: usize) -> Result<(Self::Section, Self::Section)>
-    where
-        Self: View<'a, Index = usize>,
-    {
-        if index > self.len() {
-            return Err(index_outside(index, self.len()));
-        }
-        Ok((self.section(..index)?, self.section(index..)?))
     }
 
     /// Reads an element.

@@ -127,7 +127,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// # use vmarray::prelude::*;
     /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
-    /// assert_eq!((source.page_len(), source.block_len()), (128, 2));
+    /// assert_eq!(source.page_len(), 128);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn page_len(mut self, elements: usize) -> Self {

@@ -165,7 +165,6 @@ fn an_owned_section_goes_with_its_task_to_another_thread() {
     let threads = sections.map(|section| {
         std::thread::spawn(move || {
             block_on(async move {
-                let section = section.as_section();
                 let mut sum = 0;
                 for at in 0..section.len() {
                     sum += section.get_async(at).await?;

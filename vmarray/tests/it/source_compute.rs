@@ -163,7 +163,7 @@ proptest! {
         let source = builder.build().unwrap();
         if scattered {
             // Neighbouring pages do not lie side by side.
-            for page in (0..source.page_count()).rev() {
+            for page in (0..len.div_ceil(page_len)).rev() {
                 source.prefetch(page * page_len..(page * page_len + 1).min(len)).unwrap();
             }
         }

@@ -118,7 +118,7 @@ impl<F: Scalar + Number> Question for Extremes<F> {
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole {
         let all = |(low, high), part: Self::Part| (least(low, part.0), greatest(high, part.1));
         let (low, high) = parts.into_iter().fold((None, None), all);
-        let value = |(key, index)| (index, F::from_bits(F::TYPE.from_key(key)));
+        let value = |(key, index)| (index, F::from_value(F::TYPE.from_key(key)));
         (low.map(value), high.map(value))
     }
 }

@@ -301,22 +301,6 @@ macro_rules! number_methods {
 number_methods!([T, F: Scalar + Number] Expr<T, F>);
 number_methods!([T: Element, F: Scalar + Number + NoUninit] Field<T, F>);
 
-impl<T> Expr<T, bool> {
-    /// 1 where this holds, 0 elsewhere.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray};
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// assert_eq!(array.sum(.., Field::whole().eq(0).as_number::<u8>())?, 10);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn as_number<U: Scalar + Number>(self) -> Expr<T, U> {
-        let of = self.value;
-        self.then(Instruction::Cast { of, to: U::TYPE })
-    }
-}
-
 impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
     /// What writes a value to this field, for [`transform`](crate::QueryMut::transform) and
     /// [`assign_where`](crate::QueryMut::assign_where).

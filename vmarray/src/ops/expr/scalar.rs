@@ -30,14 +30,6 @@ pub trait Scalar: sealed::SealedScalar + Copy + Send + Sync + 'static {
     /// assert_eq!((true.bits(), (-2_i8).bits(), 1.0_f32.bits()), (1, 0xFE, 0x3F80_0000));
     /// ```
     fn bits(self) -> u64;
-
-    /// The value of these bits.
-    ///
-    /// ```
-    /// use vmarray::expr::Scalar;
-    /// assert_eq!((i8::from_bits(0xFE), bool::from_bits(1)), (-2, true));
-    /// ```
-    fn from_bits(bits: u64) -> Self;
 }
 
 impl sealed::SealedScalar for bool {}
@@ -45,9 +37,6 @@ impl Scalar for bool {
     const TYPE: Type = Type::Bool;
     fn bits(self) -> u64 {
         self.into()
-    }
-    fn from_bits(bits: u64) -> Self {
-        bits != 0
     }
 }
 
@@ -98,9 +87,6 @@ macro_rules! numbers {
             const TYPE: Type = Type::$Type;
             fn bits(self) -> u64 {
                 self.to_value()
-            }
-            fn from_bits(bits: u64) -> Self {
-                Self::from_value(bits)
             }
         }
         impl Summed for $T {
