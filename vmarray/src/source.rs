@@ -81,7 +81,6 @@ pub use home::{Home, HomeMut};
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, Source};
 /// let mut elements = vec![1_u32; 100_000];
 /// let source = Source::new(&mut elements[..])?;
 /// assert_eq!(source.count(.., Field::whole(), &1)?, 100_000);
@@ -171,7 +170,6 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::Source;
     /// let owned = Source::new(vec![1_u32, 2, 3])?;
     /// let borrowed = Source::new(&[1_u32, 2, 3][..])?;
     /// assert_eq!(owned.get(2)?, borrowed.get(2)?);
@@ -193,7 +191,6 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
     /// assert_eq!(source.page_len(), 128);
     /// # Ok::<(), vmarray::Error>(())
@@ -343,7 +340,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, Source};
     /// let source = Source::new(vec![7_u32; 1000])?;
     /// source.count(.., Field::whole(), &7)?;
     /// source.count(.., Field::whole(), &7)?;

@@ -17,8 +17,7 @@ const FIRST_LIMIT: u64 = 4096;
 /// What a search found.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let array = VirtualArray::<u16>::new(1000)?;
 /// array.fill(10..20, 5)?;
 /// let found = array.find_first(.., Field::whole(), &5, 2)?;

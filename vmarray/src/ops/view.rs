@@ -63,8 +63,7 @@ impl<S: Store> sealed::Sealed for &S {}
 /// Searches and gathers run where the data lies, as do the questions of [`Query`].
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// fn loud<'a>(samples: impl View<'a, Element = f32>) -> vmarray::Result<usize> {
 ///     samples.count_where(.., Field::whole().gt(0.5))
 /// }
@@ -216,8 +215,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// a page exclusively.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// array.set(7000, 5)?;
     /// array.set(50, 5)?;
@@ -237,8 +235,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// As [`find`](Self::find) and [`section`](Self::section).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// array.fill(100..200, 5)?;
     /// let found = array.find_first(150.., Field::whole(), &5, 3)?;
@@ -264,8 +261,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// As [`find_first`](Self::find_first).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// array.set(7000, 5)?;
     /// assert_eq!(array.position(.., Field::whole(), &5)?, Some(7000));
@@ -291,8 +287,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// As [`find_first`](Self::find_first).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// assert_eq!(array.count(10.., Field::whole(), &0)?, 9990);
     /// # Ok::<(), vmarray::Error>(())
@@ -320,8 +315,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// an error of a device once and ends.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<[u32; 2]>::new(10_000)?;
     /// array.set(7, [1, 100])?;
     /// array.set(9000, [2, 200])?;
@@ -350,8 +344,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// [`NoMemory`](ErrorKind::NoMemory), [`Device`](ErrorKind::Device).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1_000_000)?;
     /// array.set(7, 70)?;
     /// array.set(507, 71)?;
@@ -372,8 +365,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// of the slice are unspecified.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// array.set(107, 70)?;
     /// let mut values = [0; 2];
@@ -391,8 +383,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// The elements of a sequence of indices of any length, gathered in chunks of some megabytes.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u64>::new(1_000_000)?;
     /// array.fill(100..200, 3)?;
     /// let sum: u64 = array.gather_iter((0..array.len()).step_by(7)).sum::<Result<u64, _>>()?;
@@ -411,8 +402,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// [`LengthMismatch`](ErrorKind::LengthMismatch).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, Source::new(vec![3_u32; 1000])?);
     /// prices.fill(.., 2.5)?;
     /// let joined = prices.join((&counts,))?;
@@ -471,8 +461,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// array.set(3, 1)?;
     /// block_on(array.flush_async(..))?;
@@ -511,8 +500,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
 /// Writing needs no exclusive access: any number of these may overlap, in any number of threads.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// fn clear<'a>(samples: impl ViewMut<'a, Element = f32>) -> vmarray::Result<()> {
 ///     samples.fill(.., 0.0)
 /// }
@@ -759,8 +747,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// an index is outside. After an error of a device any of the listed elements may be written.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1_000_000)?;
     /// array.section_mut(100..)?.scatter(&[500, 7, 7], &[1, 2, 3])?;
     /// assert_eq!((array.get(600)?, array.get(107)?), (1, 3));
@@ -780,8 +767,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// As [`scatter`](Self::scatter); the chunks before the one with the error are written.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u64>::new(1_000_000)?;
     /// let section = array.section_mut(100..)?;
     /// let count = section.scatter_iter((0..section.len()).step_by(7).map(|i| (i, i as u64)))?;

@@ -12,7 +12,7 @@ use parking_lot::{Mutex, RwLockWriteGuard};
 
 use super::directory::{Cuts, DirectoryEntry};
 use super::staging::{Staging, pinned};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::stats::Counters;
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
 use crate::ops::executor::{Lane, RunAccess};
@@ -251,6 +251,17 @@ impl<D: Device> SourceChannel<D> {
         Transfer::Download { from: self.slots.at(piece.device), to, bytes: piece.bytes as u64 }
     }
 
+    /// Starts to copy pieces to a buffer, one after the other.
+    fn download(&self, pieces: &[BlockPiece], buffer: &HostBuffer<D>) -> Result<Ticket> {
+        let mut at = 0;
+        let copy = |piece: &BlockPiece| {
+            let to = buffer.at(at);
+            at += piece.bytes as u64;
+            self.download_of(piece, to)
+        };
+        self.submit(&self.downloads, &pieces.iter().map(copy).collect::<Vec<_>>())
+    }
+
     fn submit(&self, queue: &Queue<D>, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.counters.submissions.add(1);
         Ok(queue.submit(transfers)?)
@@ -302,28 +313,15 @@ impl<D: Device> SourceChannel<D> {
         let land =
             |staging: &Staging<D>, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
                 self.device.wait(ticket)?;
-                let mut at = 0;
-                for piece in batch {
-                    // SAFETY: the caller has the page exclusively.
-                    unsafe { self.land(staging.chunk(chunk), at, &piece) };
-                    at += piece.bytes;
-                }
+                // SAFETY: the caller has the pages exclusively, and the copy is done.
+                unsafe { self.land(staging.chunk(chunk), &batch) };
                 Ok(())
             };
         // One batch is copied home by this thread while the next is copied by the device.
         let mut former = None;
         for batch in batches(&pieces, staging.chunk_bytes()) {
             let chunk = staging.next()?;
-            let mut at = 0;
-            let transfers: Vec<_> = batch
-                .iter()
-                .map(|piece| {
-                    let to = staging.chunk(chunk).at(at);
-                    at += piece.bytes as u64;
-                    self.download_of(piece, to)
-                })
-                .collect();
-            let ticket = self.submit(&self.downloads, &transfers)?;
+            let ticket = self.download(&batch, staging.chunk(chunk))?;
             staging.busy(chunk, ticket);
             if let Some(former) = former.replace((ticket, chunk, batch)) {
                 land(staging, former)?;
@@ -335,40 +333,31 @@ impl<D: Device> SourceChannel<D> {
     fn bring_home_directly(&self, pieces: &[BlockPiece]) -> Result<()> {
         let Some(import) = &self.import else { return Ok(()) };
         let copy = |piece: &BlockPiece| self.download_of(piece, import.host.at(piece.home as u64));
-        let mut outcome = Ok(());
-        let mut last = None;
-        for batch in pieces.chunks(BATCH) {
-            match self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>()) {
-                Ok(ticket) => {
-                    // Nothing may be under way when this returns, so all are waited for.
-                    if let Some(former) = last.replace(ticket) {
-                        outcome = outcome.and(self.device.wait(former).map_err(Into::into));
-                    }
-                }
-                Err(error) => {
-                    outcome = outcome.and(Err(error));
-                    break;
-                }
-            }
-        }
-        if let Some(last) = last {
-            outcome = outcome.and(self.device.wait(last).map_err(Into::into));
-        }
-        if outcome.is_ok() {
-            self.counters.bytes_from_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
-        }
-        outcome
+        let mut tickets = Vec::new();
+        let submitted: Result<()> = pieces.chunks(BATCH).try_for_each(|batch| {
+            tickets.push(self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>())?);
+            Ok(())
+        });
+        // Nothing may be under way when this returns, so all are waited for.
+        let waits = tickets.into_iter().map(|ticket| self.device.wait(ticket).map_err(Error::from));
+        waits.fold(submitted, Result::and)?;
+        self.counters.bytes_from_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
+        Ok(())
     }
 
-    /// Copies a piece that has arrived in a buffer home.
+    /// Copies pieces home that have arrived in a buffer, one after the other.
     ///
     /// # Safety
-    /// The page is the caller's alone, and nothing is copied to that part of the buffer any more.
-    unsafe fn land(&self, buffer: &HostBuffer<D>, at: usize, piece: &BlockPiece) {
-        // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
-        let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
-        buffer.read(at, home);
-        self.counters.bytes_from_device.add(piece.bytes as u64);
+    /// The pages are the caller's alone, and nothing is copied to the buffer any more.
+    unsafe fn land(&self, buffer: &HostBuffer<D>, pieces: &[BlockPiece]) {
+        let mut at = 0;
+        for piece in pieces {
+            // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
+            let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
+            buffer.read(at, home);
+            at += piece.bytes;
+        }
+        self.counters.bytes_from_device.add(at as u64);
     }
 
     /// As [`bring_home`](Self::bring_home) for one page, without the channel's staging memory.
@@ -390,23 +379,8 @@ impl<D: Device> SourceChannel<D> {
     /// Starts to copy blocks of a page to a buffer, one after the other.
     pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(HostBuffer<D>, Ticket)> {
         let buffer = self.buffer(self.page_bytes)?;
-        let mut at = 0;
-        let pieces = self.pieces(&[page]);
-        let transfers: Vec<_> = pieces
-            .iter()
-            .map(|piece| {
-                let to = buffer.at(at);
-                at += piece.bytes as u64;
-                self.download_of(piece, to)
-            })
-            .collect();
-        match self.submit(&self.downloads, &transfers) {
-            Ok(ticket) => Ok((buffer, ticket)),
-            Err(error) => {
-                self.keep(buffer);
-                Err(error)
-            }
-        }
+        let ticket = self.download(&self.pieces(&[page]), &buffer)?;
+        Ok((buffer, ticket))
     }
 
     /// Copies home what was read by [`start_to_read`](Self::start_to_read) and has arrived.
@@ -414,12 +388,8 @@ impl<D: Device> SourceChannel<D> {
     /// # Safety
     /// The page is the caller's alone, and the copy is done.
     pub(super) unsafe fn land_page(&self, buffer: &HostBuffer<D>, page: PageBlocks) {
-        let mut at = 0;
-        for piece in self.pieces(&[page]) {
-            // SAFETY: vouched for by the caller.
-            unsafe { self.land(buffer, at, &piece) };
-            at += piece.bytes;
-        }
+        // SAFETY: vouched for by the caller.
+        unsafe { self.land(buffer, &self.pieces(&[page])) };
     }
 
     /// The first difference between what was read of a page and its home, in elements from the page's start.

@@ -12,7 +12,7 @@ use super::channel::{PageBlocks, SourceChannel};
 use super::directory::{Cuts, DirectoryEntry};
 use crate::array::range::{PagePart, parts};
 use crate::base::element::Element;
-use crate::base::error::{Result, index_outside};
+use crate::base::error::Result;
 use crate::base::stats::{Counter, Stats};
 use crate::base::trace;
 
@@ -105,7 +105,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Runs code on a part of a page that is valid at home and that nobody writes to meanwhile.
-    fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
+    pub(super) fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let entry = &self.entries[part.page];
         let blocks = self.cuts.touched(&part.within);
         let first = part.page * self.cuts.page_len;
@@ -126,7 +126,7 @@ impl<T: Element, D: Device> Core<T, D> {
     /// of the part will be overwritten, only what lies beside it is brought home.
     ///
     /// The code must not panic or use the source.
-    fn with_exclusive<R>(
+    pub(super) fn with_exclusive<R>(
         &self,
         part: &PagePart,
         overwrite: bool,
@@ -145,53 +145,20 @@ impl<T: Element, D: Device> Core<T, D> {
         Ok(result)
     }
 
-    fn part_of(&self, index: usize) -> Result<PagePart> {
-        let len = self.cuts.len;
-        if index >= len {
-            return Err(index_outside(index, len));
-        }
+    /// An element that is there.
+    pub(super) fn part_of(&self, index: usize) -> PagePart {
         let (page, at) = (index / self.cuts.page_len, index % self.cuts.page_len);
-        Ok(PagePart { page, within: at..at + 1, of_range: 0..1 })
-    }
-
-    pub(super) fn get(&self, index: usize) -> Result<T> {
-        self.with_shared(&self.part_of(index)?, |element| element[0])
-    }
-
-    pub(super) fn replace(&self, index: usize, value: T) -> Result<T> {
-        // A block of several elements has to come home, since the others in it are newer on the device.
-        self.with_exclusive(&self.part_of(index)?, false, |element| {
-            (std::mem::replace(&mut element[0], value), true)
-        })
+        PagePart { page, within: at..at + 1, of_range: 0..1 }
     }
 
     pub(super) fn set(&self, index: usize, value: T) -> Result<()> {
-        self.with_exclusive(&self.part_of(index)?, true, |element| (element[0] = value, true))
-    }
-
-    pub(super) fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
-        self.with_exclusive(&self.part_of(index)?, false, |element| {
-            let old = element[0];
-            if bytemuck::bytes_of(&old) == bytemuck::bytes_of(&current) {
-                element[0] = new;
-                (Ok(old), true)
-            } else {
-                (Err(old), false)
-            }
-        })
+        self.with_exclusive(&self.part_of(index), true, |element| (element[0] = value, true))
     }
 
     pub(super) fn read(&self, start: usize, into: &mut [T]) -> Result<()> {
         parts(start..start + into.len(), self.cuts.page_len).try_for_each(|part| {
             let into = &mut into[part.of_range.clone()];
             self.with_shared(&part, |from| into.copy_from_slice(from))
-        })
-    }
-
-    pub(super) fn write(&self, start: usize, from: &[T]) -> Result<()> {
-        parts(start..start + from.len(), self.cuts.page_len).try_for_each(|part| {
-            let from = &from[part.of_range.clone()];
-            self.with_exclusive(&part, true, |to| (to.copy_from_slice(from), true))
         })
     }
 

@@ -8,6 +8,7 @@ use super::Source;
 use super::core::Core;
 use super::future::SourceFlushAsync;
 use super::home::{Home, HomeMut};
+use crate::array::range::parts;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
@@ -51,7 +52,7 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
         Self: 'a;
 
     fn get_at(&self, place: usize, _: Internal) -> Result<T> {
-        self.core.get(place)
+        self.core.with_shared(&self.core.part_of(place), |element| element[0])
     }
 
     fn read_at(&self, place: usize, into: &mut [T], _: Internal) -> Result<()> {
@@ -107,15 +108,29 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
-        self.core.replace(place, value)
+        // A block of several elements has to come home, since the others in it are newer on the device.
+        self.core.with_exclusive(&self.core.part_of(place), false, |element| {
+            (std::mem::replace(&mut element[0], value), true)
+        })
     }
 
     fn compare_exchange_at(&self, place: usize, current: T, new: T, _: Internal) -> Result<Result<T, T>> {
-        self.core.compare_exchange(place, current, new)
+        self.core.with_exclusive(&self.core.part_of(place), false, |element| {
+            let old = element[0];
+            if bytemuck::bytes_of(&old) == bytemuck::bytes_of(&current) {
+                element[0] = new;
+                (Ok(old), true)
+            } else {
+                (Err(old), false)
+            }
+        })
     }
 
     fn write_at(&self, place: usize, from: &[T], _: Internal) -> Result<()> {
-        self.core.write(place, from)
+        parts(place..place + from.len(), self.page_len()).try_for_each(|part| {
+            let from = &from[part.of_range.clone()];
+            self.core.with_exclusive(&part, true, |to| (to.copy_from_slice(from), true))
+        })
     }
 
     fn fill_range(&self, range: &Range<usize>, value: T, _: Internal) -> Result<()> {

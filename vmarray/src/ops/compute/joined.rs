@@ -24,8 +24,7 @@ use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, 
 /// one of those devices.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let (a, b, c) = (VirtualArray::<f32>::new(1000)?, VirtualArray::<f32>::new(1000)?, VirtualArray::<u8>::new(1000)?);
 /// b.fill(.., 2.0)?;
 /// c.fill(500.., 3)?;
@@ -58,8 +57,7 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
 /// among them: 0 for the one that is written to.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<u32>::new(9)?);
 /// let joined = a.join((&b,))?;
 /// let (x, y) = joined.rows();
@@ -93,8 +91,7 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// The value of a field of this one's element. See [`Row`].
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<[u16; 2]>::new(9)?);
     /// let joined = a.join((&b,))?;
     /// let (_, y) = joined.rows();

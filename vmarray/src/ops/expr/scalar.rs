@@ -44,7 +44,7 @@ impl Scalar for bool {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray, expr::{Bits, IntoExpr, Scalar}};
+/// use vmarray::expr::{Bits, IntoExpr, Scalar};
 /// let array = VirtualArray::<u8>::new(10)?;
 /// assert_eq!(array.max(.., !Field::whole())?, Some(255));
 /// # Ok::<(), vmarray::Error>(())
@@ -57,7 +57,6 @@ impl Bits for bool {}
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<i64>::new(10)?;
 /// array.fill(.., 3)?;
 /// assert_eq!(array.sum(.., -Field::whole())?, -30);

@@ -29,8 +29,7 @@ use crate::ops::find::Found;
 /// milliseconds; those that differ in their numbers alone count as one.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, VirtualArray::<u32>::new(1000)?);
 /// prices.fill(.., 2.5)?;
 /// counts.fill(..10, 4)?;
@@ -93,8 +92,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds a page exclusively.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<f32>::new(10_000)?;
     /// array.fill(100..200, 5.0)?;
     /// let found = array.section(50..)?.find_where(60.., Field::whole().ge(2.5), 3)?;
@@ -126,8 +124,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u8>::new(10_000)?;
     /// array.set(7000, 5)?;
     /// assert_eq!(array.position_first(.., Field::whole().ne(0))?, Some(7000));
@@ -148,8 +145,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u8>::new(10_000)?;
     /// assert!(!array.any(.., Field::whole().ne(0))?);
     /// # Ok::<(), vmarray::Error>(())
@@ -171,8 +167,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u8>::new(10_000)?;
     /// assert!(array.all(.., Field::whole().eq(0))?);
     /// # Ok::<(), vmarray::Error>(())
@@ -218,8 +213,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<i16>::new(10_000)?;
     /// array.set(77, -3)?;
     /// assert_eq!(array.min(.., Field::whole())?, Some(-3));
@@ -240,8 +234,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<f64>::new(10_000)?;
     /// array.set(77, f64::NAN)?;
     /// assert_eq!(array.max(.., Field::whole() + 2.0)?, Some(2.0));
@@ -261,8 +254,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u64>::new(10_000)?;
     /// array.set(77, 8)?;
     /// assert_eq!(array.min_max(.., Field::whole())?, Some((0, 8)));
@@ -284,8 +276,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<i16>::new(10_000)?;
     /// array.fill(77..99, -3)?;
     /// assert_eq!(array.section(70..)?.arg_min(.., Field::whole())?, Some((7, -3)));
@@ -306,8 +297,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<i16>::new(10_000)?;
     /// array.fill(77..99, 3)?;
     /// assert_eq!(array.section(70..)?.arg_max(10.., Field::whole())?, Some((10, 3)));
@@ -330,8 +320,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where), and [`BinCount`](ErrorKind::BinCount): 1 to 4096 are possible.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<f32>::new(1000)?;
     /// array.fill(..300, 2.5)?;
     /// let bin = (Field::whole() * 2.0).cast::<u32>();

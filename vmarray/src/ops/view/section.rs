@@ -22,8 +22,7 @@ use super::{View, ViewMut};
 /// different starts share its translation, as they differ in a number alone.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// let section = array.section_mut(100..200)?;
 /// section.set(20, 7)?;
