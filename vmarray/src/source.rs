@@ -1,13 +1,17 @@
 //! Sources: memory that the program owns, worked on by devices.
 
+#[forbid(unsafe_code)]
 mod batch;
 mod builder;
 mod channel;
+#[forbid(unsafe_code)]
 mod coherence;
 mod core;
 #[forbid(unsafe_code)]
 mod directory;
+#[forbid(unsafe_code)]
 mod future;
+#[forbid(unsafe_code)]
 mod gather;
 mod home;
 #[forbid(unsafe_code)]
@@ -270,9 +274,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Result<&[T]> {
         let range = checked_range(range, self.len())?;
         self.core.flush(&range)?;
-        // SAFETY: the source is borrowed exclusively, so that no operation runs; none leaves work behind that
-        // touches the home.
-        Ok(unsafe { self.core.range_at_home(&range) })
+        Ok(self.core.slice(&range))
     }
 
     /// Takes the home's elements of a range for right, whatever devices have: for memory that was changed
@@ -385,8 +387,7 @@ impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
         let range = checked_range(range, self.len())?;
         self.core.flush(&range)?;
         self.core.invalidate(&range)?;
-        // SAFETY: as in `slice`; the memory can be written to.
-        Ok(unsafe { self.core.range_at_home_mut(&range) })
+        Ok(self.core.slice_mut(&range))
     }
 }
 

@@ -10,15 +10,15 @@ mod finish;
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use backend_api::expr::Geometry;
 use backend_api::{Device, Elements, Ticket};
-use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
+use parking_lot::Mutex;
 
 use super::channel::{PageBlocks, Pool, SourceChannel};
 use super::core::Core;
-use super::directory::{DirectoryEntry, NO_SLOT};
+use super::directory::{DirectoryEntry, ExclusivePage, NO_SLOT, SharedPage};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::scoped_threads;
@@ -109,8 +109,8 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
 /// How a batch keeps others from a page.
 #[derive(Debug)]
 enum Hold<'a> {
-    Exclusive(RwLockWriteGuard<'a, ()>),
-    Shared(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, ()>),
+    Exclusive(ExclusivePage<'a>),
+    Shared(#[expect(dead_code, reason = "held")] SharedPage<'a>),
 }
 
 /// A page of a batch.
@@ -164,33 +164,22 @@ impl<T: Element, D: Device> Core<T, D> {
     ) -> (Vec<O::Found>, Result<()>) {
         let pages = self.cuts.touched_pages(range);
         let busy = self.channels.len().min(pages.len());
-        let channel_of = |page: usize| page % self.channels.len();
-        let channels: Vec<usize> = (pages.start..pages.start + busy).map(channel_of).collect();
-        let (mut outcomes, mut result) = (Vec::with_capacity(busy), Ok(()));
-        if busy <= 1 || range.len() * size_of::<T>() < SMALL_BYTES {
-            for channel in channels {
-                let (outcome, done) = self.drive(channel, range, operation);
-                outcomes.push(outcome);
-                if let Err(error) = done {
-                    return (outcomes, Err(error));
-                }
-            }
-            return (outcomes, Ok(()));
-        }
-        let (next, done) =
-            (AtomicUsize::new(0), channels.iter().map(|_| Mutex::new(None)).collect::<Vec<_>>());
-        scoped_threads::together(busy, || {
-            while let Some((channel, done)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                .and_then(|number| Some((*channels.get(number)?, &done[number])))
-            {
-                *done.lock() = Some(self.drive(channel, range, operation));
+        let threads = if range.len() * size_of::<T>() < SMALL_BYTES { 1 } else { busy };
+        let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let driven: Vec<_> = (0..busy).map(|_| Mutex::new(None)).collect();
+        scoped_threads::together(threads, || {
+            while !has_failed.load(Relaxed) {
+                let number = next.fetch_add(1, Relaxed);
+                let Some(place) = driven.get(number) else { break };
+                let (found, done) =
+                    self.drive((pages.start + number) % self.channels.len(), range, operation);
+                has_failed.fetch_or(done.is_err(), Relaxed);
+                *place.lock() = Some((found, done));
             }
         });
-        for (outcome, done) in done.into_iter().filter_map(Mutex::into_inner) {
-            outcomes.push(outcome);
-            result = result.and(done);
-        }
-        (outcomes, result)
+        let driven = driven.into_iter().filter_map(Mutex::into_inner);
+        let (found, done): (Vec<_>, Vec<_>) = driven.unzip();
+        (found, done.into_iter().collect())
     }
 
     /// Runs an operation on one channel's pages of a range.
@@ -209,21 +198,18 @@ impl<T: Element, D: Device> Core<T, D> {
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Found::default();
         let mut former: Option<PageBatch<'_, D, O::Work>> = None;
-        // Lists of members that are not needed any more: memory for the next ones.
-        let mut lists = Vec::new();
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
-            let members = lists.pop().unwrap_or_default();
-            let batch = self.start(channel, &mut pool, &mut pages, most, range, operation, members);
+            let batch = self.start(channel, &mut pool, &mut pages, most, range, operation);
             // What is not done is done at home, or is the end.
             failed = batch.error.is_some() && operation.value().is_none();
             let due = if overlaps { former.replace(batch) } else { Some(batch) };
             if let Some(due) = due {
-                result = self.finish(due, operation, &mut outcome, &mut lists);
+                result = self.finish(due, operation, &mut outcome);
             }
         }
         if let Some(last) = former {
-            let last = self.finish(last, operation, &mut outcome, &mut lists);
+            let last = self.finish(last, operation, &mut outcome);
             result = result.and(last);
         }
         (outcome, result.map(drop))
@@ -245,7 +231,6 @@ impl<T: Element, D: Device> Core<T, D> {
         group.is_none_or(|group| (page / self.channels.len()).is_multiple_of(group))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "all of them are about this one batch")]
     fn start<'a, O: Operation<T, D>>(
         &'a self,
         channel: &'a SourceChannel<D>,
@@ -254,12 +239,11 @@ impl<T: Element, D: Device> Core<T, D> {
         most: usize,
         range: &Range<usize>,
         operation: &O,
-        members: Vec<Member<'a>>,
     ) -> PageBatch<'a, D, O::Work> {
         let group = operation.is_rounded().then(|| (GROUP_BYTES / self.page_bytes()).clamp(1, most));
         let mut batch = PageBatch {
             channel,
-            members,
+            members: Vec::new(),
             uploads: Vec::new(),
             is_fetched: false,
             group,
@@ -351,7 +335,7 @@ impl<T: Element, D: Device> Core<T, D> {
             // Others may read at home meanwhile.
             for member in &mut batch.members {
                 member.hold = match member.hold.take() {
-                    Some(Hold::Exclusive(guard)) => Some(Hold::Shared(RwLockWriteGuard::downgrade(guard))),
+                    Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),
                     hold => hold,
                 };
             }

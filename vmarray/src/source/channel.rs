@@ -8,9 +8,9 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostAllocation, HostBuffer, HostMemory, HostSpan,
     Queue, Ticket, Transfer,
 };
-use parking_lot::{Mutex, RwLockWriteGuard};
+use parking_lot::Mutex;
 
-use super::directory::{Cuts, DirectoryEntry};
+use super::directory::{Cuts, DirectoryEntry, ExclusivePage};
 use super::staging::{Staging, pinned};
 use crate::base::error::{Error, Result};
 use crate::base::stats::Counters;
@@ -306,10 +306,10 @@ impl<D: Device> SourceChannel<D> {
     /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes
     /// the outcome; after an error any of the blocks may be home or not.
     pub(super) fn bring_home(&self, staging: &mut Staging<D>, pages: &[PageBlocks]) -> Result<()> {
-        let pieces = self.pieces(pages);
-        if self.import.is_some() {
-            return self.bring_home_directly(&pieces);
+        if let Some(done) = self.bring_home_directly(pages) {
+            return done;
         }
+        let pieces = self.pieces(pages);
         let land =
             |staging: &Staging<D>, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
                 self.device.wait(ticket)?;
@@ -330,8 +330,9 @@ impl<D: Device> SourceChannel<D> {
         former.map_or(Ok(()), |last| land(staging, last))
     }
 
-    fn bring_home_directly(&self, pieces: &[BlockPiece]) -> Result<()> {
-        let Some(import) = &self.import else { return Ok(()) };
+    /// The same if the device knows the home; else nothing is done.
+    pub(super) fn bring_home_directly(&self, pages: &[PageBlocks]) -> Option<Result<()>> {
+        let (import, pieces) = (self.import.as_ref()?, self.pieces(pages));
         let copy = |piece: &BlockPiece| self.download_of(piece, import.host.at(piece.home as u64));
         let mut tickets = Vec::new();
         let submitted: Result<()> = pieces.chunks(BATCH).try_for_each(|batch| {
@@ -340,9 +341,11 @@ impl<D: Device> SourceChannel<D> {
         });
         // Nothing may be under way when this returns, so all are waited for.
         let waits = tickets.into_iter().map(|ticket| self.device.wait(ticket).map_err(Error::from));
-        waits.fold(submitted, Result::and)?;
-        self.counters.bytes_from_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
-        Ok(())
+        let done = waits.fold(submitted, Result::and);
+        if done.is_ok() {
+            self.counters.bytes_from_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
+        }
+        Some(done)
     }
 
     /// Copies pieces home that have arrived in a buffer, one after the other.
@@ -360,54 +363,11 @@ impl<D: Device> SourceChannel<D> {
         self.counters.bytes_from_device.add(at as u64);
     }
 
-    /// As [`bring_home`](Self::bring_home) for one page, without the channel's staging memory.
-    pub(super) fn bring_page_home(&self, page: PageBlocks) -> Result<()> {
-        let pieces = self.pieces(&[page]);
-        if self.import.is_some() {
-            return self.bring_home_directly(&pieces);
-        }
-        let (buffer, ticket) = self.start_to_read(page)?;
-        let result = self.device.wait(ticket);
-        if result.is_ok() {
-            // SAFETY: the caller has the page exclusively; the copy is done.
-            unsafe { self.land_page(&buffer, page) };
-        }
-        self.keep(buffer);
-        Ok(result?)
-    }
-
     /// Starts to copy blocks of a page to a buffer, one after the other.
     pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(HostBuffer<D>, Ticket)> {
         let buffer = self.buffer(self.page_bytes)?;
         let ticket = self.download(&self.pieces(&[page]), &buffer)?;
         Ok((buffer, ticket))
-    }
-
-    /// Copies home what was read by [`start_to_read`](Self::start_to_read) and has arrived.
-    ///
-    /// # Safety
-    /// The page is the caller's alone, and the copy is done.
-    pub(super) unsafe fn land_page(&self, buffer: &HostBuffer<D>, page: PageBlocks) {
-        // SAFETY: vouched for by the caller.
-        unsafe { self.land(buffer, &self.pieces(&[page])) };
-    }
-
-    /// The first difference between what was read of a page and its home, in elements from the page's start.
-    pub(super) fn difference(&self, buffer: &HostBuffer<D>, page: PageBlocks) -> Option<usize> {
-        let HomeBytes { element_bytes, cuts, .. } = self.home;
-        let mut at = 0;
-        for piece in self.pieces(&[page]) {
-            let mut seen = vec![0; piece.bytes];
-            buffer.read(at, &mut seen);
-            at += piece.bytes;
-            self.counters.bytes_from_device.add(piece.bytes as u64);
-            // SAFETY: within the home; nobody writes to it while the page is held.
-            let home = unsafe { std::slice::from_raw_parts(self.home.at(piece.home), piece.bytes) };
-            if let Some(byte) = home.iter().zip(&seen).position(|(a, b)| a != b) {
-                return Some((piece.home + byte) / element_bytes - page.page * cuts.page_len);
-            }
-        }
-        None
     }
 
     /// Slots that nobody has, ascending; if need be, taken from other pages, whose newer copies are brought
@@ -441,7 +401,7 @@ impl<D: Device> SourceChannel<D> {
         pool: &mut Pool<D>,
         entries: &'e [DirectoryEntry],
         want: usize,
-    ) -> Vec<(u32, RwLockWriteGuard<'e, ()>)> {
+    ) -> Vec<(u32, ExclusivePage<'e>)> {
         let mut victims = Vec::new();
         let Pool { pages, referenced, evictor, .. } = pool;
         evictor.victims(want, &mut |slot| {
@@ -464,7 +424,7 @@ impl<D: Device> SourceChannel<D> {
         &self,
         pool: &mut Pool<D>,
         entries: &[DirectoryEntry],
-        victims: Vec<(u32, RwLockWriteGuard<'_, ()>)>,
+        victims: Vec<(u32, ExclusivePage<'_>)>,
         slots: &mut Vec<u32>,
     ) -> Result<()> {
         let of = |slot: u32, pool: &Pool<D>| pool.pages[slot as usize];

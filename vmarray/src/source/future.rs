@@ -95,16 +95,15 @@ impl<T: Element, D: Device> SourceFlushAsync<'_, T, D> {
     fn land(&mut self, copy: Copy<D>) {
         let entry = &self.core.entries[copy.page.page];
         let channel = self.core.channel(copy.page.page);
-        let guard = entry.take();
+        let mut held = entry.take();
         if entry.version() == copy.version {
-            // SAFETY: the page is this thread's alone, and the copy is done.
-            unsafe { channel.land_page(&copy.buffer, copy.page) };
+            self.core.land(&mut held, &copy.buffer, copy.page);
             entry.flushed(copy.page.blocks);
             channel.counters.write_backs.add(1);
         } else {
             self.again.push(copy.page.page);
         }
-        drop(guard);
+        drop(held);
         channel.keep(copy.buffer);
     }
 

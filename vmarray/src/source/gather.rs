@@ -75,15 +75,14 @@ impl<T: Element, D: Device> Core<T, D> {
             let entry = &self.entries[page];
             let (guard, before) = (entry.share(), newer.len());
             for &place in places {
-                let (index, at) = (indices[place], indices[place] % page_len);
+                let at = indices[place] % page_len;
                 let is_newer = entry.dirty() & self.cuts.touched(&(at..at + 1)) != 0;
                 match entry.slot().filter(|_| is_newer) {
                     Some(slot) => {
                         newer.push(place);
                         numbers.push((slot as usize * page_len + at) as u64);
                     }
-                    // SAFETY: the page is shared, so nobody writes to it at home.
-                    None => values[place] = unsafe { self.range_at_home(&(index..index + 1)) }[0],
+                    None => values[place] = self.elements(&guard, page, &(at..at + 1))[0],
                 }
             }
             if newer.len() > before {

@@ -103,7 +103,7 @@ struct ScatterWorker<'a, 'b, T: Element, D: Device> {
 }
 
 /// Writes elements, whose indices count from the start of a range and are to be inside.
-pub(super) fn scatter<T: Element, D: Device>(
+pub(crate) fn scatter<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
     indices: &[usize],

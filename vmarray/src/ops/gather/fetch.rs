@@ -68,7 +68,7 @@ pub(super) fn workers<T: Element, D: Device>(array: &VirtualArray<T, D>, len: us
 
 /// Reads elements, whose indices count from the start of a range and are to be inside, into memory for as
 /// many.
-pub(super) fn gather<T: Element, D: Device>(
+pub(crate) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
     indices: &[usize],

@@ -11,6 +11,7 @@ use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::compute::Plan;
 use crate::ops::executor::{Operand, OperandStore, Question};
+use crate::ops::gather;
 
 /// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
 /// others.
@@ -213,7 +214,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
     }
 
     fn gather_within(&self, of: Range<usize>, list: &[usize], into: &mut [T], _: Internal) -> Result<()> {
-        self.gather_within(of, list, into)
+        gather::gather(self, of, list, into)
     }
 
     fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()> {
@@ -280,7 +281,7 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
     }
 
     fn scatter_within(&self, of: Range<usize>, list: &[usize], values: &[T], _: Internal) -> Result<()> {
-        self.scatter_within(of, list, values)
+        gather::scatter(self, of, list, values)
     }
 
     fn assign(

@@ -4,7 +4,7 @@ use std::ops::{ControlFlow, Range};
 
 use backend_api::Device;
 
-use super::{Core, Member, Operation, PageBatch, SlotRun};
+use super::{Core, Hold, Operation, PageBatch, SlotRun};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::ops::executor::{Lane as _, RunAccess};
@@ -12,12 +12,11 @@ use crate::source::channel::PageBlocks;
 
 impl<T: Element, D: Device> Core<T, D> {
     /// Waits for a batch, notes what its pages are now, and takes in what was found.
-    pub(super) fn finish<'a, O: Operation<T, D>>(
+    pub(super) fn finish<O: Operation<T, D>>(
         &self,
-        mut batch: PageBatch<'a, D, O::Work>,
+        mut batch: PageBatch<'_, D, O::Work>,
         operation: &O,
         outcome: &mut O::Found,
-        lists: &mut Vec<Vec<Member<'a>>>,
     ) -> Result<ControlFlow<()>> {
         let mut result = batch.error.take().map_or(Ok(()), Err);
         // If the fetches were not all started, who knows which; what came is fetched again.
@@ -61,12 +60,7 @@ impl<T: Element, D: Device> Core<T, D> {
             self.note_changed(&batch, &run, arrived, false, operation, outcome);
         }
         if let Some(value) = operation.value() {
-            result = self.note_overwritten(&batch, value, result);
-        }
-        if batch.works.is_empty() {
-            // Nothing is under way: the pages can go.
-            batch.members.clear();
-            lists.push(std::mem::take(&mut batch.members));
+            result = self.note_overwritten(&mut batch, value, result);
         }
         result.map(|()| flow)
     }
@@ -106,12 +100,18 @@ impl<T: Element, D: Device> Core<T, D> {
 
     /// Notes that a batch's elements were overwritten with a value. If a device has failed, that is done at
     /// home.
-    fn note_overwritten<W>(&self, batch: &PageBatch<'_, D, W>, value: T, result: Result<()>) -> Result<()> {
+    fn note_overwritten<W>(
+        &self,
+        batch: &mut PageBatch<'_, D, W>,
+        value: T,
+        result: Result<()>,
+    ) -> Result<()> {
         let Err(error) = result else {
             batch.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
             return Ok(());
         };
-        for member in &batch.members {
+        for member in &mut batch.members {
+            let Some(Hold::Exclusive(held)) = &mut member.hold else { continue };
             let entry = &self.entries[member.page];
             let covered = self.cuts.covered(member.page, &member.within);
             // The device holds anything there now; what lies beside it is as it was.
@@ -120,11 +120,10 @@ impl<T: Element, D: Device> Core<T, D> {
             let newer = entry.dirty() & beside;
             if newer != 0 {
                 let blocks = PageBlocks { page: member.page, slot: member.slot, blocks: newer };
-                batch.channel.bring_page_home(blocks).map_err(|_| error.clone())?;
+                self.bring_page_home(held, blocks).map_err(|_| error.clone())?;
             }
             entry.invalidate(beside);
-            // SAFETY: the page is this batch's alone, and nothing of its work is under way any more.
-            unsafe { self.elements_at_home(member.page, &member.within) }.fill(value);
+            self.elements_mut(held, member.page, &member.within).fill(value);
         }
         Ok(())
     }
