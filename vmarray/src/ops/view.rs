@@ -249,9 +249,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
         value: &F,
         limit: usize,
     ) -> Result<Found<Self::Index>> {
-        let (store, shape) = self.parts();
-        let of = shape.checked(bounds)?;
-        search_region(store, &shape, &of, Seek { what: What::field(field, value), limit, count_all: true })
+        sought(self, bounds, Seek { what: What::field(field, value), limit, count_all: true })
     }
 
     /// The index of the first element within bounds whose field has this value. May stop as soon as it is
@@ -274,11 +272,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         field: Field<Self::Element, F>,
         value: &F,
     ) -> Result<Option<Self::Index>> {
-        let (store, shape) = self.parts();
-        let of = shape.checked(bounds)?;
         let seek = Seek { what: What::field(field, value), limit: 1, count_all: false };
-        let found = search_region(store, &shape, &of, seek)?;
-        Ok(found.indices.first().copied())
+        Ok(sought(self, bounds, seek)?.indices.first().copied())
     }
 
     /// How many elements within bounds have a field of this value.
@@ -298,10 +293,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         field: Field<Self::Element, F>,
         value: &F,
     ) -> Result<usize> {
-        let (store, shape) = self.parts();
-        let of = shape.checked(bounds)?;
         let seek = Seek { what: What::field(field, value), limit: 0, count_all: true };
-        Ok(search_region(store, &shape, &of, seek)?.total)
+        Ok(sought(self, bounds, seek)?.total)
     }
 
     /// The elements within bounds that meet a condition, with their indices, ascending.
@@ -493,6 +486,16 @@ pub trait View<'a>: sealed::Sealed + Copy {
         let (store, shape) = self.parts();
         shape.touched(store, &shape.checked(bounds)?).try_for_each(|run| store.give_up(&run, INTERNAL))
     }
+}
+
+/// Searches a view within bounds.
+fn sought<'a, V: View<'a>>(
+    view: V,
+    bounds: impl RangeBounds<V::Index>,
+    seek: Seek<'_>,
+) -> Result<Found<V::Index>> {
+    let (store, shape) = view.parts();
+    search_region(store, &shape, &shape.checked(bounds)?, seek)
 }
 
 /// A [`View`] whose elements can be changed.

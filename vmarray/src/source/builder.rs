@@ -6,7 +6,7 @@ use std::sync::Arc;
 use backend_api::{Device, HostMemory};
 
 use super::Source;
-use super::channel::{HomeBytes, Import, SourceChannel, SourceChannelPlan};
+use super::channel::{HomeBytes, Import, SourceChannel};
 use super::core::Core;
 use super::directory::{Cuts, DirectoryEntry};
 use super::home::Home;
@@ -300,13 +300,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .collect();
         let channels = (0..turns.len())
             .map(|index| {
-                SourceChannel::new(SourceChannelPlan {
-                    device: Arc::clone(&devices[turns[index]]),
-                    slots: slots(index),
-                    home: home_bytes,
-                    policy: self.eviction,
-                    import: imports[turns[index]].clone(),
-                })
+                let (device, import) = (Arc::clone(&devices[turns[index]]), imports[turns[index]].clone());
+                SourceChannel::new(device, slots(index), home_bytes, self.eviction, import)
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Source { core: Box::new(Core::new(first, cuts, entries.into(), channels)), home })

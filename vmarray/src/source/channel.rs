@@ -160,18 +160,14 @@ impl<D: Device> Pool<D> {
     }
 }
 
-/// What a channel is built from.
-pub(super) struct SourceChannelPlan<D: Device> {
-    pub(super) device: Arc<D>,
-    pub(super) slots: usize,
-    pub(super) home: HomeBytes,
-    pub(super) policy: EvictionPolicy,
-    pub(super) import: Option<Arc<Import<D>>>,
-}
-
 impl<D: Device> SourceChannel<D> {
-    pub(super) fn new(plan: SourceChannelPlan<D>) -> Result<Self> {
-        let SourceChannelPlan { device, slots, home, policy, import } = plan;
+    pub(super) fn new(
+        device: Arc<D>,
+        slots: usize,
+        home: HomeBytes,
+        policy: EvictionPolicy,
+        import: Option<Arc<Import<D>>>,
+    ) -> Result<Self> {
         let page_bytes = home.cuts.page_len * home.element_bytes;
         let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
         let pool = Pool {

@@ -1,4 +1,4 @@
-//! Arrays as runs of elements on devices: one for each channel, over its home slots.
+//! Arrays as stores of views, and as runs of elements on devices: one for each channel, over its home slots.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -6,7 +6,10 @@ use std::sync::Arc;
 use backend_api::expr::Geometry;
 use backend_api::{Device, Elements, HostBuffer, Queue, Ticket};
 
+use super::Plan;
+use super::assign::assign;
 use crate::array::VirtualArray;
+use crate::array::asynchronous::FlushAsync;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::stats::Counters;
@@ -15,7 +18,9 @@ use crate::engine::pager::Pager;
 use crate::ops::executor::{
     AskedRun, Collecting, Lane, Operand, OperandStore, Question, Run, RunAccess, StagedRows,
 };
-use crate::ops::view::View as _;
+use crate::ops::gather;
+use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::view::{Store, StoreMut, View as _};
 
 /// A channel, and the others in whose slots some elements of a run lie.
 pub(super) struct ArrayLane<'a, D: Device> {
@@ -71,13 +76,31 @@ impl<D: Device> ArrayRun<'_, D> {
     }
 }
 
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Asks about the elements of a range, together with those of others beside them.
-    pub(crate) fn ask<Q: Question>(
+impl<T: Element, D: Device> Sealed for VirtualArray<T, D> {}
+
+impl<T: Element, D: Device> Store for VirtualArray<T, D> {
+    type Element = T;
+    type Device = D;
+    type FlushAsync<'a>
+        = FlushAsync<'a, T, D>
+    where
+        Self: 'a;
+
+    #[inline]
+    fn get_at(&self, place: usize, _: Internal) -> Result<T> {
+        self.get(place)
+    }
+
+    fn read_at(&self, place: usize, into: &mut [T], _: Internal) -> Result<()> {
+        self.read_range(place, into)
+    }
+
+    fn ask<Q: Question>(
         &self,
         others: &[Operand<'_, D>],
         range: &Range<usize>,
         question: &Q,
+        _: Internal,
     ) -> Result<Q::Whole> {
         if range.is_empty() {
             return Ok(question.whole(Vec::new()));
@@ -108,6 +131,118 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         })
     }
 
+    fn collect(&self, indices: &[usize], _: Internal) -> Result<Vec<T>> {
+        let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
+        let (channels, page_len) = (self.pager().channels(), self.page_len());
+        let mut places = vec![(Vec::new(), Vec::new()); channels.len()];
+        for (place, index) in indices.iter().enumerate() {
+            let (page, at) = (index / page_len, index % page_len);
+            let (numbers, of_list) = &mut places[page % channels.len()];
+            numbers.push((page / channels.len() * page_len + at) as u64);
+            of_list.push(place);
+        }
+        self.pager().read_settled(&self.touched_pages(&(*first..*last + 1)), || {
+            let mut under_way = Vec::new();
+            for (channel, (numbers, of_list)) in channels.iter().zip(&places) {
+                if !numbers.is_empty() {
+                    let lane = ArrayLane { channel, neighbours: Vec::new() };
+                    let (start, stride) = (channel.slot_memory(), size_of::<T>() as u64);
+                    let elements = Elements { start, count: channel.slot_bytes() / stride, stride };
+                    under_way.push((Collecting::new(&lane, elements, numbers)?, lane, of_list));
+                }
+            }
+            let mut values = vec![T::zeroed(); indices.len()];
+            for (collecting, lane, of_list) in under_way {
+                let part = collecting.values(&lane)?;
+                of_list.iter().zip(part).for_each(|(place, value)| values[*place] = value);
+            }
+            Ok(values)
+        })
+    }
+
+    fn gather_within(&self, of: Range<usize>, list: &[usize], into: &mut [T], _: Internal) -> Result<()> {
+        gather::gather(self, of, list, into)
+    }
+
+    fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.prefetch_range(range)
+    }
+
+    fn write_back(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.flush_range(range)
+    }
+
+    fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> FlushAsync<'_, T, D> {
+        FlushAsync::new(self, range)
+    }
+
+    fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.evict_range(range)
+    }
+
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore<D> {
+        self
+    }
+
+    fn page_elements(&self) -> usize {
+        self.page_len()
+    }
+
+    fn as_array(&self) -> Option<&Self> {
+        Some(self)
+    }
+}
+
+impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
+    #[inline]
+    fn set_at(&self, place: usize, value: T, _: Internal) -> Result<()> {
+        self.set(place, value)
+    }
+
+    fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
+        self.replace(place, value)
+    }
+
+    fn compare_exchange_at(&self, place: usize, current: T, new: T, _: Internal) -> Result<Result<T, T>> {
+        self.compare_exchange(place, current, new)
+    }
+
+    fn update_at(&self, place: usize, change: impl FnMut(T) -> T, _: Internal) -> Result<T> {
+        self.update(place, change)
+    }
+
+    fn swap_at(&self, a: usize, b: usize, _: Internal) -> Result<()> {
+        self.swap(a, b)
+    }
+
+    fn write_at(&self, place: usize, from: &[T], _: Internal) -> Result<()> {
+        self.write_range(place, from)
+    }
+
+    fn fill_range(&self, range: &Range<usize>, value: T, _: Internal) -> Result<()> {
+        self.fill_range(range, value)
+    }
+
+    fn discard_range(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.discard_range(range)
+    }
+
+    fn scatter_within(&self, of: Range<usize>, list: &[usize], values: &[T], _: Internal) -> Result<()> {
+        gather::scatter(self, of, list, values)
+    }
+
+    fn assign(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        plan: &Plan,
+        _: Internal,
+    ) -> Result<()> {
+        assign(self, others, range, plan)
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Where the elements of others are homed, and how long each is, if every one lies at the same place of
     /// the same channel of the same device as the one of this array that it is beside.
     pub(super) fn beside<'a>(
@@ -168,36 +303,6 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
             (slots * page_len + within) as u64
         };
         before(range.start)..before(range.end)
-    }
-
-    /// Elements by ascending index, collected where they are.
-    pub(crate) fn collect(&self, indices: &[usize]) -> Result<Vec<T>> {
-        let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
-        let (channels, page_len) = (self.pager().channels(), self.page_len());
-        let mut places = vec![(Vec::new(), Vec::new()); channels.len()];
-        for (place, index) in indices.iter().enumerate() {
-            let (page, at) = (index / page_len, index % page_len);
-            let (numbers, of_list) = &mut places[page % channels.len()];
-            numbers.push((page / channels.len() * page_len + at) as u64);
-            of_list.push(place);
-        }
-        self.pager().read_settled(&self.touched_pages(&(*first..*last + 1)), || {
-            let mut under_way = Vec::new();
-            for (channel, (numbers, of_list)) in channels.iter().zip(&places) {
-                if !numbers.is_empty() {
-                    let lane = ArrayLane { channel, neighbours: Vec::new() };
-                    let (start, stride) = (channel.slot_memory(), size_of::<T>() as u64);
-                    let elements = Elements { start, count: channel.slot_bytes() / stride, stride };
-                    under_way.push((Collecting::new(&lane, elements, numbers)?, lane, of_list));
-                }
-            }
-            let mut values = vec![T::zeroed(); indices.len()];
-            for (collecting, lane, of_list) in under_way {
-                let part = collecting.values(&lane)?;
-                of_list.iter().zip(part).for_each(|(place, value)| values[*place] = value);
-            }
-            Ok(values)
-        })
     }
 }
 

@@ -22,17 +22,20 @@ const RUN_BYTES: usize = 256 << 20;
 /// So many submissions of a channel are under way at once.
 const RUNS: usize = 2;
 
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Writes to a range what is computed from it and from as many elements of others: where all of these lie
-    /// beside it, without a copy.
-    pub(crate) fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
-        let beside = self.beside(others, range.start);
-        let staged = if beside.is_some() { &[] } else { others };
-        let beside = beside.unwrap_or_default();
-        in_parts(staged, range, self.page_len(), size_of::<T>(), |part, read| {
-            Writer { target: self, beside: &beside, read, plan }.write(part)
-        })
-    }
+/// Writes to a range what is computed from it and from as many elements of others: where all of these lie beside
+/// it, without a copy.
+pub(super) fn assign<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    others: &[Operand<'_, D>],
+    range: &Range<usize>,
+    plan: &Plan,
+) -> Result<()> {
+    let beside = array.beside(others, range.start);
+    let staged = if beside.is_some() { &[] } else { others };
+    let beside = beside.unwrap_or_default();
+    in_parts(staged, range, array.page_len(), size_of::<T>(), |part, read| {
+        Writer { target: array, beside: &beside, read, plan }.write(part)
+    })
 }
 
 /// A run of pages of one channel that its device works on.

@@ -15,7 +15,7 @@ use crate::base::error::Result;
 use crate::ops::compute::{Condition, Extremes, Histogram, Ordered, Plan, Total};
 use crate::ops::executor::Question;
 use crate::ops::expr::{
-    Filtered, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from,
+    Expr, Filtered, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from,
 };
 use crate::ops::find::Found;
 
@@ -391,11 +391,7 @@ pub trait QueryMut<'a>: Query<'a> {
         bounds: impl RangeBounds<Self::Index>,
         assignments: impl IntoAssignments<Self::Row>,
     ) -> Result<()> {
-        let shape = self.region();
-        let lowered = shape.lowered(&shape.checked(bounds)?);
-        let assignments = assignments_counted_from(assignments, lowered.origin);
-        let plan = Plan::new(lowered.inside, assignments)?;
-        self.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
+        assigned(self, bounds, None, assignments)
     }
 
     /// As [`transform`](Self::transform), for those elements alone that meet a condition.
@@ -417,12 +413,25 @@ pub trait QueryMut<'a>: Query<'a> {
         condition: impl IntoExpr<Self::Row, bool>,
         assignments: impl IntoAssignments<Self::Row>,
     ) -> Result<()> {
-        let shape = self.region();
-        let lowered = shape.lowered(&shape.checked(bounds)?);
-        let condition = lowered.condition(condition);
-        let plan = Plan::new(Some(condition), assignments_counted_from(assignments, lowered.origin))?;
-        self.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
+        assigned(self, bounds, Some(condition.into_expr()), assignments)
     }
+}
+
+/// Writes to the rows within bounds that meet a condition, if there is one.
+fn assigned<'a, Q: QueryMut<'a>>(
+    query: Q,
+    bounds: impl RangeBounds<Q::Index>,
+    condition: Option<Expr<Q::Row, bool>>,
+    assignments: impl IntoAssignments<Q::Row>,
+) -> Result<()> {
+    let shape = query.region();
+    let lowered = shape.lowered(&shape.checked(bounds)?);
+    let condition = match condition {
+        Some(condition) => Some(lowered.condition(condition)),
+        None => lowered.inside,
+    };
+    let plan = Plan::new(condition, assignments_counted_from(assignments, lowered.origin))?;
+    query.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
 }
 
 impl<'a, V: View<'a>> Query<'a> for V {
