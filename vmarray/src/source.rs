@@ -1,27 +1,25 @@
 //! Sources: memory that the program owns, worked on by devices.
 
+#[forbid(unsafe_code)]
+mod batch;
 mod builder;
 mod channel;
+#[forbid(unsafe_code)]
 mod coherence;
 mod core;
 #[forbid(unsafe_code)]
 mod directory;
+#[forbid(unsafe_code)]
 mod future;
 #[forbid(unsafe_code)]
 mod gather;
 mod home;
-mod pick;
 #[forbid(unsafe_code)]
-mod reduce;
-#[forbid(unsafe_code)]
-mod search;
+mod operations;
 #[forbid(unsafe_code)]
 mod staging;
 #[forbid(unsafe_code)]
-mod store;
-#[forbid(unsafe_code)]
 mod view;
-mod wave;
 
 use std::fmt;
 use std::ops::RangeBounds;
@@ -32,6 +30,7 @@ use crate::array::range::checked as checked_range;
 use crate::base::element::Element;
 use crate::base::error::{Error, ErrorKind, Result};
 use crate::base::stats::Stats;
+use crate::ops::view::View as _;
 use crate::setup::any::AnyDevice;
 
 use self::core::Core;
@@ -86,7 +85,6 @@ pub use home::{Home, HomeMut};
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, Source};
 /// let mut elements = vec![1_u32; 100_000];
 /// let source = Source::new(&mut elements[..])?;
 /// assert_eq!(source.count(.., Field::whole(), &1)?, 100_000);
@@ -176,7 +174,6 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::Source;
     /// let owned = Source::new(vec![1_u32, 2, 3])?;
     /// let borrowed = Source::new(&[1_u32, 2, 3][..])?;
     /// assert_eq!(owned.get(2)?, borrowed.get(2)?);
@@ -198,9 +195,8 @@ impl<T: Element, H: Home<T>> Source<T, H> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
-    /// assert_eq!(source.page_count(), 8);
+    /// assert_eq!(source.page_len(), 128);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn builder(home: H) -> SourceBuilder<T, H> {
@@ -209,31 +205,8 @@ impl<T: Element, H: Home<T>> Source<T, H> {
 }
 
 impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
-    /// How many elements there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::Source::new(vec![0_u32; 10])?.len(), 10);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.core.cuts.len
-    }
-
-    /// Whether there are none.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert!(vmarray::Source::new(Vec::<u32>::new())?.is_empty());
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// How many elements a page has. The last page may have fewer.
+    /// How many elements a page has. The last page may have fewer; a block, the least that is copied, has a
+    /// 64th of them, rounded up.
     ///
     /// ```
     /// # use vmarray::prelude::*;
@@ -243,30 +216,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     #[must_use]
     pub fn page_len(&self) -> usize {
         self.core.cuts.page_len
-    }
-
-    /// How many elements a block has, the least that is copied: a 64th of a page, rounded up.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::Source::builder(vec![0_u32; 1000]).page_len(128).build()?.block_len(), 2);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn block_len(&self) -> usize {
-        self.core.cuts.block_len
-    }
-
-    /// How many pages there are.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// assert_eq!(vmarray::Source::builder(vec![0_u32; 10]).page_len(4).build()?.page_count(), 3);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn page_count(&self) -> usize {
-        self.core.cuts.pages()
     }
 
     /// How much device memory the source has, of all devices together.
@@ -297,7 +246,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     pub fn page_state(&self, page: usize) -> Result<PageState> {
         let core = &self.core;
         let entry =
-            core.entries.get(page).ok_or(ErrorKind::IndexOutside { index: page, len: self.page_count() })?;
+            core.entries.get(page).ok_or(ErrorKind::IndexOutside { index: page, len: core.cuts.pages() })?;
         let _guard = entry.share();
         let count = |blocks| core.cuts.ranges(page, blocks).map(|range| range.len()).sum();
         Ok(PageState {
@@ -324,10 +273,8 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// ```
     pub fn slice(&mut self, range: impl RangeBounds<usize>) -> Result<&[T]> {
         let range = checked_range(range, self.len())?;
-        self.core.synchronize(&range)?;
-        // SAFETY: the source is borrowed exclusively, so that no operation runs; none leaves work behind that
-        // touches the home.
-        Ok(unsafe { self.core.range_at_home(&range) })
+        self.core.flush(&range)?;
+        Ok(self.core.slice(&range))
     }
 
     /// Takes the home's elements of a range for right, whatever devices have: for memory that was changed
@@ -347,7 +294,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn invalidate(&self, range: impl RangeBounds<usize>) -> Result<()> {
-        self.core.refresh(&checked_range(range, self.len())?)
+        self.core.invalidate(&checked_range(range, self.len())?)
     }
 
     /// Compares what devices have of a range, and is not newer there, with the home. The index of the first
@@ -382,7 +329,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn into_home(self) -> std::result::Result<H, Unfinished<T, H, D>> {
-        if let Err(error) = self.core.synchronize(&(0..self.len())) {
+        if let Err(error) = self.core.flush(&(0..self.len())) {
             return Err(Unfinished { source: self, error });
         }
         let Self { core, home } = self;
@@ -395,7 +342,6 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, Source};
     /// let source = Source::new(vec![7_u32; 1000])?;
     /// source.count(.., Field::whole(), &7)?;
     /// source.count(.., Field::whole(), &7)?;
@@ -439,10 +385,9 @@ impl<T: Element, H: HomeMut<T>, D: Device> Source<T, H, D> {
     /// ```
     pub fn slice_mut(&mut self, range: impl RangeBounds<usize>) -> Result<&mut [T]> {
         let range = checked_range(range, self.len())?;
-        self.core.synchronize(&range)?;
-        self.core.refresh(&range)?;
-        // SAFETY: as in `slice`; the memory can be written to.
-        Ok(unsafe { self.core.range_at_home_mut(&range) })
+        self.core.flush(&range)?;
+        self.core.invalidate(&range)?;
+        Ok(self.core.slice_mut(&range))
     }
 }
 

@@ -8,7 +8,7 @@
 //! ```
 //! # use vmarray::prelude::*;
 //! use bytemuck::{Pod, Zeroable};
-//! use vmarray::{Field, VirtualArray, field};
+//! use vmarray::field;
 //!
 //! #[derive(Clone, Copy, Pod, Zeroable)]
 //! #[repr(C)]
@@ -30,7 +30,6 @@
 //!
 //! ```compile_fail
 //! use vmarray::prelude::*;
-//! use vmarray::Field;
 //! let both = Field::<u32, u32>::whole() + Field::<u32, u32>::whole().cast::<f32>();
 //! ```
 //!
@@ -89,7 +88,7 @@ pub use scalar::{Bits, Scalar, Signed, Summed};
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray, expr::Expr};
+/// use vmarray::expr::Expr;
 /// let twice: Expr<u32, u32> = Field::whole() * 2;
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.fill(.., 4)?;
@@ -121,7 +120,7 @@ impl<T, F> fmt::Debug for Expr<T, F> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray, expr::index};
+/// use vmarray::expr::index;
 /// let array = VirtualArray::<u64>::new(1000)?;
 /// array.transform(.., Field::whole().set(index() * index()))?;
 /// assert_eq!(array.get(30)?, 900);
@@ -142,7 +141,7 @@ impl<T, F: Scalar> Expr<T, F> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{VirtualArray, expr::Expr};
+    /// use vmarray::expr::Expr;
     /// let array = VirtualArray::<u8>::new(10)?;
     /// assert_eq!(array.sum(.., Expr::constant(3_u16))?, 30);
     /// # Ok::<(), vmarray::Error>(())
@@ -189,7 +188,7 @@ impl<T> Expr<T, bool> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray, expr::Expr};
+    /// use vmarray::expr::Expr;
     /// let array = VirtualArray::<u32>::new(10)?;
     /// array.set(3, 50)?;
     /// let cut = Field::whole().gt(40).select(Field::whole(), 40);
@@ -250,7 +249,7 @@ fn moved(instruction: Instruction, places: &[Value]) -> Instruction {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray, expr::IntoExpr};
+/// use vmarray::expr::IntoExpr;
 /// fn larger(than: impl IntoExpr<u32, u32>, array: &VirtualArray<u32>) -> vmarray::Result<usize> {
 ///     array.count_where(.., Field::whole().gt(than))
 /// }
@@ -271,7 +270,7 @@ pub trait IntoExpr<T, F> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray, expr::{Expr, IntoExpr}};
+    /// use vmarray::expr::{Expr, IntoExpr};
     /// let value: Expr<u32, u32> = Field::whole().into_expr();
     /// let array = VirtualArray::<u32>::new(10)?;
     /// array.set(2, 9)?;
@@ -304,7 +303,6 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray};
     /// let array = VirtualArray::<[u16; 3]>::new(10)?;
     /// array.set(4, [1, 2, 3])?;
     /// assert_eq!(array.sum(.., Field::<[u16; 3], [u16; 3]>::whole().nth::<2>())?, 3);
@@ -328,7 +326,6 @@ impl<T: Element, E: NoUninit, const N: usize> Field<T, [E; N]> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<i32>::new(10)?;
 /// array.set(2, -5)?;
 /// let value = Field::whole();
@@ -357,7 +354,7 @@ impl<T, F> Filtered<T, F> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray, expr::IntoFiltered};
+/// use vmarray::expr::IntoFiltered;
 /// fn total(array: &VirtualArray<u32>, what: impl IntoFiltered<u32, u32>) -> vmarray::Result<i128> {
 ///     array.sum(.., what)
 /// }
@@ -370,7 +367,7 @@ pub trait IntoFiltered<T, F> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray, expr::{Filtered, IntoFiltered}};
+    /// use vmarray::expr::{Filtered, IntoFiltered};
     /// let array = VirtualArray::<u32>::new(10)?;
     /// array.fill(.., 3)?;
     /// // Without a condition all elements count.
@@ -409,7 +406,6 @@ impl<T, F> IntoFiltered<T, F> for Filtered<T, F> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<f32>::new(10)?;
 /// let value = Field::whole();
 /// array.transform(.., value.set(value + 1.5))?;
@@ -445,7 +441,6 @@ impl<T, F: Scalar> Expr<T, F> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<[u32; 2]>::new(10)?;
 /// array.set(3, [5, 6])?;
 /// let pair = Field::<[u32; 2], [u32; 2]>::whole();
@@ -459,7 +454,7 @@ pub trait IntoAssignments<T> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray, expr::IntoAssignments};
+    /// use vmarray::expr::IntoAssignments;
     /// let array = VirtualArray::<u32>::new(10)?;
     /// let assignments = Field::<u32, u32>::whole().set(7).into_assignments();
     /// assert_eq!(assignments.len(), 1);

@@ -2,17 +2,13 @@
 
 use std::ops::Range;
 
-use backend_api::expr::{Action, Geometry, Program, Value};
-use backend_api::{Compute, Device, Elements, HostBuffer, HostSpan, Queue, Search, Ticket};
+use backend_api::expr::{Action, Program, Value};
+use backend_api::{Compute, Device, HostSpan, Search};
 use bytemuck::NoUninit;
 
-use crate::array::VirtualArray;
 use crate::base::element::{Element, Field};
 use crate::base::error::Result;
-use crate::base::memory::zeroed_vec;
-use crate::base::stats::Counter;
-use crate::engine::channel::{Channel, HomeQueues};
-use crate::ops::compute::Operand;
+use crate::ops::executor::{Answer, Kernel, Question, Run, Taken};
 use crate::ops::view::{INTERNAL, Shape, Store};
 
 /// How many indices are listed at first; if there are more, the device is asked again.
@@ -21,8 +17,7 @@ const FIRST_LIMIT: u64 = 4096;
 /// What a search found.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let array = VirtualArray::<u16>::new(1000)?;
 /// array.fill(10..20, 5)?;
 /// let found = array.find_first(.., Field::whole(), &5, 2)?;
@@ -63,12 +58,11 @@ pub(crate) fn search_region<S: Store, X: Shape>(
     store: &S,
     shape: &X,
     of: &Range<X::Index>,
-    what: &What<'_>,
-    limit: usize,
-    count_all: bool,
+    seek: Seek<'_>,
 ) -> Result<Found<X::Index>> {
+    let Seek { what, limit, count_all } = seek;
     if limit == 0 || limit == usize::MAX {
-        return search_slab(store, shape, of, what, limit, count_all);
+        return search_slab(store, shape, of, seek);
     }
     let mut all = Found { indices: Vec::new(), total: 0 };
     for slab in shape.slabs(of) {
@@ -76,7 +70,7 @@ pub(crate) fn search_region<S: Store, X: Shape>(
         if more == 0 && !count_all {
             break;
         }
-        let mut found = search_slab(store, shape, &slab, what, more, count_all)?;
+        let mut found = search_slab(store, shape, &slab, Seek { what, limit: more, count_all })?;
         all.total += found.total;
         if all.indices.is_empty() {
             all.indices = found.indices
@@ -92,21 +86,21 @@ fn search_slab<S: Store, X: Shape>(
     store: &S,
     shape: &X,
     of: &Range<X::Index>,
-    what: &What<'_>,
-    limit: usize,
-    count_all: bool,
+    seek: Seek<'_>,
 ) -> Result<Found<X::Index>> {
+    let Seek { what, limit, count_all } = seek;
     let (region, is_in_order) = (shape.cut(of), shape.is_in_order(of));
     if !is_in_order && (1..usize::MAX).contains(&limit) {
         // All are listed before it is known which ones come first: of a part that does not have too many.
-        let total = search_slab(store, shape, of, what, 0, true)?.total;
+        let total = search_slab(store, shape, of, Seek { what, limit: 0, count_all: true })?.total;
         if total > LISTED_MAX
             && let Some([first, second]) = shape.halves(of)
         {
-            let mut found = search_slab(store, shape, &first, what, limit, count_all)?;
+            let mut found = search_slab(store, shape, &first, seek)?;
             if found.indices.len() < limit {
                 let more = limit - found.indices.len();
-                found.indices.append(&mut search_slab(store, shape, &second, what, more, false)?.indices);
+                let seek = Seek { what, limit: more, count_all: false };
+                found.indices.append(&mut search_slab(store, shape, &second, seek)?.indices);
             }
             return Ok(Found { total, ..found });
         }
@@ -127,7 +121,12 @@ fn search_slab<S: Store, X: Shape>(
         // What is found in gaps, or in another order, is not all that counts.
         let is_exact = !has_gaps && (is_in_order || limit == 0);
         let wanted = if is_exact { limit - all.indices.len() } else { usize::MAX };
-        let found = store.search(&[], &range, what, wanted, count_all || !is_exact, INTERNAL)?;
+        let found = store.ask(
+            &[],
+            &range,
+            &Seek { what, limit: wanted, count_all: count_all || !is_exact },
+            INTERNAL,
+        )?;
         let total = found.total;
         let inside = found.indices.into_iter().filter(|place| !has_gaps || region.index_at(*place).is_some());
         let mut indices: Vec<_> = inside.filter_map(|place| shape.index_at(place)).collect();
@@ -149,103 +148,8 @@ fn search_slab<S: Store, X: Shape>(
     Ok(all)
 }
 
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside
-    /// them. Their number is exact if all are to be counted.
-    pub(crate) fn search(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-    ) -> Result<Found> {
-        if range.is_empty() {
-            return Ok(Found::default());
-        }
-        if !self.has_beside(others, range) {
-            return self.rows(others, range).search(what, limit, count_all);
-        }
-        self.read_together(others, range, || self.ask_all(others, range, what, limit, count_all))
-    }
-
-    /// Asks all channels.
-    fn ask_all(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-    ) -> Result<Found> {
-        let limit = limit as u64;
-        let ask = |number: usize, limit: u64| -> Result<Option<Question<'_, D>>> {
-            let within = self.elements_in_channel(number, range);
-            if within.is_empty() {
-                return Ok(None);
-            }
-            let (sources, neighbours) = self.beside(others, number, &within);
-            let geometry = self.geometry_of(number, within.start);
-            let channel = &self.pager().channels()[number];
-            let wanted = (limit.min(within.end - within.start), count_all);
-            Question::ask(channel, &sources, &neighbours, geometry, what, wanted).map(Some)
-        };
-        let first_limit = first_limit(limit, count_all);
-        // All channels are asked before any is waited for.
-        let questions = (0..self.pager().channels().len())
-            .map(|channel| ask(channel, first_limit))
-            .collect::<Result<Vec<_>>>()?;
-        let mut found = Found::default();
-        for (channel, question) in questions.into_iter().enumerate() {
-            let Some(question) = question else { continue };
-            let geometry = question.geometry;
-            let mut answer = question.answer()?;
-            // Others may write meanwhile, so that there can be more matches each time.
-            while (answer.numbers.len() as u64) < answer.total.min(limit) {
-                let Some(question) = ask(channel, answer.total.saturating_add(answer.total / 8).min(limit))?
-                else {
-                    break;
-                };
-                answer = question.answer()?;
-            }
-            found.total += answer.total as usize;
-            found.indices.extend(answer.numbers.iter().map(|&number| geometry.index(number) as usize));
-        }
-        found.indices.sort_unstable();
-        found.indices.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
-        Ok(found)
-    }
-
-    /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one
-    /// another without gaps, so they are one run.
-    pub(crate) fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
-        let (count, page_len) = (self.pager().channels().len(), self.page_len());
-        // How many elements of the channel come before an element of the array.
-        let before = |index: usize| -> u64 {
-            let (page, at) = (index / page_len, index % page_len);
-            let slots = (page + count - 1 - channel) / count;
-            let within = if page % count == channel { at } else { 0 };
-            (slots * page_len + within) as u64
-        };
-        before(range.start)..before(range.end)
-    }
-
-    pub(crate) fn index_in_channel(&self, channel: usize, at: u64) -> usize {
-        let (slot, within) = (at as usize / self.page_len(), at as usize % self.page_len());
-        (slot * self.pager().channels().len() + channel) * self.page_len() + within
-    }
-}
-
-/// A search of one channel, under way.
-struct Question<'a, D: Device> {
-    channel: &'a Channel<D>,
-    geometry: Geometry,
-    ticket: Ticket,
-    answer: HostBuffer<D>,
-}
-
 /// What is looked for.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub enum What<'a> {
     /// Bytes at an offset.
     Value { offset: u64, value: &'a [u8] },
@@ -253,98 +157,74 @@ pub enum What<'a> {
     Holds { program: &'a Program, predicate: Value },
 }
 
-/// How many indices are asked for at first. A search that stops early does not tell how many there are: it is
-/// asked once.
-pub(crate) fn first_limit(limit: u64, count_all: bool) -> u64 {
-    if count_all { limit.min(FIRST_LIMIT) } else { limit }
-}
-
 impl<'a> What<'a> {
     pub(crate) fn field<T: Element, F: NoUninit>(field: Field<T, F>, value: &'a F) -> Self {
         Self::Value { offset: field.offset() as u64, value: bytemuck::bytes_of(value) }
     }
+}
 
-    /// Has the device translate what a search for this needs, if it does not know it yet. Called with nothing
-    /// held; what goes wrong here is told by the search itself.
-    pub(crate) fn prepare<D: Device>(
-        &self,
-        device: &D,
-        sources: &[Elements<'_>],
-        geometry: Geometry,
-        (limit, count_all): (u64, bool),
-        answer: HostSpan<'_>,
-    ) {
-        if let Self::Holds { program, predicate } = *self {
-            let action = Action::Find { predicate, limit, count_all, answer };
-            let _ = device.prepare(&Compute { program, sources, geometry, action });
-        }
+/// The question for the first `limit` elements that are looked for. Their number is exact if all are to be
+/// counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Seek<'a> {
+    pub(crate) what: What<'a>,
+    pub(crate) limit: usize,
+    pub(crate) count_all: bool,
+}
+
+impl Question for Seek<'_> {
+    type Part = Found;
+    type Whole = Found;
+
+    fn room(&self, count: u64) -> u64 {
+        // A search that stops early does not tell how many there are: it is asked once.
+        let most = if self.count_all { FIRST_LIMIT } else { u64::MAX };
+        most.min(self.limit as u64).min(count)
     }
 
-    /// Starts the search of some elements.
-    pub(crate) fn ask<D: Device>(
-        &self,
-        queue: &Queue<D>,
-        sources: &[Elements<'_>],
-        geometry: Geometry,
-        (limit, count_all): (u64, bool),
-        answer: HostSpan<'_>,
-    ) -> backend_api::Result<Ticket> {
-        match *self {
-            What::Value { offset, value } => {
+    fn answer_bytes(&self, room: u64) -> u64 {
+        Search::answer_bytes(room)
+    }
+
+    fn kernel<'a>(&'a self, run: Run<'a>, limit: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+        let (Run { columns: sources, geometry }, count_all) = (run, self.count_all);
+        match self.what {
+            What::Value { offset: field_offset, value } => {
                 let elements = sources[0];
-                queue.search(&Search { elements, field_offset: offset, value, limit, count_all, answer })
+                Kernel::Search(Search { elements, field_offset, value, limit, count_all, answer })
             }
-            What::Holds { program, predicate } => queue.compute(&Compute {
-                program,
-                sources,
-                geometry,
-                action: Action::Find { predicate, limit, count_all, answer },
-            }),
+            What::Holds { program, predicate } => {
+                let action = Action::Find { predicate, limit, count_all, answer };
+                Kernel::Compute(Compute { program, sources, geometry, action })
+            }
         }
     }
-}
 
-/// What a search has answered.
-pub(crate) struct Listed {
-    pub total: u64,
-    /// The numbers of elements, counted from the first that was searched.
-    pub numbers: Vec<u64>,
-}
-
-impl Listed {
-    /// Reads the answer of a search that is done.
-    pub(crate) fn read<D: Device>(answer: &HostBuffer<D>, copied: &Counter) -> Result<Self> {
-        let mut header = [0_u64; 2];
-        answer.read(0, bytemuck::cast_slice_mut(&mut header));
-        let [total, listed] = header;
-        let mut numbers = zeroed_vec::<u64>(listed as usize)?;
-        answer.read(Search::HEADER_BYTES as usize, bytemuck::cast_slice_mut(&mut numbers));
-        copied.add(Search::HEADER_BYTES + listed * 8);
-        Ok(Self { total, numbers })
-    }
-}
-
-impl<'a, D: Device> Question<'a, D> {
-    fn ask(
-        channel: &'a Channel<D>,
-        sources: &[Elements<'_>],
-        neighbours: &[&HomeQueues<D>],
-        geometry: Geometry,
-        what: &What<'_>,
-        wanted: (u64, bool),
-    ) -> Result<Self> {
-        let answer = channel.take_pinned(Search::answer_bytes(wanted.0) as usize)?;
-        what.prepare(&**channel.device(), sources, geometry, wanted, answer.at(0));
-        let ticket = channel
-            .queues
-            .between_writes(neighbours, |queue| what.ask(queue, sources, geometry, wanted, answer.at(0)))?;
-        Ok(Self { channel, geometry, ticket, answer })
+    fn take<D: Device>(&self, found: &mut Found, answer: &Answer<'_, D>) -> Result<Taken> {
+        const HEADER: usize = Search::HEADER_BYTES as usize / 8;
+        let header = answer.words(0, HEADER)?;
+        let (total, listed) = (header[0], header[1]);
+        let wanted = total.min((self.limit - found.indices.len()) as u64);
+        if self.count_all && listed < wanted {
+            // Where others may write meanwhile there can be more matches each time.
+            let room = total.saturating_add(total / 8).min(self.limit as u64).min(answer.count());
+            return Ok(Taken::TooShort { room });
+        }
+        let numbers = answer.words(HEADER, listed.min(wanted) as usize)?;
+        found.total += total as usize;
+        found.indices.extend(numbers.into_iter().map(|number| answer.index(number)));
+        let is_enough = !self.count_all && found.indices.len() >= self.limit;
+        Ok(if is_enough { Taken::Enough } else { Taken::Yes })
     }
 
-    fn answer(self) -> Result<Listed> {
-        self.channel.queues.wait(self.ticket)?;
-        let listed = Listed::read(&self.answer, &self.channel.counters.bytes_from_device)?;
-        self.channel.put_pinned(self.answer);
-        Ok(listed)
+    fn whole(&self, parts: Vec<Found>) -> Found {
+        let mut found = Found::default();
+        for part in parts {
+            found.total += part.total;
+            found.indices.extend(part.indices);
+        }
+        found.indices.sort_unstable();
+        found.indices.truncate(self.limit);
+        found
     }
 }

@@ -1,5 +1,6 @@
 //! Many elements at once, by lists of indices.
 
+#[forbid(unsafe_code)]
 mod asynchronous;
 #[forbid(unsafe_code)]
 mod batch_probe;
@@ -15,43 +16,27 @@ mod in_turn;
 #[forbid(unsafe_code)]
 mod iter;
 #[forbid(unsafe_code)]
+mod kernels;
+#[forbid(unsafe_code)]
 mod places;
 #[forbid(unsafe_code)]
 mod segments;
 mod stage;
 
-use std::ops::Range;
-
-use crate::array::VirtualArray;
-use crate::base::element::Element;
 use crate::base::error::{ErrorKind, Result};
 use crate::base::scoped_threads::CORES;
 use crate::engine::guards;
-use backend_api::Device;
 
 pub use asynchronous::GatherAsync;
-pub(crate) use fetch::DEPTH;
+pub(crate) use deliver::scatter;
+pub(crate) use fetch::gather;
 pub use iter::Gathered;
 pub(crate) use iter::scatter_chunks;
-pub(crate) use places::{ListedPlace, Places};
-pub(crate) use stage::{GatherStage, room};
 
 /// Less work than this, in bytes, is not worth a thread.
 const BYTES_PER_WORKER: usize = 2 << 20;
 /// How many indices a thread checks at once.
 const CHECKED_AT_ONCE: usize = 1 << 16;
-
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Reads the elements of a list of indices, which count from the start of a range and lie within it.
-    pub(crate) fn gather_within(&self, range: Range<usize>, indices: &[usize], into: &mut [T]) -> Result<()> {
-        fetch::gather(self, range, indices, into)
-    }
-
-    /// Writes the elements of such a list.
-    pub(crate) fn scatter_within(&self, range: Range<usize>, indices: &[usize], values: &[T]) -> Result<()> {
-        deliver::scatter(self, range, indices, values)
-    }
-}
 
 /// Whether all indices of a piece of a list are below a length.
 fn all_inside(indices: &[usize], len: usize) -> bool {

@@ -17,11 +17,11 @@ use crate::array::range::{PagePart, parts};
 use crate::base::element::Field;
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
-use crate::base::error::{Result, index_outside};
+use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
 use crate::ops::compute::{Joinable, Joined, Selected};
 use crate::ops::expr::IntoExpr;
-use crate::ops::find::{Found, What, search_region};
+use crate::ops::find::{Found, Seek, What, search_region};
 use crate::ops::gather::{Gathered, equal_lengths, scatter_chunks};
 
 pub use paged::{PagedView, PagedViewMut};
@@ -63,8 +63,7 @@ impl<S: Store> sealed::Sealed for &S {}
 /// Searches and gathers run where the data lies, as do the questions of [`Query`].
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// fn loud<'a>(samples: impl View<'a, Element = f32>) -> vmarray::Result<usize> {
 ///     samples.count_where(.., Field::whole().gt(0.5))
 /// }
@@ -139,28 +138,6 @@ pub trait View<'a>: sealed::Sealed + Copy {
     fn section(self, bounds: impl RangeBounds<Self::Index>) -> Result<Self::Section> {
         let (store, shape) = self.parts();
         Ok(Self::of_parts(store, shape.cut(&shape.checked(bounds)?), INTERNAL))
-    }
-
-    /// The elements before an index, and those from it on.
-    ///
-    /// # Errors
-    /// [`IndexOutside`](ErrorKind::IndexOutside) for an index beyond the length.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// let (left, right) = array.section(100..200)?.split_at(30)?;
-    /// assert_eq!((left.range(), right.range()), (100..130, 130..200));
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    fn split_at(self, index: usize) -> Result<(Self::Section, Self::Section)>
-    where
-        Self: View<'a, Index = usize>,
-    {
-        if index > self.len() {
-            return Err(index_outside(index, self.len()));
-        }
-        Ok((self.section(..index)?, self.section(index..)?))
     }
 
     /// Reads an element.
@@ -238,8 +215,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// a page exclusively.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// array.set(7000, 5)?;
     /// array.set(50, 5)?;
@@ -259,8 +235,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// As [`find`](Self::find) and [`section`](Self::section).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// array.fill(100..200, 5)?;
     /// let found = array.find_first(150.., Field::whole(), &5, 3)?;
@@ -274,9 +249,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
         value: &F,
         limit: usize,
     ) -> Result<Found<Self::Index>> {
-        let (store, shape) = self.parts();
-        let of = shape.checked(bounds)?;
-        search_region(store, &shape, &of, &What::field(field, value), limit, true)
+        sought(self, bounds, Seek { what: What::field(field, value), limit, count_all: true })
     }
 
     /// The index of the first element within bounds whose field has this value. May stop as soon as it is
@@ -286,8 +259,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// As [`find_first`](Self::find_first).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// array.set(7000, 5)?;
     /// assert_eq!(array.position(.., Field::whole(), &5)?, Some(7000));
@@ -300,11 +272,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         field: Field<Self::Element, F>,
         value: &F,
     ) -> Result<Option<Self::Index>> {
-        let (store, shape) = self.parts();
-        let of = shape.checked(bounds)?;
-        let what = What::field(field, value);
-        let found = search_region(store, &shape, &of, &what, 1, false)?;
-        Ok(found.indices.first().copied())
+        let seek = Seek { what: What::field(field, value), limit: 1, count_all: false };
+        Ok(sought(self, bounds, seek)?.indices.first().copied())
     }
 
     /// How many elements within bounds have a field of this value.
@@ -313,8 +282,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// As [`find_first`](Self::find_first).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u16>::new(10_000)?;
     /// assert_eq!(array.count(10.., Field::whole(), &0)?, 9990);
     /// # Ok::<(), vmarray::Error>(())
@@ -325,10 +293,8 @@ pub trait View<'a>: sealed::Sealed + Copy {
         field: Field<Self::Element, F>,
         value: &F,
     ) -> Result<usize> {
-        let (store, shape) = self.parts();
-        let of = shape.checked(bounds)?;
-        let what = What::field(field, value);
-        Ok(search_region(store, &shape, &of, &what, 0, true)?.total)
+        let seek = Seek { what: What::field(field, value), limit: 0, count_all: true };
+        Ok(sought(self, bounds, seek)?.total)
     }
 
     /// The elements within bounds that meet a condition, with their indices, ascending.
@@ -342,8 +308,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// an error of a device once and ends.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<[u32; 2]>::new(10_000)?;
     /// array.set(7, [1, 100])?;
     /// array.set(9000, [2, 200])?;
@@ -372,8 +337,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// [`NoMemory`](ErrorKind::NoMemory), [`Device`](ErrorKind::Device).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1_000_000)?;
     /// array.set(7, 70)?;
     /// array.set(507, 71)?;
@@ -394,8 +358,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// of the slice are unspecified.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// array.set(107, 70)?;
     /// let mut values = [0; 2];
@@ -413,8 +376,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// The elements of a sequence of indices of any length, gathered in chunks of some megabytes.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u64>::new(1_000_000)?;
     /// array.fill(100..200, 3)?;
     /// let sum: u64 = array.gather_iter((0..array.len()).step_by(7)).sum::<Result<u64, _>>()?;
@@ -433,8 +395,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     /// [`LengthMismatch`](ErrorKind::LengthMismatch).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, Source::new(vec![3_u32; 1000])?);
     /// prices.fill(.., 2.5)?;
     /// let joined = prices.join((&counts,))?;
@@ -493,8 +454,7 @@ pub trait View<'a>: sealed::Sealed + Copy {
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// array.set(3, 1)?;
     /// block_on(array.flush_async(..))?;
@@ -528,13 +488,22 @@ pub trait View<'a>: sealed::Sealed + Copy {
     }
 }
 
+/// Searches a view within bounds.
+fn sought<'a, V: View<'a>>(
+    view: V,
+    bounds: impl RangeBounds<V::Index>,
+    seek: Seek<'_>,
+) -> Result<Found<V::Index>> {
+    let (store, shape) = view.parts();
+    search_region(store, &shape, &shape.checked(bounds)?, seek)
+}
+
 /// A [`View`] whose elements can be changed.
 ///
 /// Writing needs no exclusive access: any number of these may overlap, in any number of threads.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// fn clear<'a>(samples: impl ViewMut<'a, Element = f32>) -> vmarray::Result<()> {
 ///     samples.fill(.., 0.0)
 /// }
@@ -781,8 +750,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// an index is outside. After an error of a device any of the listed elements may be written.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1_000_000)?;
     /// array.section_mut(100..)?.scatter(&[500, 7, 7], &[1, 2, 3])?;
     /// assert_eq!((array.get(600)?, array.get(107)?), (1, 3));
@@ -802,8 +770,7 @@ pub trait ViewMut<'a>: View<'a, Store: StoreMut> {
     /// As [`scatter`](Self::scatter); the chunks before the one with the error are written.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u64>::new(1_000_000)?;
     /// let section = array.section_mut(100..)?;
     /// let count = section.scatter_iter((0..section.len()).step_by(7).map(|i| (i, i as u64)))?;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use backend_api::{Device, HostMemory};
 
 use super::Source;
-use super::channel::{HomeBytes, Import, SourceChannel, SourceChannelPlan};
+use super::channel::{HomeBytes, Import, SourceChannel};
 use super::core::Core;
 use super::directory::{Cuts, DirectoryEntry};
 use super::home::Home;
@@ -42,7 +42,7 @@ enum SourceDevices<D: Device> {
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{EvictionPolicy, Field, Source};
+/// use vmarray::EvictionPolicy;
 /// // 4 MB of elements, searched through 1 MiB of device memory.
 /// let source = Source::builder(vec![1_u32; 1_000_000])
 ///     .device_bytes(1 << 20)
@@ -88,7 +88,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     /// ```
     /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
-    /// use vmarray::{Source, host::HostDevice};
+    /// use vmarray::host::HostDevice;
     /// let device = Arc::new(HostDevice::new(1 << 20)?);
     /// let source = Source::builder(vec![0_u32; 1000]).devices([device]).build()?;
     /// assert_eq!(source.len(), 1000);
@@ -112,7 +112,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Placement, Source};
+    /// use vmarray::Placement;
     /// let source = Source::builder(vec![0_u32; 1000]).placement(Placement::Equal).build()?;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -125,9 +125,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(128).build()?;
-    /// assert_eq!((source.page_len(), source.block_len()), (128, 2));
+    /// assert_eq!(source.page_len(), 128);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn page_len(mut self, elements: usize) -> Self {
@@ -139,7 +138,6 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::Source;
     /// let source = Source::builder(vec![0_u32; 1000]).page_len(10).device_bytes(800).build()?;
     /// assert!(source.device_bytes() <= 800);
     /// # Ok::<(), vmarray::Error>(())
@@ -153,7 +151,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{EvictionPolicy, Source};
+    /// use vmarray::EvictionPolicy;
     /// let source = Source::builder(vec![0_u32; 1000]).eviction(EvictionPolicy::Lru).build()?;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -162,25 +160,13 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// Whether memory that held elements is overwritten with zeroes before it goes back to the driver or the
-    /// system: of the devices (slots, and what kernels work in), page-locked and pageable host memory
-    /// (frames, stages, lists, answers), and the contents of files. For data that nobody is to find there
-    /// later. Off by default.
-    ///
-    /// It is the devices that wipe, from when this source is built and as long as they live: for all who
-    /// share them, in whatever way memory is given back, also if building fails half-way or another device is
-    /// lost. Dropping then takes about as long as to write all of that memory once, and blocks meanwhile.
-    ///
-    /// Not wiped: the home; what the program was given (vectors, values, what closures work on) and small
-    /// results on the heap on their way to it; pieces of up to 16 MiB on their way from and to homes that are
-    /// no memory; values that calls were given to look for or to fill with; memory of a lost device; the
-    /// system's swap space; blocks that a drive or a file system has moved; registers and caches of a card. A
-    /// device that cannot do it has [`build`](Self::build) fail with [`ErrorKind::Device`].
+    /// As [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop). The home is not wiped, nor are pieces of up
+    /// to 16 MiB on their way from and to homes that are no memory.
     ///
     /// ```
     /// # use vmarray::prelude::*;
     /// use std::sync::Arc;
-    /// use vmarray::{Field, Source, host::FileDevice};
+    /// use vmarray::host::FileDevice;
     /// # let path = std::env::temp_dir().join(format!("vmarray-wiped-source-{}", std::process::id()));
     /// let device = Arc::new(FileDevice::create(&path, 1 << 20)?);
     /// let source = Source::builder(vec![7_u32; 1000]).devices([device]).wipe_on_drop(true).build()?;
@@ -204,7 +190,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{HostMemory, Source};
+    /// use vmarray::HostMemory;
     /// let source = Source::builder(vec![0_u32; 1000]).import(HostMemory::Pageable).build()?;
     /// # Ok::<(), vmarray::Error>(())
     /// ```
@@ -214,7 +200,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     ///
     /// ```compile_fail
     /// use vmarray::prelude::*;
-    /// use vmarray::{HostMemory, Source};
+    /// use vmarray::HostMemory;
     /// let mut elements = [0_u32; 1000];
     /// let source = Source::builder(&mut elements[..]).import(HostMemory::Pageable).build()?;
     /// # Ok::<(), vmarray::Error>(())
@@ -238,7 +224,7 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{ErrorKind, Source};
+    /// use vmarray::ErrorKind;
     /// let error = Source::builder(vec![0_u32; 1000]).page_len(0).build().unwrap_err();
     /// assert_eq!(*error.kind(), ErrorKind::ZeroPageLength);
     /// ```
@@ -314,13 +300,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
             .collect();
         let channels = (0..turns.len())
             .map(|index| {
-                SourceChannel::new(SourceChannelPlan {
-                    device: Arc::clone(&devices[turns[index]]),
-                    slots: slots(index),
-                    home: home_bytes,
-                    policy: self.eviction,
-                    import: imports[turns[index]].clone(),
-                })
+                let (device, import) = (Arc::clone(&devices[turns[index]]), imports[turns[index]].clone());
+                SourceChannel::new(device, slots(index), home_bytes, self.eviction, import)
             })
             .collect::<Result<Vec<_>>>()?;
         Ok(Source { core: Box::new(Core::new(first, cuts, entries.into(), channels)), home })

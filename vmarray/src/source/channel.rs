@@ -8,13 +8,14 @@ use backend_api::{
     Commit, Device, DeviceBuffer, DeviceSpan, Elements, HostAllocation, HostBuffer, HostMemory, HostSpan,
     Queue, Ticket, Transfer,
 };
-use parking_lot::{Mutex, RwLockWriteGuard};
+use parking_lot::Mutex;
 
-use super::directory::{Cuts, DirectoryEntry};
+use super::directory::{Cuts, DirectoryEntry, ExclusivePage};
 use super::staging::{Staging, pinned};
-use crate::base::error::Result;
+use crate::base::error::{Error, Result};
 use crate::base::stats::Counters;
 use crate::engine::evict::{EvictionPolicy, Evictor, Verdict};
+use crate::ops::executor::{Lane, RunAccess};
 
 /// How much is copied by way of one piece of staging memory.
 const CHUNK_BYTES: usize = 8 << 20;
@@ -159,18 +160,14 @@ impl<D: Device> Pool<D> {
     }
 }
 
-/// What a channel is built from.
-pub(super) struct SourceChannelPlan<D: Device> {
-    pub(super) device: Arc<D>,
-    pub(super) slots: usize,
-    pub(super) home: HomeBytes,
-    pub(super) policy: EvictionPolicy,
-    pub(super) import: Option<Arc<Import<D>>>,
-}
-
 impl<D: Device> SourceChannel<D> {
-    pub(super) fn new(plan: SourceChannelPlan<D>) -> Result<Self> {
-        let SourceChannelPlan { device, slots, home, policy, import } = plan;
+    pub(super) fn new(
+        device: Arc<D>,
+        slots: usize,
+        home: HomeBytes,
+        policy: EvictionPolicy,
+        import: Option<Arc<Import<D>>>,
+    ) -> Result<Self> {
         let page_bytes = home.cuts.page_len * home.element_bytes;
         let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
         let pool = Pool {
@@ -194,10 +191,6 @@ impl<D: Device> SourceChannel<D> {
             spare: Mutex::default(),
             counters: Counters::default(),
         })
-    }
-
-    pub(super) fn device(&self) -> &Arc<D> {
-        &self.device
     }
 
     pub(super) fn kernels(&self) -> &Queue<D> {
@@ -254,6 +247,17 @@ impl<D: Device> SourceChannel<D> {
         Transfer::Download { from: self.slots.at(piece.device), to, bytes: piece.bytes as u64 }
     }
 
+    /// Starts to copy pieces to a buffer, one after the other.
+    fn download(&self, pieces: &[BlockPiece], buffer: &HostBuffer<D>) -> Result<Ticket> {
+        let mut at = 0;
+        let copy = |piece: &BlockPiece| {
+            let to = buffer.at(at);
+            at += piece.bytes as u64;
+            self.download_of(piece, to)
+        };
+        self.submit(&self.downloads, &pieces.iter().map(copy).collect::<Vec<_>>())
+    }
+
     fn submit(&self, queue: &Queue<D>, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.counters.submissions.add(1);
         Ok(queue.submit(transfers)?)
@@ -298,35 +302,22 @@ impl<D: Device> SourceChannel<D> {
     /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes
     /// the outcome; after an error any of the blocks may be home or not.
     pub(super) fn bring_home(&self, staging: &mut Staging<D>, pages: &[PageBlocks]) -> Result<()> {
-        let pieces = self.pieces(pages);
-        if self.import.is_some() {
-            return self.bring_home_directly(&pieces);
+        if let Some(done) = self.bring_home_directly(pages) {
+            return done;
         }
+        let pieces = self.pieces(pages);
         let land =
             |staging: &Staging<D>, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
                 self.device.wait(ticket)?;
-                let mut at = 0;
-                for piece in batch {
-                    // SAFETY: the caller has the page exclusively.
-                    unsafe { self.land(staging.chunk(chunk), at, &piece) };
-                    at += piece.bytes;
-                }
+                // SAFETY: the caller has the pages exclusively, and the copy is done.
+                unsafe { self.land(staging.chunk(chunk), &batch) };
                 Ok(())
             };
         // One batch is copied home by this thread while the next is copied by the device.
         let mut former = None;
         for batch in batches(&pieces, staging.chunk_bytes()) {
             let chunk = staging.next()?;
-            let mut at = 0;
-            let transfers: Vec<_> = batch
-                .iter()
-                .map(|piece| {
-                    let to = staging.chunk(chunk).at(at);
-                    at += piece.bytes as u64;
-                    self.download_of(piece, to)
-                })
-                .collect();
-            let ticket = self.submit(&self.downloads, &transfers)?;
+            let ticket = self.download(&batch, staging.chunk(chunk))?;
             staging.busy(chunk, ticket);
             if let Some(former) = former.replace((ticket, chunk, batch)) {
                 land(staging, former)?;
@@ -335,129 +326,44 @@ impl<D: Device> SourceChannel<D> {
         former.map_or(Ok(()), |last| land(staging, last))
     }
 
-    fn bring_home_directly(&self, pieces: &[BlockPiece]) -> Result<()> {
-        let Some(import) = &self.import else { return Ok(()) };
+    /// The same if the device knows the home; else nothing is done.
+    pub(super) fn bring_home_directly(&self, pages: &[PageBlocks]) -> Option<Result<()>> {
+        let (import, pieces) = (self.import.as_ref()?, self.pieces(pages));
         let copy = |piece: &BlockPiece| self.download_of(piece, import.host.at(piece.home as u64));
-        let mut outcome = Ok(());
-        let mut last = None;
-        for batch in pieces.chunks(BATCH) {
-            match self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>()) {
-                Ok(ticket) => {
-                    // Nothing may be under way when this returns, so all are waited for.
-                    if let Some(former) = last.replace(ticket) {
-                        outcome = outcome.and(self.device.wait(former).map_err(Into::into));
-                    }
-                }
-                Err(error) => {
-                    outcome = outcome.and(Err(error));
-                    break;
-                }
-            }
-        }
-        if let Some(last) = last {
-            outcome = outcome.and(self.device.wait(last).map_err(Into::into));
-        }
-        if outcome.is_ok() {
+        let mut tickets = Vec::new();
+        let submitted: Result<()> = pieces.chunks(BATCH).try_for_each(|batch| {
+            tickets.push(self.submit(&self.downloads, &batch.iter().map(copy).collect::<Vec<_>>())?);
+            Ok(())
+        });
+        // Nothing may be under way when this returns, so all are waited for.
+        let waits = tickets.into_iter().map(|ticket| self.device.wait(ticket).map_err(Error::from));
+        let done = waits.fold(submitted, Result::and);
+        if done.is_ok() {
             self.counters.bytes_from_device.add(pieces.iter().map(|piece| piece.bytes as u64).sum());
         }
-        outcome
+        Some(done)
     }
 
-    /// Copies a piece that has arrived in a buffer home.
+    /// Copies pieces home that have arrived in a buffer, one after the other.
     ///
     /// # Safety
-    /// The page is the caller's alone, and nothing is copied to that part of the buffer any more.
-    unsafe fn land(&self, buffer: &HostBuffer<D>, at: usize, piece: &BlockPiece) {
-        // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
-        let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
-        buffer.read(at, home);
-        self.counters.bytes_from_device.add(piece.bytes as u64);
-    }
-
-    /// As [`bring_home`](Self::bring_home) for one page, without the channel's staging memory.
-    pub(super) fn bring_page_home(&self, page: PageBlocks) -> Result<()> {
-        let pieces = self.pieces(&[page]);
-        if self.import.is_some() {
-            return self.bring_home_directly(&pieces);
+    /// The pages are the caller's alone, and nothing is copied to the buffer any more.
+    unsafe fn land(&self, buffer: &HostBuffer<D>, pieces: &[BlockPiece]) {
+        let mut at = 0;
+        for piece in pieces {
+            // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
+            let home = unsafe { std::slice::from_raw_parts_mut(self.home.at(piece.home), piece.bytes) };
+            buffer.read(at, home);
+            at += piece.bytes;
         }
-        let (buffer, ticket) = self.start_to_read(page)?;
-        let result = self.device.wait(ticket);
-        if result.is_ok() {
-            // SAFETY: the caller has the page exclusively; the copy is done.
-            unsafe { self.land_page(&buffer, page) };
-        }
-        self.keep(buffer);
-        Ok(result?)
+        self.counters.bytes_from_device.add(at as u64);
     }
 
     /// Starts to copy blocks of a page to a buffer, one after the other.
     pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(HostBuffer<D>, Ticket)> {
         let buffer = self.buffer(self.page_bytes)?;
-        let mut at = 0;
-        let pieces = self.pieces(&[page]);
-        let transfers: Vec<_> = pieces
-            .iter()
-            .map(|piece| {
-                let to = buffer.at(at);
-                at += piece.bytes as u64;
-                self.download_of(piece, to)
-            })
-            .collect();
-        match self.submit(&self.downloads, &transfers) {
-            Ok(ticket) => Ok((buffer, ticket)),
-            Err(error) => {
-                self.keep(buffer);
-                Err(error)
-            }
-        }
-    }
-
-    /// Copies home what was read by [`start_to_read`](Self::start_to_read) and has arrived.
-    ///
-    /// # Safety
-    /// The page is the caller's alone, and the copy is done.
-    pub(super) unsafe fn land_page(&self, buffer: &HostBuffer<D>, page: PageBlocks) {
-        let mut at = 0;
-        for piece in self.pieces(&[page]) {
-            // SAFETY: vouched for by the caller.
-            unsafe { self.land(buffer, at, &piece) };
-            at += piece.bytes;
-        }
-    }
-
-    /// The first difference between what was read of a page and its home, in elements from the page's start.
-    pub(super) fn difference(&self, buffer: &HostBuffer<D>, page: PageBlocks) -> Option<usize> {
-        let HomeBytes { element_bytes, cuts, .. } = self.home;
-        let mut at = 0;
-        for piece in self.pieces(&[page]) {
-            let mut seen = vec![0; piece.bytes];
-            buffer.read(at, &mut seen);
-            at += piece.bytes;
-            self.counters.bytes_from_device.add(piece.bytes as u64);
-            // SAFETY: within the home; nobody writes to it while the page is held.
-            let home = unsafe { std::slice::from_raw_parts(self.home.at(piece.home), piece.bytes) };
-            if let Some(byte) = home.iter().zip(&seen).position(|(a, b)| a != b) {
-                return Some((piece.home + byte) / element_bytes - page.page * cuts.page_len);
-            }
-        }
-        None
-    }
-
-    /// Host memory of at least so many bytes, to be given to [`keep`](Self::keep) when no work touches it.
-    pub(super) fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
-        let mut spare = self.spare.lock();
-        if let Some(fits) = spare.iter().position(|buffer| buffer.bytes() >= bytes) {
-            return Ok(spare.swap_remove(fits));
-        }
-        drop(spare);
-        pinned(&self.device, bytes.max(ANSWER_BYTES))
-    }
-
-    pub(super) fn keep(&self, buffer: HostBuffer<D>) {
-        let mut spare = self.spare.lock();
-        if spare.len() < SPARE && buffer.bytes() <= CHUNK_BYTES.max(self.page_bytes) {
-            spare.push(buffer);
-        }
+        let ticket = self.download(&self.pieces(&[page]), &buffer)?;
+        Ok((buffer, ticket))
     }
 
     /// Slots that nobody has, ascending; if need be, taken from other pages, whose newer copies are brought
@@ -491,7 +397,7 @@ impl<D: Device> SourceChannel<D> {
         pool: &mut Pool<D>,
         entries: &'e [DirectoryEntry],
         want: usize,
-    ) -> Vec<(u32, RwLockWriteGuard<'e, ()>)> {
+    ) -> Vec<(u32, ExclusivePage<'e>)> {
         let mut victims = Vec::new();
         let Pool { pages, referenced, evictor, .. } = pool;
         evictor.victims(want, &mut |slot| {
@@ -514,7 +420,7 @@ impl<D: Device> SourceChannel<D> {
         &self,
         pool: &mut Pool<D>,
         entries: &[DirectoryEntry],
-        victims: Vec<(u32, RwLockWriteGuard<'_, ()>)>,
+        victims: Vec<(u32, ExclusivePage<'_>)>,
         slots: &mut Vec<u32>,
     ) -> Result<()> {
         let of = |slot: u32, pool: &Pool<D>| pool.pages[slot as usize];
@@ -542,6 +448,40 @@ impl<D: Device> SourceChannel<D> {
             slots.push(*slot);
         }
         Ok(())
+    }
+}
+
+impl<D: Device> Lane<D> for SourceChannel<D> {
+    fn device(&self) -> &Arc<D> {
+        &self.device
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        let mut spare = self.spare.lock();
+        if let Some(fits) = spare.iter().position(|buffer| buffer.bytes() >= bytes) {
+            return Ok(spare.swap_remove(fits));
+        }
+        drop(spare);
+        pinned(&self.device, bytes.max(ANSWER_BYTES))
+    }
+
+    fn keep(&self, buffer: HostBuffer<D>) {
+        let mut spare = self.spare.lock();
+        if spare.len() < SPARE && buffer.bytes() <= CHUNK_BYTES.max(self.page_bytes) {
+            spare.push(buffer);
+        }
+    }
+
+    fn submit(
+        &self,
+        _: RunAccess,
+        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        work(&self.kernels)
     }
 }
 

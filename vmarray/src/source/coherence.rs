@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use backend_api::Device;
-use parking_lot::RwLockWriteGuard;
 
 use super::channel::{PageBlocks, Pool, SourceChannel};
 use super::core::Core;
+use super::directory::ExclusivePage;
 use crate::base::element::Element;
 use crate::base::error::Result;
+use crate::ops::executor::Lane as _;
 
 /// How many bytes are brought home in one go.
 const BATCH_BYTES: usize = 32 << 20;
@@ -16,7 +17,7 @@ const BATCH_BYTES: usize = 32 << 20;
 impl<T: Element, D: Device> Core<T, D> {
     /// Brings home what is newer on the devices, of a range. On an error some of it is still newer there;
     /// what belongs to other channels is brought home all the same.
-    pub(super) fn synchronize(&self, range: &Range<usize>) -> Result<()> {
+    pub(super) fn flush(&self, range: &Range<usize>) -> Result<()> {
         let mut outcome = Ok(());
         for (index, channel) in self.channels.iter().enumerate() {
             let mut pages = self
@@ -27,7 +28,7 @@ impl<T: Element, D: Device> Core<T, D> {
                 let mut pool = channel.pool.lock();
                 let most = (BATCH_BYTES / self.page_bytes()).max(1);
                 while pages.peek().is_some() {
-                    let done = self.synchronize_some(channel, &mut pool, pages.by_ref().take(most), range);
+                    let done = self.flush_some(channel, &mut pool, pages.by_ref().take(most), range);
                     outcome = outcome.and(done);
                 }
             }
@@ -35,14 +36,14 @@ impl<T: Element, D: Device> Core<T, D> {
         outcome
     }
 
-    fn synchronize_some(
+    fn flush_some(
         &self,
         channel: &SourceChannel<D>,
         pool: &mut Pool<D>,
         pages: impl Iterator<Item = usize>,
         range: &Range<usize>,
     ) -> Result<()> {
-        let mut held: Vec<(PageBlocks, RwLockWriteGuard<'_, ()>)> = Vec::new();
+        let mut held: Vec<(PageBlocks, ExclusivePage<'_>)> = Vec::new();
         for page in pages {
             let entry = &self.entries[page];
             let guard = entry.take();
@@ -57,7 +58,7 @@ impl<T: Element, D: Device> Core<T, D> {
             return Err(error);
         }
         channel.counters.write_backs.add(blocks.len() as u64);
-        blocks.iter().for_each(|done| self.entries[done.page].synchronized(done.blocks));
+        blocks.iter().for_each(|done| self.entries[done.page].flushed(done.blocks));
         Ok(())
     }
 
@@ -74,22 +75,20 @@ impl<T: Element, D: Device> Core<T, D> {
 
     /// Declares what the devices have of a range void: the home is right. Newer elements beside it, in the
     /// same blocks, are brought home.
-    pub(super) fn refresh(&self, range: &Range<usize>) -> Result<()> {
+    pub(super) fn invalidate(&self, range: &Range<usize>) -> Result<()> {
         for page in self.cuts.touched_pages(range) {
             let entry = &self.entries[page];
             if entry.valid() == 0 {
                 continue;
             }
-            let _guard = entry.take();
+            let mut held = entry.take();
             let within = self.cuts.within(page, range);
             let touched = self.cuts.touched(&within);
             let beside = touched & !self.cuts.covered(page, &within) & entry.dirty();
             if beside != 0 {
-                // SAFETY: the page is this thread's alone.
-                let kept = unsafe { self.elements_at_home(page, &within) }.to_vec();
-                self.settle(page, beside)?;
-                // SAFETY: as above.
-                unsafe { self.elements_at_home(page, &within) }.copy_from_slice(&kept);
+                let kept = self.elements_mut(&mut held, page, &within).to_vec();
+                self.settle(&mut held, page, beside)?;
+                self.elements_mut(&mut held, page, &within).copy_from_slice(&kept);
             }
             entry.invalidate(touched);
         }
@@ -98,7 +97,7 @@ impl<T: Element, D: Device> Core<T, D> {
 
     /// Takes their slots from the pages of a range, after bringing home what is newer there.
     pub(super) fn evict(&self, range: &Range<usize>) -> Result<()> {
-        self.synchronize(range)?;
+        self.flush(range)?;
         let touched = self.cuts.touched_pages(range);
         for (index, channel) in self.channels.iter().enumerate() {
             let mut pool = channel.pool.lock();
@@ -109,9 +108,9 @@ impl<T: Element, D: Device> Core<T, D> {
             };
             for page in tenants {
                 let entry = &self.entries[page];
-                let _guard = entry.take();
+                let mut held = entry.take();
                 if let Some(slot) = entry.slot() {
-                    self.settle(page, u64::MAX)?;
+                    self.settle(&mut held, page, u64::MAX)?;
                     entry.invalidate(u64::MAX);
                     entry.place(None);
                     pool.policy_remove(slot);
@@ -128,19 +127,31 @@ impl<T: Element, D: Device> Core<T, D> {
             if entry.valid() == 0 {
                 continue;
             }
-            let _guard = entry.share();
-            let within = self.cuts.within(page, range);
-            let blocks = entry.valid() & !entry.dirty() & self.cuts.touched(&within);
+            let held = entry.share();
+            let blocks = entry.valid() & !entry.dirty() & self.cuts.touched(&self.cuts.within(page, range));
             let Some(slot) = entry.slot().filter(|_| blocks != 0) else { continue };
             let channel = self.channel(page);
-            let blocks = PageBlocks { page, slot, blocks };
-            let (buffer, ticket) = channel.start_to_read(blocks)?;
-            let arrived = channel.device().wait(ticket);
-            let differs = if arrived.is_ok() { channel.difference(&buffer, blocks) } else { None };
+            let (buffer, ticket) = channel.start_to_read(PageBlocks { page, slot, blocks })?;
+            let arrived = channel.wait(ticket);
+            let mut differs = None;
+            let mut at = 0;
+            for range in self.cuts.ranges(page, blocks).take_while(|_| arrived.is_ok()) {
+                let home = self.elements(&held, page, &range);
+                let mut seen = vec![T::zeroed(); range.len()];
+                let seen: &mut [u8] = bytemuck::cast_slice_mut(&mut seen);
+                buffer.read(at, seen);
+                at += seen.len();
+                let bytes: &[u8] = bytemuck::cast_slice(home);
+                if let Some(byte) = bytes.iter().zip(seen.iter()).position(|(a, b)| a != b) {
+                    differs = Some(page * self.cuts.page_len + range.start + byte / size_of::<T>());
+                    break;
+                }
+            }
+            channel.counters.bytes_from_device.add(at as u64);
             channel.keep(buffer);
             arrived?;
-            if let Some(at) = differs {
-                return Ok(Some(page * self.cuts.page_len + at));
+            if differs.is_some() {
+                return Ok(differs);
             }
         }
         Ok(None)

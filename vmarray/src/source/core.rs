@@ -5,16 +5,17 @@ use std::marker::PhantomData;
 use std::ops::Range;
 use std::ptr::NonNull;
 
-use backend_api::Device;
+use backend_api::{Device, HostBuffer};
 use parking_lot::Mutex;
 
 use super::channel::{PageBlocks, SourceChannel};
-use super::directory::{Cuts, DirectoryEntry};
+use super::directory::{Cuts, DirectoryEntry, ExclusivePage, SharedPage};
 use crate::array::range::{PagePart, parts};
 use crate::base::element::Element;
-use crate::base::error::{Result, index_outside};
+use crate::base::error::Result;
 use crate::base::stats::{Counter, Stats};
 use crate::base::trace;
+use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
 pub(super) struct Core<T: Element, D: Device> {
@@ -62,71 +63,123 @@ impl<T: Element, D: Device> Core<T, D> {
         &self.channels[page % self.channels.len()]
     }
 
-    /// # Safety
-    /// The page's elements at home may be written to by the caller alone: it has the page exclusively.
-    #[expect(clippy::mut_from_ref, reason = "exclusive by the page's lock")]
-    pub(super) unsafe fn elements_at_home(&self, page: usize, within: &Range<usize>) -> &mut [T] {
-        // SAFETY: the part is within the home, whose memory is initialised; exclusive by the caller's word.
-        unsafe {
-            let first = self.first.add(page * self.cuts.page_len + within.start);
-            std::slice::from_raw_parts_mut(first.as_ptr(), within.len())
-        }
+    /// Where a part of the home begins.
+    ///
+    /// # Panics
+    /// If it is not inside.
+    fn first_of(&self, range: &Range<usize>) -> *mut T {
+        assert!(range.start <= range.end && range.end <= self.cuts.len);
+        // SAFETY: within the home's memory, which stays where it is while there is the core.
+        unsafe { self.first.add(range.start) }.as_ptr()
     }
 
-    /// # Safety
-    /// Nobody writes to these elements at home while the slice lives.
-    pub(super) unsafe fn range_at_home(&self, range: &Range<usize>) -> &[T] {
-        // SAFETY: the range is within the home, whose memory is initialised.
-        unsafe { std::slice::from_raw_parts(self.first.as_ptr().add(range.start), range.len()) }
+    /// The indices of a part of a page.
+    fn indices_of(&self, page: usize, within: &Range<usize>) -> Range<usize> {
+        let first = page * self.cuts.page_len;
+        assert!(within.end <= self.cuts.page_len);
+        first + within.start..first + within.end
     }
 
-    /// # Safety
-    /// Nobody else touches these elements at home while the slice lives.
-    #[expect(clippy::mut_from_ref, reason = "exclusive by the caller's word")]
-    pub(super) unsafe fn range_at_home_mut(&self, range: &Range<usize>) -> &mut [T] {
-        // SAFETY: as in `range_at_home`.
-        unsafe { std::slice::from_raw_parts_mut(self.first.as_ptr().add(range.start), range.len()) }
+    /// The elements of a part of a page at home.
+    pub(super) fn elements<'g>(
+        &self,
+        held: &'g SharedPage<'_>,
+        page: usize,
+        within: &Range<usize>,
+    ) -> &'g [T] {
+        assert!(held.is_of(&self.entries[page]));
+        // SAFETY: initialised, and inside; writers take the page exclusively, which is shared while the slice
+        // lives.
+        unsafe { std::slice::from_raw_parts(self.first_of(&self.indices_of(page, within)), within.len()) }
     }
 
-    /// Brings blocks of a page home of which the device has newer copies. The caller has the page
-    /// exclusively.
-    pub(super) fn settle(&self, page: usize, blocks: u64) -> Result<()> {
+    /// The same of a page that the caller has for itself, to be written to. Called for homes that can be
+    /// written to alone: nothing is ever newer elsewhere in the others.
+    pub(super) fn elements_mut<'g>(
+        &self,
+        held: &'g mut ExclusivePage<'_>,
+        page: usize,
+        within: &Range<usize>,
+    ) -> &'g mut [T] {
+        assert!(held.is_of(&self.entries[page]));
+        // SAFETY: initialised, and inside; threads and copies that touch the elements hold the page, which
+        // the caller alone does while the slice lives.
+        unsafe { std::slice::from_raw_parts_mut(self.first_of(&self.indices_of(page, within)), within.len()) }
+    }
+
+    /// Elements at home that nobody else reaches.
+    pub(super) fn slice(&mut self, range: &Range<usize>) -> &[T] {
+        // SAFETY: as above. The core is borrowed exclusively, so that no operation runs; none leaves work
+        // behind that touches the home.
+        unsafe { std::slice::from_raw_parts(self.first_of(range), range.len()) }
+    }
+
+    /// The same, of a home that can be written to.
+    pub(super) fn slice_mut(&mut self, range: &Range<usize>) -> &mut [T] {
+        // SAFETY: as above.
+        unsafe { std::slice::from_raw_parts_mut(self.first_of(range), range.len()) }
+    }
+
+    /// Brings blocks of a page home of which the device has newer copies.
+    pub(super) fn settle(&self, held: &mut ExclusivePage<'_>, page: usize, blocks: u64) -> Result<()> {
         let entry = &self.entries[page];
         let blocks = entry.dirty() & blocks;
         let Some(slot) = entry.slot().filter(|_| blocks != 0) else { return Ok(()) };
         let channel = self.channel(page);
-        if let Err(error) = channel.bring_page_home(PageBlocks { page, slot, blocks }) {
+        if let Err(error) = self.bring_page_home(held, PageBlocks { page, slot, blocks }) {
             channel.counters.failed_write_backs.add(1);
             return Err(error);
         }
         channel.counters.write_backs.add(1);
-        entry.synchronized(blocks);
+        entry.flushed(blocks);
         Ok(())
     }
 
+    /// Copies blocks of a page from the device to the home, and waits, without the channel's staging memory.
+    pub(super) fn bring_page_home(&self, held: &mut ExclusivePage<'_>, page: PageBlocks) -> Result<()> {
+        let channel = self.channel(page.page);
+        if let Some(done) = channel.bring_home_directly(&[page]) {
+            return done;
+        }
+        let (buffer, ticket) = channel.start_to_read(page)?;
+        let arrived = channel.wait(ticket);
+        if arrived.is_ok() {
+            self.land(held, &buffer, page);
+        }
+        channel.keep(buffer);
+        Ok(arrived?)
+    }
+
+    /// Copies home what was read by [`start_to_read`](SourceChannel::start_to_read) and has arrived.
+    pub(super) fn land(&self, held: &mut ExclusivePage<'_>, buffer: &HostBuffer<D>, page: PageBlocks) {
+        let mut at = 0;
+        for range in self.cuts.ranges(page.page, page.blocks) {
+            let home: &mut [u8] = bytemuck::cast_slice_mut(self.elements_mut(held, page.page, &range));
+            buffer.read(at, home);
+            at += home.len();
+        }
+        self.channel(page.page).counters.bytes_from_device.add(at as u64);
+    }
+
     /// Runs code on a part of a page that is valid at home and that nobody writes to meanwhile.
-    fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
+    pub(super) fn with_shared<R>(&self, part: &PagePart, run: impl FnOnce(&[T]) -> R) -> Result<R> {
         let entry = &self.entries[part.page];
         let blocks = self.cuts.touched(&part.within);
-        let first = part.page * self.cuts.page_len;
-        let range = first + part.within.start..first + part.within.end;
-        let guard = entry.share();
-        if entry.dirty() & blocks == 0 {
-            // SAFETY: writers take the page exclusively, which is shared.
-            return Ok(run(unsafe { self.range_at_home(&range) }));
+        let mut shared = entry.share();
+        if entry.dirty() & blocks != 0 {
+            drop(shared);
+            let mut held = entry.take();
+            self.settle(&mut held, part.page, blocks)?;
+            shared = held.downgrade();
         }
-        drop(guard);
-        let _guard = entry.take();
-        self.settle(part.page, blocks)?;
-        // SAFETY: the page is this thread's alone.
-        Ok(run(unsafe { self.range_at_home(&range) }))
+        Ok(run(self.elements(&shared, part.page, &part.within)))
     }
 
     /// Runs code that changes a part of a page at home; what the device has of it is void afterwards. If all
     /// of the part will be overwritten, only what lies beside it is brought home.
     ///
     /// The code must not panic or use the source.
-    fn with_exclusive<R>(
+    pub(super) fn with_exclusive<R>(
         &self,
         part: &PagePart,
         overwrite: bool,
@@ -134,64 +187,30 @@ impl<T: Element, D: Device> Core<T, D> {
     ) -> Result<R> {
         let entry = &self.entries[part.page];
         let touched = self.cuts.touched(&part.within);
-        let _guard = entry.take();
+        let mut held = entry.take();
         let kept = if overwrite { touched & !self.cuts.covered(part.page, &part.within) } else { touched };
-        self.settle(part.page, kept)?;
-        // SAFETY: the page is this thread's alone.
-        let (result, changed) = run(unsafe { self.elements_at_home(part.page, &part.within) });
+        self.settle(&mut held, part.page, kept)?;
+        let (result, changed) = run(self.elements_mut(&mut held, part.page, &part.within));
         if changed {
             entry.invalidate(touched);
         }
         Ok(result)
     }
 
-    fn part_of(&self, index: usize) -> Result<PagePart> {
-        let len = self.cuts.len;
-        if index >= len {
-            return Err(index_outside(index, len));
-        }
+    /// An element that is there.
+    pub(super) fn part_of(&self, index: usize) -> PagePart {
         let (page, at) = (index / self.cuts.page_len, index % self.cuts.page_len);
-        Ok(PagePart { page, within: at..at + 1, of_range: 0..1 })
-    }
-
-    pub(super) fn get(&self, index: usize) -> Result<T> {
-        self.with_shared(&self.part_of(index)?, |element| element[0])
-    }
-
-    pub(super) fn replace(&self, index: usize, value: T) -> Result<T> {
-        // A block of several elements has to come home, since the others in it are newer on the device.
-        self.with_exclusive(&self.part_of(index)?, false, |element| {
-            (std::mem::replace(&mut element[0], value), true)
-        })
+        PagePart { page, within: at..at + 1, of_range: 0..1 }
     }
 
     pub(super) fn set(&self, index: usize, value: T) -> Result<()> {
-        self.with_exclusive(&self.part_of(index)?, true, |element| (element[0] = value, true))
-    }
-
-    pub(super) fn compare_exchange(&self, index: usize, current: T, new: T) -> Result<Result<T, T>> {
-        self.with_exclusive(&self.part_of(index)?, false, |element| {
-            let old = element[0];
-            if bytemuck::bytes_of(&old) == bytemuck::bytes_of(&current) {
-                element[0] = new;
-                (Ok(old), true)
-            } else {
-                (Err(old), false)
-            }
-        })
+        self.with_exclusive(&self.part_of(index), true, |element| (element[0] = value, true))
     }
 
     pub(super) fn read(&self, start: usize, into: &mut [T]) -> Result<()> {
         parts(start..start + into.len(), self.cuts.page_len).try_for_each(|part| {
             let into = &mut into[part.of_range.clone()];
             self.with_shared(&part, |from| into.copy_from_slice(from))
-        })
-    }
-
-    pub(super) fn write(&self, start: usize, from: &[T]) -> Result<()> {
-        parts(start..start + from.len(), self.cuts.page_len).try_for_each(|part| {
-            let from = &from[part.of_range.clone()];
-            self.with_exclusive(&part, true, |to| (to.copy_from_slice(from), true))
         })
     }
 
@@ -227,7 +246,7 @@ impl<T: Element, D: Device> Core<T, D> {
 impl<T: Element, D: Device> Drop for Core<T, D> {
     fn drop(&mut self) {
         // Nobody else has it any more, and nothing is under way.
-        if let Err(error) = self.synchronize(&(0..self.cuts.len)) {
+        if let Err(error) = self.flush(&(0..self.cuts.len)) {
             trace::not_brought_home(&error);
         }
     }

@@ -40,6 +40,37 @@ pub(super) struct DirectoryEntry {
     version: AtomicU64,
 }
 
+/// A page that its holder shares: nobody writes to its elements at home.
+#[derive(Debug)]
+pub(super) struct SharedPage<'a> {
+    entry: &'a DirectoryEntry,
+    _guard: RwLockReadGuard<'a, ()>,
+}
+
+/// A page that its holder has for itself.
+#[derive(Debug)]
+pub(super) struct ExclusivePage<'a> {
+    entry: &'a DirectoryEntry,
+    guard: RwLockWriteGuard<'a, ()>,
+}
+
+impl SharedPage<'_> {
+    pub(super) fn is_of(&self, entry: &DirectoryEntry) -> bool {
+        std::ptr::eq(self.entry, entry)
+    }
+}
+
+impl<'a> ExclusivePage<'a> {
+    pub(super) fn is_of(&self, entry: &DirectoryEntry) -> bool {
+        std::ptr::eq(self.entry, entry)
+    }
+
+    /// Lets others share it, too.
+    pub(super) fn downgrade(self) -> SharedPage<'a> {
+        SharedPage { entry: self.entry, _guard: RwLockWriteGuard::downgrade(self.guard) }
+    }
+}
+
 impl DirectoryEntry {
     pub(super) fn new() -> Self {
         Self {
@@ -52,17 +83,17 @@ impl DirectoryEntry {
     }
 
     #[inline]
-    pub(super) fn share(&self) -> RwLockReadGuard<'_, ()> {
-        self.lock.read()
+    pub(super) fn share(&self) -> SharedPage<'_> {
+        SharedPage { entry: self, _guard: self.lock.read() }
     }
 
     #[inline]
-    pub(super) fn take(&self) -> RwLockWriteGuard<'_, ()> {
-        self.lock.write()
+    pub(super) fn take(&self) -> ExclusivePage<'_> {
+        ExclusivePage { entry: self, guard: self.lock.write() }
     }
 
-    pub(super) fn try_take(&self) -> Option<RwLockWriteGuard<'_, ()>> {
-        self.lock.try_write()
+    pub(super) fn try_take(&self) -> Option<ExclusivePage<'_>> {
+        Some(ExclusivePage { entry: self, guard: self.lock.try_write()? })
     }
 
     /// The blocks that the device has.
@@ -101,7 +132,7 @@ impl DirectoryEntry {
     }
 
     /// Blocks have been copied to the home.
-    pub(super) fn synchronized(&self, blocks: u64) {
+    pub(super) fn flushed(&self, blocks: u64) {
         self.dirty.store(self.dirty() & !blocks, Relaxed);
         self.rise();
     }
@@ -255,7 +286,7 @@ mod tests {
         let entry = DirectoryEntry::new();
         for passed in [u64::from(u32::MAX), 1 << 40] {
             entry.version.store(passed, Relaxed);
-            entry.synchronized(0);
+            entry.flushed(0);
             assert!(entry.version() > passed);
         }
     }

@@ -13,6 +13,7 @@ use super::core::Core;
 use crate::array::asynchronous::Asked;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
+use crate::ops::executor::Lane as _;
 use crate::setup::any::AnyDevice;
 
 /// How many pages are under way at a time.
@@ -58,7 +59,7 @@ struct Copy<D: Device> {
 }
 
 impl<T: Element, D: Device> Core<T, D> {
-    pub(super) fn synchronize_async(&self, range: Result<Range<usize>>) -> SourceFlushAsync<'_, T, D> {
+    pub(super) fn flush_async(&self, range: Result<Range<usize>>) -> SourceFlushAsync<'_, T, D> {
         let (range, error) = match range {
             Ok(range) => (range, None),
             Err(error) => (0..0, Some(error)),
@@ -94,16 +95,15 @@ impl<T: Element, D: Device> SourceFlushAsync<'_, T, D> {
     fn land(&mut self, copy: Copy<D>) {
         let entry = &self.core.entries[copy.page.page];
         let channel = self.core.channel(copy.page.page);
-        let guard = entry.take();
+        let mut held = entry.take();
         if entry.version() == copy.version {
-            // SAFETY: the page is this thread's alone, and the copy is done.
-            unsafe { channel.land_page(&copy.buffer, copy.page) };
-            entry.synchronized(copy.page.blocks);
+            self.core.land(&mut held, &copy.buffer, copy.page);
+            entry.flushed(copy.page.blocks);
             channel.counters.write_backs.add(1);
         } else {
             self.again.push(copy.page.page);
         }
-        drop(guard);
+        drop(held);
         channel.keep(copy.buffer);
     }
 

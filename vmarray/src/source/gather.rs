@@ -1,13 +1,15 @@
-//! Lists of indices of a source, page by page.
+//! Lists of indices of a source: elements are collected from wherever they are valid.
 
 use std::ops::Range;
 
 use backend_api::Device;
 
+use super::channel::SourceChannel;
 use super::core::Core;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::base::memory::zeroed_vec;
+use crate::ops::executor::Collecting;
 use crate::ops::gather::check_list;
 
 /// So many elements are collected at once.
@@ -23,31 +25,76 @@ fn by_index(list: &[usize]) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-/// Reads the elements of a list, which count from the start of a range: at home, or on the devices where they
-/// are newer.
-pub(super) fn gather<T: Element, D: Device>(
-    core: &Core<T, D>,
-    of: Range<usize>,
-    list: &[usize],
-    into: &mut [T],
-) -> Result<()> {
-    check_list(list, of.len())?;
-    for numbers in by_index(list)?.chunks(BATCH) {
-        let places: Vec<usize> = numbers.iter().map(|number| of.start + list[*number]).collect();
-        for (number, value) in numbers.iter().zip(core.collect(&places)?) {
-            into[*number] = value;
+impl<T: Element, D: Device> Core<T, D> {
+    /// Reads the elements of a list, which count from the start of a range: at home, or on the devices where
+    /// they are newer.
+    pub(super) fn gather(&self, of: Range<usize>, list: &[usize], into: &mut [T]) -> Result<()> {
+        check_list(list, of.len())?;
+        for numbers in by_index(list)?.chunks(BATCH) {
+            let places: Vec<usize> = numbers.iter().map(|number| of.start + list[*number]).collect();
+            for (number, value) in numbers.iter().zip(self.collect(&places)?) {
+                into[*number] = value;
+            }
         }
+        Ok(())
     }
-    Ok(())
-}
 
-/// Writes the elements of a list at home; of several for one element the last one wins.
-pub(super) fn scatter<T: Element, D: Device>(
-    core: &Core<T, D>,
-    of: Range<usize>,
-    list: &[usize],
-    values: &[T],
-) -> Result<()> {
-    check_list(list, of.len())?;
-    by_index(list)?.into_iter().try_for_each(|number| core.set(of.start + list[number], values[number]))
+    /// Writes the elements of a list at home; of several for one element the last one wins.
+    pub(super) fn scatter(&self, of: Range<usize>, list: &[usize], values: &[T]) -> Result<()> {
+        check_list(list, of.len())?;
+        by_index(list)?.into_iter().try_for_each(|number| self.set(of.start + list[number], values[number]))
+    }
+
+    /// Elements by ascending index, collected where they are.
+    pub(super) fn collect(&self, indices: &[usize]) -> Result<Vec<T>> {
+        let mut values = vec![T::zeroed(); indices.len()];
+        let mut by_channel: Vec<Vec<usize>> = vec![Vec::new(); self.channels.len()];
+        for (place, index) in indices.iter().enumerate() {
+            by_channel[index / self.cuts.page_len % self.channels.len()].push(place);
+        }
+        for (channel, places) in self.channels.iter().zip(&by_channel).filter(|(_, p)| !p.is_empty()) {
+            self.collect_from(channel, indices, places, &mut values)?;
+        }
+        Ok(values)
+    }
+
+    /// Collects those of a list that stand at some places and belong to a channel.
+    fn collect_from(
+        &self,
+        channel: &SourceChannel<D>,
+        indices: &[usize],
+        places: &[usize],
+        values: &mut [T],
+    ) -> Result<()> {
+        let page_len = self.cuts.page_len;
+        // A thread that holds several pages holds their channel.
+        let _pool = channel.pool.lock();
+        let (mut held, mut newer, mut numbers) = (Vec::new(), Vec::new(), Vec::new());
+        for places in places.chunk_by(|&a, &b| indices[a] / page_len == indices[b] / page_len) {
+            let page = indices[places[0]] / page_len;
+            let entry = &self.entries[page];
+            let (guard, before) = (entry.share(), newer.len());
+            for &place in places {
+                let at = indices[place] % page_len;
+                let is_newer = entry.dirty() & self.cuts.touched(&(at..at + 1)) != 0;
+                match entry.slot().filter(|_| is_newer) {
+                    Some(slot) => {
+                        newer.push(place);
+                        numbers.push((slot as usize * page_len + at) as u64);
+                    }
+                    None => values[place] = self.elements(&guard, page, &(at..at + 1))[0],
+                }
+            }
+            if newer.len() > before {
+                held.push(guard);
+            }
+        }
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        channel.counters.submissions.add(1);
+        let part = Collecting::new(channel, channel.all_elements(), &numbers)?.values(channel)?;
+        newer.into_iter().zip(part).for_each(|(place, value)| values[place] = value);
+        Ok(())
+    }
 }

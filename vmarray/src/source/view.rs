@@ -4,13 +4,16 @@ use std::ops::Range;
 
 use backend_api::Device;
 
+use super::Source;
+use super::core::Core;
 use super::future::SourceFlushAsync;
 use super::home::{Home, HomeMut};
-use super::{Source, gather};
+use crate::array::range::parts;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::compute::{Operand, Other, Plan, Reduction};
-use crate::ops::find::{Found, What};
+use crate::base::memory::zeroed_vec;
+use crate::ops::compute::Plan;
+use crate::ops::executor::{Operand, OperandStore, Question};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Linear, Section, SectionMut, Store, StoreMut, View, ViewMut};
 
@@ -49,66 +52,48 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
         Self: 'a;
 
     fn get_at(&self, place: usize, _: Internal) -> Result<T> {
-        self.core.get(place)
+        self.core.with_shared(&self.core.part_of(place), |element| element[0])
     }
 
     fn read_at(&self, place: usize, into: &mut [T], _: Internal) -> Result<()> {
         self.core.read(place, into)
     }
 
-    fn search(
+    fn ask<Q: Question>(
         &self,
         others: &[Operand<'_, D>],
         range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
+        question: &Q,
         _: Internal,
-    ) -> Result<Found> {
-        if others.is_empty() {
-            return self.core.search(range, what, limit, count_all);
-        }
-        self.core.rows(others, range).search(what, limit, count_all)
+    ) -> Result<Q::Whole> {
+        self.core.ask(others, range, question)
     }
 
     fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<T>> {
         self.core.collect(places)
     }
 
-    fn reduce<R: Reduction>(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        reduction: &R,
-        _: Internal,
-    ) -> Result<R::Whole> {
-        if others.is_empty() {
-            return self.core.reduce(range, reduction);
-        }
-        self.core.rows(others, range).reduce(reduction)
-    }
-
     fn gather_within(&self, of: Range<usize>, list: &[usize], into: &mut [T], _: Internal) -> Result<()> {
-        gather::gather(&self.core, of, list, into)
+        self.core.gather(of, list, into)
     }
 
     fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()> {
-        self.core.pull(range)
+        self.core.fetch(range)
     }
 
     fn write_back(&self, range: &Range<usize>, _: Internal) -> Result<()> {
-        self.core.synchronize(range)
+        self.core.flush(range)
     }
 
     fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> SourceFlushAsync<'_, T, D> {
-        self.core.synchronize_async(range)
+        self.core.flush_async(range)
     }
 
     fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()> {
         self.core.evict(range)
     }
 
-    fn as_other(&self, _: Internal) -> &dyn Other<D> {
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore<D> {
         &*self.core
     }
 
@@ -123,15 +108,29 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
-        self.core.replace(place, value)
+        // A block of several elements has to come home, since the others in it are newer on the device.
+        self.core.with_exclusive(&self.core.part_of(place), false, |element| {
+            (std::mem::replace(&mut element[0], value), true)
+        })
     }
 
     fn compare_exchange_at(&self, place: usize, current: T, new: T, _: Internal) -> Result<Result<T, T>> {
-        self.core.compare_exchange(place, current, new)
+        self.core.with_exclusive(&self.core.part_of(place), false, |element| {
+            let old = element[0];
+            if bytemuck::bytes_of(&old) == bytemuck::bytes_of(&current) {
+                element[0] = new;
+                (Ok(old), true)
+            } else {
+                (Err(old), false)
+            }
+        })
     }
 
     fn write_at(&self, place: usize, from: &[T], _: Internal) -> Result<()> {
-        self.core.write(place, from)
+        parts(place..place + from.len(), self.page_len()).try_for_each(|part| {
+            let from = &from[part.of_range.clone()];
+            self.core.with_exclusive(&part, true, |to| (to.copy_from_slice(from), true))
+        })
     }
 
     fn fill_range(&self, range: &Range<usize>, value: T, _: Internal) -> Result<()> {
@@ -144,7 +143,7 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
     }
 
     fn scatter_within(&self, of: Range<usize>, list: &[usize], values: &[T], _: Internal) -> Result<()> {
-        gather::scatter(&self.core, of, list, values)
+        self.core.scatter(of, list, values)
     }
 
     fn assign(
@@ -155,5 +154,19 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
         _: Internal,
     ) -> Result<()> {
         self.core.assign(others, range, plan)
+    }
+}
+
+impl<T: Element, D: Device> OperandStore<D> for Core<T, D> {
+    fn stride(&self) -> usize {
+        size_of::<T>()
+    }
+
+    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        // Bytes of a buffer are not aligned for any type.
+        let mut values = zeroed_vec::<T>(range.len())?;
+        self.read(range.start, &mut values)?;
+        into.copy_from_slice(bytemuck::cast_slice(&values));
+        Ok(())
     }
 }

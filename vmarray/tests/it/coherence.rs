@@ -196,7 +196,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
         builder = builder.import(HostMemory::Pageable);
     }
     let mut source = builder.build().unwrap();
-    assert_eq!(source.block_len(), model.block_len);
+    assert_eq!(source.page_len().div_ceil(64), model.block_len);
     let moved_all = || {
         let each = devices.iter().map(|device| moved(device));
         each.fold((0, 0), |(up, down), device| (up + device.0, down + device.1))
@@ -397,7 +397,7 @@ fn program(seed: u64, devices: &[Arc<Counting<AnyDevice>>]) {
 fn check(source: &Source<u32, Watched>, home: &Watched, model: &Model, seed: u64, step: usize, roomy: bool) {
     // Shared copies equal the home.
     assert_eq!(source.verify(..).unwrap(), None, "seed {seed} step {step}");
-    for page in 0..source.page_count() {
+    for page in 0..source.len().div_ceil(source.page_len()) {
         let state = source.page_state(page).unwrap();
         assert!(
             state.newer <= state.on_device && state.on_device <= state.elements,

@@ -116,11 +116,10 @@ fn threads_compute_on_their_sections() {
     let parts: Vec<_> = (0..4).map(|i| SharedSection::new(&array, i * 100..i * 100 + 100).unwrap()).collect();
     let threads = parts.into_iter().map(|part| {
         std::thread::spawn(move || {
-            let section = part.as_section_mut();
-            section.transform(.., Field::whole().set(index())).unwrap();
-            assert_eq!(section.sum(.., Field::whole()).unwrap(), 4950);
-            section.scatter(&[99, 0], &[7, 8]).unwrap();
-            assert_eq!(part.as_section().gather(&[0, 98, 99]).unwrap(), [8, 98, 7]);
+            part.transform(.., Field::whole().set(index())).unwrap();
+            assert_eq!(part.sum(.., Field::whole()).unwrap(), 4950);
+            part.scatter(&[99, 0], &[7, 8]).unwrap();
+            assert_eq!(part.gather(&[0, 98, 99]).unwrap(), [8, 98, 7]);
         })
     });
     threads.collect::<Vec<_>>().into_iter().for_each(|thread| thread.join().unwrap());

@@ -372,7 +372,7 @@ fn source(random: &mut Numbers, store: &[Pair]) -> Source<Pair> {
     let source = source.build().unwrap();
     if random.below(2) == 0 {
         // Neighbouring pages do not lie side by side.
-        for page in (0..source.page_count()).rev() {
+        for page in (0..source.len().div_ceil(page_len)).rev() {
             source.prefetch(page * page_len..(page * page_len + page_len).min(store.len())).unwrap();
         }
     }

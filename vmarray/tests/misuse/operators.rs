@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     array.section(..)?.count_where(.., pair == pair)?; //~ comparisons are methods: `a.eq(b)`
     array.any(.., true)?; //~ `Expr::constant(true)`
     array.sum(.., a.only_where(a == 1))?; //~ compared by methods: `a.eq(b)`
-    array.sum(.., a.gt(3).select(a == b, true).as_number::<u8>())?; //~ comparisons are methods: `a.eq(b)`
+    array.sum(.., a.gt(3).select(a == b, true).select(1_u8, 0))?; //~ comparisons are methods: `a.eq(b)`
     let _ = index::<u32>() == 0; //~ compared by methods: `a.eq(b)`
     let _ = a == b; //~ `vmarray::expr::operators::ComparableByOperators` is not implemented
     Ok(())

@@ -6,11 +6,11 @@ use std::ops::Range;
 use backend_api::Device;
 use bytemuck::NoUninit;
 
-use super::{Operand, Plan, Reduction};
+use super::Plan;
 use crate::base::element::{Element, Field};
 use crate::base::error::{ErrorKind, Result};
+use crate::ops::executor::{Operand, Question};
 use crate::ops::expr::{Assignment, Expr, IntoExpr, Scalar};
-use crate::ops::find::{Found, What};
 use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, View, ViewMut};
 
@@ -24,8 +24,7 @@ use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, 
 /// one of those devices.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let (a, b, c) = (VirtualArray::<f32>::new(1000)?, VirtualArray::<f32>::new(1000)?, VirtualArray::<u8>::new(1000)?);
 /// b.fill(.., 2.0)?;
 /// c.fill(500.., 3)?;
@@ -58,8 +57,7 @@ impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
 /// among them: 0 for the one that is written to.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<u32>::new(9)?);
 /// let joined = a.join((&b,))?;
 /// let (x, y) = joined.rows();
@@ -93,8 +91,7 @@ impl<S, T: Element, const N: u8> Row<S, T, N> {
     /// The value of a field of this one's element. See [`Row`].
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let (a, b) = (VirtualArray::<u32>::new(9)?, VirtualArray::<[u16; 2]>::new(9)?);
     /// let joined = a.join((&b,))?;
     /// let (_, y) = joined.rows();
@@ -160,7 +157,7 @@ pub trait Column<'a, D: Device>: View<'a, Shape = Linear> {
 impl<'a, D: Device, V: View<'a, Shape = Linear, Store: Store<Device = D>>> Column<'a, D> for V {
     fn operand(self, _: Internal) -> (Operand<'a, D>, usize) {
         let (store, shape) = self.parts();
-        (Operand { other: store.as_other(INTERNAL), start: shape.start }, shape.len)
+        (Operand { store: store.as_operand(INTERNAL), start: shape.start }, shape.len)
     }
 }
 
@@ -268,19 +265,8 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Query<'a> for &Joined<
         self.target.parts().1
     }
 
-    fn search(
-        self,
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-        _: Internal,
-    ) -> Result<Found> {
-        self.target.parts().0.search(&self.beside(range), range, what, limit, count_all, INTERNAL)
-    }
-
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole> {
-        self.target.parts().0.reduce(&self.beside(range), range, reduction, INTERNAL)
+    fn ask<Q: Question>(self, range: &Range<usize>, question: &Q, _: Internal) -> Result<Q::Whole> {
+        self.target.parts().0.ask(&self.beside(range), range, question, INTERNAL)
     }
 }
 

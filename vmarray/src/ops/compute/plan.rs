@@ -4,8 +4,9 @@ use backend_api::Compute;
 use backend_api::expr::{Action, Instruction, Program, Store, Value};
 
 use crate::base::error::{ErrorKind, Result};
+use crate::ops::executor::Run;
 use crate::ops::expr::{Assignment, Expr, IntoExpr, Lowering};
-use crate::ops::find::What;
+use crate::ops::find::{Seek, What};
 
 /// What elements have to meet.
 #[derive(Debug)]
@@ -20,9 +21,11 @@ impl Condition {
         Ok(Self { program, predicate })
     }
 
-    /// The search for elements that meet it.
-    pub fn what(&self) -> What<'_> {
-        What::Holds { program: &self.program, predicate: self.predicate }
+    /// The search for the first `limit` elements that meet it. Their number is exact if all are to be
+    /// counted.
+    pub fn seek(&self, limit: usize, count_all: bool) -> Seek<'_> {
+        let what = What::Holds { program: &self.program, predicate: self.predicate };
+        Seek { what, limit, count_all }
     }
 }
 
@@ -49,12 +52,10 @@ impl Plan {
         Ok(Self { program: lowering.program()?, stores, filter })
     }
 
-    pub fn program(&self) -> &Program {
-        &self.program
-    }
-
-    pub fn action(&self) -> Action<'_> {
-        Action::Store { stores: &self.stores, filter: self.filter }
+    pub fn compute<'a>(&'a self, run: Run<'a>) -> Compute<'a> {
+        let Run { columns: sources, geometry } = run;
+        let action = Action::Store { stores: &self.stores, filter: self.filter };
+        Compute { program: &self.program, sources, geometry, action }
     }
 
     /// Whether all bytes of each element of the target are written, whatever they were before.

@@ -1,63 +1,14 @@
-//! Reductions: what devices are asked, and how their answers become one. Arrays and sources share them.
+//! Reductions as questions: sums, extremes, histograms.
 
 use std::cmp::Reverse;
 use std::marker::PhantomData;
 
 use backend_api::expr::{Action, Number, Partial, Program, Value};
-use backend_api::{Compute, Device, HostBuffer, HostSpan};
+use backend_api::{Compute, Device, HostSpan};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::base::stats::Counter;
+use crate::ops::executor::{Answer, Kernel, Question, Run, Taken};
 use crate::ops::expr::{IntoFiltered, Lowering, Scalar, Summed};
-
-/// What devices are asked about elements that they have, and how their answers become one.
-pub trait Reduction: Sync {
-    /// What answers of one channel came to, taken in in ascending order of their elements.
-    type Part: Default + Send;
-    /// What all came to.
-    type Whole;
-
-    fn program(&self) -> &Program;
-
-    /// How much room an answer needs.
-    fn answer_bytes(&self) -> u64 {
-        Compute::partials_bytes()
-    }
-
-    fn action<'a>(&self, answer: HostSpan<'a>) -> Action<'a>;
-
-    /// Whether results are rounded, so that it matters which elements are asked for together.
-    fn is_rounded(&self) -> bool {
-        false
-    }
-
-    /// Takes in an answer. `index` tells the index of an element by its number in the request.
-    fn take<D: Device>(&self, part: &mut Self::Part, answer: &Answer<'_, D>, index: &dyn Fn(u64) -> usize);
-
-    /// Puts the parts of all channels together, in their order.
-    fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
-}
-
-/// What a device has answered.
-pub struct Answer<'a, D: Device> {
-    pub memory: &'a HostBuffer<D>,
-    /// Where the bytes are counted.
-    pub copied: &'a Counter,
-}
-
-impl<D: Device> Answer<'_, D> {
-    fn words(&self, from: usize, count: usize) -> Vec<u64> {
-        let mut words = vec![0_u64; count];
-        self.memory.read(from * 8, bytemuck::cast_slice_mut(&mut words));
-        self.copied.add(count as u64 * 8);
-        words
-    }
-
-    fn partials(&self) -> Vec<Partial> {
-        let number = self.words(0, 1)[0].min(Compute::PARTIALS_MAX);
-        Partial::list(&self.words(0, 1 + number as usize * (Partial::BYTES as usize / 8)))
-    }
-}
 
 /// What is reduced: a value, of those elements alone that meet a condition.
 struct Reduced {
@@ -71,6 +22,11 @@ impl Reduced {
         let mut lowering = Lowering::default();
         let (value, filter) = lowering.filtered(&what.into_filtered());
         Ok(Self { program: lowering.program()?, value, filter })
+    }
+
+    fn kernel<'a>(&'a self, run: Run<'a>, action: Action<'a>) -> Kernel<'a> {
+        let Run { columns: sources, geometry } = run;
+        Kernel::Compute(Compute { program: &self.program, sources, geometry, action })
     }
 }
 
@@ -86,24 +42,22 @@ impl<F: Summed> Total<F> {
     }
 }
 
-impl<F: Summed> Reduction for Total<F> {
+impl<F: Summed> Question for Total<F> {
     type Part = F::Sum;
     type Whole = F::Sum;
 
-    fn program(&self) -> &Program {
-        &self.of.program
-    }
-
-    fn action<'a>(&self, answer: HostSpan<'a>) -> Action<'a> {
-        Action::Sum { value: self.of.value, filter: self.of.filter, answer }
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+        let Reduced { value, filter, .. } = self.of;
+        self.of.kernel(run, Action::Sum { value, filter, answer })
     }
 
     fn is_rounded(&self) -> bool {
         F::TYPE.is_float()
     }
 
-    fn take<D: Device>(&self, part: &mut F::Sum, answer: &Answer<'_, D>, _: &dyn Fn(u64) -> usize) {
-        *part = *part + F::sum(&answer.partials());
+    fn take<D: Device>(&self, part: &mut F::Sum, answer: &Answer<'_, D>) -> Result<Taken> {
+        *part = *part + F::sum(&answer.partials()?);
+        Ok(Taken::Yes)
     }
 
     fn whole(&self, parts: Vec<F::Sum>) -> F::Sum {
@@ -123,16 +77,8 @@ pub(crate) struct Extremes<F> {
 }
 
 impl<F: Scalar + Number> Extremes<F> {
-    pub fn least<T>(what: impl IntoFiltered<T, F>) -> Result<Self> {
-        Ok(Self { of: Reduced::new(what)?, least: true, greatest: false, marker: PhantomData })
-    }
-
-    pub fn greatest<T>(what: impl IntoFiltered<T, F>) -> Result<Self> {
-        Ok(Self { of: Reduced::new(what)?, least: false, greatest: true, marker: PhantomData })
-    }
-
-    pub fn both<T>(what: impl IntoFiltered<T, F>) -> Result<Self> {
-        Ok(Self { of: Reduced::new(what)?, least: true, greatest: true, marker: PhantomData })
+    pub fn new<T>(what: impl IntoFiltered<T, F>, least: bool, greatest: bool) -> Result<Self> {
+        Ok(Self { of: Reduced::new(what)?, least, greatest, marker: PhantomData })
     }
 }
 
@@ -146,35 +92,33 @@ fn greatest(a: Extreme, b: Extreme) -> Extreme {
     a.into_iter().chain(b).max_by_key(|&(key, index)| (key, Reverse(index)))
 }
 
-impl<F: Scalar + Number> Reduction for Extremes<F> {
+impl<F: Scalar + Number> Question for Extremes<F> {
     type Part = (Extreme, Extreme);
     /// Least and greatest, each with the index of the first element that has it.
     type Whole = (Option<(usize, F)>, Option<(usize, F)>);
 
-    fn program(&self) -> &Program {
-        &self.of.program
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+        let (Reduced { value, filter, .. }, least, greatest) = (&self.of, self.least, self.greatest);
+        let action = Action::Extremes { value: *value, filter: *filter, least, greatest, answer };
+        self.of.kernel(run, action)
     }
 
-    fn action<'a>(&self, answer: HostSpan<'a>) -> Action<'a> {
-        let Reduced { value, filter, .. } = self.of;
-        Action::Extremes { value, filter, least: self.least, greatest: self.greatest, answer }
-    }
-
-    fn take<D: Device>(&self, part: &mut Self::Part, answer: &Answer<'_, D>, index: &dyn Fn(u64) -> usize) {
-        let partials = answer.partials();
-        let place = |(key, number)| (key, index(number));
+    fn take<D: Device>(&self, part: &mut Self::Part, answer: &Answer<'_, D>) -> Result<Taken> {
+        let partials = answer.partials()?;
+        let place = |(key, number)| (key, answer.index(number));
         if self.least {
             part.0 = least(part.0, Partial::least(&partials).map(place));
         }
         if self.greatest {
             part.1 = greatest(part.1, Partial::greatest(&partials).map(place));
         }
+        Ok(Taken::Yes)
     }
 
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole {
         let all = |(low, high), part: Self::Part| (least(low, part.0), greatest(high, part.1));
         let (low, high) = parts.into_iter().fold((None, None), all);
-        let value = |(key, index)| (index, F::from_bits(F::TYPE.from_key(key)));
+        let value = |(key, index)| (index, F::from_value(F::TYPE.from_key(key)));
         (low.map(value), high.map(value))
     }
 }
@@ -195,26 +139,24 @@ impl Histogram {
     }
 }
 
-impl Reduction for Histogram {
+impl Question for Histogram {
     /// Empty if there was no answer.
     type Part = Vec<u64>;
     type Whole = Vec<u64>;
 
-    fn program(&self) -> &Program {
-        &self.of.program
-    }
-
-    fn answer_bytes(&self) -> u64 {
+    fn answer_bytes(&self, _: u64) -> u64 {
         u64::from(self.bins) * 8
     }
 
-    fn action<'a>(&self, answer: HostSpan<'a>) -> Action<'a> {
-        Action::Histogram { value: self.of.value, filter: self.of.filter, bins: self.bins, answer }
+    fn kernel<'a>(&'a self, run: Run<'a>, _: u64, answer: HostSpan<'a>) -> Kernel<'a> {
+        let (Reduced { value, filter, .. }, bins) = (&self.of, self.bins);
+        self.of.kernel(run, Action::Histogram { value: *value, filter: *filter, bins, answer })
     }
 
-    fn take<D: Device>(&self, part: &mut Vec<u64>, answer: &Answer<'_, D>, _: &dyn Fn(u64) -> usize) {
+    fn take<D: Device>(&self, part: &mut Vec<u64>, answer: &Answer<'_, D>) -> Result<Taken> {
         part.resize(self.bins as usize, 0);
-        part.iter_mut().zip(answer.words(0, self.bins as usize)).for_each(|(sum, more)| *sum += more);
+        part.iter_mut().zip(answer.words(0, self.bins as usize)?).for_each(|(sum, more)| *sum += more);
+        Ok(Taken::Yes)
     }
 
     fn whole(&self, parts: Vec<Vec<u64>>) -> Vec<u64> {

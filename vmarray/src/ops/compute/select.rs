@@ -6,10 +6,7 @@ use std::iter::FusedIterator;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use backend_api::{Device, Elements, Gather};
-
 use super::Condition;
-use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::Result;
 use crate::ops::expr::Expr;
@@ -23,60 +20,6 @@ const BATCH_BYTES: usize = 4 << 20;
 /// How many elements are fetched at a time.
 fn batch_len<T: Element>() -> usize {
     (BATCH_BYTES / size_of::<T>()).clamp(1, BATCH)
-}
-
-impl<T: Element, D: Device> VirtualArray<T, D> {
-    /// Elements by ascending index, collected where they are.
-    pub(crate) fn collect(&self, indices: &[usize]) -> Result<Vec<T>> {
-        let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
-        let pages = self.touched_pages(&(*first..*last + 1));
-        self.pager().read_settled(&pages, || self.collect_settled(indices))
-    }
-
-    /// Elements by index, from home slots that are up to date.
-    fn collect_settled(&self, indices: &[usize]) -> Result<Vec<T>> {
-        let count = self.pager().channels().len();
-        let mut values = vec![T::zeroed(); indices.len()];
-        let mut by_channel: Vec<Vec<usize>> = vec![Vec::new(); count];
-        for (place, index) in indices.iter().enumerate() {
-            by_channel[index / self.page_len() % count].push(place);
-        }
-        let mut under_way = Vec::new();
-        for (channel, places) in
-            self.pager().channels().iter().zip(&by_channel).filter(|(_, p)| !p.is_empty())
-        {
-            let numbers: Vec<u64> = places
-                .iter()
-                .map(|place| {
-                    let (page, at) = (indices[*place] / self.page_len(), indices[*place] % self.page_len());
-                    (page / count * self.page_len() + at) as u64
-                })
-                .collect();
-            let (list_bytes, bytes) = (numbers.len() * 8, places.len() * size_of::<T>());
-            let memory = channel.take_pinned(list_bytes + bytes)?;
-            memory.write(0, bytemuck::cast_slice(&numbers));
-            let slots = channel.slot_memory();
-            let stride = size_of::<T>() as u64;
-            let gather = Gather {
-                elements: Elements { start: slots, count: channel.slot_bytes() / stride, stride },
-                indices: memory.at(0),
-                count: numbers.len() as u64,
-                values: memory.at(list_bytes as u64),
-            };
-            let ticket = channel.queues.between_writes(&[], |queue| queue.gather(&gather))?;
-            under_way.push((channel, ticket, memory, list_bytes, places));
-        }
-        for (channel, ticket, memory, list_bytes, places) in under_way {
-            channel.queues.wait(ticket)?;
-            let mut part = vec![T::zeroed(); places.len()];
-            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut part);
-            memory.read(list_bytes, bytes);
-            channel.counters.bytes_from_device.add(bytes.len() as u64);
-            places.iter().zip(part).for_each(|(place, value)| values[*place] = value);
-            channel.put_pinned(memory);
-        }
-        Ok(values)
-    }
 }
 
 /// A search for places in the order of their indices, some at a time.
@@ -127,7 +70,7 @@ impl<'a, Q: Query<'a>> Ordered<'a, Q> {
                 continue;
             }
             let condition = Condition::new(lowered.condition(self.condition.clone()))?;
-            let mut found = self.query.search(&range, &condition.what(), limit, false, INTERNAL)?.indices;
+            let mut found = self.query.ask(&range, &condition.seek(limit, false), INTERNAL)?.indices;
             if found.len() == limit {
                 for (of, from) in self.shape.rest(of, &mut found) {
                     self.push(of, from);

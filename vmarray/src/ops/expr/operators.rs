@@ -144,7 +144,6 @@ macro_rules! methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// let array = VirtualArray::<u32>::new(10)?;
             /// assert_eq!(array.count_where(.., Field::whole().eq(0) & (Field::whole() + 1).eq(1))?, 10);
             /// # Ok::<(), vmarray::Error>(())
@@ -157,7 +156,6 @@ macro_rules! methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// let array = VirtualArray::<f32>::new(10)?;
             /// array.set(3, f32::NAN)?;
             /// assert_eq!(array.count_where(.., Field::whole().ne(Field::whole()))?, 1);
@@ -180,7 +178,6 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().lt(1))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
@@ -192,7 +189,6 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().le(0))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
@@ -204,7 +200,6 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().gt(0))?, 0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
@@ -216,7 +211,6 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<u32>::new(10)?.count_where(.., Field::whole().ge(0))?, 10);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
@@ -228,7 +222,6 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().min(-1.0))?, -10.0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
@@ -240,7 +233,6 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// assert_eq!(VirtualArray::<f32>::new(10)?.sum(.., Field::whole().max(f32::NAN))?, 0.0);
             /// # Ok::<(), vmarray::Error>(())
             /// ```
@@ -252,7 +244,6 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// let array = VirtualArray::<i8>::new(10)?;
             /// array.fill(.., -3)?;
             /// assert_eq!(array.sum(.., Field::whole().abs())?, 30);
@@ -266,7 +257,6 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray};
             /// let array = VirtualArray::<f64>::new(10)?;
             /// array.set(5, 300.7)?;
             /// assert_eq!(array.max(.., Field::whole().cast::<u8>())?, Some(255));
@@ -286,7 +276,7 @@ macro_rules! number_methods {
             ///
             /// ```
             /// # use vmarray::prelude::*;
-            /// use vmarray::{Field, VirtualArray, expr::index};
+            /// use vmarray::expr::index;
             /// let array = VirtualArray::<u32>::new(10)?;
             /// array.fill(.., 4)?;
             /// assert_eq!(array.sum(.., Field::whole().only_where((index() % 2).eq(0)))?, 20);
@@ -301,29 +291,13 @@ macro_rules! number_methods {
 number_methods!([T, F: Scalar + Number] Expr<T, F>);
 number_methods!([T: Element, F: Scalar + Number + NoUninit] Field<T, F>);
 
-impl<T> Expr<T, bool> {
-    /// 1 where this holds, 0 elsewhere.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray};
-    /// let array = VirtualArray::<u32>::new(10)?;
-    /// assert_eq!(array.sum(.., Field::whole().eq(0).as_number::<u8>())?, 10);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    pub fn as_number<U: Scalar + Number>(self) -> Expr<T, U> {
-        let of = self.value;
-        self.then(Instruction::Cast { of, to: U::TYPE })
-    }
-}
-
 impl<T: Element, F: Scalar + Number + NoUninit> Field<T, F> {
     /// What writes a value to this field, for [`transform`](crate::QueryMut::transform) and
     /// [`assign_where`](crate::QueryMut::assign_where).
     ///
     /// ```
     /// # use vmarray::prelude::*;
-    /// use vmarray::{Field, VirtualArray, expr::index};
+    /// use vmarray::expr::index;
     /// let array = VirtualArray::<u16>::new(10)?;
     /// array.transform(.., Field::whole().set(index().cast::<u16>() + 1))?;
     /// assert_eq!(array.to_vec(..3)?, [1, 2, 3]);

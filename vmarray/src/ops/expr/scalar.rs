@@ -30,14 +30,6 @@ pub trait Scalar: sealed::SealedScalar + Copy + Send + Sync + 'static {
     /// assert_eq!((true.bits(), (-2_i8).bits(), 1.0_f32.bits()), (1, 0xFE, 0x3F80_0000));
     /// ```
     fn bits(self) -> u64;
-
-    /// The value of these bits.
-    ///
-    /// ```
-    /// use vmarray::expr::Scalar;
-    /// assert_eq!((i8::from_bits(0xFE), bool::from_bits(1)), (-2, true));
-    /// ```
-    fn from_bits(bits: u64) -> Self;
 }
 
 impl sealed::SealedScalar for bool {}
@@ -46,16 +38,13 @@ impl Scalar for bool {
     fn bits(self) -> u64 {
         self.into()
     }
-    fn from_bits(bits: u64) -> Self {
-        bits != 0
-    }
 }
 
 /// Values that have bits: integers, and bools.
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray, expr::{Bits, IntoExpr, Scalar}};
+/// use vmarray::expr::{Bits, IntoExpr, Scalar};
 /// let array = VirtualArray::<u8>::new(10)?;
 /// assert_eq!(array.max(.., !Field::whole())?, Some(255));
 /// # Ok::<(), vmarray::Error>(())
@@ -68,7 +57,6 @@ impl Bits for bool {}
 ///
 /// ```
 /// # use vmarray::prelude::*;
-/// use vmarray::{Field, VirtualArray};
 /// let array = VirtualArray::<i64>::new(10)?;
 /// array.fill(.., 3)?;
 /// assert_eq!(array.sum(.., -Field::whole())?, -30);
@@ -98,9 +86,6 @@ macro_rules! numbers {
             const TYPE: Type = Type::$Type;
             fn bits(self) -> u64 {
                 self.to_value()
-            }
-            fn from_bits(bits: u64) -> Self {
-                Self::from_value(bits)
             }
         }
         impl Summed for $T {

@@ -1,16 +1,17 @@
 //! Lists of indices for tasks.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
 use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
-use backend_api::{Device, Progress, Ticket};
+use backend_api::{Device, Progress};
 
-use super::{DEPTH, GatherStage, ListedPlace, Places, check_list, room};
+use super::check_list;
+use super::kernels::GatherKernels;
+use super::places::{ListedPlace, Places};
 use crate::array::VirtualArray;
 use crate::array::asynchronous::{Acquire, Asked, Got, Refused, Want, read_of, value_of};
 use crate::base::element::Element;
@@ -22,15 +23,6 @@ use crate::setup::any::AnyDevice;
 
 /// How many elements one poll looks for at most, before other tasks get their turn.
 const LOOKED_FOR_AT_ONCE: usize = 1 << 16;
-
-/// A stage whose kernel was started.
-struct UnderWay<T, D: Device> {
-    channel: usize,
-    stage: GatherStage<T, D>,
-    ticket: Ticket,
-    /// How many write-backs of the channel had failed before.
-    failures: u64,
-}
 
 /// What is not done yet.
 enum GatherStep {
@@ -62,8 +54,7 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     values: Vec<T>,
     /// The first place of the list that was not looked at.
     next: usize,
-    open: Vec<Option<(GatherStage<T, D>, u64)>>,
-    under_way: VecDeque<UnderWay<T, D>>,
+    kernels: GatherKernels<'a, T, D>,
     /// What was fetched while a page had no sound home: to be got through the cache.
     doubtful: Vec<usize>,
     step: GatherStep,
@@ -84,8 +75,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             indices,
             values: Vec::new(),
             next: 0,
-            open: Vec::new(),
-            under_way: VecDeque::new(),
+            kernels: GatherKernels::new(array, indices.len()),
             doubtful: Vec::new(),
             step: GatherStep::First,
             asked: Asked::default(),
@@ -96,7 +86,6 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
     fn begin(&mut self) -> Result<()> {
         check_list(self.indices, self.range.len())?;
         self.values = zeroed_vec(self.indices.len())?;
-        self.open = (0..self.array.pager().channels().len()).map(|_| None).collect();
         Ok(())
     }
 
@@ -109,19 +98,12 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
                 return Poll::Pending;
             }
             let place = self.places.of(self.range.start + self.indices[self.next]);
-            match self.poll_one(place, context) {
-                Poll::Ready(Ok(())) => self.next += 1,
-                other => return other,
-            }
+            ready!(self.poll_one(place, context))?;
+            self.next += 1;
         }
-        for channel in 0..self.open.len() {
-            self.start(channel)?;
-        }
-        while !self.under_way.is_empty() {
-            match self.poll_oldest(context) {
-                Poll::Ready(Ok(())) => {}
-                other => return other,
-            }
+        self.kernels.start_all()?;
+        while self.kernels.oldest().is_some() {
+            ready!(self.poll_oldest(context))?;
         }
         Poll::Ready(Ok(()))
     }
@@ -143,83 +125,44 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
                         Err(_) => Ok(None),
                     }
                 });
-                match read {
-                    Poll::Pending => return Poll::Pending,
-                    Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                    Poll::Ready(Ok(Some(value))) => {
-                        self.values[self.next] = value;
-                        return Poll::Ready(Ok(()));
-                    }
-                    Poll::Ready(Ok(None)) => {}
+                if let Some(value) = ready!(read)? {
+                    self.values[self.next] = value;
+                    return Poll::Ready(Ok(()));
                 }
-            } else if !state.has(HOME) {
-                return Poll::Ready(Ok(()));
-            } else if let Some((stage, _)) = &mut self.open[place.channel]
-                && stage.try_push(place.element, self.next)
-            {
+            } else if !state.has(HOME) || self.kernels.try_push(place, self.next) {
                 return Poll::Ready(Ok(()));
             } else {
-                match self.poll_room(place.channel, context) {
-                    // Its page is looked at again: what it was before there was a stage does not count.
-                    Poll::Ready(Ok(())) => {}
-                    other => return other,
-                }
+                // Its page is looked at again: what it was before there was a stage does not count.
+                ready!(self.poll_room(place.channel, context))?;
             }
         }
     }
 
     /// Opens a new stage.
     fn poll_room(&mut self, channel: usize, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.start(channel)?;
-        while self.under_way.iter().filter(|work| work.channel == channel).count() >= DEPTH {
-            match self.poll_oldest(context) {
-                Poll::Ready(Ok(())) => {}
-                other => return other,
-            }
+        self.kernels.start(channel)?;
+        while self.kernels.is_busy(channel) {
+            ready!(self.poll_oldest(context))?;
         }
-        let pager = self.array.pager();
-        let of = &pager.channels()[channel];
-        let room = room::<T>(self.indices.len(), pager.channels().len());
-        let stage = GatherStage::new(of, room)?;
-        self.open[channel] = Some((stage, of.failed_write_backs(pager.table())));
-        Poll::Ready(Ok(()))
-    }
-
-    fn start(&mut self, channel: usize) -> Result<()> {
-        let Some((stage, failures)) = self.open[channel].take() else { return Ok(()) };
-        let of = &self.array.pager().channels()[channel];
-        if stage.count() == 0 {
-            stage.give_back(of);
-            return Ok(());
-        }
-        let gather = stage.gather(of.slot_memory(), of.slot_bytes());
-        let ticket = of.queues.between_writes(&[], |queue| queue.gather(&gather))?;
-        of.counters.bytes_to_device.add(8 * stage.count() as u64);
-        self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
-        Ok(())
+        Poll::Ready(self.kernels.open_stage(channel))
     }
 
     fn poll_oldest(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let Some(work) = self.under_way.front() else { return Poll::Ready(Ok(())) };
-        let pager = self.array.pager();
-        let of = &pager.channels()[work.channel];
-        if let Progress::Pending = of.device().poll(work.ticket).map_err(Error::from)? {
-            self.asked.wake(&**of.device(), work.ticket, context.waker());
+        let Some((channel, ticket)) = self.kernels.oldest() else { return Poll::Ready(Ok(())) };
+        let of = &self.array.pager().channels()[channel];
+        if let Progress::Pending = of.device().poll(ticket).map_err(Error::from)? {
+            self.asked.wake(&**of.device(), ticket, context.waker());
             return Poll::Pending;
         }
-        of.queues.note_done(work.ticket);
-        let Some(UnderWay { stage, failures, .. }) = self.under_way.pop_front() else {
-            return Poll::Ready(Ok(()));
-        };
-        of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
-        if of.failed_write_backs(pager.table()) == failures {
-            // SAFETY: the kernel is done; the vector has a value for each place of the list.
-            unsafe { stage.copy_out(self.values.as_mut_ptr(), false) };
-        } else {
-            self.doubtful.extend(stage.positions());
-        }
-        stage.give_back(of);
-        Poll::Ready(Ok(()))
+        of.queues.note_done(ticket);
+        Poll::Ready(self.kernels.take_oldest(|stage, is_sound| {
+            if is_sound {
+                stage.copy_to(&mut self.values);
+            } else {
+                self.doubtful.extend(stage.positions());
+            }
+            Ok(())
+        }))
     }
 
     /// Gets elements through the cache.
@@ -233,17 +176,15 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             let read = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
                 array.try_read(acquire.page(), place.at).map_err(Refused::Page)
             };
-            match self.acquire.poll(context, read, || Some(read_of::<T>(place.at))) {
-                Poll::Pending => return Poll::Pending,
-                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(Got::Tried(value))) => self.values[position] = value,
-                Poll::Ready(Ok(Got::Read(bytes))) => {
+            match ready!(self.acquire.poll(context, read, || Some(read_of::<T>(place.at))))? {
+                Got::Tried(value) => self.values[position] = value,
+                Got::Read(bytes) => {
                     if !self.acquire.has_missed() {
                         count_hit(array.pager().counter());
                     }
                     self.values[position] = value_of(&bytes);
                 }
-                Poll::Ready(Ok(Got::Written)) => unreachable!("it was asked to be read"),
+                Got::Written => unreachable!("it was asked to be read"),
             }
             left.pop();
         }
@@ -284,16 +225,6 @@ impl<T: Element, D: Device> Future for GatherAsync<'_, T, D> {
                 this.step = GatherStep::Over;
             }
             return polled.map_ok(|()| std::mem::take(&mut this.values));
-        }
-    }
-}
-
-impl<T: Element, D: Device> Drop for GatherAsync<'_, T, D> {
-    fn drop(&mut self) {
-        for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
-            // Until its kernel is done.
-            drop(stage);
-            self.array.pager().channels()[channel].queues.note_done(ticket);
         }
     }
 }

@@ -21,9 +21,10 @@ use parking_lot::Mutex;
 
 use super::batch_probe;
 use super::duplicates::Duplicates;
-use super::fetch::{DEPTH, workers};
+use super::fetch::workers;
 use super::homes::ensure_initialized;
 use super::in_turn::InTurn;
+use super::kernels::DEPTH;
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
 use super::stage::{GatherStage, bytes_for, room};
@@ -102,7 +103,7 @@ struct ScatterWorker<'a, 'b, T: Element, D: Device> {
 }
 
 /// Writes elements, whose indices count from the start of a range and are to be inside.
-pub(super) fn scatter<T: Element, D: Device>(
+pub(crate) fn scatter<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
     indices: &[usize],

@@ -1,17 +1,17 @@
 //! Gathering: what is in RAM is read there, the rest comes by one kernel after another, several at once.
 
-use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use backend_api::{Device, Ticket};
+use backend_api::Device;
 use parking_lot::Mutex;
 
 use super::batch_probe;
 use super::check_list;
+use super::kernels::{DEPTH, GatherKernels};
 use super::places::{ListedPlace, Places};
 use super::segments::Segments;
-use super::stage::{GatherStage, bytes_for, room};
+use super::stage::{bytes_for, room};
 use crate::array::VirtualArray;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
@@ -20,8 +20,6 @@ use crate::base::scoped_threads;
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{HOME, RESIDENT};
 
-/// How many stages of each channel a thread has under way, beside the one that it fills.
-pub(crate) const DEPTH: usize = 2;
 /// The pinned memory that one call takes at most, as long as each thread gets its stages.
 const STAGES_MAX_BYTES: usize = 256 << 20;
 
@@ -41,7 +39,6 @@ struct GatherCall<'a, T: Element, D: Device> {
     pieces: Segments,
     /// The first one that no thread has taken.
     next: AtomicUsize,
-    room: usize,
     /// Whether one thread works on it.
     is_alone: bool,
     is_over: AtomicBool,
@@ -51,28 +48,15 @@ struct GatherCall<'a, T: Element, D: Device> {
 // SAFETY: `into` is written at places that one thread each has taken from `next`.
 unsafe impl<T: Element, D: Device> Sync for GatherCall<'_, T, D> {}
 
-/// A stage whose kernel was started.
-struct GatherUnderWay<T, D: Device> {
-    channel: usize,
-    stage: GatherStage<T, D>,
-    ticket: Ticket,
-    /// How many write-backs of the channel had failed before the first of its elements was looked for.
-    failures: u64,
-}
-
 /// What one thread has.
 struct GatherWorker<'a, 'b, T: Element, D: Device> {
     call: &'a GatherCall<'b, T, D>,
-    /// For each channel the stage that is being filled, and the failures before.
-    open: Vec<Option<(GatherStage<T, D>, u64)>>,
+    kernels: GatherKernels<'b, T, D>,
     /// How many stages were opened so far.
     opened: usize,
     /// Whether pages are looked at ahead. Where all are resident that brings nothing: they are looked at
     /// again when they are read.
     looks_ahead: bool,
-    under_way: VecDeque<GatherUnderWay<T, D>>,
-    /// For each channel stages that were emptied.
-    spare: Vec<Vec<GatherStage<T, D>>>,
 }
 
 /// How many threads work on a list: each takes stages of every channel.
@@ -84,7 +68,7 @@ pub(super) fn workers<T: Element, D: Device>(array: &VirtualArray<T, D>, len: us
 
 /// Reads elements, whose indices count from the start of a range and are to be inside, into memory for as
 /// many.
-pub(super) fn gather<T: Element, D: Device>(
+pub(crate) fn gather<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     range: Range<usize>,
     indices: &[usize],
@@ -103,7 +87,6 @@ pub(super) fn gather<T: Element, D: Device>(
         passes_caches: past_caches::is_worth_it(size_of_val(into)),
         pieces: Segments::new(indices.len(), room, workers),
         next: AtomicUsize::new(0),
-        room,
         is_alone: workers == 1,
         is_over: AtomicBool::new(false),
         error: Mutex::new(None),
@@ -123,15 +106,8 @@ pub(super) fn gather<T: Element, D: Device>(
 
 impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
     fn new(call: &'a GatherCall<'b, T, D>) -> Self {
-        let channels = call.array.pager().channels().len();
-        Self {
-            call,
-            open: (0..channels).map(|_| None).collect(),
-            opened: 0,
-            looks_ahead: true,
-            under_way: VecDeque::new(),
-            spare: (0..channels).map(|_| Vec::new()).collect(),
-        }
+        let kernels = GatherKernels::new(call.array, call.indices.len());
+        Self { call, kernels, opened: 0, looks_ahead: true }
     }
 
     fn run(&mut self) -> Result<()> {
@@ -147,15 +123,11 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             }
             // A short piece is short so that its kernel begins, or its values come, early.
             if call.places.is_one_channel() && !call.is_alone {
-                self.start(0)?;
+                self.kernels.start(0)?;
             }
         }
-        for channel in 0..self.open.len() {
-            self.start(channel)?;
-        }
-        while !self.under_way.is_empty() {
-            self.finish_oldest()?;
-        }
+        self.kernels.start_all()?;
+        while self.finish_oldest()? {}
         Ok(())
     }
 
@@ -177,7 +149,7 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
             let run = (at_home >> at).trailing_ones() as usize;
             let place = call.places.of(call.start + indices[at]);
             if run > 0
-                && let Some((stage, _)) = &mut self.open[place.channel]
+                && let Some(stage) = self.kernels.open(place.channel)
             {
                 let added = if call.places.is_one_channel() {
                     stage.push_run(call.start, &indices[at..at + run], first + at)
@@ -213,9 +185,11 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
                     return Ok(false);
                 }
             } else if state.has(HOME) {
-                // From here on to the kernel's end, the home slot holds the element as it is now, or as
-                // somebody writes it meanwhile; or there are more failures to write it back than before.
-                return self.push(place, position);
+                return if self.kernels.try_push(place, position) {
+                    Ok(true)
+                } else {
+                    self.open_stage(place, position)
+                };
             } else {
                 // SAFETY: as above.
                 unsafe { self.call.into.add(position).write(T::zeroed()) };
@@ -224,89 +198,37 @@ impl<'a, 'b, T: Element, D: Device> GatherWorker<'a, 'b, T, D> {
         }
     }
 
-    #[inline]
-    fn push(&mut self, place: ListedPlace, position: usize) -> Result<bool> {
-        if let Some((stage, _)) = &mut self.open[place.channel]
-            && stage.try_push(place.element, position)
-        {
-            return Ok(true);
-        }
-        self.open_stage(place, position)
-    }
-
     #[cold]
     #[inline(never)]
     fn open_stage(&mut self, place: ListedPlace, position: usize) -> Result<bool> {
-        self.start(place.channel)?;
-        let channel = &self.call.array.pager().channels()[place.channel];
-        while self.under_way.iter().filter(|work| work.channel == place.channel).count() >= DEPTH {
+        self.kernels.start(place.channel)?;
+        while self.kernels.is_busy(place.channel) {
             self.finish_oldest()?;
         }
-        let mut stage = match self.spare[place.channel].pop() {
-            Some(stage) => stage,
-            None => GatherStage::new(channel, self.call.room)?,
-        };
-        let failures = channel.failed_write_backs(self.call.array.pager().table());
-        stage.clear();
-        self.open[place.channel] = Some((stage, failures));
+        self.kernels.open_stage(place.channel)?;
         self.opened += 1;
         // Its page is looked at again: what it was when there was no stage yet does not count.
         self.one(place, position)
     }
 
-    /// Starts the kernel of the stage that is being filled, if there is one.
-    fn start(&mut self, channel: usize) -> Result<()> {
-        let Some((stage, failures)) = self.open[channel].take() else { return Ok(()) };
-        if stage.count() == 0 {
-            self.spare[channel].push(stage);
-            return Ok(());
-        }
-        let of = &self.call.array.pager().channels()[channel];
-        let gather = stage.gather(of.slot_memory(), of.slot_bytes());
-        let ticket = of.queues.between_writes(&[], |queue| queue.gather(&gather))?;
-        of.counters.bytes_to_device.add(8 * stage.count() as u64);
-        self.under_way.push_back(GatherUnderWay { channel, stage, ticket, failures });
-        Ok(())
-    }
-
-    fn finish_oldest(&mut self) -> Result<()> {
-        let Some(work) = self.under_way.pop_front() else { return Ok(()) };
-        let GatherUnderWay { channel, stage, ticket, failures } = work;
-        let pager = self.call.array.pager();
-        let of = &pager.channels()[channel];
-        of.queues.wait(ticket)?;
-        of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
-        if of.failed_write_backs(pager.table()) == failures {
-            // SAFETY: the kernel is done; the places of the list are this thread's.
-            unsafe { stage.copy_out(self.call.into, self.call.passes_caches) };
-        } else {
-            // A page that was loaded meanwhile may have got garbage for a home. Each is looked at for itself.
+    /// Waits for the oldest kernel and takes its values; false if there is none.
+    fn finish_oldest(&mut self) -> Result<bool> {
+        let (call, Some((channel, ticket))) = (self.call, self.kernels.oldest()) else { return Ok(false) };
+        call.array.pager().channels()[channel].queues.wait(ticket)?;
+        self.kernels.take_oldest(|stage, is_sound| {
+            if is_sound {
+                // SAFETY: the kernel is done; the places of the list are this thread's.
+                unsafe { stage.copy_out(call.into, call.passes_caches) };
+                return Ok(());
+            }
             for position in stage.positions() {
-                let index = self.call.start + self.call.indices[position];
-                let value = self.call.array.get_uncached(index)?;
+                let value = call.array.get_uncached(call.start + call.indices[position])?;
                 // SAFETY: as above.
-                unsafe { self.call.into.add(position).write(value) };
+                unsafe { call.into.add(position).write(value) };
             }
-        }
-        self.spare[channel].push(stage);
-        Ok(())
-    }
-}
-
-impl<T: Element, D: Device> Drop for GatherWorker<'_, '_, T, D> {
-    fn drop(&mut self) {
-        let channels = self.call.array.pager().channels();
-        for GatherUnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
-            // After an error: what the kernel reads is of no use, but it has to end, and its queue to look
-            // idle then.
-            if channels[channel].queues.wait(ticket).is_ok() {
-                self.spare[channel].push(stage);
-            }
-        }
-        for ((channel, spare), open) in channels.iter().zip(&mut self.spare).zip(&mut self.open) {
-            let open = open.take().map(|(stage, _)| stage);
-            spare.drain(..).chain(open).for_each(|stage| stage.give_back(channel));
-        }
+            Ok(())
+        })?;
+        Ok(true)
     }
 }
 

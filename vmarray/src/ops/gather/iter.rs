@@ -22,8 +22,7 @@ fn chunk_len<I, T>() -> usize {
 /// of the elements. Ends after the first error.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(100)?;
 /// array.set(5, 55)?;
 /// let values: Vec<u32> = array.gather_iter([5, 6]).collect::<vmarray::Result<_>>()?;

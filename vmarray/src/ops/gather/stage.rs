@@ -205,6 +205,13 @@ impl<T: Element, D: Device> GatherStage<T, D> {
         }
     }
 
+    /// Copies the values of a gather that is done to their places in the caller's slice.
+    pub(crate) fn copy_to(&self, into: &mut [T]) {
+        assert!(self.runs().all(|(_, position, len)| position + len <= into.len()));
+        // SAFETY: the slice is the caller's alone, and all places are inside.
+        unsafe { self.copy_out(into.as_mut_ptr(), false) };
+    }
+
     /// Takes elements out that `keep` does not hold of, and tells `dropped` the places they had in the list.
     /// Before any kernel was started.
     pub(crate) fn retain(&mut self, keep: impl Fn(u64) -> bool, mut dropped: impl FnMut(usize)) {

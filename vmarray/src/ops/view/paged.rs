@@ -55,8 +55,7 @@ use crate::ops::gather::GatherAsync;
 /// indices and ranges come from the future.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// array.fill(.., 2)?;
 /// let section = array.section(100..200)?;
@@ -204,8 +203,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use std::sync::atomic::{AtomicU64, Ordering};
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100_000)?;
     /// array.fill(.., 2)?;
     /// let sum = AtomicU64::new(0);
@@ -258,8 +256,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use rayon::prelude::*;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100_000)?;
     /// array.fill(.., 2)?;
     /// let sum = array.par_iter().sum::<Result<u32, _>>()?;
@@ -283,8 +280,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100)?;
     /// array.set(5, 55)?;
     /// assert_eq!(block_on(array.get_async(5))?, 55);
@@ -302,8 +298,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100)?;
     /// array.write(10, &[1, 2, 3])?;
     /// let mut back = [0; 3];
@@ -327,8 +322,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(1000)?;
     /// array.set(700, 7)?;
     /// assert_eq!(block_on(array.gather_async(&[3, 700]))?, [0, 7]);
@@ -349,8 +343,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100)?;
     /// array.set(5, 55)?;
     /// assert_eq!(block_on(array.page_async(0))?[5], 55);
@@ -369,8 +362,7 @@ pub trait PagedView<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100)?;
     /// array.fill(.., 1)?;
     /// block_on(array.prefetch_async(..))?;
@@ -393,8 +385,7 @@ impl<'a, T: Element, D: Device, V> PagedView<'a, T, D> for V where
 /// A [`PagedView`] whose elements can be changed.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// array.section_mut(100..200)?.for_each_mut(.., |index, element| *element = index as u32)?;
 /// assert_eq!((array.get(99)?, array.get(199)?), (0, 99));
@@ -600,8 +591,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100)?;
     /// block_on(array.set_async(5, 55))?;
     /// assert_eq!(array.get(5)?, 55);
@@ -620,8 +610,7 @@ pub trait PagedViewMut<'a, T: Element, D: Device>:
     ///
     /// ```
     /// use futures::executor::block_on;
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u32>::new(100)?;
     /// block_on(array.page_mut_async(0))?.fill(3);
     /// assert_eq!(array.get(99)?, 3);

@@ -12,11 +12,12 @@ use super::{View, ViewMut};
 #[cfg(doc)]
 use crate::base::error::ErrorKind;
 use crate::base::error::Result;
-use crate::ops::compute::{Condition, Extremes, Histogram, Ordered, Plan, Reduction, Total};
+use crate::ops::compute::{Condition, Extremes, Histogram, Ordered, Plan, Total};
+use crate::ops::executor::Question;
 use crate::ops::expr::{
-    Filtered, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from,
+    Expr, Filtered, IntoAssignments, IntoExpr, IntoFiltered, Scalar, Summed, assignments_counted_from,
 };
-use crate::ops::find::{Found, What};
+use crate::ops::find::Found;
 
 /// What can be asked by [expressions](crate::expr), on the devices: every [`View`], and views that are
 /// [joined](View::join).
@@ -28,8 +29,7 @@ use crate::ops::find::{Found, What};
 /// milliseconds; those that differ in their numbers alone count as one.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let (prices, counts) = (VirtualArray::<f64>::new(1000)?, VirtualArray::<u32>::new(1000)?);
 /// prices.fill(.., 2.5)?;
 /// counts.fill(..10, 4)?;
@@ -51,19 +51,8 @@ pub trait Query<'a>: Sealed + Copy {
     #[doc(hidden)]
     fn region(self) -> Self::Shape;
 
-    /// The first `limit` rows of a range that are looked for. Their number is exact if all are to be counted.
     #[doc(hidden)]
-    fn search(
-        self,
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-        _: Internal,
-    ) -> Result<Found>;
-
-    #[doc(hidden)]
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole>;
+    fn ask<R: Question>(self, range: &Range<usize>, question: &R, _: Internal) -> Result<R::Whole>;
 
     /// How many elements within bounds meet a condition.
     ///
@@ -88,7 +77,7 @@ pub trait Query<'a>: Sealed + Copy {
         let shape = self.region();
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = Condition::new(lowered.condition(condition))?;
-        Ok(self.search(&lowered.range, &condition.what(), 0, true, INTERNAL)?.total)
+        Ok(self.ask(&lowered.range, &condition.seek(0, true), INTERNAL)?.total)
     }
 
     /// The indices of the first `limit` elements within bounds that meet a condition, ascending; and how many
@@ -103,8 +92,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// [`WouldDeadlock`](ErrorKind::WouldDeadlock) if the calling thread holds a page exclusively.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<f32>::new(10_000)?;
     /// array.fill(100..200, 5.0)?;
     /// let found = array.section(50..)?.find_where(60.., Field::whole().ge(2.5), 3)?;
@@ -122,7 +110,7 @@ pub trait Query<'a>: Sealed + Copy {
         let condition = condition.into_expr();
         let lowered = shape.lowered(&of);
         let all = Condition::new(lowered.condition(condition.clone()))?;
-        let found = self.search(&lowered.range, &all.what(), limit, true, INTERNAL)?;
+        let found = self.ask(&lowered.range, &all.seek(limit, true), INTERNAL)?;
         if found.indices.len() < found.total && !shape.is_in_order(&of) {
             let indices = Ordered::new(self, of, condition).first(limit)?;
             return Ok(Found { indices, total: found.total });
@@ -136,8 +124,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u8>::new(10_000)?;
     /// array.set(7000, 5)?;
     /// assert_eq!(array.position_first(.., Field::whole().ne(0))?, Some(7000));
@@ -158,8 +145,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u8>::new(10_000)?;
     /// assert!(!array.any(.., Field::whole().ne(0))?);
     /// # Ok::<(), vmarray::Error>(())
@@ -172,7 +158,7 @@ pub trait Query<'a>: Sealed + Copy {
         let shape = self.region();
         let lowered = shape.lowered(&shape.checked(bounds)?);
         let condition = Condition::new(lowered.condition(condition))?;
-        Ok(!self.search(&lowered.range, &condition.what(), 1, false, INTERNAL)?.indices.is_empty())
+        Ok(!self.ask(&lowered.range, &condition.seek(1, false), INTERNAL)?.indices.is_empty())
     }
 
     /// Whether all elements within bounds meet a condition. Stops soon after one is found that does not.
@@ -181,8 +167,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u8>::new(10_000)?;
     /// assert!(array.all(.., Field::whole().eq(0))?);
     /// # Ok::<(), vmarray::Error>(())
@@ -228,8 +213,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<i16>::new(10_000)?;
     /// array.set(77, -3)?;
     /// assert_eq!(array.min(.., Field::whole())?, Some(-3));
@@ -250,8 +234,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<f64>::new(10_000)?;
     /// array.set(77, f64::NAN)?;
     /// assert_eq!(array.max(.., Field::whole() + 2.0)?, Some(2.0));
@@ -271,8 +254,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<u64>::new(10_000)?;
     /// array.set(77, 8)?;
     /// assert_eq!(array.min_max(.., Field::whole())?, Some((0, 8)));
@@ -283,7 +265,7 @@ pub trait Query<'a>: Sealed + Copy {
         bounds: impl RangeBounds<Self::Index>,
         what: impl IntoFiltered<Self::Row, F>,
     ) -> Result<Option<(F, F)>> {
-        let (least, greatest) = reduced(self, bounds, what, |what| Extremes::both(what))?;
+        let (least, greatest) = reduced(self, bounds, what, |what| Extremes::new(what, true, true))?;
         Ok(least.zip(greatest).map(|((_, least), (_, greatest))| (least, greatest)))
     }
 
@@ -294,8 +276,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<i16>::new(10_000)?;
     /// array.fill(77..99, -3)?;
     /// assert_eq!(array.section(70..)?.arg_min(.., Field::whole())?, Some((7, -3)));
@@ -306,7 +287,7 @@ pub trait Query<'a>: Sealed + Copy {
         bounds: impl RangeBounds<Self::Index>,
         what: impl IntoFiltered<Self::Row, F>,
     ) -> Result<Option<(Self::Index, F)>> {
-        let (least, _) = reduced(self, bounds, what, |what| Extremes::least(what))?;
+        let (least, _) = reduced(self, bounds, what, |what| Extremes::new(what, true, false))?;
         Ok(least.and_then(|(place, value)| Some((self.region().index_at(place)?, value))))
     }
 
@@ -316,8 +297,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where).
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<i16>::new(10_000)?;
     /// array.fill(77..99, 3)?;
     /// assert_eq!(array.section(70..)?.arg_max(10.., Field::whole())?, Some((10, 3)));
@@ -328,7 +308,7 @@ pub trait Query<'a>: Sealed + Copy {
         bounds: impl RangeBounds<Self::Index>,
         what: impl IntoFiltered<Self::Row, F>,
     ) -> Result<Option<(Self::Index, F)>> {
-        let (_, greatest) = reduced(self, bounds, what, |what| Extremes::greatest(what))?;
+        let (_, greatest) = reduced(self, bounds, what, |what| Extremes::new(what, false, true))?;
         Ok(greatest.and_then(|(place, value)| Some((self.region().index_at(place)?, value))))
     }
 
@@ -340,8 +320,7 @@ pub trait Query<'a>: Sealed + Copy {
     /// As [`find_where`](Self::find_where), and [`BinCount`](ErrorKind::BinCount): 1 to 4096 are possible.
     ///
     /// ```
-    /// use vmarray::prelude::*;
-    ///
+    /// # use vmarray::prelude::*;
     /// let array = VirtualArray::<f32>::new(1000)?;
     /// array.fill(..300, 2.5)?;
     /// let bin = (Field::whole() * 2.0).cast::<u32>();
@@ -359,7 +338,7 @@ pub trait Query<'a>: Sealed + Copy {
 }
 
 /// What devices are asked about a value.
-fn reduced<'a, Q: Query<'a>, F: Scalar, R: Reduction>(
+fn reduced<'a, Q: Query<'a>, F: Scalar, R: Question>(
     query: Q,
     bounds: impl RangeBounds<Q::Index>,
     what: impl IntoFiltered<Q::Row, F>,
@@ -367,7 +346,7 @@ fn reduced<'a, Q: Query<'a>, F: Scalar, R: Reduction>(
 ) -> Result<R::Whole> {
     let shape = query.region();
     let lowered = shape.lowered(&shape.checked(bounds)?);
-    query.reduce(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL)
+    query.ask(&lowered.range, &reduction(lowered.filtered(what))?, INTERNAL)
 }
 
 /// A [`Query`] whose rows can be assigned to: every [`ViewMut`], and joined views whose first is one.
@@ -412,11 +391,7 @@ pub trait QueryMut<'a>: Query<'a> {
         bounds: impl RangeBounds<Self::Index>,
         assignments: impl IntoAssignments<Self::Row>,
     ) -> Result<()> {
-        let shape = self.region();
-        let lowered = shape.lowered(&shape.checked(bounds)?);
-        let assignments = assignments_counted_from(assignments, lowered.origin);
-        let plan = Plan::new(lowered.inside, assignments)?;
-        self.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
+        assigned(self, bounds, None, assignments)
     }
 
     /// As [`transform`](Self::transform), for those elements alone that meet a condition.
@@ -438,12 +413,25 @@ pub trait QueryMut<'a>: Query<'a> {
         condition: impl IntoExpr<Self::Row, bool>,
         assignments: impl IntoAssignments<Self::Row>,
     ) -> Result<()> {
-        let shape = self.region();
-        let lowered = shape.lowered(&shape.checked(bounds)?);
-        let condition = lowered.condition(condition);
-        let plan = Plan::new(Some(condition), assignments_counted_from(assignments, lowered.origin))?;
-        self.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
+        assigned(self, bounds, Some(condition.into_expr()), assignments)
     }
+}
+
+/// Writes to the rows within bounds that meet a condition, if there is one.
+fn assigned<'a, Q: QueryMut<'a>>(
+    query: Q,
+    bounds: impl RangeBounds<Q::Index>,
+    condition: Option<Expr<Q::Row, bool>>,
+    assignments: impl IntoAssignments<Q::Row>,
+) -> Result<()> {
+    let shape = query.region();
+    let lowered = shape.lowered(&shape.checked(bounds)?);
+    let condition = match condition {
+        Some(condition) => Some(lowered.condition(condition)),
+        None => lowered.inside,
+    };
+    let plan = Plan::new(condition, assignments_counted_from(assignments, lowered.origin))?;
+    query.assign(&lowered.range, &plan, INTERNAL).map_err(|error| error.counted_from(lowered.origin))
 }
 
 impl<'a, V: View<'a>> Query<'a> for V {
@@ -455,19 +443,8 @@ impl<'a, V: View<'a>> Query<'a> for V {
         self.parts().1
     }
 
-    fn search(
-        self,
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-        _: Internal,
-    ) -> Result<Found> {
-        self.parts().0.search(&[], range, what, limit, count_all, INTERNAL)
-    }
-
-    fn reduce<R: Reduction>(self, range: &Range<usize>, reduction: &R, _: Internal) -> Result<R::Whole> {
-        self.parts().0.reduce(&[], range, reduction, INTERNAL)
+    fn ask<R: Question>(self, range: &Range<usize>, question: &R, _: Internal) -> Result<R::Whole> {
+        self.parts().0.ask(&[], range, question, INTERNAL)
     }
 }
 

@@ -22,8 +22,7 @@ use super::{View, ViewMut};
 /// different starts share its translation, as they differ in a number alone.
 ///
 /// ```
-/// use vmarray::prelude::*;
-///
+/// # use vmarray::prelude::*;
 /// let array = VirtualArray::<u32>::new(1000)?;
 /// let section = array.section_mut(100..200)?;
 /// section.set(20, 7)?;
@@ -91,21 +90,6 @@ impl<'a, S: Store, const WRITES: bool> Section<'a, S, WRITES> {
     #[must_use]
     pub fn range(&self) -> Range<usize> {
         self.shape.range()
-    }
-
-    /// The same section, for reading.
-    ///
-    /// ```
-    /// # use vmarray::prelude::*;
-    /// let array = VirtualArray::<u32>::new(1000)?;
-    /// let section = array.section_mut(100..)?;
-    /// section.set(0, 7)?;
-    /// assert_eq!(section.read_only().get(0)?, 7);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn read_only(&self) -> Section<'a, S> {
-        Section::new(self.store, self.shape)
     }
 }
 

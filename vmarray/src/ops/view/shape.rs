@@ -17,7 +17,7 @@ use super::store::{Store, StoreMut};
 /// [`Linear`] is a range, and [`NdShape`](crate::NdShape) a box of several dimensions. There are no others.
 ///
 /// ```
-/// use vmarray::prelude::*;
+/// # use vmarray::prelude::*;
 /// use vmarray::{NdSection, NdShape};
 ///
 /// let array = VirtualArray::<u8>::new(12)?;
@@ -84,12 +84,16 @@ pub trait Shape: Sealed + Copy + fmt::Debug + Send + Sync + 'static {
         store: &S,
         of: &Range<Self::Index>,
         value: S::Element,
-        _: Internal,
-    ) -> Result<()>;
+        internal: Internal,
+    ) -> Result<()> {
+        self.runs(of).try_for_each(|run| store.fill_range(&run, value, internal))
+    }
 
     /// Has a region brought to where the next access looks for it.
     #[doc(hidden)]
-    fn fetch<S: Store>(&self, store: &S, of: &Range<Self::Index>, _: Internal) -> Result<()>;
+    fn fetch<S: Store>(&self, store: &S, of: &Range<Self::Index>, internal: Internal) -> Result<()> {
+        self.runs(of).try_for_each(|run| store.fetch(&run, internal))
+    }
 
     /// The same, as ranges of whole pages where that makes fewer of them.
     #[doc(hidden)]
@@ -158,7 +162,7 @@ impl<T> Lowered<T> {
 /// A range of a store, counted from its start.
 ///
 /// ```
-/// use vmarray::prelude::*;
+/// # use vmarray::prelude::*;
 /// use vmarray::Linear;
 ///
 /// // Any range: of an array or of a source.
@@ -185,8 +189,7 @@ impl Linear {
 
     /// The places of a range of indices.
     pub(crate) fn places(&self, range: impl RangeBounds<usize>) -> Result<Range<usize>> {
-        let range = checked(range, self.len)?;
-        Ok(self.start + range.start..self.start + range.end)
+        Ok(self.cut(&checked(range, self.len)?).range())
     }
 
     /// The places of `count` elements from an index on.
@@ -228,12 +231,11 @@ impl Shape for Linear {
     }
 
     fn runs(&self, of: &Range<usize>) -> impl Iterator<Item = Range<usize>> {
-        std::iter::once(self.start + of.start..self.start + of.end)
+        std::iter::once(self.cut(of).range())
     }
 
     fn lowered<T>(&self, of: &Range<usize>) -> Lowered<T> {
-        let range = self.start + of.start..self.start + of.end;
-        Lowered { range, inside: None, origin: self.start }
+        Lowered { range: self.cut(of).range(), inside: None, origin: self.start }
     }
 
     fn list<'l>(&self, indices: &'l [usize]) -> Result<(Range<usize>, Cow<'l, [usize]>)> {
@@ -248,13 +250,5 @@ impl Shape for Linear {
         _: Internal,
     ) -> Result<()> {
         store.read_at(self.start + of.start, into, INTERNAL)
-    }
-
-    fn fill<S: StoreMut>(&self, store: &S, of: &Range<usize>, value: S::Element, _: Internal) -> Result<()> {
-        store.fill_range(&(self.start + of.start..self.start + of.end), value, INTERNAL)
-    }
-
-    fn fetch<S: Store>(&self, store: &S, of: &Range<usize>, _: Internal) -> Result<()> {
-        store.fetch(&(self.start + of.start..self.start + of.end), INTERNAL)
     }
 }

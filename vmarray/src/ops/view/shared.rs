@@ -3,6 +3,7 @@
 use std::ops::RangeBounds;
 use std::sync::Arc;
 
+use super::sealed::{Internal, Sealed};
 use super::section::{Section, SectionMut};
 use super::shape::{Linear, Shape};
 use super::store::{Store, StoreMut};
@@ -10,7 +11,7 @@ use super::{View, ViewMut};
 use crate::base::error::Result;
 
 /// A range of an array or a source that is kept alive by it: for threads and tasks that outlive the scope of
-/// the store.
+/// the store. A reference to one is a view.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::base::error::Result;
 ///
 /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
 /// let halves = [SharedSection::new(&array, ..500)?, SharedSection::new(&array, 500..)?];
-/// let threads = halves.map(|half| std::thread::spawn(move || half.as_section_mut().fill(.., 3)));
+/// let threads = halves.map(|half| std::thread::spawn(move || half.fill(.., 3)));
 /// for thread in threads {
 ///     thread.join().unwrap()?;
 /// }
@@ -40,9 +41,8 @@ use crate::base::error::Result;
 /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
 /// let half = SharedSection::new(&array, 500..)?;
 /// let task = async move {
-///     let section = half.as_section_mut();
-///     section.set_async(7, 3).await?;
-///     section.get_async(7).await
+///     half.set_async(7, 3).await?;
+///     half.get_async(7).await
 /// };
 /// drop(array);
 /// assert_eq!(spawn(task)?, 3);
@@ -85,45 +85,38 @@ where
     /// # use vmarray::{SharedSection, prelude::*};
     /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
     /// let part = SharedSection::new(&array, 100..200)?.section(50..)?;
-    /// assert_eq!(part.as_section().range(), 150..200);
+    /// assert_eq!(part.len(), 50);
     /// # Ok::<(), vmarray::Error>(())
     /// ```
     pub fn section(&self, range: impl RangeBounds<usize>) -> Result<Self> {
         let shape = self.shape.cut(&self.shape.checked(range)?);
         Ok(Self { store: Arc::clone(&self.store), shape })
     }
+}
 
-    /// The section, for reading.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use vmarray::{SharedSection, prelude::*};
-    /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
-    /// assert_eq!(SharedSection::new(&array, 100..200)?.as_section().get(5)?, 0);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn as_section(&self) -> Section<'_, S> {
-        Section::new(&self.store, self.shape)
+impl<S> Sealed for &SharedSection<S> {}
+
+impl<'a, S: Store> View<'a> for &'a SharedSection<S> {
+    type Element = S::Element;
+    type Index = usize;
+    type Store = S;
+    type Shape = Linear;
+    type Section = Section<'a, S>;
+
+    fn parts(self) -> (&'a S, Linear) {
+        (&self.store, self.shape)
     }
 
-    /// The section, for reading and writing.
-    ///
-    /// ```
-    /// # use std::sync::Arc;
-    /// # use vmarray::{SharedSection, prelude::*};
-    /// let array = Arc::new(VirtualArray::<u32>::new(1000)?);
-    /// SharedSection::new(&array, 100..200)?.as_section_mut().set(5, 1)?;
-    /// assert_eq!(array.get(105)?, 1);
-    /// # Ok::<(), vmarray::Error>(())
-    /// ```
-    #[must_use]
-    pub fn as_section_mut(&self) -> SectionMut<'_, S>
-    where
-        for<'s> &'s S: ViewMut<'s, Store = S>,
-        S: StoreMut,
-    {
-        Section::new(&self.store, self.shape)
+    fn of_parts(store: &'a S, shape: Linear, _: Internal) -> Section<'a, S> {
+        Section::new(store, shape)
+    }
+}
+
+impl<'a, S: StoreMut> ViewMut<'a> for &'a SharedSection<S> {
+    type SectionMut = SectionMut<'a, S>;
+
+    fn of_parts_mut(store: &'a S, shape: Linear, _: Internal) -> SectionMut<'a, S> {
+        Section::new(store, shape)
     }
 }
 

@@ -6,11 +6,10 @@ use backend_api::Device;
 
 use super::sealed::{Internal, Sealed};
 use crate::array::VirtualArray;
-use crate::array::asynchronous::FlushAsync;
 use crate::base::element::Element;
 use crate::base::error::Result;
-use crate::ops::compute::{Operand, Other, Plan, Reduction};
-use crate::ops::find::{Found, What};
+use crate::ops::compute::Plan;
+use crate::ops::executor::{Operand, OperandStore, Question};
 
 /// What the elements of a view are kept in: a [`VirtualArray`] or a [`Source`](crate::Source). There are no
 /// others.
@@ -42,31 +41,19 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn read_at(&self, place: usize, into: &mut [Self::Element], _: Internal) -> Result<()>;
 
-    /// The first `limit` elements of a range that are looked for, by themselves and those of others beside
-    /// them. Their number is exact if all are to be counted.
+    /// Asks about the elements of a range, together with those of others beside them.
     #[doc(hidden)]
-    fn search(
+    fn ask<Q: Question>(
         &self,
         others: &[Operand<'_, Self::Device>],
         range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
+        question: &Q,
         _: Internal,
-    ) -> Result<Found>;
+    ) -> Result<Q::Whole>;
 
     /// Elements by their ascending places, collected where they are.
     #[doc(hidden)]
     fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<Self::Element>>;
-
-    #[doc(hidden)]
-    fn reduce<R: Reduction>(
-        &self,
-        others: &[Operand<'_, Self::Device>],
-        range: &Range<usize>,
-        reduction: &R,
-        _: Internal,
-    ) -> Result<R::Whole>;
 
     /// Elements by a list of indices, which count from the start of a range of the store.
     #[doc(hidden)]
@@ -94,7 +81,7 @@ pub trait Store: Sealed + Sized {
     fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()>;
 
     #[doc(hidden)]
-    fn as_other(&self, _: Internal) -> &dyn Other<Self::Device>;
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore<Self::Device>;
 
     /// Elements of a page.
     #[doc(hidden)]
@@ -189,131 +176,4 @@ pub trait StoreMut: Store {
         plan: &Plan,
         _: Internal,
     ) -> Result<()>;
-}
-
-impl<T: Element, D: Device> Sealed for VirtualArray<T, D> {}
-
-impl<T: Element, D: Device> Store for VirtualArray<T, D> {
-    type Element = T;
-    type Device = D;
-    type FlushAsync<'a>
-        = FlushAsync<'a, T, D>
-    where
-        Self: 'a;
-
-    #[inline]
-    fn get_at(&self, place: usize, _: Internal) -> Result<T> {
-        self.get(place)
-    }
-
-    fn read_at(&self, place: usize, into: &mut [T], _: Internal) -> Result<()> {
-        self.read_range(place, into)
-    }
-
-    fn search(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        what: &What<'_>,
-        limit: usize,
-        count_all: bool,
-        _: Internal,
-    ) -> Result<Found> {
-        self.search(others, range, what, limit, count_all)
-    }
-
-    fn collect(&self, places: &[usize], _: Internal) -> Result<Vec<T>> {
-        self.collect(places)
-    }
-
-    fn reduce<R: Reduction>(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        reduction: &R,
-        _: Internal,
-    ) -> Result<R::Whole> {
-        self.reduce(others, range, reduction)
-    }
-
-    fn gather_within(&self, of: Range<usize>, list: &[usize], into: &mut [T], _: Internal) -> Result<()> {
-        self.gather_within(of, list, into)
-    }
-
-    fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()> {
-        self.prefetch_range(range)
-    }
-
-    fn write_back(&self, range: &Range<usize>, _: Internal) -> Result<()> {
-        self.flush_range(range)
-    }
-
-    fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> FlushAsync<'_, T, D> {
-        FlushAsync::new(self, range)
-    }
-
-    fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()> {
-        self.evict_range(range)
-    }
-
-    fn as_other(&self, _: Internal) -> &dyn Other<D> {
-        self
-    }
-
-    fn page_elements(&self) -> usize {
-        self.page_len()
-    }
-
-    fn as_array(&self) -> Option<&Self> {
-        Some(self)
-    }
-}
-
-impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
-    #[inline]
-    fn set_at(&self, place: usize, value: T, _: Internal) -> Result<()> {
-        self.set(place, value)
-    }
-
-    fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
-        self.replace(place, value)
-    }
-
-    fn compare_exchange_at(&self, place: usize, current: T, new: T, _: Internal) -> Result<Result<T, T>> {
-        self.compare_exchange(place, current, new)
-    }
-
-    fn update_at(&self, place: usize, change: impl FnMut(T) -> T, _: Internal) -> Result<T> {
-        self.update(place, change)
-    }
-
-    fn swap_at(&self, a: usize, b: usize, _: Internal) -> Result<()> {
-        self.swap(a, b)
-    }
-
-    fn write_at(&self, place: usize, from: &[T], _: Internal) -> Result<()> {
-        self.write_range(place, from)
-    }
-
-    fn fill_range(&self, range: &Range<usize>, value: T, _: Internal) -> Result<()> {
-        self.fill_range(range, value)
-    }
-
-    fn discard_range(&self, range: &Range<usize>, _: Internal) -> Result<()> {
-        self.discard_range(range)
-    }
-
-    fn scatter_within(&self, of: Range<usize>, list: &[usize], values: &[T], _: Internal) -> Result<()> {
-        self.scatter_within(of, list, values)
-    }
-
-    fn assign(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        plan: &Plan,
-        _: Internal,
-    ) -> Result<()> {
-        self.assign(others, range, plan)
-    }
 }

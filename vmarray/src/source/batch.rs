@@ -1,8 +1,8 @@
-//! Device-side work on a section of a source, in waves that fit into the slots.
+//! Device-side work on a range of a source, in batches of pages that fit into the slots.
 //!
-//! A wave holds some pages of one channel, sees to it that they have slots and what the work needs of their
+//! A batch holds some pages of one channel, sees to it that they have slots and what the work needs of their
 //! contents, and starts the work on each run of pages whose slots follow one another, some runs at a time.
-//! While the device works on one wave, the next is prepared. What the pages are afterwards is noted in the
+//! While the device works on one batch, the next is prepared. What the pages are afterwards is noted in the
 //! directory when the work is done, not before.
 
 mod finish;
@@ -10,109 +10,60 @@ mod finish;
 use std::collections::VecDeque;
 use std::iter::Peekable;
 use std::ops::{ControlFlow, Range};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use backend_api::expr::Geometry;
-use backend_api::{Device, DeviceSpan, Elements, Ticket};
-use parking_lot::{Mutex, RwLockReadGuard, RwLockWriteGuard};
+use backend_api::{Device, Elements, Ticket};
+use parking_lot::Mutex;
 
 use super::channel::{PageBlocks, Pool, SourceChannel};
 use super::core::Core;
-use super::directory::{DirectoryEntry, NO_SLOT};
+use super::directory::{DirectoryEntry, ExclusivePage, NO_SLOT, SharedPage};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::base::scoped_threads;
+use crate::ops::executor::{Lane as _, RefusedRun, Run, RunAccess};
 
-/// A wave has at most this many bytes.
-const WAVE_BYTES: usize = 256 << 20;
+/// A batch has at most this many bytes.
+const BATCH_BYTES: usize = 256 << 20;
 /// And this many pages: what is known of them stays in a core's second-level cache.
-const WAVE_PAGES: usize = 4096;
-/// A wave for which this much had to be copied is started without waiting for more, so that copies and work
+const BATCH_PAGES: usize = 4096;
+/// A batch for which this much had to be copied is started without waiting for more, so that copies and work
 /// overlap.
 const COPIED_BYTES: u64 = 32 << 20;
 /// Below this, one thread serves all channels in turn.
 const SMALL_BYTES: usize = 1 << 20;
 /// Work whose results are rounded is cut at multiples of so many bytes of a channel. Each cut is a launch and
 /// an answer.
-const GROUP_BYTES: usize = WAVE_BYTES;
-/// The work on so many runs of a wave is under way at once: each may need memory of its own.
+const GROUP_BYTES: usize = BATCH_BYTES;
+/// The work on so many runs of a batch is under way at once: each may need memory of its own.
 const WORKS: usize = 8;
-
-/// What device-side work does with the elements.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum RunAccess {
-    /// It reads them: all of them must be on the device.
-    Read,
-    /// It writes to them, and may read them before.
-    Change,
-    /// It overwrites all of them: nothing is fetched for blocks that lie within.
-    Overwrite,
-}
 
 /// Elements in slots that follow one another on a device.
 #[derive(Clone, Debug)]
 pub(super) struct SlotRun {
-    /// The place of the first element.
-    pub(super) start: DeviceSpan<'static>,
-    /// How many there are.
-    pub(super) count: usize,
+    pub(super) elements: Elements<'static>,
     /// Which index each has.
-    pub(super) geometry: Geometry,
-    /// Which members of the wave they are.
+    geometry: Geometry,
+    /// Which members of the batch they are.
     members: Range<usize>,
 }
 
 impl SlotRun {
-    pub(super) fn elements(&self, element_bytes: usize) -> Elements<'static> {
-        Elements { start: self.start, count: self.count as u64, stride: element_bytes as u64 }
-    }
-
-    /// The index of an element by its number in the run.
-    pub(super) fn index(&self, number: u64) -> usize {
-        self.geometry.index(number) as usize
-    }
-
-    /// The parts of its pages: the number of the first element, its index, and how many there are.
-    pub(super) fn parts(&self) -> impl Iterator<Item = (usize, usize, usize)> + '_ {
-        let (page_len, first) = (self.geometry.page_len as usize, self.geometry.first as usize);
-        let mut number = 0;
-        std::iter::from_fn(move || {
-            let len = (page_len - (first + number) % page_len).min(self.count - number);
-            let part = (number, self.index(number as u64), len);
-            number += len;
-            (len > 0).then_some(part)
-        })
+    pub(super) fn run(&self) -> Run<'_> {
+        Run { columns: std::slice::from_ref(&self.elements), geometry: self.geometry }
     }
 }
 
-/// The tickets of the work on a run and what else there is to it, unless there is nothing to do.
-pub(super) type Started<W> = Result<Option<(Vec<Ticket>, W)>, RefusedRun>;
+/// The tickets of the work on a run, and what else there is to it.
+pub(super) type Started<W> = Result<(Vec<Ticket>, W), RefusedRun>;
 
-/// Why the work on a run was not started.
-pub(super) struct RefusedRun {
-    pub(super) error: Error,
-    /// Whether a part of it may be carried out all the same.
-    pub(super) begun: bool,
-}
-
-impl From<Error> for RefusedRun {
-    fn from(error: Error) -> Self {
-        Self { error, begun: false }
-    }
-}
-
-impl From<backend_api::Error> for RefusedRun {
-    fn from(error: backend_api::Error) -> Self {
-        Error::from(error).into()
-    }
-}
-
-/// Device-side work, as seen by the waves: what is done with each run, and what becomes of its outcome.
+/// Device-side work, as seen by the batches: what is done with each run, and what becomes of its outcome.
 pub(super) trait Operation<T: Element, D: Device>: Sync {
     /// What is under way for a run.
     type Work;
     /// What a channel has found out.
-    type Outcome: Default + Send;
+    type Found: Default + Send;
 
     fn access(&self) -> RunAccess;
 
@@ -138,8 +89,11 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
         channel: &SourceChannel<D>,
         run: &SlotRun,
         work: Self::Work,
-        outcome: &mut Self::Outcome,
-    ) -> Result<ControlFlow<()>>;
+        found: &mut Self::Found,
+    ) -> Result<ControlFlow<()>> {
+        let _ = (channel, run, work, found);
+        Ok(ControlFlow::Continue(()))
+    }
 
     /// What it writes to all elements, if it is one value: where a device fails, that is done at home.
     fn value(&self) -> Option<T> {
@@ -147,33 +101,33 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
     }
 
     /// Takes note of elements that were written to; or, if the work is not done, that hold anything.
-    fn changed(&self, elements: Range<usize>, done: bool, outcome: &mut Self::Outcome) {
-        let _ = (elements, done, outcome);
+    fn changed(&self, elements: Range<usize>, done: bool, found: &mut Self::Found) {
+        let _ = (elements, done, found);
     }
 }
 
-/// How a wave keeps others from a page.
+/// How a batch keeps others from a page.
 #[derive(Debug)]
 enum Hold<'a> {
-    Exclusive(RwLockWriteGuard<'a, ()>),
-    Shared(#[expect(dead_code, reason = "held")] RwLockReadGuard<'a, ()>),
+    Exclusive(ExclusivePage<'a>),
+    Shared(#[expect(dead_code, reason = "held")] SharedPage<'a>),
 }
 
-/// A page of a wave.
+/// A page of a batch.
 #[derive(Debug)]
 struct Member<'a> {
     page: usize,
     slot: u32,
     within: Range<usize>,
     touched: u64,
-    /// Blocks that are copied to the device for this wave.
+    /// Blocks that are copied to the device for this batch.
     fetched: u64,
     /// Always there, but while it is exchanged.
     hold: Option<Hold<'a>>,
 }
 
 /// Pages that are worked on together.
-struct Wave<'a, D: Device, W> {
+struct PageBatch<'a, D: Device, W> {
     channel: &'a SourceChannel<D>,
     members: Vec<Member<'a>>,
     uploads: Vec<Ticket>,
@@ -190,7 +144,7 @@ struct Wave<'a, D: Device, W> {
     error: Option<Error>,
 }
 
-impl<D: Device, W> Drop for Wave<'_, D, W> {
+impl<D: Device, W> Drop for PageBatch<'_, D, W> {
     fn drop(&mut self) {
         // Nothing touches slots or home any more when the pages are let go.
         let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
@@ -202,51 +156,30 @@ impl<D: Device, W> Drop for Wave<'_, D, W> {
 
 impl<T: Element, D: Device> Core<T, D> {
     /// Runs an operation on all channels that have pages of a range, at the same time; gives what each has
-    /// found.
+    /// found or done, also up to an error.
     pub(super) fn operate<O: Operation<T, D>>(
         &self,
         range: &Range<usize>,
         operation: &O,
-    ) -> Result<Vec<O::Outcome>> {
-        let (outcomes, result) = self.operate_on(range, operation);
-        result.map(|()| outcomes)
-    }
-
-    /// The same, with what channels have found or done up to an error.
-    pub(super) fn operate_on<O: Operation<T, D>>(
-        &self,
-        range: &Range<usize>,
-        operation: &O,
-    ) -> (Vec<O::Outcome>, Result<()>) {
+    ) -> (Vec<O::Found>, Result<()>) {
         let pages = self.cuts.touched_pages(range);
         let busy = self.channels.len().min(pages.len());
-        let channel_of = |page: usize| page % self.channels.len();
-        let channels: Vec<usize> = (pages.start..pages.start + busy).map(channel_of).collect();
-        let (mut outcomes, mut result) = (Vec::with_capacity(busy), Ok(()));
-        if busy <= 1 || range.len() * size_of::<T>() < SMALL_BYTES {
-            for channel in channels {
-                let (outcome, done) = self.drive(channel, range, operation);
-                outcomes.push(outcome);
-                if let Err(error) = done {
-                    return (outcomes, Err(error));
-                }
-            }
-            return (outcomes, Ok(()));
-        }
-        let (next, done) =
-            (AtomicUsize::new(0), channels.iter().map(|_| Mutex::new(None)).collect::<Vec<_>>());
-        scoped_threads::together(busy, || {
-            while let Some((channel, done)) = Some(next.fetch_add(1, Ordering::Relaxed))
-                .and_then(|number| Some((*channels.get(number)?, &done[number])))
-            {
-                *done.lock() = Some(self.drive(channel, range, operation));
+        let threads = if range.len() * size_of::<T>() < SMALL_BYTES { 1 } else { busy };
+        let (next, has_failed) = (AtomicUsize::new(0), AtomicBool::new(false));
+        let driven: Vec<_> = (0..busy).map(|_| Mutex::new(None)).collect();
+        scoped_threads::together(threads, || {
+            while !has_failed.load(Relaxed) {
+                let number = next.fetch_add(1, Relaxed);
+                let Some(place) = driven.get(number) else { break };
+                let (found, done) =
+                    self.drive((pages.start + number) % self.channels.len(), range, operation);
+                has_failed.fetch_or(done.is_err(), Relaxed);
+                *place.lock() = Some((found, done));
             }
         });
-        for (outcome, done) in done.into_iter().filter_map(Mutex::into_inner) {
-            outcomes.push(outcome);
-            result = result.and(done);
-        }
-        (outcomes, result)
+        let driven = driven.into_iter().filter_map(Mutex::into_inner);
+        let (found, done): (Vec<_>, Vec<_>) = driven.unzip();
+        (found, done.into_iter().collect())
     }
 
     /// Runs an operation on one channel's pages of a range.
@@ -255,31 +188,28 @@ impl<T: Element, D: Device> Core<T, D> {
         index: usize,
         range: &Range<usize>,
         operation: &O,
-    ) -> (O::Outcome, Result<()>) {
+    ) -> (O::Found, Result<()>) {
         let channel = &self.channels[index];
         operation.prepare(channel, &self.run_of(channel, 0, index, 0));
         let mut pool = channel.pool.lock();
         let mut pages = self.pages_of_channel(index, range).peekable();
-        // Two waves at a time have to fit.
-        let most = (pool.slots() / 2).min(WAVE_BYTES / self.page_bytes()).clamp(1, WAVE_PAGES);
+        // Two batches at a time have to fit.
+        let most = (pool.slots() / 2).min(BATCH_BYTES / self.page_bytes()).clamp(1, BATCH_PAGES);
         let overlaps = pool.slots() >= 2 * most;
-        let mut outcome = O::Outcome::default();
-        let mut former: Option<Wave<'_, D, O::Work>> = None;
-        // Lists of members that are not needed any more: memory for the next ones.
-        let mut lists = Vec::new();
+        let mut outcome = O::Found::default();
+        let mut former: Option<PageBatch<'_, D, O::Work>> = None;
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
-            let members = lists.pop().unwrap_or_default();
-            let wave = self.start(channel, &mut pool, &mut pages, most, range, operation, members);
+            let batch = self.start(channel, &mut pool, &mut pages, most, range, operation);
             // What is not done is done at home, or is the end.
-            failed = wave.error.is_some() && operation.value().is_none();
-            let due = if overlaps { former.replace(wave) } else { Some(wave) };
+            failed = batch.error.is_some() && operation.value().is_none();
+            let due = if overlaps { former.replace(batch) } else { Some(batch) };
             if let Some(due) = due {
-                result = self.finish(due, operation, &mut outcome, &mut lists);
+                result = self.finish(due, operation, &mut outcome);
             }
         }
         if let Some(last) = former {
-            let last = self.finish(last, operation, &mut outcome, &mut lists);
+            let last = self.finish(last, operation, &mut outcome);
             result = result.and(last);
         }
         (outcome, result.map(drop))
@@ -301,7 +231,6 @@ impl<T: Element, D: Device> Core<T, D> {
         group.is_none_or(|group| (page / self.channels.len()).is_multiple_of(group))
     }
 
-    #[allow(clippy::too_many_arguments, reason = "all of them are about this one wave")]
     fn start<'a, O: Operation<T, D>>(
         &'a self,
         channel: &'a SourceChannel<D>,
@@ -310,12 +239,11 @@ impl<T: Element, D: Device> Core<T, D> {
         most: usize,
         range: &Range<usize>,
         operation: &O,
-        members: Vec<Member<'a>>,
-    ) -> Wave<'a, D, O::Work> {
+    ) -> PageBatch<'a, D, O::Work> {
         let group = operation.is_rounded().then(|| (GROUP_BYTES / self.page_bytes()).clamp(1, most));
-        let mut wave = Wave {
+        let mut batch = PageBatch {
             channel,
-            members,
+            members: Vec::new(),
             uploads: Vec::new(),
             is_fetched: false,
             group,
@@ -324,11 +252,11 @@ impl<T: Element, D: Device> Core<T, D> {
             refused: None,
             error: None,
         };
-        wave.members.reserve(pages.size_hint().0.min(most));
+        batch.members.reserve(pages.size_hint().0.min(most));
         let (mut copied, mut hits) = (0, 0);
         while let Some(&page) = pages.peek() {
-            let is_full = wave.members.len() + group.unwrap_or(1) > most || copied >= COPIED_BYTES;
-            if is_full && !wave.members.is_empty() && self.begins(page, group) {
+            let is_full = batch.members.len() + group.unwrap_or(1) > most || copied >= COPIED_BYTES;
+            if is_full && !batch.members.is_empty() && self.begins(page, group) {
                 break;
             }
             pages.next();
@@ -354,11 +282,11 @@ impl<T: Element, D: Device> Core<T, D> {
                 pool.touched(slot);
             }
             let slot = slot.unwrap_or(NO_SLOT);
-            wave.members.push(Member { page, slot, within, touched, fetched, hold: Some(hold) });
+            batch.members.push(Member { page, slot, within, touched, fetched, hold: Some(hold) });
         }
         self.hits.add(hits);
-        wave.error = self.prepare(&mut wave, pool, operation).err();
-        wave
+        batch.error = self.prepare(&mut batch, pool, operation).err();
+        batch
     }
 
     /// Keeps others from a page: from writing to it, if it is read and nothing of it has to be fetched; else
@@ -376,38 +304,38 @@ impl<T: Element, D: Device> Core<T, D> {
     /// Gives the members slots, starts to fetch what is missing there, and starts the work.
     fn prepare<O: Operation<T, D>>(
         &self,
-        wave: &mut Wave<'_, D, O::Work>,
+        batch: &mut PageBatch<'_, D, O::Work>,
         pool: &mut Pool<D>,
         operation: &O,
     ) -> Result<()> {
-        let absent = wave.members.iter().filter(|member| member.slot == NO_SLOT).count();
+        let absent = batch.members.iter().filter(|member| member.slot == NO_SLOT).count();
         if absent > 0 {
-            let slots = wave.channel.allocate(pool, &self.entries, absent)?;
-            let without = wave.members.iter_mut().filter(|member| member.slot == NO_SLOT);
+            let slots = batch.channel.allocate(pool, &self.entries, absent)?;
+            let without = batch.members.iter_mut().filter(|member| member.slot == NO_SLOT);
             for (member, slot) in without.zip(slots) {
                 self.entries[member.page].place(Some(slot));
                 pool.policy_insert(slot, member.page);
                 member.slot = slot;
             }
         }
-        let missing: Vec<_> = wave
+        let missing: Vec<_> = batch
             .members
             .iter()
             .filter(|member| member.fetched != 0)
             .map(|member| PageBlocks { page: member.page, slot: member.slot, blocks: member.fetched })
             .collect();
-        wave.channel.fetch(&mut pool.staging, &missing, &mut wave.uploads)?;
-        wave.is_fetched = true;
-        if let Some(last) = wave.uploads.last() {
-            wave.channel.kernels().order_after(*last)?;
+        batch.channel.fetch(&mut pool.staging, &missing, &mut batch.uploads)?;
+        batch.is_fetched = true;
+        if let Some(last) = batch.uploads.last() {
+            batch.channel.kernels().order_after(*last)?;
         }
-        wave.runs = self.runs(wave).into();
-        self.launch(wave, operation)?;
+        batch.runs = self.runs(batch).into();
+        self.launch(batch, operation)?;
         if operation.access() == RunAccess::Read {
             // Others may read at home meanwhile.
-            for member in &mut wave.members {
+            for member in &mut batch.members {
                 member.hold = match member.hold.take() {
-                    Some(Hold::Exclusive(guard)) => Some(Hold::Shared(RwLockWriteGuard::downgrade(guard))),
+                    Some(Hold::Exclusive(page)) => Some(Hold::Shared(page.downgrade())),
                     hold => hold,
                 };
             }
@@ -416,17 +344,16 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Starts the work on runs, until enough is under way. After an error no more is started.
-    fn launch<O: Operation<T, D>>(&self, wave: &mut Wave<'_, D, O::Work>, operation: &O) -> Result<()> {
-        while wave.works.len() < WORKS
-            && let Some(run) = wave.runs.pop_front()
+    fn launch<O: Operation<T, D>>(&self, batch: &mut PageBatch<'_, D, O::Work>, operation: &O) -> Result<()> {
+        while batch.works.len() < WORKS
+            && let Some(run) = batch.runs.pop_front()
         {
-            wave.channel.counters.submissions.add(1);
-            match operation.start(wave.channel, &run) {
-                Ok(Some((tickets, work))) => wave.works.push_back((run, tickets, work)),
-                Ok(None) => {}
+            batch.channel.counters.submissions.add(1);
+            match operation.start(batch.channel, &run) {
+                Ok((tickets, work)) => batch.works.push_back((run, tickets, work)),
                 Err(RefusedRun { error, begun }) => {
-                    wave.runs.clear();
-                    wave.refused = Some(run).filter(|_| begun);
+                    batch.runs.clear();
+                    batch.refused = Some(run).filter(|_| begun);
                     return Err(error);
                 }
             }
@@ -438,8 +365,7 @@ impl<T: Element, D: Device> Core<T, D> {
     fn run_of(&self, channel: &SourceChannel<D>, slot: u32, page: usize, at: usize) -> SlotRun {
         let (page_len, channels) = (self.cuts.page_len, self.channels.len());
         SlotRun {
-            start: channel.place(slot, at),
-            count: 0,
+            elements: Elements { start: channel.place(slot, at), count: 0, stride: size_of::<T>() as u64 },
             geometry: Geometry {
                 first: (page / channels * page_len + at) as u64,
                 page_len: page_len as u64,
@@ -451,22 +377,22 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Members whose slots follow one another.
-    fn runs<W>(&self, wave: &Wave<'_, D, W>) -> Vec<SlotRun> {
+    fn runs<W>(&self, batch: &PageBatch<'_, D, W>) -> Vec<SlotRun> {
         let mut runs: Vec<SlotRun> = Vec::new();
         let mut next = None;
         let channels = self.channels.len();
-        for (number, member) in wave.members.iter().enumerate() {
-            let is_cut = wave.group.is_some() && self.begins(member.page, wave.group);
+        for (number, member) in batch.members.iter().enumerate() {
+            let is_cut = batch.group.is_some() && self.begins(member.page, batch.group);
             match runs.last_mut() {
-                Some(run) if next == Some((member.page, member.slot)) && !is_cut => {
-                    run.count += member.within.len();
-                    run.members.end = number + 1;
-                }
+                Some(_) if next == Some((member.page, member.slot)) && !is_cut => {}
                 _ => runs.push(SlotRun {
-                    count: member.within.len(),
-                    members: number..number + 1,
-                    ..self.run_of(wave.channel, member.slot, member.page, member.within.start)
+                    members: number..number,
+                    ..self.run_of(batch.channel, member.slot, member.page, member.within.start)
                 }),
+            }
+            if let Some(run) = runs.last_mut() {
+                run.elements.count += member.within.len() as u64;
+                run.members.end += 1;
             }
             next = Some((member.page + channels, member.slot + 1));
         }

@@ -1,71 +1,66 @@
-//! The end of a wave: what its pages are now.
+//! The end of a batch: what its pages are now.
 
 use std::ops::{ControlFlow, Range};
 
 use backend_api::Device;
 
-use super::{Core, Member, Operation, RunAccess, SlotRun, Wave};
+use super::{Core, Hold, Operation, PageBatch, SlotRun};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
+use crate::ops::executor::{Lane as _, RunAccess};
 use crate::source::channel::PageBlocks;
 
 impl<T: Element, D: Device> Core<T, D> {
-    /// Waits for a wave, notes what its pages are now, and takes in what was found.
-    pub(super) fn finish<'a, O: Operation<T, D>>(
+    /// Waits for a batch, notes what its pages are now, and takes in what was found.
+    pub(super) fn finish<O: Operation<T, D>>(
         &self,
-        mut wave: Wave<'a, D, O::Work>,
+        mut batch: PageBatch<'_, D, O::Work>,
         operation: &O,
-        outcome: &mut O::Outcome,
-        lists: &mut Vec<Vec<Member<'a>>>,
+        outcome: &mut O::Found,
     ) -> Result<ControlFlow<()>> {
-        let mut result = wave.error.take().map_or(Ok(()), Err);
+        let mut result = batch.error.take().map_or(Ok(()), Err);
         // If the fetches were not all started, who knows which; what came is fetched again.
-        let mut arrived = wave.is_fetched;
-        for ticket in std::mem::take(&mut wave.uploads) {
-            if let Err(error) = wave.channel.device().wait(ticket) {
+        let mut arrived = batch.is_fetched;
+        for ticket in std::mem::take(&mut batch.uploads) {
+            if let Err(error) = batch.channel.device().wait(ticket) {
                 arrived = false;
                 result = result.and(Err(error.into()));
             }
         }
         if arrived {
-            let fetched = wave.members.iter().filter(|member| member.fetched != 0);
+            let fetched = batch.members.iter().filter(|member| member.fetched != 0);
             fetched.for_each(|member| self.entries[member.page].fetched(member.fetched));
         }
         let by_run = operation.access() != RunAccess::Read && operation.value().is_none();
         let mut flow = ControlFlow::Continue(());
-        while let Some((run, tickets, work)) = wave.works.pop_front() {
+        while let Some((run, tickets, work)) = batch.works.pop_front() {
             // All of them, so that nothing is under way any more.
-            let waits = tickets.iter().map(|ticket| wave.channel.device().wait(*ticket));
+            let waits = tickets.iter().map(|ticket| batch.channel.device().wait(*ticket));
             let done = waits.reduce(Result::and).unwrap_or(Ok(())).map_err(Error::from);
             if by_run {
-                self.note_changed(&wave, &run, arrived, done.is_ok(), operation, outcome);
+                self.note_changed(&batch, &run, arrived, done.is_ok(), operation, outcome);
             }
             if result.is_err() || flow.is_break() {
                 continue;
             }
-            match done.and_then(|()| operation.finish(wave.channel, &run, work, outcome)) {
+            match done.and_then(|()| operation.finish(batch.channel, &run, work, outcome)) {
                 Ok(next) => flow = next,
                 Err(error) => result = Err(error),
             }
             if result.is_ok() && flow.is_continue() {
-                result = self.launch(&mut wave, operation);
+                result = self.launch(&mut batch, operation);
             }
         }
         if operation.access() != RunAccess::Read && result.is_err() {
             // Of work that was refused a part may be under way.
-            let rest = wave.channel.kernels().submit(&[]);
-            let _ = rest.and_then(|ticket| wave.channel.device().wait(ticket));
+            let rest = batch.channel.kernels().submit(&[]);
+            let _ = rest.and_then(|ticket| batch.channel.device().wait(ticket));
         }
-        if let Some(run) = wave.refused.take().filter(|_| by_run) {
-            self.note_changed(&wave, &run, arrived, false, operation, outcome);
+        if let Some(run) = batch.refused.take().filter(|_| by_run) {
+            self.note_changed(&batch, &run, arrived, false, operation, outcome);
         }
         if let Some(value) = operation.value() {
-            result = self.note_overwritten(&wave, value, result);
-        }
-        if wave.works.is_empty() {
-            // Nothing is under way: the pages can go.
-            wave.members.clear();
-            lists.push(std::mem::take(&mut wave.members));
+            result = self.note_overwritten(&mut batch, value, result);
         }
         result.map(|()| flow)
     }
@@ -76,14 +71,14 @@ impl<T: Element, D: Device> Core<T, D> {
     /// written, or holds anything.
     fn note_changed<O: Operation<T, D>>(
         &self,
-        wave: &Wave<'_, D, O::Work>,
+        batch: &PageBatch<'_, D, O::Work>,
         run: &SlotRun,
         arrived: bool,
         done: bool,
         operation: &O,
-        outcome: &mut O::Outcome,
+        outcome: &mut O::Found,
     ) {
-        for member in &wave.members[run.members.clone()] {
+        for member in &batch.members[run.members.clone()] {
             let entry = &self.entries[member.page];
             let changed = if done {
                 let changed = if arrived { member.touched } else { member.touched & !member.fetched };
@@ -103,14 +98,20 @@ impl<T: Element, D: Device> Core<T, D> {
         }
     }
 
-    /// Notes that a wave's elements were overwritten with a value. If a device has failed, that is done at
+    /// Notes that a batch's elements were overwritten with a value. If a device has failed, that is done at
     /// home.
-    fn note_overwritten<W>(&self, wave: &Wave<'_, D, W>, value: T, result: Result<()>) -> Result<()> {
+    fn note_overwritten<W>(
+        &self,
+        batch: &mut PageBatch<'_, D, W>,
+        value: T,
+        result: Result<()>,
+    ) -> Result<()> {
         let Err(error) = result else {
-            wave.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
+            batch.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
             return Ok(());
         };
-        for member in &wave.members {
+        for member in &mut batch.members {
+            let Some(Hold::Exclusive(held)) = &mut member.hold else { continue };
             let entry = &self.entries[member.page];
             let covered = self.cuts.covered(member.page, &member.within);
             // The device holds anything there now; what lies beside it is as it was.
@@ -119,11 +120,10 @@ impl<T: Element, D: Device> Core<T, D> {
             let newer = entry.dirty() & beside;
             if newer != 0 {
                 let blocks = PageBlocks { page: member.page, slot: member.slot, blocks: newer };
-                wave.channel.bring_page_home(blocks).map_err(|_| error.clone())?;
+                self.bring_page_home(held, blocks).map_err(|_| error.clone())?;
             }
             entry.invalidate(beside);
-            // SAFETY: the page is this wave's alone, and nothing of its work is under way any more.
-            unsafe { self.elements_at_home(member.page, &member.within) }.fill(value);
+            self.elements_mut(held, member.page, &member.within).fill(value);
         }
         Ok(())
     }

@@ -1,0 +1,336 @@
+//! Arrays as stores of views, and as runs of elements on devices: one for each channel, over its home slots.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::expr::Geometry;
+use backend_api::{Device, Elements, HostBuffer, Queue, Ticket};
+
+use super::Plan;
+use super::assign::assign;
+use crate::array::VirtualArray;
+use crate::array::asynchronous::FlushAsync;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::stats::Counters;
+use crate::engine::channel::{Channel, HomeQueues};
+use crate::engine::pager::Pager;
+use crate::ops::executor::{
+    AskedRun, Collecting, Lane, Operand, OperandStore, Question, Run, RunAccess, StagedRows,
+};
+use crate::ops::gather;
+use crate::ops::view::sealed::{Internal, Sealed};
+use crate::ops::view::{Store, StoreMut, View as _};
+
+/// A channel, and the others in whose slots some elements of a run lie.
+pub(super) struct ArrayLane<'a, D: Device> {
+    pub channel: &'a Channel<D>,
+    neighbours: Vec<&'a HomeQueues<D>>,
+}
+
+impl<D: Device> Lane<D> for ArrayLane<'_, D> {
+    fn device(&self) -> &Arc<D> {
+        self.channel.device()
+    }
+
+    fn counters(&self) -> &Counters {
+        &self.channel.counters
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        self.channel.take_pinned(bytes)
+    }
+
+    fn keep(&self, memory: HostBuffer<D>) {
+        self.channel.put_pinned(memory);
+    }
+
+    fn submit(
+        &self,
+        access: RunAccess,
+        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        match access {
+            RunAccess::Read => self.channel.queues.between_writes(&self.neighbours, work),
+            RunAccess::Change | RunAccess::Overwrite => {
+                self.channel.queues.between_all_writes(&self.neighbours, work)
+            }
+        }
+    }
+
+    fn wait(&self, ticket: Ticket) -> backend_api::Result<()> {
+        self.channel.queues.wait(ticket)
+    }
+}
+
+/// Elements of a channel, with those of others beside them.
+pub(super) struct ArrayRun<'a, D: Device> {
+    pub lane: ArrayLane<'a, D>,
+    columns: Vec<Elements<'a>>,
+    geometry: Geometry,
+}
+
+impl<D: Device> ArrayRun<'_, D> {
+    pub fn run(&self) -> Run<'_> {
+        Run { columns: &self.columns, geometry: self.geometry }
+    }
+}
+
+impl<T: Element, D: Device> Sealed for VirtualArray<T, D> {}
+
+impl<T: Element, D: Device> Store for VirtualArray<T, D> {
+    type Element = T;
+    type Device = D;
+    type FlushAsync<'a>
+        = FlushAsync<'a, T, D>
+    where
+        Self: 'a;
+
+    #[inline]
+    fn get_at(&self, place: usize, _: Internal) -> Result<T> {
+        self.get(place)
+    }
+
+    fn read_at(&self, place: usize, into: &mut [T], _: Internal) -> Result<()> {
+        self.read_range(place, into)
+    }
+
+    fn ask<Q: Question>(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        question: &Q,
+        _: Internal,
+    ) -> Result<Q::Whole> {
+        if range.is_empty() {
+            return Ok(question.whole(Vec::new()));
+        }
+        let Some(beside) = self.beside(others, range.start) else {
+            let lane = ArrayLane { channel: &self.pager().channels()[0], neighbours: Vec::new() };
+            return StagedRows::new(&lane, self, others, range).ask(question);
+        };
+        let pagers: Vec<_> = beside.iter().map(|(pager, _)| *pager).chain([self.pager()]).collect();
+        read_all(&pagers, &self.touched_pages(range), &mut || {
+            // All channels are asked before any is waited for.
+            let mut asked = Vec::new();
+            for channel in 0..self.pager().channels().len() {
+                let within = self.elements_in_channel(channel, range);
+                if !within.is_empty() {
+                    let run = self.run(&beside, channel, &within);
+                    asked.push((AskedRun::new(&run.lane, question, run.run())?, run));
+                }
+            }
+            let mut parts = Vec::with_capacity(asked.len());
+            for (asked, run) in asked {
+                let mut part = Q::Part::default();
+                run.lane.wait(asked.ticket)?;
+                let _ = asked.take(&run.lane, question, run.run(), &mut part)?;
+                parts.push(part);
+            }
+            Ok(question.whole(parts))
+        })
+    }
+
+    fn collect(&self, indices: &[usize], _: Internal) -> Result<Vec<T>> {
+        let (Some(first), Some(last)) = (indices.first(), indices.last()) else { return Ok(Vec::new()) };
+        let (channels, page_len) = (self.pager().channels(), self.page_len());
+        let mut places = vec![(Vec::new(), Vec::new()); channels.len()];
+        for (place, index) in indices.iter().enumerate() {
+            let (page, at) = (index / page_len, index % page_len);
+            let (numbers, of_list) = &mut places[page % channels.len()];
+            numbers.push((page / channels.len() * page_len + at) as u64);
+            of_list.push(place);
+        }
+        self.pager().read_settled(&self.touched_pages(&(*first..*last + 1)), || {
+            let mut under_way = Vec::new();
+            for (channel, (numbers, of_list)) in channels.iter().zip(&places) {
+                if !numbers.is_empty() {
+                    let lane = ArrayLane { channel, neighbours: Vec::new() };
+                    let (start, stride) = (channel.slot_memory(), size_of::<T>() as u64);
+                    let elements = Elements { start, count: channel.slot_bytes() / stride, stride };
+                    under_way.push((Collecting::new(&lane, elements, numbers)?, lane, of_list));
+                }
+            }
+            let mut values = vec![T::zeroed(); indices.len()];
+            for (collecting, lane, of_list) in under_way {
+                let part = collecting.values(&lane)?;
+                of_list.iter().zip(part).for_each(|(place, value)| values[*place] = value);
+            }
+            Ok(values)
+        })
+    }
+
+    fn gather_within(&self, of: Range<usize>, list: &[usize], into: &mut [T], _: Internal) -> Result<()> {
+        gather::gather(self, of, list, into)
+    }
+
+    fn fetch(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.prefetch_range(range)
+    }
+
+    fn write_back(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.flush_range(range)
+    }
+
+    fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> FlushAsync<'_, T, D> {
+        FlushAsync::new(self, range)
+    }
+
+    fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.evict_range(range)
+    }
+
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore<D> {
+        self
+    }
+
+    fn page_elements(&self) -> usize {
+        self.page_len()
+    }
+
+    fn as_array(&self) -> Option<&Self> {
+        Some(self)
+    }
+}
+
+impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
+    #[inline]
+    fn set_at(&self, place: usize, value: T, _: Internal) -> Result<()> {
+        self.set(place, value)
+    }
+
+    fn replace_at(&self, place: usize, value: T, _: Internal) -> Result<T> {
+        self.replace(place, value)
+    }
+
+    fn compare_exchange_at(&self, place: usize, current: T, new: T, _: Internal) -> Result<Result<T, T>> {
+        self.compare_exchange(place, current, new)
+    }
+
+    fn update_at(&self, place: usize, change: impl FnMut(T) -> T, _: Internal) -> Result<T> {
+        self.update(place, change)
+    }
+
+    fn swap_at(&self, a: usize, b: usize, _: Internal) -> Result<()> {
+        self.swap(a, b)
+    }
+
+    fn write_at(&self, place: usize, from: &[T], _: Internal) -> Result<()> {
+        self.write_range(place, from)
+    }
+
+    fn fill_range(&self, range: &Range<usize>, value: T, _: Internal) -> Result<()> {
+        self.fill_range(range, value)
+    }
+
+    fn discard_range(&self, range: &Range<usize>, _: Internal) -> Result<()> {
+        self.discard_range(range)
+    }
+
+    fn scatter_within(&self, of: Range<usize>, list: &[usize], values: &[T], _: Internal) -> Result<()> {
+        gather::scatter(self, of, list, values)
+    }
+
+    fn assign(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        plan: &Plan,
+        _: Internal,
+    ) -> Result<()> {
+        assign(self, others, range, plan)
+    }
+}
+
+impl<T: Element, D: Device> VirtualArray<T, D> {
+    /// Where the elements of others are homed, and how long each is, if every one lies at the same place of
+    /// the same channel of the same device as the one of this array that it is beside.
+    pub(super) fn beside<'a>(
+        &self,
+        others: &[Operand<'a, D>],
+        first: usize,
+    ) -> Option<Vec<(&'a Pager<D>, usize)>> {
+        let own = self.pager().channels();
+        let placed = |other: &Operand<'a, D>| {
+            let (pager, stride) = (other.store.pager()?, other.stride());
+            let channels = pager.channels();
+            let is_alike = other.start == first
+                && self.page_len() == pager.page_bytes() / stride
+                && own.len() == channels.len()
+                && own.iter().zip(channels).all(|(one, two)| Arc::ptr_eq(one.device(), two.device()));
+            is_alike.then_some((pager, stride))
+        };
+        others.iter().map(placed).collect()
+    }
+
+    /// Elements of a channel, counted in it, and those of others beside them.
+    pub(super) fn run<'a>(
+        &'a self,
+        beside: &[(&'a Pager<D>, usize)],
+        channel: usize,
+        within: &Range<u64>,
+    ) -> ArrayRun<'a, D> {
+        let columns = [(self.pager(), size_of::<T>())].into_iter().chain(beside.iter().copied());
+        let columns = columns.map(|(pager, stride)| {
+            let start = pager.channels()[channel].slot_memory().plus(within.start * stride as u64);
+            Elements { start, count: within.end - within.start, stride: stride as u64 }
+        });
+        let (channels, page_len) = (self.pager().channels(), self.page_len() as u64);
+        ArrayRun {
+            columns: columns.collect(),
+            geometry: Geometry {
+                first: within.start,
+                page_len,
+                channel: channel as u64,
+                channels: channels.len() as u64,
+            },
+            lane: ArrayLane {
+                channel: &channels[channel],
+                neighbours: beside.iter().map(|(pager, _)| &pager.channels()[channel].queues).collect(),
+            },
+        }
+    }
+
+    /// The elements of a range that are homed in a channel, counted from its first slot on. Slots follow one
+    /// another without gaps, so they are one run.
+    pub(super) fn elements_in_channel(&self, channel: usize, range: &Range<usize>) -> Range<u64> {
+        let (count, page_len) = (self.pager().channels().len(), self.page_len());
+        // How many elements of the channel come before an element of the array.
+        let before = |index: usize| -> u64 {
+            let (page, at) = (index / page_len, index % page_len);
+            let slots = (page + count - 1 - channel) / count;
+            let within = if page % count == channel { at } else { 0 };
+            (slots * page_len + within) as u64
+        };
+        before(range.start)..before(range.end)
+    }
+}
+
+/// Has `work` look at the same pages' home slots of several arrays.
+fn read_all<D: Device, R>(
+    pagers: &[&Pager<D>],
+    pages: &Range<u64>,
+    work: &mut dyn FnMut() -> Result<R>,
+) -> Result<R> {
+    match pagers.split_first() {
+        None => work(),
+        Some((first, others)) => first.read_settled(pages, || read_all(others, pages, work)),
+    }
+}
+
+impl<T: Element, D: Device> OperandStore<D> for VirtualArray<T, D> {
+    fn stride(&self) -> usize {
+        size_of::<T>()
+    }
+
+    fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()> {
+        // Bytes of a buffer are not aligned for any type.
+        let values = self.to_vec(range)?;
+        into.copy_from_slice(bytemuck::cast_slice(&values));
+        Ok(())
+    }
+
+    fn pager(&self) -> Option<&Pager<D>> {
+        Some(self.pager())
+    }
+}

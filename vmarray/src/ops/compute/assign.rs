@@ -1,0 +1,222 @@
+//! Writing to elements of arrays on their devices.
+//!
+//! Pages that are written to are held exclusively, absent from the cache, while their device works on them:
+//! accesses to them wait, accesses to all others go on. They are taken in runs of neighbouring slots, two
+//! runs of each channel at a time, and all channels in turn, so that devices need not wait for pages to be
+//! taken.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use backend_api::Device;
+
+use super::Plan;
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::engine::pager::Pager;
+use crate::ops::executor::{Operand, Outcome, ReadOperand, RefusedRun, Writing, in_parts};
+
+/// How many bytes of pages are held at once for one submission.
+const RUN_BYTES: usize = 256 << 20;
+/// So many submissions of a channel are under way at once.
+const RUNS: usize = 2;
+
+/// Writes to a range what is computed from it and from as many elements of others: where all of these lie beside
+/// it, without a copy.
+pub(super) fn assign<T: Element, D: Device>(
+    array: &VirtualArray<T, D>,
+    others: &[Operand<'_, D>],
+    range: &Range<usize>,
+    plan: &Plan,
+) -> Result<()> {
+    let beside = array.beside(others, range.start);
+    let staged = if beside.is_some() { &[] } else { others };
+    let beside = beside.unwrap_or_default();
+    in_parts(staged, range, array.page_len(), size_of::<T>(), |part, read| {
+        Writer { target: array, beside: &beside, read, plan }.write(part)
+    })
+}
+
+/// A run of pages of one channel that its device works on.
+struct DeviceRun<D: Device> {
+    /// The pages, by slot.
+    slots: Range<u64>,
+    writing: Writing<D>,
+}
+
+/// Writes to the elements of one array.
+struct Writer<'a, T: Element, D: Device> {
+    target: &'a VirtualArray<T, D>,
+    /// Arrays whose elements lie beside the target's, and how long each is.
+    beside: &'a [(&'a Pager<D>, usize)],
+    /// Elements of others, which are copied there.
+    read: &'a [ReadOperand],
+    plan: &'a Plan,
+}
+
+/// A channel's part of the work.
+struct ChannelWork<D: Device> {
+    channel: usize,
+    /// Elements, counted in the channel.
+    within: Range<u64>,
+    /// The slots that were not taken yet.
+    rest: Range<u64>,
+    runs: VecDeque<DeviceRun<D>>,
+    /// Slots of the runs that are done. Their elements are listed only if others fail.
+    written: Vec<Range<u64>>,
+}
+
+impl<T: Element, D: Device> Writer<'_, T, D> {
+    fn write(&self, range: &Range<usize>) -> Outcome {
+        let mut outcome = Outcome::default();
+        if let Err(error) = self.settle(range) {
+            outcome.failure = Some(error);
+            return outcome;
+        }
+        let page_len = self.target.page_len() as u64;
+        let channels = 0..self.target.pager().channels().len();
+        let mut works: Vec<ChannelWork<D>> = channels
+            .map(|channel| {
+                let within = self.target.elements_in_channel(channel, range);
+                let first = within.start / page_len;
+                let end = if within.is_empty() { first } else { within.end.div_ceil(page_len) };
+                ChannelWork { channel, within, rest: first..end, runs: VecDeque::new(), written: Vec::new() }
+            })
+            .collect();
+        while outcome.failure.is_none() && works.iter().any(|work| !work.rest.is_empty()) {
+            for channel in 0..works.len() {
+                if outcome.failure.is_none()
+                    && let Err(error) = self.step(&mut works, channel, &mut outcome)
+                {
+                    outcome.failure.get_or_insert(error);
+                }
+            }
+        }
+        self.finish_all(&mut works, &mut outcome);
+        if outcome.failure.is_some() {
+            for work in &works {
+                work.written.iter().for_each(|slots| self.list(work, slots, &mut outcome.written));
+            }
+        }
+        outcome
+    }
+
+    fn settle(&self, range: &Range<usize>) -> Result<()> {
+        let (pager, pages) = (self.target.pager(), self.target.touched_pages(range));
+        pager.settle(&pages)?;
+        pager.evict(&pages)?;
+        self.beside.iter().try_for_each(|(other, _)| other.settle(&pages))
+    }
+
+    /// Has a channel work on one more run.
+    fn step(&self, works: &mut [ChannelWork<D>], channel: usize, outcome: &mut Outcome) -> Result<()> {
+        let work = &mut works[channel];
+        if work.rest.is_empty() {
+            return Ok(());
+        }
+        if work.runs.len() >= RUNS {
+            self.finish_one(work, outcome);
+        }
+        let first = work.rest.start;
+        let most = (RUN_BYTES / self.target.pager().page_bytes()).max(1) as u64;
+        let wanted = first..work.rest.end.min(first + most);
+        // While nothing of it is held yet.
+        let begin = self.elements_of(work, &wanted).start;
+        let like = self.target.run(self.beside, channel, &(begin..begin));
+        Writing::prepare(&like.lane, self.plan, like.run(), self.read);
+        let mut end = self.claim(channel, wanted)?;
+        if end == first {
+            // Whoever has the page may wait for those that this thread holds.
+            self.finish_all(works, outcome);
+            if outcome.failure.is_some() {
+                return Ok(());
+            }
+            self.target.pager().claim_home(self.page(channel, first))?;
+            end = first + 1;
+        }
+        let work = &mut works[channel];
+        work.rest.start = end;
+        let slots = first..end;
+        let run = self.target.run(self.beside, channel, &self.elements_of(work, &slots));
+        match Writing::new(&run.lane, self.plan, run.run(), self.read) {
+            Ok(writing) => work.runs.push_back(DeviceRun { slots, writing }),
+            Err(RefusedRun { error, begun: false }) => {
+                self.let_go(channel, slots);
+                return Err(error);
+            }
+            Err(RefusedRun { error, begun: true }) => {
+                // A part of it may have been carried out.
+                self.let_go_written(channel, &slots);
+                self.list(work, &slots, &mut outcome.unspecified);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// Holds the pages of slots, from the first on, as long as that can be had at once; says where it ends.
+    /// On an error none is held.
+    fn claim(&self, channel: usize, slots: Range<u64>) -> Result<u64> {
+        let pager = self.target.pager();
+        for slot in slots.clone() {
+            match pager.try_claim_home(self.page(channel, slot)) {
+                Ok(true) => {}
+                Ok(false) => return Ok(slot),
+                Err(error) => {
+                    self.let_go(channel, slots.start..slot);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(slots.end)
+    }
+
+    fn page(&self, channel: usize, slot: u64) -> u64 {
+        slot * self.target.pager().channels().len() as u64 + channel as u64
+    }
+
+    fn let_go(&self, channel: usize, slots: Range<u64>) {
+        slots.for_each(|slot| self.target.pager().release_unchanged(self.page(channel, slot)));
+    }
+
+    /// Lets the pages of slots go whose device has written to them.
+    fn let_go_written(&self, channel: usize, slots: &Range<u64>) {
+        slots.clone().for_each(|slot| self.target.pager().release_written(self.page(channel, slot)));
+    }
+
+    /// Lists the elements of slots.
+    fn list(&self, work: &ChannelWork<D>, slots: &Range<u64>, list: &mut Vec<Range<usize>>) {
+        let run = self.target.run(&[], work.channel, &self.elements_of(work, slots));
+        list.extend(run.run().parts().map(|(_, index, len)| index..index + len));
+    }
+
+    fn elements_of(&self, work: &ChannelWork<D>, slots: &Range<u64>) -> Range<u64> {
+        let (within, page_len) = (&work.within, self.target.page_len() as u64);
+        within.start.max(slots.start * page_len)..within.end.min(slots.end * page_len)
+    }
+
+    /// Waits for the oldest run of a channel and lets its pages go.
+    fn finish_one(&self, work: &mut ChannelWork<D>, outcome: &mut Outcome) {
+        let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
+        let lane = self.target.run(&[], work.channel, &(0..0)).lane;
+        // On an error, too, the slots have contents: whichever.
+        let done = writing.wait(&lane);
+        self.let_go_written(work.channel, &slots);
+        match done {
+            Ok(()) => work.written.push(slots),
+            Err(error) => {
+                outcome.failure.get_or_insert_with(|| error.into());
+                self.list(work, &slots, &mut outcome.unspecified);
+            }
+        }
+    }
+
+    fn finish_all(&self, works: &mut [ChannelWork<D>], outcome: &mut Outcome) {
+        for work in works {
+            while !work.runs.is_empty() {
+                self.finish_one(work, outcome);
+            }
+        }
+    }
+}

@@ -1,0 +1,279 @@
+//! The executor of device-side work: questions about elements where they lie, and writes to them.
+//!
+//! A store provides [`Run`]s: elements side by side on a device, which nobody writes to while they are asked
+//! about, and nobody else has while they are written to. It sees to that in its own way, and so chooses when
+//! the work on each of its runs begins and ends:
+//!
+//! | store | runs | held by | order on the device |
+//! |---|---|---|---|
+//! | array | one for each channel, over its home slots; to write, some slots at a time | nobody; to write, claims of its pages | `queue_barriers` |
+//! | source | slots of cached pages that follow one another | locks of its pages | one queue for kernels |
+//! | rows that are [staged](StagedRows) | copies, some MiB at a time | their thread alone | one queue of their own |
+//!
+//! What is done with a run is the same for all: a [`Question`] is asked of it and its answer taken in
+//! ([`AskedRun`]), elements of it are collected ([`Collecting`]), or a [`Plan`](super::compute::Plan) is carried
+//! out on it ([`Writing`]).
+
+mod staged;
+mod write;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+
+use backend_api::expr::{Geometry, Partial};
+use backend_api::{Compute, Device, Elements, Gather, HostBuffer, HostSpan, Queue, Search, Ticket};
+
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::base::stats::{Counter, Counters};
+
+pub(crate) use staged::StagedRows;
+pub use write::{Operand, OperandStore};
+pub(crate) use write::{Outcome, ReadOperand, RefusedRun, Writing, in_parts};
+
+/// What device-side work does with the elements of its runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RunAccess {
+    /// It reads them: all of them must be on the device.
+    Read,
+    /// It writes to them, and may read them before.
+    Change,
+    /// It overwrites all of them, whatever they were.
+    Overwrite,
+}
+
+/// Where runs lie: a channel of an array or a source, or the device that rows are copied to.
+pub(crate) trait Lane<D: Device> {
+    fn device(&self) -> &Arc<D>;
+
+    fn counters(&self) -> &Counters;
+
+    /// Host memory of at least so many bytes, for answers, lists and copies.
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>>;
+
+    /// Takes such memory back, when no work touches it.
+    fn keep(&self, memory: HostBuffer<D>);
+
+    /// Has work submitted to a queue in which it runs after all that must come before it.
+    fn submit(
+        &self,
+        access: RunAccess,
+        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket>;
+
+    fn wait(&self, ticket: Ticket) -> backend_api::Result<()> {
+        self.device().wait(ticket)
+    }
+}
+
+/// Elements that lie side by side on a device, and those of joined columns beside them.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    pub(crate) columns: &'a [Elements<'a>],
+    /// Which index each has.
+    pub(crate) geometry: Geometry,
+}
+
+impl Run<'_> {
+    pub(crate) fn count(&self) -> usize {
+        self.columns[0].count as usize
+    }
+
+    /// The parts of its pages: the number of the first element, its index, and how many there are.
+    pub(crate) fn parts(&self) -> impl Iterator<Item = (usize, usize, usize)> {
+        let (geometry, count) = (self.geometry, self.count());
+        let (page_len, first) = (geometry.page_len as usize, geometry.first as usize);
+        let mut number = 0;
+        std::iter::from_fn(move || {
+            let len = (page_len - (first + number) % page_len).min(count - number);
+            let part = (number, geometry.index(number as u64) as usize, len);
+            number += len;
+            (len > 0).then_some(part)
+        })
+    }
+}
+
+/// What a device is asked to do with a run.
+#[derive(Clone, Copy, Debug)]
+pub enum Kernel<'a> {
+    Search(Search<'a>),
+    Compute(Compute<'a>),
+}
+
+impl Kernel<'_> {
+    /// Has the device translate what it needs, if it does not know it yet. Called with nothing held; what
+    /// goes wrong here is told by the submission itself.
+    fn prepare<D: Device>(&self, device: &D) {
+        if let Self::Compute(compute) = self {
+            let _ = device.prepare(compute);
+        }
+    }
+
+    fn submit<D: Device>(&self, queue: &Queue<D>) -> backend_api::Result<Ticket> {
+        match self {
+            Self::Search(search) => queue.search(search),
+            Self::Compute(compute) => queue.compute(compute),
+        }
+    }
+}
+
+/// A question about elements, and how the answers about several runs become one.
+pub trait Question: Sync {
+    /// What the answers about one channel's runs come to, taken in in ascending order of their elements.
+    type Part: Default + Send;
+    /// What all come to.
+    type Whole;
+
+    /// Whether results are rounded, so that it matters which elements are asked about together.
+    fn is_rounded(&self) -> bool {
+        false
+    }
+
+    /// How many entries of a list the first answer about so many elements has room for.
+    fn room(&self, count: u64) -> u64 {
+        let _ = count;
+        0
+    }
+
+    /// How long an answer gets.
+    fn answer_bytes(&self, room: u64) -> u64 {
+        let _ = room;
+        Compute::partials_bytes()
+    }
+
+    fn kernel<'a>(&'a self, run: Run<'a>, room: u64, answer: HostSpan<'a>) -> Kernel<'a>;
+
+    /// Takes in an answer.
+    ///
+    /// # Errors
+    /// Those of memory.
+    fn take<D: Device>(&self, part: &mut Self::Part, answer: &Answer<'_, D>) -> Result<Taken>;
+
+    /// Puts the parts of all channels together, in their order.
+    fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
+}
+
+/// Whether an answer was taken in.
+#[derive(Clone, Copy, Debug)]
+pub enum Taken {
+    Yes,
+    /// And what comes after it in its channel is of no interest.
+    Enough,
+    /// It is to be asked again, with more room for a list.
+    TooShort {
+        room: u64,
+    },
+}
+
+/// What a device has answered about a run.
+pub struct Answer<'a, D: Device> {
+    memory: &'a HostBuffer<D>,
+    /// Where the bytes are counted.
+    copied: &'a Counter,
+    run: Run<'a>,
+}
+
+impl<D: Device> Answer<'_, D> {
+    /// Some of its words.
+    pub(crate) fn words(&self, from: usize, count: usize) -> Result<Vec<u64>> {
+        let mut words = zeroed_vec::<u64>(count)?;
+        self.memory.read(from * 8, bytemuck::cast_slice_mut(&mut words));
+        self.copied.add(count as u64 * 8);
+        Ok(words)
+    }
+
+    pub(crate) fn partials(&self) -> Result<Vec<Partial>> {
+        let number = self.words(0, 1)?[0].min(Compute::PARTIALS_MAX);
+        Ok(Partial::list(&self.words(0, 1 + number as usize * (Partial::BYTES as usize / 8))?))
+    }
+
+    /// The index of an element by its number in the run.
+    pub(crate) fn index(&self, number: u64) -> usize {
+        self.run.geometry.index(number) as usize
+    }
+
+    pub(crate) fn count(&self) -> u64 {
+        self.run.count() as u64
+    }
+}
+
+/// A question about a run, under way.
+pub(crate) struct AskedRun<D: Device> {
+    pub ticket: Ticket,
+    memory: HostBuffer<D>,
+}
+
+impl<D: Device> AskedRun<D> {
+    /// Asks it.
+    pub fn new<Q: Question>(lane: &impl Lane<D>, question: &Q, run: Run<'_>) -> Result<Self> {
+        Self::with_room(lane, question, run, question.room(run.count() as u64))
+    }
+
+    fn with_room<Q: Question>(lane: &impl Lane<D>, question: &Q, run: Run<'_>, room: u64) -> Result<Self> {
+        let memory = lane.buffer(question.answer_bytes(room) as usize)?;
+        let kernel = question.kernel(run, room, memory.at(0));
+        kernel.prepare(&**lane.device());
+        let ticket = lane.submit(RunAccess::Read, &mut |queue| kernel.submit(queue))?;
+        Ok(Self { ticket, memory })
+    }
+
+    /// Has the device translate what questions like this one need, so that they do not wait for that while
+    /// they hold something.
+    pub fn prepare<Q: Question>(lane: &impl Lane<D>, question: &Q, like: Run<'_>) {
+        if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
+            question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
+            lane.keep(memory);
+        }
+    }
+
+    /// Takes in the answer, which has come. Breaks if what comes after it is of no interest.
+    pub fn take<Q: Question>(
+        mut self,
+        lane: &impl Lane<D>,
+        question: &Q,
+        run: Run<'_>,
+        part: &mut Q::Part,
+    ) -> Result<ControlFlow<()>> {
+        loop {
+            let copied = &lane.counters().bytes_from_device;
+            let taken = question.take(part, &Answer { memory: &self.memory, copied, run })?;
+            lane.keep(self.memory);
+            match taken {
+                Taken::Yes => return Ok(ControlFlow::Continue(())),
+                Taken::Enough => return Ok(ControlFlow::Break(())),
+                Taken::TooShort { room } => self = Self::with_room(lane, question, run, room)?,
+            }
+            lane.wait(self.ticket)?;
+        }
+    }
+}
+
+/// Elements that are being collected by their numbers in a channel.
+pub(crate) struct Collecting<D: Device> {
+    ticket: Ticket,
+    memory: HostBuffer<D>,
+    count: usize,
+}
+
+impl<D: Device> Collecting<D> {
+    pub fn new(lane: &impl Lane<D>, elements: Elements<'_>, numbers: &[u64]) -> Result<Self> {
+        let count = numbers.len();
+        let memory = lane.buffer(count * (8 + elements.stride as usize))?;
+        memory.write(0, bytemuck::cast_slice(numbers));
+        let (indices, values) = (memory.at(0), memory.at(8 * count as u64));
+        let gather = Gather { elements, indices, count: count as u64, values };
+        let ticket = lane.submit(RunAccess::Read, &mut |queue| queue.gather(&gather))?;
+        Ok(Self { ticket, memory, count })
+    }
+
+    /// Waits for the elements.
+    pub fn values<T: Element>(self, lane: &impl Lane<D>) -> Result<Vec<T>> {
+        lane.wait(self.ticket)?;
+        let mut values = zeroed_vec(self.count)?;
+        self.memory.read(8 * self.count, bytemuck::cast_slice_mut(&mut values));
+        lane.counters().bytes_from_device.add(size_of_val(&values[..]) as u64);
+        lane.keep(self.memory);
+        Ok(values)
+    }
+}

@@ -1,0 +1,112 @@
+//! Questions about rows whose elements do not lie side by side: they are copied to one device, a piece at a
+//! time.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use backend_api::expr::Geometry;
+use backend_api::{Commit, Device, DeviceBuffer, Elements, HostBuffer, HostMemory, Queue, Ticket, Transfer};
+
+use super::write::STAGED_BYTES;
+use super::{AskedRun, Lane, Operand, OperandStore, Question, Run, RunAccess};
+use crate::base::error::Result;
+use crate::base::memory::zeroed_vec;
+use crate::base::stats::Counters;
+
+/// Where each column of a piece begins is a multiple of this.
+const ALIGNMENT: usize = 256;
+
+/// Rows that are to be asked about, and the channel whose device is to answer.
+pub(crate) struct StagedRows<'a, D: Device, L> {
+    lane: &'a L,
+    /// The columns, the first one's elements at the places of the range.
+    columns: Vec<Operand<'a, D>>,
+    range: Range<usize>,
+}
+
+/// The queue for the rows' copies and kernels, which nobody else uses.
+struct OwnQueue<'a, D: Device, L> {
+    of: &'a L,
+    queue: Queue<D>,
+}
+
+impl<D: Device, L: Lane<D>> Lane<D> for OwnQueue<'_, D, L> {
+    fn device(&self) -> &Arc<D> {
+        self.of.device()
+    }
+
+    fn counters(&self) -> &Counters {
+        self.of.counters()
+    }
+
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+        self.of.buffer(bytes)
+    }
+
+    fn keep(&self, memory: HostBuffer<D>) {
+        self.of.keep(memory);
+    }
+
+    fn submit(
+        &self,
+        _: RunAccess,
+        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+    ) -> backend_api::Result<Ticket> {
+        work(&self.queue)
+    }
+}
+
+impl<'a, D: Device, L: Lane<D>> StagedRows<'a, D, L> {
+    /// The elements of a range of a store, together with those of others beside them.
+    pub(crate) fn new(
+        lane: &'a L,
+        first: &'a dyn OperandStore<D>,
+        others: &[Operand<'a, D>],
+        range: &Range<usize>,
+    ) -> Self {
+        let mut columns = vec![Operand { store: first, start: range.start }];
+        columns.extend(others.iter().map(|other| other.further(0)));
+        Self { lane, columns, range: range.clone() }
+    }
+
+    /// Asks about one piece after the other, in ascending order.
+    pub(crate) fn ask<Q: Question>(&self, question: &Q) -> Result<Q::Whole> {
+        let row_bytes: usize = self.columns.iter().map(Operand::stride).sum();
+        let most = (STAGED_BYTES / row_bytes).clamp(1, self.range.len());
+        let (mut begins, mut bytes) = (Vec::with_capacity(self.columns.len()), 0);
+        for column in &self.columns {
+            begins.push(bytes);
+            bytes = (bytes + most * column.stride()).next_multiple_of(ALIGNMENT);
+        }
+        let device = self.lane.device();
+        let lane = OwnQueue { of: self.lane, queue: Queue::new(device)? };
+        let host = HostBuffer::new(device, bytes, HostMemory::Pageable)?;
+        let memory = DeviceBuffer::new(device, bytes as u64, Commit::Lazy)?;
+        let mut part = Q::Part::default();
+        for first in self.range.clone().step_by(most) {
+            let count = most.min(self.range.end - first);
+            let (mut columns, mut copies) = (Vec::new(), Vec::new());
+            for (column, &begin) in self.columns.iter().zip(&begins) {
+                let mut values = zeroed_vec(count * column.stride())?;
+                let from = first - self.range.start;
+                column.read_bytes(from..from + count, &mut values)?;
+                host.write(begin, &values);
+                let (from, to) = (host.at(begin as u64), memory.at(begin as u64));
+                let upload = Transfer::Upload { from, to, bytes: values.len() as u64 };
+                copies.push(lane.queue.submit(&[upload])?);
+                lane.counters().bytes_to_device.add(values.len() as u64);
+                columns.push(Elements { start: to, count: count as u64, stride: column.stride() as u64 });
+            }
+            // All of them, so that nothing is under way any more when the memory is used again.
+            let copied = copies.into_iter().map(|ticket| lane.wait(ticket));
+            copied.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
+            let run = Run { columns: &columns, geometry: Geometry::plain(first as u64) };
+            let asked = AskedRun::new(&lane, question, run)?;
+            lane.wait(asked.ticket)?;
+            if asked.take(&lane, question, run, &mut part)?.is_break() {
+                break;
+            }
+        }
+        Ok(question.whole(vec![part]))
+    }
+}

@@ -1,0 +1,140 @@
+//! The kernels that gather what one thread, or one task, has found to be in home slots alone.
+
+use std::collections::VecDeque;
+
+use backend_api::{Device, Ticket};
+
+use super::places::ListedPlace;
+use super::stage::{GatherStage, room};
+use crate::array::VirtualArray;
+use crate::base::element::Element;
+use crate::base::error::Result;
+
+/// How many stages of each channel are under way at once, beside the one that is filled.
+pub(super) const DEPTH: usize = 2;
+
+/// A stage whose kernel was started.
+struct UnderWay<T, D: Device> {
+    channel: usize,
+    stage: GatherStage<T, D>,
+    ticket: Ticket,
+    /// How many write-backs of the channel had failed before the first of its elements was looked for.
+    failures: u64,
+}
+
+/// Stages that are filled, worked off in order, and used again.
+pub(super) struct GatherKernels<'a, T: Element, D: Device> {
+    array: &'a VirtualArray<T, D>,
+    /// How many elements a stage takes.
+    room: usize,
+    /// For each channel the stage that is being filled, and the failures before.
+    open: Vec<Option<(GatherStage<T, D>, u64)>>,
+    under_way: VecDeque<UnderWay<T, D>>,
+    /// For each channel stages that were emptied.
+    spare: Vec<Vec<GatherStage<T, D>>>,
+}
+
+impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
+    /// For a list of so many elements.
+    pub(super) fn new(array: &'a VirtualArray<T, D>, len: usize) -> Self {
+        let channels = array.pager().channels().len();
+        Self {
+            array,
+            room: room::<T>(len, channels),
+            open: (0..channels).map(|_| None).collect(),
+            under_way: VecDeque::new(),
+            spare: (0..channels).map(|_| Vec::new()).collect(),
+        }
+    }
+
+    /// The stage of a channel that is being filled.
+    #[inline]
+    pub(super) fn open(&mut self, channel: usize) -> Option<&mut GatherStage<T, D>> {
+        self.open[channel].as_mut().map(|(stage, _)| stage)
+    }
+
+    /// Adds an element that is in its home slot alone. From here on to the kernel's end the slot holds the
+    /// element as it is now, or as somebody writes it meanwhile; or there are more failures to write it back
+    /// than before. False if there is no room for it.
+    #[inline]
+    pub(super) fn try_push(&mut self, place: ListedPlace, position: usize) -> bool {
+        self.open(place.channel).is_some_and(|stage| stage.try_push(place.element, position))
+    }
+
+    /// Whether as many stages of a channel are under way as may be.
+    pub(super) fn is_busy(&self, channel: usize) -> bool {
+        self.under_way.iter().filter(|work| work.channel == channel).count() >= DEPTH
+    }
+
+    /// Opens a new stage of a channel, which is not busy. Its next element is to be looked for after this.
+    pub(super) fn open_stage(&mut self, channel: usize) -> Result<()> {
+        let pager = self.array.pager();
+        let of = &pager.channels()[channel];
+        let mut stage = match self.spare[channel].pop() {
+            Some(stage) => stage,
+            None => GatherStage::new(of, self.room)?,
+        };
+        let failures = of.failed_write_backs(pager.table());
+        stage.clear();
+        self.open[channel] = Some((stage, failures));
+        Ok(())
+    }
+
+    /// Starts the kernel of the stage that is being filled, if there is one.
+    pub(super) fn start(&mut self, channel: usize) -> Result<()> {
+        let Some((stage, failures)) = self.open[channel].take() else { return Ok(()) };
+        if stage.count() == 0 {
+            self.spare[channel].push(stage);
+            return Ok(());
+        }
+        let of = &self.array.pager().channels()[channel];
+        let gather = stage.gather(of.slot_memory(), of.slot_bytes());
+        let ticket = of.queues.between_writes(&[], |queue| queue.gather(&gather))?;
+        of.counters.bytes_to_device.add(8 * stage.count() as u64);
+        self.under_way.push_back(UnderWay { channel, stage, ticket, failures });
+        Ok(())
+    }
+
+    pub(super) fn start_all(&mut self) -> Result<()> {
+        (0..self.open.len()).try_for_each(|channel| self.start(channel))
+    }
+
+    /// The oldest kernel that is under way: its channel and its ticket.
+    pub(super) fn oldest(&self) -> Option<(usize, Ticket)> {
+        self.under_way.front().map(|work| (work.channel, work.ticket))
+    }
+
+    /// Takes in the values of the oldest kernel, which is done: `take` is given its stage, and whether the
+    /// values are sound. If a page could not be written back meanwhile, one that was loaded since may have
+    /// got garbage for a home.
+    pub(super) fn take_oldest(
+        &mut self,
+        take: impl FnOnce(&GatherStage<T, D>, bool) -> Result<()>,
+    ) -> Result<()> {
+        let Some(UnderWay { channel, stage, failures, .. }) = self.under_way.pop_front() else {
+            return Ok(());
+        };
+        let pager = self.array.pager();
+        let of = &pager.channels()[channel];
+        of.counters.bytes_from_device.add((stage.count() * size_of::<T>()) as u64);
+        let taken = take(&stage, of.failed_write_backs(pager.table()) == failures);
+        self.spare[channel].push(stage);
+        taken
+    }
+}
+
+impl<T: Element, D: Device> Drop for GatherKernels<'_, T, D> {
+    fn drop(&mut self) {
+        let channels = self.array.pager().channels();
+        for UnderWay { channel, stage, ticket, .. } in self.under_way.drain(..) {
+            // What the kernel reads is of no use, but it has to end, and its queue to look idle then.
+            if channels[channel].queues.wait(ticket).is_ok() {
+                self.spare[channel].push(stage);
+            }
+        }
+        for ((channel, spare), open) in channels.iter().zip(&mut self.spare).zip(&mut self.open) {
+            let open = open.take().map(|(stage, _)| stage);
+            spare.drain(..).chain(open).for_each(|stage| stage.give_back(channel));
+        }
+    }
+}

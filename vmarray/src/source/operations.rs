@@ -1,0 +1,170 @@
+//! What is done with batches of pages: questions, assignments, fills, fetches.
+
+use std::ops::{ControlFlow, Range};
+
+use backend_api::{Device, Fill};
+
+use super::batch::{Operation, SlotRun, Started};
+use super::channel::SourceChannel;
+use super::core::Core;
+use crate::base::element::Element;
+use crate::base::error::Result;
+use crate::ops::compute::Plan;
+use crate::ops::executor::{
+    AskedRun, Operand, Outcome, Question, ReadOperand, RunAccess, StagedRows, Writing, in_parts,
+};
+
+/// Asks a question.
+struct Ask<'a, Q>(&'a Q);
+
+impl<T: Element, D: Device, Q: Question> Operation<T, D> for Ask<'_, Q> {
+    type Work = AskedRun<D>;
+    type Found = Q::Part;
+
+    fn access(&self) -> RunAccess {
+        RunAccess::Read
+    }
+
+    fn is_rounded(&self) -> bool {
+        self.0.is_rounded()
+    }
+
+    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
+        AskedRun::prepare(channel, self.0, like.run());
+    }
+
+    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<AskedRun<D>> {
+        let asked = AskedRun::new(channel, self.0, run.run())?;
+        Ok((vec![asked.ticket], asked))
+    }
+
+    fn finish(
+        &self,
+        channel: &SourceChannel<D>,
+        run: &SlotRun,
+        asked: AskedRun<D>,
+        part: &mut Q::Part,
+    ) -> Result<ControlFlow<()>> {
+        asked.take(channel, self.0, run.run(), part)
+    }
+}
+
+/// Writes what is computed from elements, and from others beside them.
+struct Assign<'a> {
+    plan: &'a Plan,
+    access: RunAccess,
+    read: &'a [ReadOperand],
+}
+
+impl<T: Element, D: Device> Operation<T, D> for Assign<'_> {
+    type Work = Writing<D>;
+    type Found = Outcome;
+
+    fn access(&self) -> RunAccess {
+        self.access
+    }
+
+    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
+        Writing::prepare(channel, self.plan, like.run(), self.read);
+    }
+
+    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<Writing<D>> {
+        let mut writing = Writing::new(channel, self.plan, run.run(), self.read)?;
+        Ok((std::mem::take(&mut writing.tickets), writing))
+    }
+
+    fn finish(
+        &self,
+        channel: &SourceChannel<D>,
+        _: &SlotRun,
+        writing: Writing<D>,
+        _: &mut Outcome,
+    ) -> Result<ControlFlow<()>> {
+        writing.end(channel);
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn changed(&self, elements: Range<usize>, done: bool, outcome: &mut Outcome) {
+        let list = if done { &mut outcome.written } else { &mut outcome.unspecified };
+        list.push(elements);
+    }
+}
+
+/// Writes one value everywhere.
+struct FillWith<T>(T);
+
+impl<T: Element, D: Device> Operation<T, D> for FillWith<T> {
+    type Work = ();
+    type Found = ();
+
+    fn access(&self) -> RunAccess {
+        RunAccess::Overwrite
+    }
+
+    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<()> {
+        let (to, bytes) = (run.elements.start, run.elements.count * run.elements.stride);
+        let fill = Fill { to, bytes, pattern: bytemuck::bytes_of(&self.0) };
+        Ok((vec![channel.kernels().fill(&fill)?], ()))
+    }
+
+    fn value(&self) -> Option<T> {
+        Some(self.0)
+    }
+}
+
+/// Has the elements on the device, for what comes.
+struct Fetch;
+
+impl<T: Element, D: Device> Operation<T, D> for Fetch {
+    type Work = ();
+    type Found = ();
+
+    fn access(&self) -> RunAccess {
+        RunAccess::Read
+    }
+
+    fn start(&self, _: &SourceChannel<D>, _: &SlotRun) -> Started<()> {
+        Ok((Vec::new(), ()))
+    }
+}
+
+impl<T: Element, D: Device> Core<T, D> {
+    pub(super) fn ask<Q: Question>(
+        &self,
+        others: &[Operand<'_, D>],
+        range: &Range<usize>,
+        question: &Q,
+    ) -> Result<Q::Whole> {
+        if range.is_empty() {
+            return Ok(question.whole(Vec::new()));
+        }
+        if !others.is_empty() {
+            return StagedRows::new(&self.channels[0], self, others, range).ask(question);
+        }
+        let (parts, done) = self.operate(range, &Ask(question));
+        done.map(|()| question.whole(parts))
+    }
+
+    /// Writes to a range what is computed from it and from as many elements of others.
+    pub(super) fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+        let is_overwritten = plan.overwrites(size_of::<T>());
+        let access = if is_overwritten { RunAccess::Overwrite } else { RunAccess::Change };
+        in_parts(others, range, self.cuts.page_len, size_of::<T>(), |part, read| {
+            let (outcomes, done) = self.operate(part, &Assign { plan, access, read });
+            let mut all = Outcome::default();
+            outcomes.into_iter().for_each(|one| all.add(one));
+            Outcome { failure: done.err(), ..all }
+        })
+    }
+
+    pub(super) fn fill(&self, range: &Range<usize>, value: T) -> Result<()> {
+        if size_of::<T>() > Fill::PATTERN_MAX_BYTES {
+            return self.fill_at_home(range, value);
+        }
+        self.operate(range, &FillWith(value)).1
+    }
+
+    pub(super) fn fetch(&self, range: &Range<usize>) -> Result<()> {
+        self.operate(range, &Fetch).1
+    }
+}
