@@ -59,13 +59,13 @@ use crate::{
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct Queue<D: Device> {
+pub struct Queue<D: Device + ?Sized> {
     device: Arc<D>,
     /// There until the drop.
     handle: ManuallyDrop<QueueHandle>,
 }
 
-impl<D: Device> Queue<D> {
+impl<D: Device + ?Sized> Queue<D> {
     /// A new queue.
     /// Errors are those of [`Device::create_queue`].
     pub fn new(device: &Arc<D>) -> Result<Self> {
@@ -125,7 +125,7 @@ impl<D: Device> Queue<D> {
     }
 }
 
-impl<D: Device> Drop for Queue<D> {
+impl<D: Device + ?Sized> Drop for Queue<D> {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         self.device.release_queue(unsafe { ManuallyDrop::take(&mut self.handle) });
@@ -149,14 +149,14 @@ impl<D: Device> Drop for Queue<D> {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct DeviceBuffer<D: Device> {
+pub struct DeviceBuffer<D: Device + ?Sized> {
     device: Arc<D>,
     /// There until the drop.
     handle: ManuallyDrop<BufferHandle>,
     bytes: u64,
 }
 
-impl<D: Device> DeviceBuffer<D> {
+impl<D: Device + ?Sized> DeviceBuffer<D> {
     /// New device memory, with unspecified contents.
     /// Errors are those of [`Device::allocate`].
     pub fn new(device: &Arc<D>, bytes: u64, commit: Commit) -> Result<Self> {
@@ -183,7 +183,7 @@ impl<D: Device> DeviceBuffer<D> {
     }
 }
 
-impl<D: Device> Drop for DeviceBuffer<D> {
+impl<D: Device + ?Sized> Drop for DeviceBuffer<D> {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         self.device.release(unsafe { ManuallyDrop::take(&mut self.handle) });
@@ -208,13 +208,13 @@ impl<D: Device> Drop for DeviceBuffer<D> {
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
-pub struct HostBuffer<D: Device> {
+pub struct HostBuffer<D: Device + ?Sized> {
     device: Arc<D>,
     /// There until the drop.
     allocation: ManuallyDrop<HostAllocation>,
 }
 
-impl<D: Device> HostBuffer<D> {
+impl<D: Device + ?Sized> HostBuffer<D> {
     /// New zeroed host memory of exactly this kind.
     /// Errors are those of [`Device::allocate_host`].
     pub fn new(device: &Arc<D>, bytes: usize, kind: HostMemory) -> Result<Self> {
@@ -285,7 +285,7 @@ impl<D: Device> HostBuffer<D> {
     }
 }
 
-impl<D: Device> Drop for HostBuffer<D> {
+impl<D: Device + ?Sized> Drop for HostBuffer<D> {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         self.device.release_host(unsafe { ManuallyDrop::take(&mut self.allocation) });

@@ -142,8 +142,8 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     len: usize,
     page_len: usize,
     recency: bool,
-    pager: Box<Pager<D>>,
-    marker: PhantomData<fn(T) -> T>,
+    pager: Box<Pager>,
+    marker: PhantomData<(fn(T) -> T, fn() -> D)>,
 }
 
 // SAFETY: the pointer leads into the page table that the pager owns; all access through it is by the page
@@ -188,7 +188,7 @@ impl<T: Element> VirtualArray<T> {
 }
 
 impl<T: Element, D: Device> VirtualArray<T, D> {
-    pub(crate) fn assemble(len: usize, page_len: usize, pager: Pager<D>) -> Self {
+    pub(crate) fn assemble(len: usize, page_len: usize, pager: Pager) -> Self {
         let _ = Layout::<T>::BYTES;
         let pager = Box::new(pager);
         Self {
@@ -233,7 +233,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
         self.len.div_ceil(self.page_len)
     }
 
-    pub(crate) fn pager(&self) -> &Pager<D> {
+    pub(crate) fn pager(&self) -> &Pager {
         &self.pager
     }
 

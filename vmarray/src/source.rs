@@ -22,6 +22,7 @@ mod staging;
 mod view;
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::ops::RangeBounds;
 
 use backend_api::Device;
@@ -97,9 +98,10 @@ pub use home::{Home, HomeMut};
 /// ```
 pub struct Source<T: Element, H: Home<T> = Vec<T>, D: Device = AnyDevice> {
     // Declared first, dropped first: it brings home what is newer elsewhere.
-    core: Box<Core<T, D>>,
+    core: Box<Core<T>>,
     /// Never touched while there is the core; boxed, so that it is not even moved.
     home: Box<H>,
+    devices: PhantomData<fn() -> D>,
 }
 
 /// Where the elements of a page are, as [`Source::page_state`] tells.
@@ -332,7 +334,7 @@ impl<T: Element, H: Home<T>, D: Device> Source<T, H, D> {
         if let Err(error) = self.core.flush(&(0..self.len())) {
             return Err(Unfinished { source: self, error });
         }
-        let Self { core, home } = self;
+        let Self { core, home, .. } = self;
         drop(core);
         Ok(*home)
     }

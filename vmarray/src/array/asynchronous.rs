@@ -23,7 +23,7 @@ pub(crate) struct Asked(Option<(Ticket, Waker)>);
 
 impl Asked {
     /// Has `waker` woken once a ticket is done, which is pending.
-    pub(crate) fn wake<D: Device>(&mut self, device: &D, ticket: Ticket, waker: &Waker) {
+    pub(crate) fn wake(&mut self, device: &dyn Device, ticket: Ticket, waker: &Waker) {
         if !self.0.as_ref().is_some_and(|(known, by)| *known == ticket && by.will_wake(waker)) {
             self.0 = Some((ticket, waker.clone()));
             device.wake(ticket, OutsideLocks::waker(waker));

@@ -346,7 +346,7 @@ impl<T: Element, D: Device> Builder<T, D> {
             .map(|index| {
                 let most = slots(index).clamp(1, FRAMES_MAX as u64) as usize;
                 Channel::new(ChannelPlan {
-                    device: Arc::clone(&devices[turns[index as usize]]),
+                    device: Arc::<D>::clone(&devices[turns[index as usize]]),
                     index: index as u32,
                     channels: turns.len() as u32,
                     slots: slots(index),

@@ -105,7 +105,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     }
 
     /// Holds the page of a part, all of which will be overwritten.
-    fn hold_part(&self, part: &PagePart) -> Result<ExclusiveHold<'_, D>> {
+    fn hold_part(&self, part: &PagePart) -> Result<ExclusiveHold<'_>> {
         let whole = part.within.len() == self.page_range(part.page).len();
         let fetch = if whole { Fetch::Overwrite } else { Fetch::Contents };
         self.pager().hold_exclusive(part.page as u64, fetch, Stream::Ignore)

@@ -68,7 +68,7 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 
     /// Sees to the end of a [share](crate::engine::page::Entry::try_share), as a pin, of a page whose state
     /// before is given.
-    pub(crate) fn shared(&self, page: u64, before: State, then: Then) -> Shared<'_, D> {
+    pub(crate) fn shared(&self, page: u64, before: State, then: Then) -> Shared<'_> {
         Shared { pager: self.pager(), page, before, then }
     }
 
@@ -114,8 +114,8 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 /// A share of a page, as a pin.
-pub(crate) struct Shared<'a, D: Device> {
-    pager: &'a Pager<D>,
+pub(crate) struct Shared<'a> {
+    pager: &'a Pager,
     page: u64,
     /// The state before.
     before: State,
@@ -132,14 +132,14 @@ pub(crate) enum Then {
     Leave,
 }
 
-impl<D: Device> Shared<'_, D> {
+impl Shared<'_> {
     /// The first byte of the frame.
     pub(crate) fn address(&self) -> *const u8 {
         self.pager.entry(self.page).address()
     }
 }
 
-impl<D: Device> Drop for Shared<'_, D> {
+impl Drop for Shared<'_> {
     fn drop(&mut self) {
         let Self { pager, page, before, then } = *self;
         if !pager.recency() {

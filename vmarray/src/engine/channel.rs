@@ -138,8 +138,8 @@ pub(crate) fn pages_of(channel: u64, channels: u64, range: &Range<u64>) -> impl 
 }
 
 /// What a channel is built from.
-pub(crate) struct ChannelPlan<D> {
-    pub(crate) device: Arc<D>,
+pub(crate) struct ChannelPlan {
+    pub(crate) device: Arc<dyn Device>,
     pub(crate) index: u32,
     pub(crate) channels: u32,
     pub(crate) slots: u64,
@@ -187,11 +187,11 @@ struct LoadQueue {
 }
 
 #[derive(Debug)]
-pub(crate) struct Channel<D: Device> {
+pub(crate) struct Channel {
     // Declared first, dropped first: ending a queue waits for its work.
-    pub(crate) queues: HomeQueues<D>,
-    slots: DeviceBuffer<D>,
-    shard: Mutex<Shard<D>>,
+    pub(crate) queues: HomeQueues,
+    slots: DeviceBuffer<dyn Device>,
+    shard: Mutex<Shard>,
     supply: FrameSupply,
     /// Pages that were put in frames, and the policy was not told of. A thread that [locks](Self::lock) the
     /// shard tells it.
@@ -203,10 +203,10 @@ pub(crate) struct Channel<D: Device> {
     tasks: TaskRequests,
     /// There may be frames, memory, fewer guards, or work that is done.
     events: EventCount,
-    pinned: PinnedPool<D>,
-    stages: Stages<D>,
+    pinned: PinnedPool,
+    stages: Stages,
     staged: StagedQueues,
-    device: Arc<D>,
+    device: Arc<dyn Device>,
     layout: Layout,
     recency: bool,
     fall_back: bool,
@@ -215,15 +215,15 @@ pub(crate) struct Channel<D: Device> {
 
 /// What a thread needs the lock of a channel for.
 #[derive(Debug)]
-struct Shard<D: Device> {
-    frames: FrameTable<D>,
+struct Shard {
+    frames: FrameTable,
     work: WorkUnderWay,
 }
 
 /// All frames, and which pages are in them.
 #[derive(Debug)]
-struct FrameTable<D: Device> {
-    chunks: Vec<HostBuffer<D>>,
+struct FrameTable {
+    chunks: Vec<HostBuffer<dyn Device>>,
     list: Vec<Frame>,
     evictor: Evictor,
     /// The page in each frame, or `NO_PAGE`.
@@ -258,8 +258,8 @@ struct WorkUnderWay {
     write_error: Option<backend_api::Error>,
 }
 
-impl<D: Device> Channel<D> {
-    pub(crate) fn new(plan: ChannelPlan<D>) -> Result<Self> {
+impl Channel {
+    pub(crate) fn new(plan: ChannelPlan) -> Result<Self> {
         let bytes = plan
             .slots
             .checked_mul(plan.page_bytes as u64)
@@ -327,7 +327,7 @@ impl<D: Device> Channel<D> {
         Ok(channel)
     }
 
-    pub(crate) fn device(&self) -> &Arc<D> {
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
@@ -362,18 +362,18 @@ impl<D: Device> Channel<D> {
     }
 
     /// Host memory of the kind that the frames have, which the caller owns.
-    pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<D>> {
+    pub(crate) fn host_memory(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         Ok(self.pinned.make(bytes)?.0)
     }
 
     /// Host memory of at least so many bytes, page-locked if that is to be had. The caller
     /// [gives it back](Self::put_pinned).
-    pub(crate) fn take_pinned(&self, bytes: usize) -> Result<HostBuffer<D>> {
+    pub(crate) fn take_pinned(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         self.pinned.take(bytes)
     }
 
     /// Takes such memory back, with nothing in flight on it.
-    pub(crate) fn put_pinned(&self, memory: HostBuffer<D>) {
+    pub(crate) fn put_pinned(&self, memory: HostBuffer<dyn Device>) {
         self.pinned.put(memory);
     }
 
@@ -411,7 +411,7 @@ impl<D: Device> Channel<D> {
     }
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// How many pages could not be written back so far, of all writes that are done by now. A failed one
     /// leaves a home slot with anything in it, while its page stays resident.
     pub(crate) fn failed_write_backs(&self, table: &PageTable) -> u64 {

@@ -21,8 +21,6 @@ mod uncached;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::Device;
-
 use crate::base::error::{ErrorKind, Result};
 use crate::base::stats::Stats;
 use crate::engine::channel::{Blocking, Channel, Driver, Load, LoadFor, Loaded};
@@ -76,11 +74,11 @@ const WINDOW_PAGES: std::ops::RangeInclusive<usize> = 4..=256;
 
 /// All pages of one array.
 #[derive(Debug)]
-pub struct Pager<D: Device> {
-    channels: Vec<Arc<Channel<D>>>,
+pub struct Pager {
+    channels: Vec<Arc<Channel>>,
     table: Arc<PageTable>,
     /// Closed when the array is dropped; from then on nobody else has the channels or the table.
-    drivers: Vec<Arc<Driver<D>>>,
+    drivers: Vec<Arc<Driver>>,
     page_bytes: usize,
     /// The frames that all channels may have together.
     frames: u64,
@@ -100,16 +98,11 @@ pub struct Pager<D: Device> {
     init_tracker: init_tracker::InitTracker,
 }
 
-impl<D: Device> Pager<D> {
-    pub(crate) fn new(
-        channels: Vec<Channel<D>>,
-        table: PageTable,
-        page_bytes: usize,
-        read_ahead: bool,
-    ) -> Self {
+impl Pager {
+    pub(crate) fn new(channels: Vec<Channel>, table: PageTable, page_bytes: usize, read_ahead: bool) -> Self {
         let counter = counter::acquire();
         let frames: u64 = channels.iter().map(|c| u64::from(c.frames_max())).sum();
-        let is_new = |(at, channel): &(usize, &Channel<D>)| {
+        let is_new = |(at, channel): &(usize, &Channel)| {
             channels[..*at].iter().all(|other| !Arc::ptr_eq(other.device(), channel.device()))
         };
         let buses = channels.iter().enumerate().filter(is_new).count().max(1);
@@ -157,11 +150,11 @@ impl<D: Device> Pager<D> {
         self.counter
     }
 
-    pub(crate) fn channels(&self) -> &[Arc<Channel<D>>] {
+    pub(crate) fn channels(&self) -> &[Arc<Channel>] {
         &self.channels
     }
 
-    pub(crate) fn channel(&self, page: u64) -> &Channel<D> {
+    pub(crate) fn channel(&self, page: u64) -> &Channel {
         &self.channels[(page % self.channels.len() as u64) as usize]
     }
 
@@ -456,7 +449,7 @@ impl<D: Device> Pager<D> {
     }
 }
 
-impl<D: Device> Drop for Pager<D> {
+impl Drop for Pager {
     fn drop(&mut self) {
         self.drivers.iter().for_each(|driver| driver.close());
         // Transfers refer to entries.

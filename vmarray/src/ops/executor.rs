@@ -44,22 +44,22 @@ pub(crate) enum RunAccess {
 }
 
 /// Where runs lie: a channel of an array or a source, or the device that rows are copied to.
-pub(crate) trait Lane<D: Device> {
-    fn device(&self) -> &Arc<D>;
+pub(crate) trait Lane {
+    fn device(&self) -> &Arc<dyn Device>;
 
     fn counters(&self) -> &Counters;
 
     /// Host memory of at least so many bytes, for answers, lists and copies.
-    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>>;
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>>;
 
     /// Takes such memory back, when no work touches it.
-    fn keep(&self, memory: HostBuffer<D>);
+    fn keep(&self, memory: HostBuffer<dyn Device>);
 
     /// Has work submitted to a queue in which it runs after all that must come before it.
     fn submit(
         &self,
         access: RunAccess,
-        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+        work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<Ticket>;
 
     fn wait(&self, ticket: Ticket) -> backend_api::Result<()> {
@@ -104,13 +104,13 @@ pub enum Kernel<'a> {
 impl Kernel<'_> {
     /// Has the device translate what it needs, if it does not know it yet. Called with nothing held; what
     /// goes wrong here is told by the submission itself.
-    fn prepare<D: Device>(&self, device: &D) {
+    fn prepare(&self, device: &dyn Device) {
         if let Self::Compute(compute) = self {
             let _ = device.prepare(compute);
         }
     }
 
-    fn submit<D: Device>(&self, queue: &Queue<D>) -> backend_api::Result<Ticket> {
+    fn submit(&self, queue: &Queue<dyn Device>) -> backend_api::Result<Ticket> {
         match self {
             Self::Search(search) => queue.search(search),
             Self::Compute(compute) => queue.compute(compute),
@@ -148,7 +148,7 @@ pub trait Question: Sync {
     ///
     /// # Errors
     /// Those of memory.
-    fn take<D: Device>(&self, part: &mut Self::Part, answer: &Answer<'_, D>) -> Result<Taken>;
+    fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<Taken>;
 
     /// Puts the parts of all channels together, in their order.
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
@@ -167,14 +167,14 @@ pub enum Taken {
 }
 
 /// What a device has answered about a run.
-pub struct Answer<'a, D: Device> {
-    memory: &'a HostBuffer<D>,
+pub struct Answer<'a> {
+    memory: &'a HostBuffer<dyn Device>,
     /// Where the bytes are counted.
     copied: &'a Counter,
     run: Run<'a>,
 }
 
-impl<D: Device> Answer<'_, D> {
+impl Answer<'_> {
     /// Some of its words.
     pub(crate) fn words(&self, from: usize, count: usize) -> Result<Vec<u64>> {
         let mut words = zeroed_vec::<u64>(count)?;
@@ -199,18 +199,18 @@ impl<D: Device> Answer<'_, D> {
 }
 
 /// A question about a run, under way.
-pub(crate) struct AskedRun<D: Device> {
+pub(crate) struct AskedRun {
     pub ticket: Ticket,
-    memory: HostBuffer<D>,
+    memory: HostBuffer<dyn Device>,
 }
 
-impl<D: Device> AskedRun<D> {
+impl AskedRun {
     /// Asks it.
-    pub fn new<Q: Question>(lane: &impl Lane<D>, question: &Q, run: Run<'_>) -> Result<Self> {
+    pub fn new<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>) -> Result<Self> {
         Self::with_room(lane, question, run, question.room(run.count() as u64))
     }
 
-    fn with_room<Q: Question>(lane: &impl Lane<D>, question: &Q, run: Run<'_>, room: u64) -> Result<Self> {
+    fn with_room<Q: Question>(lane: &impl Lane, question: &Q, run: Run<'_>, room: u64) -> Result<Self> {
         let memory = lane.buffer(question.answer_bytes(room) as usize)?;
         let kernel = question.kernel(run, room, memory.at(0));
         kernel.prepare(&**lane.device());
@@ -220,7 +220,7 @@ impl<D: Device> AskedRun<D> {
 
     /// Has the device translate what questions like this one need, so that they do not wait for that while
     /// they hold something.
-    pub fn prepare<Q: Question>(lane: &impl Lane<D>, question: &Q, like: Run<'_>) {
+    pub fn prepare<Q: Question>(lane: &impl Lane, question: &Q, like: Run<'_>) {
         if let Ok(memory) = lane.buffer(question.answer_bytes(0) as usize) {
             question.kernel(like, 0, memory.at(0)).prepare(&**lane.device());
             lane.keep(memory);
@@ -230,7 +230,7 @@ impl<D: Device> AskedRun<D> {
     /// Takes in the answer, which has come. Breaks if what comes after it is of no interest.
     pub fn take<Q: Question>(
         mut self,
-        lane: &impl Lane<D>,
+        lane: &impl Lane,
         question: &Q,
         run: Run<'_>,
         part: &mut Q::Part,
@@ -250,14 +250,14 @@ impl<D: Device> AskedRun<D> {
 }
 
 /// Elements that are being collected by their numbers in a channel.
-pub(crate) struct Collecting<D: Device> {
+pub(crate) struct Collecting {
     ticket: Ticket,
-    memory: HostBuffer<D>,
+    memory: HostBuffer<dyn Device>,
     count: usize,
 }
 
-impl<D: Device> Collecting<D> {
-    pub fn new(lane: &impl Lane<D>, elements: Elements<'_>, numbers: &[u64]) -> Result<Self> {
+impl Collecting {
+    pub fn new(lane: &impl Lane, elements: Elements<'_>, numbers: &[u64]) -> Result<Self> {
         let count = numbers.len();
         let memory = lane.buffer(count * (8 + elements.stride as usize))?;
         memory.write(0, bytemuck::cast_slice(numbers));
@@ -268,7 +268,7 @@ impl<D: Device> Collecting<D> {
     }
 
     /// Waits for the elements.
-    pub fn values<T: Element>(self, lane: &impl Lane<D>) -> Result<Vec<T>> {
+    pub fn values<T: Element>(self, lane: &impl Lane) -> Result<Vec<T>> {
         lane.wait(self.ticket)?;
         let mut values = zeroed_vec(self.count)?;
         self.memory.read(8 * self.count, bytemuck::cast_slice_mut(&mut values));

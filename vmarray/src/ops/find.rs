@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use backend_api::expr::{Action, Program, Value};
-use backend_api::{Compute, Device, HostSpan, Search};
+use backend_api::{Compute, HostSpan, Search};
 use bytemuck::NoUninit;
 
 use crate::base::element::{Element, Field};
@@ -200,7 +200,7 @@ impl Question for Seek<'_> {
         }
     }
 
-    fn take<D: Device>(&self, found: &mut Found, answer: &Answer<'_, D>) -> Result<Taken> {
+    fn take(&self, found: &mut Found, answer: &Answer<'_>) -> Result<Taken> {
         const HEADER: usize = Search::HEADER_BYTES as usize / 8;
         let header = answer.words(0, HEADER)?;
         let (total, listed) = (header[0], header[1]);

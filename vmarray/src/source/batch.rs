@@ -13,7 +13,7 @@ use std::ops::{ControlFlow, Range};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 use backend_api::expr::Geometry;
-use backend_api::{Device, Elements, Ticket};
+use backend_api::{Elements, Ticket};
 use parking_lot::Mutex;
 
 use super::channel::{PageBlocks, Pool, SourceChannel};
@@ -59,7 +59,7 @@ impl SlotRun {
 pub(super) type Started<W> = Result<(Vec<Ticket>, W), RefusedRun>;
 
 /// Device-side work, as seen by the batches: what is done with each run, and what becomes of its outcome.
-pub(super) trait Operation<T: Element, D: Device>: Sync {
+pub(super) trait Operation<T: Element>: Sync {
     /// What is under way for a run.
     type Work;
     /// What a channel has found out.
@@ -75,18 +75,18 @@ pub(super) trait Operation<T: Element, D: Device>: Sync {
 
     /// Has the device translate what the work on runs like this one needs, if it does not know it yet. The
     /// run has no elements, and nothing is held.
-    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
+    fn prepare(&self, channel: &SourceChannel, like: &SlotRun) {
         let _ = (channel, like);
     }
 
     /// Starts the work on a run, which is done when all of its tickets are.
-    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<Self::Work>;
+    fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<Self::Work>;
 
     /// Takes in the outcome of a run, in order, while its pages are held. Breaks if the channel's other pages
     /// are of no interest.
     fn finish(
         &self,
-        channel: &SourceChannel<D>,
+        channel: &SourceChannel,
         run: &SlotRun,
         work: Self::Work,
         found: &mut Self::Found,
@@ -127,8 +127,8 @@ struct Member<'a> {
 }
 
 /// Pages that are worked on together.
-struct PageBatch<'a, D: Device, W> {
-    channel: &'a SourceChannel<D>,
+struct PageBatch<'a, W> {
+    channel: &'a SourceChannel,
     members: Vec<Member<'a>>,
     uploads: Vec<Ticket>,
     /// Whether all that is missing on the device is being fetched.
@@ -144,7 +144,7 @@ struct PageBatch<'a, D: Device, W> {
     error: Option<Error>,
 }
 
-impl<D: Device, W> Drop for PageBatch<'_, D, W> {
+impl<W> Drop for PageBatch<'_, W> {
     fn drop(&mut self) {
         // Nothing touches slots or home any more when the pages are let go.
         let works = self.works.iter().flat_map(|(_, tickets, _)| tickets);
@@ -154,10 +154,10 @@ impl<D: Device, W> Drop for PageBatch<'_, D, W> {
     }
 }
 
-impl<T: Element, D: Device> Core<T, D> {
+impl<T: Element> Core<T> {
     /// Runs an operation on all channels that have pages of a range, at the same time; gives what each has
     /// found or done, also up to an error.
-    pub(super) fn operate<O: Operation<T, D>>(
+    pub(super) fn operate<O: Operation<T>>(
         &self,
         range: &Range<usize>,
         operation: &O,
@@ -183,7 +183,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Runs an operation on one channel's pages of a range.
-    fn drive<O: Operation<T, D>>(
+    fn drive<O: Operation<T>>(
         &self,
         index: usize,
         range: &Range<usize>,
@@ -197,7 +197,7 @@ impl<T: Element, D: Device> Core<T, D> {
         let most = (pool.slots() / 2).min(BATCH_BYTES / self.page_bytes()).clamp(1, BATCH_PAGES);
         let overlaps = pool.slots() >= 2 * most;
         let mut outcome = O::Found::default();
-        let mut former: Option<PageBatch<'_, D, O::Work>> = None;
+        let mut former: Option<PageBatch<'_, O::Work>> = None;
         let (mut result, mut failed) = (Ok(ControlFlow::Continue(())), false);
         while pages.peek().is_some() && !failed && matches!(result, Ok(ControlFlow::Continue(()))) {
             let batch = self.start(channel, &mut pool, &mut pages, most, range, operation);
@@ -220,7 +220,7 @@ impl<T: Element, D: Device> Core<T, D> {
         &self,
         index: usize,
         range: &Range<usize>,
-    ) -> impl Iterator<Item = usize> + use<T, D> {
+    ) -> impl Iterator<Item = usize> + use<T> {
         let (count, pages) = (self.channels.len(), self.cuts.touched_pages(range));
         let first = pages.start + (index + count - pages.start % count) % count;
         (first..pages.end).step_by(count)
@@ -231,15 +231,15 @@ impl<T: Element, D: Device> Core<T, D> {
         group.is_none_or(|group| (page / self.channels.len()).is_multiple_of(group))
     }
 
-    fn start<'a, O: Operation<T, D>>(
+    fn start<'a, O: Operation<T>>(
         &'a self,
-        channel: &'a SourceChannel<D>,
-        pool: &mut Pool<D>,
+        channel: &'a SourceChannel,
+        pool: &mut Pool,
         pages: &mut Peekable<impl Iterator<Item = usize>>,
         most: usize,
         range: &Range<usize>,
         operation: &O,
-    ) -> PageBatch<'a, D, O::Work> {
+    ) -> PageBatch<'a, O::Work> {
         let group = operation.is_rounded().then(|| (GROUP_BYTES / self.page_bytes()).clamp(1, most));
         let mut batch = PageBatch {
             channel,
@@ -302,10 +302,10 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Gives the members slots, starts to fetch what is missing there, and starts the work.
-    fn prepare<O: Operation<T, D>>(
+    fn prepare<O: Operation<T>>(
         &self,
-        batch: &mut PageBatch<'_, D, O::Work>,
-        pool: &mut Pool<D>,
+        batch: &mut PageBatch<'_, O::Work>,
+        pool: &mut Pool,
         operation: &O,
     ) -> Result<()> {
         let absent = batch.members.iter().filter(|member| member.slot == NO_SLOT).count();
@@ -344,7 +344,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Starts the work on runs, until enough is under way. After an error no more is started.
-    fn launch<O: Operation<T, D>>(&self, batch: &mut PageBatch<'_, D, O::Work>, operation: &O) -> Result<()> {
+    fn launch<O: Operation<T>>(&self, batch: &mut PageBatch<'_, O::Work>, operation: &O) -> Result<()> {
         while batch.works.len() < WORKS
             && let Some(run) = batch.runs.pop_front()
         {
@@ -362,7 +362,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// A run of no elements that begins at an element of a page, which has a slot.
-    fn run_of(&self, channel: &SourceChannel<D>, slot: u32, page: usize, at: usize) -> SlotRun {
+    fn run_of(&self, channel: &SourceChannel, slot: u32, page: usize, at: usize) -> SlotRun {
         let (page_len, channels) = (self.cuts.page_len, self.channels.len());
         SlotRun {
             elements: Elements { start: channel.place(slot, at), count: 0, stride: size_of::<T>() as u64 },
@@ -377,7 +377,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Members whose slots follow one another.
-    fn runs<W>(&self, batch: &PageBatch<'_, D, W>) -> Vec<SlotRun> {
+    fn runs<W>(&self, batch: &PageBatch<'_, W>) -> Vec<SlotRun> {
         let mut runs: Vec<SlotRun> = Vec::new();
         let mut next = None;
         let channels = self.channels.len();

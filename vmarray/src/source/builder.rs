@@ -287,14 +287,15 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         entries.try_reserve_exact(pages).map_err(|_| ErrorKind::NoTableMemory { pages: pages as u64 })?;
         entries.resize_with(pages, DirectoryEntry::new);
         let home_bytes = HomeBytes { first: first.cast(), element_bytes, cuts };
-        let imports: Vec<Option<Arc<Import<D>>>> = devices
+        let imports: Vec<Option<Arc<Import>>> = devices
             .iter()
             .enumerate()
             .map(|(number, device)| {
                 let kind = self.import.filter(|_| H::OWNED && len > 0 && turns.contains(&number))?;
                 // SAFETY: the home owns its memory, so that it stays allocated until the home is dropped,
                 // which is after the channels.
-                let import = unsafe { Import::new(device, &home_bytes, kind) };
+                let import =
+                    unsafe { Import::new(&(Arc::<D>::clone(device) as Arc<dyn Device>), &home_bytes, kind) };
                 import.inspect_err(trace::pin_refused).ok().map(Arc::new)
             })
             .collect();
@@ -304,6 +305,10 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
                 SourceChannel::new(device, slots(index), home_bytes, self.eviction, import)
             })
             .collect::<Result<Vec<_>>>()?;
-        Ok(Source { core: Box::new(Core::new(first, cuts, entries.into(), channels)), home })
+        Ok(Source {
+            core: Box::new(Core::new(first, cuts, entries.into(), channels)),
+            home,
+            devices: PhantomData,
+        })
     }
 }

@@ -69,19 +69,19 @@ struct BlockPiece {
 
 /// Memory of the program that the device was told of, once for all of its channels.
 #[derive(Debug)]
-pub(super) struct Import<D: Device> {
-    device: Arc<D>,
+pub(super) struct Import {
+    device: Arc<dyn Device>,
     /// There until the drop.
     host: ManuallyDrop<HostAllocation>,
 }
 
-impl<D: Device> Import<D> {
+impl Import {
     /// Tells a device of the home, so that it copies without a stop in between.
     ///
     /// # Safety
     /// The home's memory stays allocated until this is dropped, also if it never is.
     pub(super) unsafe fn new(
-        device: &Arc<D>,
+        device: &Arc<dyn Device>,
         home: &HomeBytes,
         kind: HostMemory,
     ) -> backend_api::Result<Self> {
@@ -93,7 +93,7 @@ impl<D: Device> Import<D> {
     }
 }
 
-impl<D: Device> Drop for Import<D> {
+impl Drop for Import {
     fn drop(&mut self) {
         // SAFETY: the field is not used again.
         self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
@@ -101,35 +101,35 @@ impl<D: Device> Drop for Import<D> {
 }
 
 #[derive(Debug)]
-pub(super) struct SourceChannel<D: Device> {
+pub(super) struct SourceChannel {
     // Declared first, dropped first: ending a queue waits for its work.
-    uploads: Queue<D>,
-    downloads: Queue<D>,
-    kernels: Queue<D>,
-    import: Option<Arc<Import<D>>>,
-    slots: DeviceBuffer<D>,
-    device: Arc<D>,
+    uploads: Queue<dyn Device>,
+    downloads: Queue<dyn Device>,
+    kernels: Queue<dyn Device>,
+    import: Option<Arc<Import>>,
+    slots: DeviceBuffer<dyn Device>,
+    device: Arc<dyn Device>,
     page_bytes: usize,
     home: HomeBytes,
     /// Held by whoever works on several pages.
-    pub(super) pool: Mutex<Pool<D>>,
-    spare: Mutex<Vec<HostBuffer<D>>>,
+    pub(super) pool: Mutex<Pool>,
+    spare: Mutex<Vec<HostBuffer<dyn Device>>>,
     pub(super) counters: Counters,
 }
 
 /// Who has which slot.
 #[derive(Debug)]
-pub(super) struct Pool<D: Device> {
+pub(super) struct Pool {
     /// The page of each slot.
     pages: Vec<usize>,
     /// Whether the slot was used again since the policy last asked.
     referenced: Vec<bool>,
     free: Vec<u32>,
     evictor: Evictor,
-    pub(super) staging: Staging<D>,
+    pub(super) staging: Staging,
 }
 
-impl<D: Device> Pool<D> {
+impl Pool {
     pub(super) fn slots(&self) -> usize {
         self.pages.len()
     }
@@ -160,13 +160,13 @@ impl<D: Device> Pool<D> {
     }
 }
 
-impl<D: Device> SourceChannel<D> {
+impl SourceChannel {
     pub(super) fn new(
-        device: Arc<D>,
+        device: Arc<dyn Device>,
         slots: usize,
         home: HomeBytes,
         policy: EvictionPolicy,
-        import: Option<Arc<Import<D>>>,
+        import: Option<Arc<Import>>,
     ) -> Result<Self> {
         let page_bytes = home.cuts.page_len * home.element_bytes;
         let chunk_bytes = CHUNK_BYTES.min(slots * page_bytes).max(page_bytes);
@@ -193,7 +193,7 @@ impl<D: Device> SourceChannel<D> {
         })
     }
 
-    pub(super) fn kernels(&self) -> &Queue<D> {
+    pub(super) fn kernels(&self) -> &Queue<dyn Device> {
         &self.kernels
     }
 
@@ -248,7 +248,7 @@ impl<D: Device> SourceChannel<D> {
     }
 
     /// Starts to copy pieces to a buffer, one after the other.
-    fn download(&self, pieces: &[BlockPiece], buffer: &HostBuffer<D>) -> Result<Ticket> {
+    fn download(&self, pieces: &[BlockPiece], buffer: &HostBuffer<dyn Device>) -> Result<Ticket> {
         let mut at = 0;
         let copy = |piece: &BlockPiece| {
             let to = buffer.at(at);
@@ -258,7 +258,7 @@ impl<D: Device> SourceChannel<D> {
         self.submit(&self.downloads, &pieces.iter().map(copy).collect::<Vec<_>>())
     }
 
-    fn submit(&self, queue: &Queue<D>, transfers: &[Transfer<'_>]) -> Result<Ticket> {
+    fn submit(&self, queue: &Queue<dyn Device>, transfers: &[Transfer<'_>]) -> Result<Ticket> {
         self.counters.submissions.add(1);
         Ok(queue.submit(transfers)?)
     }
@@ -267,7 +267,7 @@ impl<D: Device> SourceChannel<D> {
     /// that is under way, also if it fails.
     pub(super) fn fetch(
         &self,
-        staging: &mut Staging<D>,
+        staging: &mut Staging,
         pages: &[PageBlocks],
         tickets: &mut Vec<Ticket>,
     ) -> Result<u64> {
@@ -301,13 +301,13 @@ impl<D: Device> SourceChannel<D> {
 
     /// Copies blocks from the device to the home, and waits. The caller has the pages exclusively, and notes
     /// the outcome; after an error any of the blocks may be home or not.
-    pub(super) fn bring_home(&self, staging: &mut Staging<D>, pages: &[PageBlocks]) -> Result<()> {
+    pub(super) fn bring_home(&self, staging: &mut Staging, pages: &[PageBlocks]) -> Result<()> {
         if let Some(done) = self.bring_home_directly(pages) {
             return done;
         }
         let pieces = self.pieces(pages);
         let land =
-            |staging: &Staging<D>, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
+            |staging: &Staging, (ticket, chunk, batch): (Ticket, usize, Vec<BlockPiece>)| -> Result<()> {
                 self.device.wait(ticket)?;
                 // SAFETY: the caller has the pages exclusively, and the copy is done.
                 unsafe { self.land(staging.chunk(chunk), &batch) };
@@ -348,7 +348,7 @@ impl<D: Device> SourceChannel<D> {
     ///
     /// # Safety
     /// The pages are the caller's alone, and nothing is copied to the buffer any more.
-    unsafe fn land(&self, buffer: &HostBuffer<D>, pieces: &[BlockPiece]) {
+    unsafe fn land(&self, buffer: &HostBuffer<dyn Device>, pieces: &[BlockPiece]) {
         let mut at = 0;
         for piece in pieces {
             // SAFETY: the piece is within the home; by the caller's word nobody else touches it.
@@ -360,7 +360,7 @@ impl<D: Device> SourceChannel<D> {
     }
 
     /// Starts to copy blocks of a page to a buffer, one after the other.
-    pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(HostBuffer<D>, Ticket)> {
+    pub(super) fn start_to_read(&self, page: PageBlocks) -> Result<(HostBuffer<dyn Device>, Ticket)> {
         let buffer = self.buffer(self.page_bytes)?;
         let ticket = self.download(&self.pieces(&[page]), &buffer)?;
         Ok((buffer, ticket))
@@ -372,7 +372,7 @@ impl<D: Device> SourceChannel<D> {
     /// The caller sees to it that it does not hold so many pages itself that there are too few.
     pub(super) fn allocate(
         &self,
-        pool: &mut Pool<D>,
+        pool: &mut Pool,
         entries: &[DirectoryEntry],
         want: usize,
     ) -> Result<Vec<u32>> {
@@ -394,7 +394,7 @@ impl<D: Device> SourceChannel<D> {
 
     fn victims<'e>(
         &self,
-        pool: &mut Pool<D>,
+        pool: &mut Pool,
         entries: &'e [DirectoryEntry],
         want: usize,
     ) -> Vec<(u32, ExclusivePage<'e>)> {
@@ -418,12 +418,12 @@ impl<D: Device> SourceChannel<D> {
     /// Takes their slots from pages.
     fn evict(
         &self,
-        pool: &mut Pool<D>,
+        pool: &mut Pool,
         entries: &[DirectoryEntry],
         victims: Vec<(u32, ExclusivePage<'_>)>,
         slots: &mut Vec<u32>,
     ) -> Result<()> {
-        let of = |slot: u32, pool: &Pool<D>| pool.pages[slot as usize];
+        let of = |slot: u32, pool: &Pool| pool.pages[slot as usize];
         let mut dirty: Vec<PageBlocks> = victims
             .iter()
             .map(|&(slot, _)| (slot, of(slot, pool)))
@@ -451,8 +451,8 @@ impl<D: Device> SourceChannel<D> {
     }
 }
 
-impl<D: Device> Lane<D> for SourceChannel<D> {
-    fn device(&self) -> &Arc<D> {
+impl Lane for SourceChannel {
+    fn device(&self) -> &Arc<dyn Device> {
         &self.device
     }
 
@@ -460,7 +460,7 @@ impl<D: Device> Lane<D> for SourceChannel<D> {
         &self.counters
     }
 
-    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         let mut spare = self.spare.lock();
         if let Some(fits) = spare.iter().position(|buffer| buffer.bytes() >= bytes) {
             return Ok(spare.swap_remove(fits));
@@ -469,7 +469,7 @@ impl<D: Device> Lane<D> for SourceChannel<D> {
         pinned(&self.device, bytes.max(ANSWER_BYTES))
     }
 
-    fn keep(&self, buffer: HostBuffer<D>) {
+    fn keep(&self, buffer: HostBuffer<dyn Device>) {
         let mut spare = self.spare.lock();
         if spare.len() < SPARE && buffer.bytes() <= CHUNK_BYTES.max(self.page_bytes) {
             spare.push(buffer);
@@ -479,7 +479,7 @@ impl<D: Device> Lane<D> for SourceChannel<D> {
     fn submit(
         &self,
         _: RunAccess,
-        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+        work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<Ticket> {
         work(&self.kernels)
     }

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use backend_api::Device;
-
 use super::channel::{PageBlocks, Pool, SourceChannel};
 use super::core::Core;
 use super::directory::ExclusivePage;
@@ -14,7 +12,7 @@ use crate::ops::executor::Lane as _;
 /// How many bytes are brought home in one go.
 const BATCH_BYTES: usize = 32 << 20;
 
-impl<T: Element, D: Device> Core<T, D> {
+impl<T: Element> Core<T> {
     /// Brings home what is newer on the devices, of a range. On an error some of it is still newer there;
     /// what belongs to other channels is brought home all the same.
     pub(super) fn flush(&self, range: &Range<usize>) -> Result<()> {
@@ -38,8 +36,8 @@ impl<T: Element, D: Device> Core<T, D> {
 
     fn flush_some(
         &self,
-        channel: &SourceChannel<D>,
-        pool: &mut Pool<D>,
+        channel: &SourceChannel,
+        pool: &mut Pool,
         pages: impl Iterator<Item = usize>,
         range: &Range<usize>,
     ) -> Result<()> {

@@ -18,9 +18,9 @@ use crate::base::trace;
 use crate::ops::executor::Lane as _;
 
 #[derive(Debug)]
-pub(super) struct Core<T: Element, D: Device> {
+pub(super) struct Core<T: Element> {
     // Declared first, dropped first: copies from and to the home end with their channels.
-    pub(super) channels: Vec<SourceChannel<D>>,
+    pub(super) channels: Vec<SourceChannel>,
     pub(super) entries: Box<[DirectoryEntry]>,
     pub(super) cuts: Cuts,
     first: NonNull<T>,
@@ -31,16 +31,16 @@ pub(super) struct Core<T: Element, D: Device> {
 }
 
 // SAFETY: the home's elements are `Send + Sync` plain data, reached by the directory's locks only.
-unsafe impl<T: Element, D: Device> Send for Core<T, D> {}
+unsafe impl<T: Element> Send for Core<T> {}
 // SAFETY: as above.
-unsafe impl<T: Element, D: Device> Sync for Core<T, D> {}
+unsafe impl<T: Element> Sync for Core<T> {}
 
-impl<T: Element, D: Device> Core<T, D> {
+impl<T: Element> Core<T> {
     pub(super) fn new(
         first: NonNull<T>,
         cuts: Cuts,
         entries: Box<[DirectoryEntry]>,
-        channels: Vec<SourceChannel<D>>,
+        channels: Vec<SourceChannel>,
     ) -> Self {
         let core = Self {
             channels,
@@ -59,7 +59,7 @@ impl<T: Element, D: Device> Core<T, D> {
         self.cuts.page_len * size_of::<T>()
     }
 
-    pub(super) fn channel(&self, page: usize) -> &SourceChannel<D> {
+    pub(super) fn channel(&self, page: usize) -> &SourceChannel {
         &self.channels[page % self.channels.len()]
     }
 
@@ -151,7 +151,12 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Copies home what was read by [`start_to_read`](SourceChannel::start_to_read) and has arrived.
-    pub(super) fn land(&self, held: &mut ExclusivePage<'_>, buffer: &HostBuffer<D>, page: PageBlocks) {
+    pub(super) fn land(
+        &self,
+        held: &mut ExclusivePage<'_>,
+        buffer: &HostBuffer<dyn Device>,
+        page: PageBlocks,
+    ) {
         let mut at = 0;
         for range in self.cuts.ranges(page.page, page.blocks) {
             let home: &mut [u8] = bytemuck::cast_slice_mut(self.elements_mut(held, page.page, &range));
@@ -243,7 +248,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 }
 
-impl<T: Element, D: Device> Drop for Core<T, D> {
+impl<T: Element> Drop for Core<T> {
     fn drop(&mut self) {
         // Nobody else has it any more, and nothing is under way.
         if let Err(error) = self.flush(&(0..self.cuts.len)) {

@@ -14,7 +14,6 @@ use crate::array::asynchronous::Asked;
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::ops::executor::Lane as _;
-use crate::setup::any::AnyDevice;
 
 /// How many pages are under way at a time.
 const PAGES: usize = 16;
@@ -39,27 +38,27 @@ const PAGES: usize = 16;
 /// # Ok::<(), vmarray::Error>(())
 /// ```
 #[must_use = "does nothing unless polled"]
-pub struct SourceFlushAsync<'a, T: Element, D: Device = AnyDevice> {
-    core: &'a Core<T, D>,
+pub struct SourceFlushAsync<'a, T: Element> {
+    core: &'a Core<T>,
     range: Range<usize>,
     /// Not looked at yet.
     pages: Range<usize>,
     /// To be copied once more.
     again: Vec<usize>,
-    under_way: Vec<Copy<D>>,
+    under_way: Vec<Copy>,
     error: Option<Error>,
 }
 
-struct Copy<D: Device> {
+struct Copy {
     ticket: Ticket,
-    buffer: HostBuffer<D>,
+    buffer: HostBuffer<dyn Device>,
     page: PageBlocks,
     version: u64,
     asked: Asked,
 }
 
-impl<T: Element, D: Device> Core<T, D> {
-    pub(super) fn flush_async(&self, range: Result<Range<usize>>) -> SourceFlushAsync<'_, T, D> {
+impl<T: Element> Core<T> {
+    pub(super) fn flush_async(&self, range: Result<Range<usize>>) -> SourceFlushAsync<'_, T> {
         let (range, error) = match range {
             Ok(range) => (range, None),
             Err(error) => (0..0, Some(error)),
@@ -69,7 +68,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 }
 
-impl<T: Element, D: Device> SourceFlushAsync<'_, T, D> {
+impl<T: Element> SourceFlushAsync<'_, T> {
     fn next_page(&mut self) -> Option<usize> {
         let entries = &self.core.entries;
         self.again.pop().or_else(|| self.pages.find(|&page| entries[page].dirty() != 0))
@@ -92,7 +91,7 @@ impl<T: Element, D: Device> SourceFlushAsync<'_, T, D> {
     }
 
     /// Takes in a copy that is done.
-    fn land(&mut self, copy: Copy<D>) {
+    fn land(&mut self, copy: Copy) {
         let entry = &self.core.entries[copy.page.page];
         let channel = self.core.channel(copy.page.page);
         let mut held = entry.take();
@@ -112,7 +111,7 @@ impl<T: Element, D: Device> SourceFlushAsync<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> Future for SourceFlushAsync<'_, T, D> {
+impl<T: Element> Future for SourceFlushAsync<'_, T> {
     type Output = Result<()>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
@@ -156,7 +155,7 @@ impl<T: Element, D: Device> Future for SourceFlushAsync<'_, T, D> {
     }
 }
 
-impl<T: Element, D: Device> fmt::Debug for SourceFlushAsync<'_, T, D> {
+impl<T: Element> fmt::Debug for SourceFlushAsync<'_, T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("SourceFlushAsync")
             .field("range", &self.range)

@@ -2,8 +2,6 @@
 
 use std::ops::Range;
 
-use backend_api::Device;
-
 use super::channel::SourceChannel;
 use super::core::Core;
 use crate::base::element::Element;
@@ -25,7 +23,7 @@ fn by_index(list: &[usize]) -> Result<Vec<usize>> {
     Ok(order)
 }
 
-impl<T: Element, D: Device> Core<T, D> {
+impl<T: Element> Core<T> {
     /// Reads the elements of a list, which count from the start of a range: at home, or on the devices where
     /// they are newer.
     pub(super) fn gather(&self, of: Range<usize>, list: &[usize], into: &mut [T]) -> Result<()> {
@@ -61,7 +59,7 @@ impl<T: Element, D: Device> Core<T, D> {
     /// Collects those of a list that stand at some places and belong to a channel.
     fn collect_from(
         &self,
-        channel: &SourceChannel<D>,
+        channel: &SourceChannel,
         indices: &[usize],
         places: &[usize],
         values: &mut [T],

@@ -2,7 +2,7 @@
 
 use std::ops::{ControlFlow, Range};
 
-use backend_api::{Device, Fill};
+use backend_api::Fill;
 
 use super::batch::{Operation, SlotRun, Started};
 use super::channel::SourceChannel;
@@ -17,8 +17,8 @@ use crate::ops::executor::{
 /// Asks a question.
 struct Ask<'a, Q>(&'a Q);
 
-impl<T: Element, D: Device, Q: Question> Operation<T, D> for Ask<'_, Q> {
-    type Work = AskedRun<D>;
+impl<T: Element, Q: Question> Operation<T> for Ask<'_, Q> {
+    type Work = AskedRun;
     type Found = Q::Part;
 
     fn access(&self) -> RunAccess {
@@ -29,20 +29,20 @@ impl<T: Element, D: Device, Q: Question> Operation<T, D> for Ask<'_, Q> {
         self.0.is_rounded()
     }
 
-    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
+    fn prepare(&self, channel: &SourceChannel, like: &SlotRun) {
         AskedRun::prepare(channel, self.0, like.run());
     }
 
-    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<AskedRun<D>> {
+    fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<AskedRun> {
         let asked = AskedRun::new(channel, self.0, run.run())?;
         Ok((vec![asked.ticket], asked))
     }
 
     fn finish(
         &self,
-        channel: &SourceChannel<D>,
+        channel: &SourceChannel,
         run: &SlotRun,
-        asked: AskedRun<D>,
+        asked: AskedRun,
         part: &mut Q::Part,
     ) -> Result<ControlFlow<()>> {
         asked.take(channel, self.0, run.run(), part)
@@ -56,28 +56,28 @@ struct Assign<'a> {
     read: &'a [ReadOperand],
 }
 
-impl<T: Element, D: Device> Operation<T, D> for Assign<'_> {
-    type Work = Writing<D>;
+impl<T: Element> Operation<T> for Assign<'_> {
+    type Work = Writing;
     type Found = Outcome;
 
     fn access(&self) -> RunAccess {
         self.access
     }
 
-    fn prepare(&self, channel: &SourceChannel<D>, like: &SlotRun) {
+    fn prepare(&self, channel: &SourceChannel, like: &SlotRun) {
         Writing::prepare(channel, self.plan, like.run(), self.read);
     }
 
-    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<Writing<D>> {
+    fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<Writing> {
         let mut writing = Writing::new(channel, self.plan, run.run(), self.read)?;
         Ok((std::mem::take(&mut writing.tickets), writing))
     }
 
     fn finish(
         &self,
-        channel: &SourceChannel<D>,
+        channel: &SourceChannel,
         _: &SlotRun,
-        writing: Writing<D>,
+        writing: Writing,
         _: &mut Outcome,
     ) -> Result<ControlFlow<()>> {
         writing.end(channel);
@@ -93,7 +93,7 @@ impl<T: Element, D: Device> Operation<T, D> for Assign<'_> {
 /// Writes one value everywhere.
 struct FillWith<T>(T);
 
-impl<T: Element, D: Device> Operation<T, D> for FillWith<T> {
+impl<T: Element> Operation<T> for FillWith<T> {
     type Work = ();
     type Found = ();
 
@@ -101,7 +101,7 @@ impl<T: Element, D: Device> Operation<T, D> for FillWith<T> {
         RunAccess::Overwrite
     }
 
-    fn start(&self, channel: &SourceChannel<D>, run: &SlotRun) -> Started<()> {
+    fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<()> {
         let (to, bytes) = (run.elements.start, run.elements.count * run.elements.stride);
         let fill = Fill { to, bytes, pattern: bytemuck::bytes_of(&self.0) };
         Ok((vec![channel.kernels().fill(&fill)?], ()))
@@ -115,7 +115,7 @@ impl<T: Element, D: Device> Operation<T, D> for FillWith<T> {
 /// Has the elements on the device, for what comes.
 struct Fetch;
 
-impl<T: Element, D: Device> Operation<T, D> for Fetch {
+impl<T: Element> Operation<T> for Fetch {
     type Work = ();
     type Found = ();
 
@@ -123,15 +123,15 @@ impl<T: Element, D: Device> Operation<T, D> for Fetch {
         RunAccess::Read
     }
 
-    fn start(&self, _: &SourceChannel<D>, _: &SlotRun) -> Started<()> {
+    fn start(&self, _: &SourceChannel, _: &SlotRun) -> Started<()> {
         Ok((Vec::new(), ()))
     }
 }
 
-impl<T: Element, D: Device> Core<T, D> {
+impl<T: Element> Core<T> {
     pub(super) fn ask<Q: Question>(
         &self,
-        others: &[Operand<'_, D>],
+        others: &[Operand<'_>],
         range: &Range<usize>,
         question: &Q,
     ) -> Result<Q::Whole> {
@@ -146,7 +146,7 @@ impl<T: Element, D: Device> Core<T, D> {
     }
 
     /// Writes to a range what is computed from it and from as many elements of others.
-    pub(super) fn assign(&self, others: &[Operand<'_, D>], range: &Range<usize>, plan: &Plan) -> Result<()> {
+    pub(super) fn assign(&self, others: &[Operand<'_>], range: &Range<usize>, plan: &Plan) -> Result<()> {
         let is_overwritten = plan.overwrites(size_of::<T>());
         let access = if is_overwritten { RunAccess::Overwrite } else { RunAccess::Change };
         in_parts(others, range, self.cuts.page_len, size_of::<T>(), |part, read| {

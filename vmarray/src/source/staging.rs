@@ -12,17 +12,17 @@ const CHUNKS: usize = 3;
 
 /// Host memory that takes turns.
 #[derive(Debug)]
-pub(super) struct Staging<D: Device> {
-    device: Arc<D>,
+pub(super) struct Staging {
+    device: Arc<dyn Device>,
     chunk_bytes: usize,
     /// Each with the last work that touches it.
-    chunks: Vec<(HostBuffer<D>, Option<Ticket>)>,
+    chunks: Vec<(HostBuffer<dyn Device>, Option<Ticket>)>,
     next: usize,
 }
 
-impl<D: Device> Staging<D> {
+impl Staging {
     /// Takes no memory yet.
-    pub(super) fn new(device: &Arc<D>, chunk_bytes: usize) -> Self {
+    pub(super) fn new(device: &Arc<dyn Device>, chunk_bytes: usize) -> Self {
         Self { device: Arc::clone(device), chunk_bytes, chunks: Vec::new(), next: 0 }
     }
 
@@ -44,7 +44,7 @@ impl<D: Device> Staging<D> {
         Ok(index)
     }
 
-    pub(super) fn chunk(&self, index: usize) -> &HostBuffer<D> {
+    pub(super) fn chunk(&self, index: usize) -> &HostBuffer<dyn Device> {
         &self.chunks[index].0
     }
 
@@ -55,7 +55,7 @@ impl<D: Device> Staging<D> {
 }
 
 /// Page-locked memory, or pageable memory where that is refused.
-pub(super) fn pinned<D: Device>(device: &Arc<D>, bytes: usize) -> Result<HostBuffer<D>> {
+pub(super) fn pinned(device: &Arc<dyn Device>, bytes: usize) -> Result<HostBuffer<dyn Device>> {
     match HostBuffer::new(device, bytes, HostMemory::Pinned) {
         Ok(buffer) => Ok(buffer),
         Err(error) => {

@@ -47,7 +47,7 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
     type Element = T;
     type Device = D;
     type FlushAsync<'a>
-        = SourceFlushAsync<'a, T, D>
+        = SourceFlushAsync<'a, T>
     where
         Self: 'a;
 
@@ -61,7 +61,7 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
 
     fn ask<Q: Question>(
         &self,
-        others: &[Operand<'_, D>],
+        others: &[Operand<'_>],
         range: &Range<usize>,
         question: &Q,
         _: Internal,
@@ -85,7 +85,7 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
         self.core.flush(range)
     }
 
-    fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> SourceFlushAsync<'_, T, D> {
+    fn write_back_async(&self, range: Result<Range<usize>>, _: Internal) -> SourceFlushAsync<'_, T> {
         self.core.flush_async(range)
     }
 
@@ -93,7 +93,7 @@ impl<T: Element, H: Home<T>, D: Device> Store for Source<T, H, D> {
         self.core.evict(range)
     }
 
-    fn as_operand(&self, _: Internal) -> &dyn OperandStore<D> {
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore {
         &*self.core
     }
 
@@ -146,18 +146,12 @@ impl<T: Element, H: HomeMut<T>, D: Device> StoreMut for Source<T, H, D> {
         self.core.scatter(of, list, values)
     }
 
-    fn assign(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        plan: &Plan,
-        _: Internal,
-    ) -> Result<()> {
+    fn assign(&self, others: &[Operand<'_>], range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
         self.core.assign(others, range, plan)
     }
 }
 
-impl<T: Element, D: Device> OperandStore<D> for Core<T, D> {
+impl<T: Element> OperandStore for Core<T> {
     fn stride(&self) -> usize {
         size_of::<T>()
     }

@@ -7,8 +7,6 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use backend_api::Device;
-
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::channel::{Ask, Bytes, Request, RequestAnswer, TaskWait};
 use crate::engine::page::state::{EXCLUSIVE, IN_FLIGHT, RESIDENT, WRITER_PENDING};
@@ -48,8 +46,8 @@ pub(crate) enum Got<R> {
 
 /// A task's way to one page after another.
 #[derive(Debug)]
-pub(crate) struct Acquire<'a, D: Device> {
-    pager: &'a Pager<D>,
+pub(crate) struct Acquire<'a> {
+    pager: &'a Pager,
     page: u64,
     want: Want,
     wait: Wait,
@@ -61,8 +59,8 @@ pub(crate) struct Acquire<'a, D: Device> {
     has_missed: bool,
 }
 
-impl<'a, D: Device> Acquire<'a, D> {
-    pub(crate) fn new(pager: &'a Pager<D>, page: u64, want: Want) -> Self {
+impl<'a> Acquire<'a> {
+    pub(crate) fn new(pager: &'a Pager, page: u64, want: Want) -> Self {
         let wait = Wait::Nothing;
         Self { pager, page, want, wait, reserved: None, was_busy: false, has_missed: false }
     }
@@ -278,7 +276,7 @@ impl<'a, D: Device> Acquire<'a, D> {
     }
 }
 
-impl<D: Device> Drop for Acquire<'_, D> {
+impl Drop for Acquire<'_> {
     fn drop(&mut self) {
         self.stop();
     }

@@ -24,7 +24,7 @@ use crate::setup::any::AnyDevice;
 const SHORT_BYTES: usize = 256;
 
 /// What an element's future still has to do.
-enum Step<'a, D: Device> {
+enum Step<'a> {
     /// Nothing was tried.
     First {
         page: u64,
@@ -32,7 +32,7 @@ enum Step<'a, D: Device> {
     },
     /// The page was not to be had at once.
     Acquire {
-        acquire: Acquire<'a, D>,
+        acquire: Acquire<'a>,
         at: usize,
     },
     /// The index is outside.
@@ -52,7 +52,7 @@ enum Step<'a, D: Device> {
 #[must_use = "futures do nothing unless they are polled"]
 pub struct GetAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
-    step: Step<'a, D>,
+    step: Step<'a>,
 }
 
 /// The future of [`PagedViewMut::set_async`](crate::PagedViewMut::set_async).
@@ -68,11 +68,11 @@ pub struct GetAsync<'a, T: Element, D: Device = AnyDevice> {
 pub struct SetAsync<'a, T: Element, D: Device = AnyDevice> {
     array: &'a VirtualArray<T, D>,
     value: T,
-    step: Step<'a, D>,
+    step: Step<'a>,
 }
 
-impl<D: Device> Step<'_, D> {
-    fn new<T: Element>(array: &VirtualArray<T, D>, index: Result<usize>) -> Self {
+impl Step<'_> {
+    fn new<T: Element, D: Device>(array: &VirtualArray<T, D>, index: Result<usize>) -> Self {
         match index.map(|index| array.locate(index)) {
             Ok((page, at)) => Self::First { page: page as u64, at },
             Err(error) => Self::Failed(error),
@@ -133,8 +133,7 @@ impl<T: Element, D: Device> Future for GetAsync<'_, T, D> {
         let Step::Acquire { acquire, at } = &mut this.step else { panic!("polled after it was ready") };
         let (page, at) = (acquire.page(), *at);
         let entry = array.pager().entry(page);
-        let share =
-            |_: &Acquire<'_, D>, _: &mut Context<'_>| Ok(entry.try_share(Holder::Pin, guards::held())?);
+        let share = |_: &Acquire<'_>, _: &mut Context<'_>| Ok(entry.try_share(Holder::Pin, guards::held())?);
         let got = match acquire.poll(context, share, || Some(read_of::<T>(at))) {
             Poll::Ready(Ok(got)) => got,
             Poll::Ready(Err(error)) => {
@@ -189,7 +188,7 @@ impl<T: Element, D: Device> Future for SetAsync<'_, T, D> {
         }
         let Step::Acquire { acquire, at } = &mut this.step else { panic!("polled after it was ready") };
         let at = *at;
-        let write = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
+        let write = |acquire: &Acquire<'_>, _: &mut Context<'_>| {
             array.try_write(acquire.page(), at, value, true).map_err(Refused::Page)
         };
         let ask = || {

@@ -22,7 +22,7 @@ use crate::setup::any::AnyDevice;
 /// A way to a guard. It stays with its thread, as guards do.
 struct ComingGuard<'a, T: Element, D: Device> {
     array: &'a VirtualArray<T, D>,
-    acquire: Acquire<'a, D>,
+    acquire: Acquire<'a>,
     cut: Result<Cut>,
     /// Whether it is counted as a guard already.
     is_counted: Cell<bool>,
@@ -102,7 +102,7 @@ impl<'a, T: Element, D: Device> ComingGuard<'a, T, D> {
         let pager = array.pager();
         let (entry, channel) = (pager.entry(page), pager.channel(page));
         let is_counted = &self.is_counted;
-        let hold = |acquire: &Acquire<'_, D>, context: &mut Context<'_>| {
+        let hold = |acquire: &Acquire<'_>, context: &mut Context<'_>| {
             if !is_counted.get() {
                 match channel.poll_guard(context.waker()) {
                     Ok(None) => {

@@ -61,7 +61,7 @@ pub struct ReadAsync<'a, T: Element, D: Device = AnyDevice> {
     done: usize,
     /// The first page that was not asked for ahead.
     asked: u64,
-    acquire: Acquire<'a, D>,
+    acquire: Acquire<'a>,
 }
 
 impl<'a, T: Element, D: Device> ReadAsync<'a, T, D> {
@@ -111,7 +111,7 @@ impl<T: Element, D: Device> Future for ReadAsync<'_, T, D> {
             this.ask_ahead(page, &range);
             let into = &mut this.into[this.done..this.done + part.within.len()];
             let len = size_of_val(into);
-            let read = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
+            let read = |acquire: &Acquire<'_>, _: &mut Context<'_>| {
                 let held = pager.try_hold_shared(page)?;
                 held.read(part.within.start * size_of::<T>(), bytemuck::cast_slice_mut(into));
                 if !acquire.has_missed() {
@@ -160,7 +160,7 @@ pub struct PrefetchAsync<'a, T: Element, D: Device = AnyDevice> {
     range: Result<Range<usize>>,
     /// `None` before anything was started.
     course: Option<Course>,
-    acquire: Acquire<'a, D>,
+    acquire: Acquire<'a>,
 }
 
 /// How far a range was fetched.
@@ -254,7 +254,7 @@ pub struct FlushAsync<'a, T: Element, D: Device = AnyDevice> {
     started: usize,
     first_error: Option<Error>,
     asked: Asked,
-    acquire: Acquire<'a, D>,
+    acquire: Acquire<'a>,
 }
 
 impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
@@ -293,7 +293,7 @@ impl<'a, T: Element, D: Device> FlushAsync<'a, T, D> {
         self.started = 0;
         while let Some(&page) = self.pages.as_ref().and_then(VecDeque::front) {
             let number = (page % channels) as usize;
-            let channel: &Channel<D> = &pager.channels()[number];
+            let channel: &Channel = &pager.channels()[number];
             let entry = pager.entry(page);
             match entry.try_write_back() {
                 Ok(before) => {
@@ -350,7 +350,7 @@ impl<T: Element, D: Device> Future for FlushAsync<'_, T, D> {
                 Ok(range) => this.array.touched_pages(range),
                 Err(error) => return Poll::Ready(Err(error.clone())),
             };
-            let dirty = |channel: &Arc<Channel<D>>| channel.resident_pages(pager.table(), &range, true);
+            let dirty = |channel: &Arc<Channel>| channel.resident_pages(pager.table(), &range, true);
             this.pages = Some(pager.channels().iter().flat_map(dirty).collect());
         }
         if this.poll_pages(context).is_pending() {

@@ -5,8 +5,6 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use backend_api::Device;
-
 use super::{Channel, NO_PAGE};
 use crate::engine::page::PageTable;
 use crate::engine::page::state::AHEAD;
@@ -21,7 +19,7 @@ pub(super) struct AheadCount {
     refusals: AtomicU32,
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// How many pages more may be fetched ahead now.
     pub(crate) fn ahead_room(&self, table: &PageTable) -> usize {
         let most = u64::from(self.layout.frames_max / 2);

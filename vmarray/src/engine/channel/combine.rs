@@ -21,7 +21,7 @@ use std::mem;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
-use backend_api::{Device, Ticket, Transfer};
+use backend_api::{Ticket, Transfer};
 use parking_lot::MutexGuard;
 
 use super::coalesce::{CopyWay, coalesce};
@@ -95,7 +95,7 @@ pub(crate) enum Loaded {
     NotWithOthers,
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// A name for a load.
     pub(crate) fn load_id(&self) -> u64 {
         self.loads.next.fetch_add(1, Ordering::Relaxed)
@@ -174,7 +174,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Makes the thread the combiner, unless another one is or soon will be.
-    pub(super) fn combine_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard<D>>) {
+    pub(super) fn combine_now(&self, table: &PageTable, mut shard: MutexGuard<'_, Shard>) {
         if shard.work.may_combine() {
             let batch = self.become_combiner(&mut shard);
             drop(shard);
@@ -206,18 +206,18 @@ impl<D: Device> Channel<D> {
     }
 
     /// Notes whether a thread may become the combiner, for threads that look without the lock.
-    pub(super) fn note_combiner(&self, shard: &Shard<D>) {
+    pub(super) fn note_combiner(&self, shard: &Shard) {
         self.loads.may_combine.store(shard.work.may_combine(), Ordering::Relaxed);
     }
 
-    fn become_combiner(&self, shard: &mut Shard<D>) -> Batch {
+    fn become_combiner(&self, shard: &mut Shard) -> Batch {
         shard.work.has_combiner = true;
         self.loads.may_combine.store(false, Ordering::Relaxed);
         self.next_batch(shard)
     }
 
     /// What is to be submitted next: what threads wait for before what is fetched ahead.
-    fn next_batch(&self, shard: &mut Shard<D>) -> Batch {
+    fn next_batch(&self, shard: &mut Shard) -> Batch {
         let cache_bytes = self.layout.frames_max as usize * self.layout.frame_stride;
         let bytes = (cache_bytes / LONG_BATCHES).clamp(BATCH_BYTES, LONG_BATCH_BYTES);
         let most = (bytes / self.layout.page_bytes).max(1);
@@ -255,7 +255,7 @@ impl<D: Device> Channel<D> {
         &self,
         table: &PageTable,
         Batch { mut loads, reads, requests }: Batch,
-        then: impl FnOnce(&mut Shard<D>) -> R,
+        then: impl FnOnce(&mut Shard) -> R,
     ) -> (backend_api::Result<Ticket>, R) {
         let bytes = self.layout.page_bytes as u64;
         loads.sort_unstable_by_key(|load| load.page);

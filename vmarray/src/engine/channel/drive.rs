@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use backend_api::{Device, Progress, Ticket};
+use backend_api::{Progress, Ticket};
 
 use super::combine::{Load, LoadFor};
 use super::frames::{Blocking, Frame};
@@ -63,7 +63,7 @@ enum Stuck {
     Frames,
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Leaves a request of a task, which is woken when it is answered.
     pub(crate) fn ask(&self, table: &PageTable, request: &Arc<Request>) {
         if self.tasks.requests.ask(Arc::clone(request)) {
@@ -475,7 +475,7 @@ impl<D: Device> Channel<D> {
     }
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Has the driver end a transfer that others have submitted.
     pub(super) fn drive_when_done(&self, ticket: Ticket) {
         let mut shard = self.lock();

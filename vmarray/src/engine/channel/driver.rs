@@ -7,7 +7,6 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::task::{Wake, Waker};
 
-use backend_api::Device;
 use parking_lot::{Condvar, Mutex};
 
 use super::Channel;
@@ -21,21 +20,21 @@ thread_local! {
 
 /// Holds channel and page table as long as their array lives.
 #[derive(Debug)]
-pub(crate) struct Driver<D: Device> {
-    state: Mutex<DriverState<D>>,
+pub(crate) struct Driver {
+    state: Mutex<DriverState>,
     left: Condvar,
 }
 
 #[derive(Debug)]
-struct DriverState<D: Device> {
+struct DriverState {
     /// `None` once the array is being dropped.
-    driven: Option<(Arc<Channel<D>>, Arc<PageTable>)>,
+    driven: Option<(Arc<Channel>, Arc<PageTable>)>,
     /// How many threads are in there.
     inside: usize,
 }
 
-impl<D: Device> Driver<D> {
-    pub(crate) fn new(channel: &Arc<Channel<D>>, table: &Arc<PageTable>) -> Arc<Self> {
+impl Driver {
+    pub(crate) fn new(channel: &Arc<Channel>, table: &Arc<PageTable>) -> Arc<Self> {
         let driven = Some((Arc::clone(channel), Arc::clone(table)));
         let driver =
             Arc::new(Self { state: Mutex::new(DriverState { driven, inside: 0 }), left: Condvar::new() });
@@ -56,7 +55,7 @@ impl<D: Device> Driver<D> {
     }
 }
 
-impl<D: Device> Wake for Driver<D> {
+impl Wake for Driver {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -81,9 +80,9 @@ impl<D: Device> Wake for Driver<D> {
 }
 
 /// A thread's stay in a driver.
-struct DriverVisit<'a, D: Device>(&'a Driver<D>);
+struct DriverVisit<'a>(&'a Driver);
 
-impl<D: Device> Drop for DriverVisit<'_, D> {
+impl Drop for DriverVisit<'_> {
     fn drop(&mut self) {
         INSIDE.set(INSIDE.get() - 1);
         self.0.state.lock().inside -= 1;

@@ -3,7 +3,7 @@
 use std::iter;
 use std::sync::atomic::{Ordering, fence};
 
-use backend_api::{Device, contended, racy};
+use backend_api::{contended, racy};
 use parking_lot::MutexGuard;
 
 use super::transfers::Wakes;
@@ -51,7 +51,7 @@ pub(crate) enum Blocking {
     Try,
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Takes one more chunk of host memory for frames.
     pub(super) fn grow(&self) -> Result<()> {
         let have = {
@@ -159,7 +159,7 @@ impl<D: Device> Channel<D> {
         &self,
         table: &PageTable,
         search: MutexGuard<'_, ()>,
-        mut shard: MutexGuard<'_, Shard<D>>,
+        mut shard: MutexGuard<'_, Shard>,
         blocking: Blocking,
     ) -> FoundFrame {
         let victims = self.choose_victims(&mut shard, table, blocking);
@@ -247,7 +247,7 @@ impl<D: Device> Channel<D> {
             return Ok(());
         }
         // Guards that were admitted and have no frame yet do not count: they may be the ones who wait here.
-        let all_guarded = |shard: &Shard<D>| {
+        let all_guarded = |shard: &Shard| {
             let is_kept = |(frame, page): (usize, &u64)| {
                 *page != NO_PAGE && shard.frames.is_kept(table, frame as u32, *page)
             };
@@ -349,7 +349,7 @@ impl<D: Device> Channel<D> {
     }
 }
 
-impl<D: Device> FrameTable<D> {
+impl FrameTable {
     pub(super) fn policy_insert(&mut self, page: u64, frame: u32) {
         self.pages[frame as usize] = page;
         self.evictor.inserted(frame, page);

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use backend_api::Device;
-
 use super::Channel;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::guards;
@@ -26,7 +24,7 @@ pub(super) fn most(frames: u32) -> u32 {
     frames.saturating_sub(1).max(1)
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Counts a guard on a frame of this channel; waits while too many are counted.
     ///
     /// # Errors

@@ -33,20 +33,25 @@ pub(super) struct Cell {
 unsafe impl Send for Cell {}
 
 #[derive(Debug)]
-pub(super) struct PinnedPool<D: Device> {
-    device: Arc<D>,
+pub(super) struct PinnedPool {
+    device: Arc<dyn Device>,
     /// Whether pageable memory will do where page-locking is refused.
     fall_back: bool,
     cell_bytes: usize,
     /// What kind of memory new pieces are made of: that of the frames.
     kind: Mutex<HostMemory>,
     /// In ascending order of their lengths.
-    idle: Mutex<Vec<HostBuffer<D>>>,
-    cells: Mutex<(Vec<HostBuffer<D>>, Vec<Cell>)>,
+    idle: Mutex<Vec<HostBuffer<dyn Device>>>,
+    cells: Mutex<(Vec<HostBuffer<dyn Device>>, Vec<Cell>)>,
 }
 
-impl<D: Device> PinnedPool<D> {
-    pub(super) fn new(device: &Arc<D>, kind: HostMemory, fall_back: bool, element_bytes: usize) -> Self {
+impl PinnedPool {
+    pub(super) fn new(
+        device: &Arc<dyn Device>,
+        kind: HostMemory,
+        fall_back: bool,
+        element_bytes: usize,
+    ) -> Self {
         Self {
             device: Arc::clone(device),
             fall_back,
@@ -69,7 +74,7 @@ impl<D: Device> PinnedPool<D> {
 
     /// New memory, which the caller owns, and of what kind it is: pageable where page-locking is refused,
     /// unless it is required.
-    pub(super) fn make(&self, bytes: usize) -> Result<(HostBuffer<D>, HostMemory)> {
+    pub(super) fn make(&self, bytes: usize) -> Result<(HostBuffer<dyn Device>, HostMemory)> {
         let kind = self.kind();
         match HostBuffer::new(&self.device, bytes, kind) {
             Err(error)
@@ -84,7 +89,7 @@ impl<D: Device> PinnedPool<D> {
     }
 
     /// Memory of at least so many bytes, kept or new. The thread [gives it back](Self::put).
-    pub(super) fn take(&self, bytes: usize) -> Result<HostBuffer<D>> {
+    pub(super) fn take(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         let mut idle = self.idle.lock();
         // The shortest one that is long enough.
         let at = idle.partition_point(|piece| piece.bytes() < bytes);
@@ -99,7 +104,7 @@ impl<D: Device> PinnedPool<D> {
     }
 
     /// Takes memory back, with nothing in flight on it.
-    pub(super) fn put(&self, piece: HostBuffer<D>) {
+    pub(super) fn put(&self, piece: HostBuffer<dyn Device>) {
         let mut idle = self.idle.lock();
         // The longer ones are kept: short lists can use them, too.
         let at = idle.partition_point(|other| other.bytes() < piece.bytes());
@@ -136,7 +141,7 @@ impl<D: Device> PinnedPool<D> {
 
     /// How much memory nobody uses, and how much the cells take.
     pub(super) fn bytes(&self) -> usize {
-        let sum = |pieces: &[HostBuffer<D>]| -> usize { pieces.iter().map(HostBuffer::bytes).sum() };
+        let sum = |pieces: &[HostBuffer<dyn Device>]| -> usize { pieces.iter().map(HostBuffer::bytes).sum() };
         sum(&self.idle.lock()) + sum(&self.cells.lock().0)
     }
 }

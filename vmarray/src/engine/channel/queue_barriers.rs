@@ -52,7 +52,7 @@ pub(super) struct LoadOrder {
 }
 
 /// Has a queue run later than a ticket, unless it does already.
-fn order_one<D: Device>(queue: &Queue<D>, ticket: Option<Ticket>, known: &mut u64) -> Result<()> {
+fn order_one(queue: &Queue<dyn Device>, ticket: Option<Ticket>, known: &mut u64) -> Result<()> {
     if let Some(ticket) = ticket
         && ticket.value > *known
     {
@@ -62,26 +62,26 @@ fn order_one<D: Device>(queue: &Queue<D>, ticket: Option<Ticket>, known: &mut u6
     Ok(())
 }
 
-fn order_all<D: Device>(queue: &Queue<D>, tickets: &Newest, known: &mut Known) -> Result<()> {
+fn order_all(queue: &Queue<dyn Device>, tickets: &Newest, known: &mut Known) -> Result<()> {
     tickets.iter().zip(known).try_for_each(|(ticket, known)| order_one(queue, *ticket, known))
 }
 
 /// The queues of a channel, and the order of what they do to its home slots.
 #[derive(Debug)]
-pub(crate) struct HomeQueues<D: Device> {
-    pub(super) fetches: Queues<D>,
-    writes: Queues<D>,
+pub(crate) struct HomeQueues {
+    pub(super) fetches: Queues,
+    writes: Queues,
     /// Held while a write to home slots, or a kernel on them, is submitted.
     barriers: OrderLock<QueueBarriers>,
     /// Held while home slots are read by copies or kernels, filled, or written by kernels: during the
     /// submission. Taken after `barriers`.
     load_order: OrderLock<LoadOrder>,
-    device: Arc<D>,
+    device: Arc<dyn Device>,
     counters: Arc<Counters>,
 }
 
-impl<D: Device> HomeQueues<D> {
-    pub(super) fn new(device: &Arc<D>, counters: &Arc<Counters>) -> Result<Self> {
+impl HomeQueues {
+    pub(super) fn new(device: &Arc<dyn Device>, counters: &Arc<Counters>) -> Result<Self> {
         Ok(Self {
             // Writes run after kernels of other channels that were ordered before the first queue.
             fetches: Queues::new(device, false)?,
@@ -103,7 +103,7 @@ impl<D: Device> HomeQueues<D> {
     pub(super) fn write(
         &self,
         order: &mut QueueBarriers,
-        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         self.write_in(order, (0, self.writes.first()), submit)
     }
@@ -113,7 +113,7 @@ impl<D: Device> HomeQueues<D> {
     pub(super) fn write_beside(
         &self,
         order: &mut QueueBarriers,
-        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         let is_alone = !self.fetches.are_busy();
         let first = (0, self.writes.first());
@@ -123,8 +123,8 @@ impl<D: Device> HomeQueues<D> {
     fn write_in(
         &self,
         order: &mut QueueBarriers,
-        (at, queue): (usize, &Queue<D>),
-        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+        (at, queue): (usize, &Queue<dyn Device>),
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         order_all(queue, &order.kernels, &mut order.after_kernels[at])?;
         let ticket = submit(queue)?;
@@ -138,7 +138,7 @@ impl<D: Device> HomeQueues<D> {
     pub(super) fn read(
         &self,
         loads: &mut LoadOrder,
-        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         let (at, queue) = self.fetches.least_busy(&self.device);
         order_one(queue, loads.store, &mut loads.after_store[at])?;
@@ -158,7 +158,7 @@ impl<D: Device> HomeQueues<D> {
         &self,
         order: &mut QueueBarriers,
         loads: &mut LoadOrder,
-        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         let queue = self.fetches.first();
         order_all(queue, &order.writes, &mut order.after_writes[0])?;
@@ -179,8 +179,8 @@ impl<D: Device> HomeQueues<D> {
         &self,
         order: &mut QueueBarriers,
         loads: &mut LoadOrder,
-        (at, queue): (usize, &Queue<D>),
-        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+        (at, queue): (usize, &Queue<dyn Device>),
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         order_all(queue, &order.writes, &mut order.after_writes[at])?;
         order_one(queue, loads.store, &mut loads.after_store[at])?;
@@ -195,7 +195,7 @@ impl<D: Device> HomeQueues<D> {
     pub(crate) fn between_writes(
         &self,
         others: &[&Self],
-        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         if others.is_empty() {
             let (mut order, mut loads) = (self.barriers.lock(), self.load_order.lock());
@@ -213,7 +213,7 @@ impl<D: Device> HomeQueues<D> {
     pub(crate) fn between_all_writes(
         &self,
         others: &[&Self],
-        submit: impl FnOnce(&Queue<D>) -> Result<Ticket>,
+        submit: impl FnOnce(&Queue<dyn Device>) -> Result<Ticket>,
     ) -> Result<Ticket> {
         self.beside(others, |order, loads, order_after_others| {
             order_after_others(self.fetches.first())?;
@@ -230,7 +230,7 @@ impl<D: Device> HomeQueues<D> {
         submit: impl FnOnce(
             &mut QueueBarriers,
             &mut LoadOrder,
-            &dyn Fn(&Queue<D>) -> Result<()>,
+            &dyn Fn(&Queue<dyn Device>) -> Result<()>,
         ) -> Result<Ticket>,
     ) -> Result<Ticket> {
         let mut others: Vec<&Self> =
@@ -248,7 +248,7 @@ impl<D: Device> HomeQueues<D> {
             writes.extend(order.writes.iter().chain([&loads.store]).flatten());
         }
         let order_after_others =
-            |queue: &Queue<D>| writes.iter().try_for_each(|before| queue.order_after(*before));
+            |queue: &Queue<dyn Device>| writes.iter().try_for_each(|before| queue.order_after(*before));
         let (order, loads) = &mut locked[own];
         let ticket = submit(order, loads, &order_after_others)?;
         for other in others {

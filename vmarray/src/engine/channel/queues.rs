@@ -16,18 +16,18 @@ pub(super) const QUEUES: usize = 4;
 
 /// The queues of one direction.
 #[derive(Debug)]
-pub(super) struct Queues<D: Device> {
-    first: Queue<D>,
+pub(super) struct Queues {
+    first: Queue<dyn Device>,
     /// Whether a new queue runs after all that was submitted to the first one, or ordered before it.
     follow_first: bool,
-    others: [OnceLock<Queue<D>>; QUEUES - 1],
+    others: [OnceLock<Queue<dyn Device>>; QUEUES - 1],
     /// The newest submission to each queue, and the newest that is known to be done.
     submitted: [AtomicU64; QUEUES],
     done: [AtomicU64; QUEUES],
 }
 
-impl<D: Device> Queues<D> {
-    pub(super) fn new(device: &Arc<D>, follow_first: bool) -> Result<Self> {
+impl Queues {
+    pub(super) fn new(device: &Arc<dyn Device>, follow_first: bool) -> Result<Self> {
         Ok(Self {
             first: Queue::new(device)?,
             follow_first,
@@ -38,7 +38,7 @@ impl<D: Device> Queues<D> {
     }
 
     /// The queue for kernels that write, and all else that is to be in order.
-    pub(super) fn first(&self) -> &Queue<D> {
+    pub(super) fn first(&self) -> &Queue<dyn Device> {
         &self.first
     }
 
@@ -55,7 +55,7 @@ impl<D: Device> Queues<D> {
 
     /// The queue with the least under way, as far as is known, and its number. To be called under the lock of
     /// threads that submit.
-    pub(super) fn least_busy(&self, device: &Arc<D>) -> (usize, &Queue<D>) {
+    pub(super) fn least_busy(&self, device: &Arc<dyn Device>) -> (usize, &Queue<dyn Device>) {
         let at = (0..QUEUES).min_by_key(|at| self.under_way(*at)).unwrap_or(0);
         if at == 0 {
             return (0, &self.first);
@@ -70,7 +70,7 @@ impl<D: Device> Queues<D> {
         queue.get().map_or((0, &self.first), |queue| (at, queue))
     }
 
-    fn make(&self, device: &Arc<D>) -> Result<Queue<D>> {
+    fn make(&self, device: &Arc<dyn Device>) -> Result<Queue<dyn Device>> {
         let queue = Queue::new(device)?;
         if self.follow_first {
             queue.order_after(self.first.submit(&[])?)?;
@@ -79,7 +79,7 @@ impl<D: Device> Queues<D> {
     }
 
     /// All that were made.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Queue<D>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Queue<dyn Device>> {
         std::iter::once(&self.first).chain(self.others.iter().filter_map(OnceLock::get))
     }
 
@@ -89,7 +89,7 @@ impl<D: Device> Queues<D> {
 
     /// Notes that a submission is done, if it was one to these queues.
     pub(super) fn note_done(&self, ticket: Ticket) {
-        let is_its = |queue: &Queue<D>| queue.id() == ticket.queue;
+        let is_its = |queue: &Queue<dyn Device>| queue.id() == ticket.queue;
         let others = self.others.iter().map(|queue| queue.get().is_some_and(is_its));
         if let Some(at) = std::iter::once(is_its(&self.first)).chain(others).position(|is_it| is_it) {
             self.done[at].fetch_max(ticket.value, Ordering::Relaxed);

@@ -13,8 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::Waker;
 
-use backend_api::Device;
-
 use super::requests::{RequestAnswer, TakenRequest};
 use super::{Channel, FrameTable, Request};
 use crate::engine::page::state::RESIDENT;
@@ -114,7 +112,7 @@ impl Reserved {
     }
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Ends the reservation of a frame, and tells threads that wait for frames.
     pub(crate) fn unreserve(&self, frame: u32, request: &Request) {
         if request.is_for_guard() {
@@ -179,7 +177,7 @@ impl<D: Device> Channel<D> {
     }
 }
 
-impl<D: Device> FrameTable<D> {
+impl FrameTable {
     pub(super) fn is_reserved_at(&self, address: *mut u8) -> bool {
         self.reserved.count() > 0 && self.reserved.has(self.frame_at(address).index)
     }

@@ -1,12 +1,12 @@
 //! Work on home slots: fills, kernels, and copies of single elements.
 
-use backend_api::{Device, Fill, Transfer as Copy};
+use backend_api::{Fill, Transfer as Copy};
 
 use super::Channel;
 use crate::base::error::Result;
 use crate::engine::page::PageTable;
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Fills home slots `slots` of this channel, whose pages the caller holds, with a pattern, and waits.
     pub(crate) fn fill_slots(&self, slots: std::ops::Range<u64>, pattern: &[u8]) -> Result<()> {
         let bytes = self.layout.page_bytes as u64;

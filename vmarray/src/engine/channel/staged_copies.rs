@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, Thread};
 
-use backend_api::{Device, Ticket, Transfer, contended};
+use backend_api::{Ticket, Transfer, contended};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::coalesce::{CopyWay, coalesce};
@@ -164,10 +164,10 @@ impl StagedQueues {
     }
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Has the home slots of pages, which the caller keeps from changing, copied to a stage, in this order.
     /// The caller [waits](Self::await_staged) for it.
-    pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
+    pub(crate) fn fetch_to_stage(&self, pages: &[u64], stage: &Stage) -> Arc<StagedCopy> {
         self.counters.bypasses.add(pages.len() as u64);
         self.counters.bytes_from_device.add((pages.len() * self.layout.page_bytes) as u64);
         self.start_staged(CopyWay::Fetch, self.staged(pages, stage), pages.len())
@@ -175,7 +175,7 @@ impl<D: Device> Channel<D> {
 
     /// Has pages, which the caller has for itself, copied from a stage to their home slots. The caller
     /// [waits](Self::await_staged) for it.
-    pub(crate) fn write_from_stage(&self, pages: &[u64], stage: &Stage<D>) -> Arc<StagedCopy> {
+    pub(crate) fn write_from_stage(&self, pages: &[u64], stage: &Stage) -> Arc<StagedCopy> {
         self.counters.bypasses.add(pages.len() as u64);
         self.counters.bytes_to_device.add((pages.len() * self.layout.page_bytes) as u64);
         self.start_staged(CopyWay::WriteBack, self.staged(pages, stage), pages.len())

@@ -22,26 +22,26 @@ pub(crate) fn stage_pages(page_bytes: usize) -> usize {
 
 /// Room for some pages, on their way.
 #[derive(Debug)]
-pub(crate) struct Stage<D: Device> {
-    memory: HostBuffer<D>,
+pub(crate) struct Stage {
+    memory: HostBuffer<dyn Device>,
 }
 
 /// The stages of a channel. The thread that has one waits for nothing but copies, and then gives it back.
 #[derive(Debug)]
-pub(super) struct Stages<D: Device> {
-    stock: Mutex<Stock<D>>,
+pub(super) struct Stages {
+    stock: Mutex<Stock>,
     /// How many are free; for threads that look without the lock.
     spare: AtomicUsize,
     returned: Condvar,
 }
 
 #[derive(Debug)]
-struct Stock<D: Device> {
-    free: Vec<Stage<D>>,
+struct Stock {
+    free: Vec<Stage>,
     made: usize,
 }
 
-impl<D: Device> Stages<D> {
+impl Stages {
     pub(super) fn new() -> Self {
         Self {
             stock: Mutex::new(Stock { free: Vec::new(), made: 0 }),
@@ -51,7 +51,7 @@ impl<D: Device> Stages<D> {
     }
 }
 
-impl<D: Device> Stage<D> {
+impl Stage {
     /// Bytes of it, once the copy to it is done.
     pub(crate) fn bytes(&self, offset: usize, len: usize) -> &[u8] {
         assert!(offset + len <= self.memory.bytes(), "the part is inside of the stage");
@@ -75,9 +75,9 @@ impl<D: Device> Stage<D> {
     }
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// A stage, unless there are enough, or there is no memory for one more.
-    pub(crate) fn take_stage(&self) -> Option<Stage<D>> {
+    pub(crate) fn take_stage(&self) -> Option<Stage> {
         let bytes = stage_pages(self.layout.page_bytes) * self.layout.page_bytes;
         {
             let mut stock = self.stages.stock.lock();
@@ -120,7 +120,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Gives a stage back, with nothing in flight on it.
-    pub(crate) fn put_stage(&self, stage: Stage<D>) {
+    pub(crate) fn put_stage(&self, stage: Stage) {
         let mut stock = self.stages.stock.lock();
         stock.free.push(stage);
         self.stages.spare.store(stock.free.len(), Ordering::Relaxed);
@@ -137,7 +137,7 @@ impl<D: Device> Channel<D> {
     pub(super) fn staged<'a>(
         &'a self,
         pages: &'a [u64],
-        stage: &'a Stage<D>,
+        stage: &'a Stage,
     ) -> impl Iterator<Item = (DevicePlace, HostPlace)> + 'a {
         pages.iter().enumerate().map(|(at, page)| (self.home(*page), stage.span(at, self.layout.page_bytes)))
     }

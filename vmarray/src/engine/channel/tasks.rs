@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, OnceLock};
 use std::task::Waker;
 
-use backend_api::{Device, Progress};
+use backend_api::Progress;
 
 use super::drive::{Serving, UNDER_WAY_MAX};
 use super::reserve::{KeptForReads, Reserved};
@@ -50,7 +50,7 @@ impl TaskRequests {
     }
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// For a task that needs a page which is in flight.
     pub(crate) fn poll_transfer(&self, table: &PageTable, page: u64, waker: &Waker) -> TaskWait {
         let found = self.lock().work.transfer_of(page).map(|(ticket, _)| ticket);

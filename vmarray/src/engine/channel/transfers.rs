@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Waker;
 
-use backend_api::{Device, Progress, Ticket};
+use backend_api::{Progress, Ticket};
 use parking_lot::MutexGuard;
 
 use super::combine::{Load, LoadFor, Read};
@@ -119,7 +119,7 @@ struct Served {
     kept: usize,
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     pub(super) fn wake(&self, table: &PageTable, mut wakes: Wakes) {
         for page in wakes.pages {
             unpark(table.entry(page));
@@ -222,7 +222,7 @@ impl<D: Device> Channel<D> {
         ticket: Ticket,
         outcome: &backend_api::Result<()>,
         wakes: &mut Wakes,
-    ) -> MutexGuard<'_, Shard<D>> {
+    ) -> MutexGuard<'_, Shard> {
         let mut shard = self.lock();
         let mut served = Served::default();
         if outcome.is_ok()
@@ -296,7 +296,7 @@ impl<D: Device> Channel<D> {
 
     fn complete(
         &self,
-        shard: &mut Shard<D>,
+        shard: &mut Shard,
         table: &PageTable,
         ticket: Ticket,
         error: Option<&backend_api::Error>,
@@ -334,7 +334,7 @@ impl<D: Device> Channel<D> {
 
     fn end_loads(
         &self,
-        shard: &mut Shard<D>,
+        shard: &mut Shard,
         table: &PageTable,
         loads: &[Load],
         served: Served,
@@ -384,7 +384,7 @@ impl<D: Device> Channel<D> {
     /// Gives claims and frames of loads back; keeps the error for threads that asked.
     pub(super) fn fail_fetch(
         &self,
-        shard: &mut Shard<D>,
+        shard: &mut Shard,
         table: &PageTable,
         (loads, reads, requests): (Vec<Load>, Vec<Arc<Read>>, Vec<Arc<Request>>),
         error: &backend_api::Error,
@@ -423,7 +423,7 @@ impl<D: Device> Channel<D> {
 
     fn end_write_back(
         &self,
-        shard: &mut Shard<D>,
+        shard: &mut Shard,
         table: &PageTable,
         work: WriteBack,
         error: Option<&backend_api::Error>,

@@ -4,7 +4,6 @@ use std::mem;
 use std::ops::RangeInclusive;
 use std::sync::atomic::Ordering;
 
-use backend_api::Device;
 use crossbeam_queue::ArrayQueue;
 
 use super::frames::{Blocking, Frame};
@@ -74,19 +73,14 @@ pub(super) struct Victims {
     pub(super) unfinished: bool,
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     fn round_frames(&self) -> usize {
         let most = (ROUND_BYTES / self.layout.page_bytes).clamp(*ROUND_FRAMES.start(), *ROUND_FRAMES.end());
         (self.layout.frames_max as usize / ROUND_SHARE).clamp(1, most)
     }
 
     /// Phases 1 and 2 of an eviction. A thread that blocks is content with pages on their way home.
-    pub(super) fn choose_victims(
-        &self,
-        shard: &mut Shard<D>,
-        table: &PageTable,
-        blocking: Blocking,
-    ) -> Victims {
+    pub(super) fn choose_victims(&self, shard: &mut Shard, table: &PageTable, blocking: Blocking) -> Victims {
         let want = self.round_frames();
         let mut victims = Victims::default();
         self.claim_cleaned(shard, table, want, &mut victims);
@@ -156,7 +150,7 @@ impl<D: Device> Channel<D> {
 
     /// Claims pages that were written back for the sake of their frames. Under an exact order they come first
     /// anyway.
-    fn claim_cleaned(&self, shard: &mut Shard<D>, table: &PageTable, want: usize, victims: &mut Victims) {
+    fn claim_cleaned(&self, shard: &mut Shard, table: &PageTable, want: usize, victims: &mut Victims) {
         let mut cleaned = mem::take(&mut shard.frames.cleaned);
         if !self.recency {
             cleaned.clear();
@@ -184,7 +178,7 @@ impl<D: Device> Channel<D> {
     /// So such a scan makes do with the frames that it used last, which are in the processor's caches still.
     fn claim_left_behind(
         &self,
-        shard: &mut Shard<D>,
+        shard: &mut Shard,
         table: &PageTable,
         (want, ahead): (usize, usize),
         victims: &mut Victims,
@@ -218,7 +212,7 @@ impl<D: Device> Channel<D> {
     }
 
     /// Takes a page that was claimed out of the policy.
-    fn claimed(&self, shard: &mut Shard<D>, table: &PageTable, page: u64, before: State) -> Victim {
+    fn claimed(&self, shard: &mut Shard, table: &PageTable, page: u64, before: State) -> Victim {
         // The policy may not have been told of it since the lock was taken: told later, it would take a frame
         // that is free by then for the page's.
         self.tell_policy(shard);

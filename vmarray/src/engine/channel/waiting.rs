@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use backend_api::{Device, contended};
+use backend_api::contended;
 use parking_lot::MutexGuard;
 
 use super::{Channel, Shard};
@@ -22,16 +22,16 @@ pub(super) fn spin_while(holds: impl Fn() -> bool) -> bool {
     contended::spin_while(SPIN, PATIENCE, holds)
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Locks the shard, and tells the policy of pages that were put in frames meanwhile.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Shard<D>> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Shard> {
         let mut shard = contended::lock(&self.shard);
         self.tell_policy(&mut shard);
         shard
     }
 
     /// Tells the policy of pages that were put in frames.
-    pub(super) fn tell_policy(&self, shard: &mut Shard<D>) {
+    pub(super) fn tell_policy(&self, shard: &mut Shard) {
         while let Some((page, frame)) = self.newcomers.pop() {
             shard.frames.policy_insert(page, frame);
         }

@@ -1,6 +1,6 @@
 //! Dirty pages on their way home.
 
-use backend_api::{Device, Ticket};
+use backend_api::Ticket;
 
 use super::Channel;
 use super::coalesce::{CopyWay, coalesce};
@@ -17,7 +17,7 @@ pub(crate) enum WriteBackFor {
     Flush,
 }
 
-impl<D: Device> Channel<D> {
+impl Channel {
     /// Phases 3 and 4 of an eviction, of dirty pages: starts to write pages back that
     /// [`Sweep::WriteBack`](crate::engine::page::Sweep::WriteBack) or `try_write_back` gave to the caller.
     ///

@@ -19,8 +19,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use backend_api::Device;
-
 use super::hold::{AsFound, HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
@@ -141,15 +139,15 @@ impl<'a> Target<'a> {
 }
 
 /// Pages on their way through a stage, held as `H`.
-struct Flight<'a, D: Device, H> {
-    channel: &'a Channel<D>,
+struct Flight<'a, H> {
+    channel: &'a Channel,
     pages: Vec<H>,
-    stage: Stage<D>,
+    stage: Stage,
     copy: Arc<StagedCopy>,
 }
 
-type Reading<'a, D> = Flight<'a, D, HomeShare<'a, D>>;
-type Writing<'a, D> = Flight<'a, D, HomeClaim<'a, D>>;
+type Reading<'a> = Flight<'a, HomeShare<'a>>;
+type Writing<'a> = Flight<'a, HomeClaim<'a>>;
 
 /// What keeps a thread from going on with a unit.
 enum Obstacle {
@@ -158,7 +156,7 @@ enum Obstacle {
     NoStage,
 }
 
-impl<D: Device> Pager<D> {
+impl Pager {
     /// Whether a range of so many pages is to pass by the cache.
     pub(crate) fn is_bulk(&self, pages: u64) -> bool {
         pages >= (self.frames / BULK_SHARE).max(BULK_PAGES_MIN) && self.table.len() > self.frames
@@ -203,7 +201,7 @@ impl<D: Device> Pager<D> {
         &'a self,
         units: &Units,
         target: &Target<'_>,
-        under_way: &mut Option<Reading<'a, D>>,
+        under_way: &mut Option<Reading<'a>>,
     ) -> Result<()> {
         while let Some(mut pages) = units.take() {
             while first(&pages).is_some() {
@@ -248,7 +246,7 @@ impl<D: Device> Pager<D> {
         &self,
         pages: &mut Pages,
         target: &Target<'_>,
-    ) -> Result<(Option<Reading<'_, D>>, Option<Obstacle>)> {
+    ) -> Result<(Option<Reading<'_>>, Option<Obstacle>)> {
         let mut wanted = Vec::new();
         let mut obstacle = None;
         let mut rest = pages.clone();
@@ -289,7 +287,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// Waits for pages, copies them to the slice, and lets go of them.
-    fn end_reading(&self, flight: Reading<'_, D>, target: &Target<'_>) -> Result<()> {
+    fn end_reading(&self, flight: Reading<'_>, target: &Target<'_>) -> Result<()> {
         let Flight { channel, pages, stage, copy } = flight;
         let outcome = channel.await_staged(&copy);
         for (at, home) in pages.into_iter().enumerate() {
@@ -334,7 +332,7 @@ impl<D: Device> Pager<D> {
         units: &Units,
         span: BulkSpan,
         from: &[u8],
-        under_way: &mut Option<Writing<'a, D>>,
+        under_way: &mut Option<Writing<'a>>,
     ) -> Result<()> {
         while let Some(mut pages) = units.take() {
             while first(&pages).is_some() {
@@ -383,9 +381,9 @@ impl<D: Device> Pager<D> {
         pages: &mut Pages,
         span: BulkSpan,
         from: &[u8],
-    ) -> (Option<Writing<'_, D>>, Option<Obstacle>) {
-        let mut filled: Option<Stage<D>> = None;
-        let mut held: Vec<HomeClaim<'_, D>> = Vec::new();
+    ) -> (Option<Writing<'_>>, Option<Obstacle>) {
+        let mut filled: Option<Stage> = None;
+        let mut held: Vec<HomeClaim<'_>> = Vec::new();
         let mut obstacle = None;
         let Some(page) = first(pages) else { return (None, None) };
         let channel = self.channel(page);
@@ -421,7 +419,7 @@ impl<D: Device> Pager<D> {
 
     /// Waits for pages to be home and lets go of them. Returns those whose copy failed, to be written in
     /// frames when nothing is held any more.
-    fn end_writing(&self, flight: Writing<'_, D>) -> Vec<u64> {
+    fn end_writing(&self, flight: Writing<'_>) -> Vec<u64> {
         let Flight { channel, mut pages, stage, copy } = flight;
         let is_written = channel.await_staged(&copy).is_ok();
         channel.put_stage(stage);

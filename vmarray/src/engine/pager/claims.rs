@@ -1,13 +1,11 @@
 //! Holding pages so that a device can write to their home slots.
 
-use backend_api::Device;
-
 use super::Pager;
 use super::hold::{AsFound, HomeClaim};
 use crate::base::error::Result;
 use crate::engine::page::{Holder, unpark};
 
-impl<D: Device> Pager<D> {
+impl Pager {
     /// Holds an absent page whose home slot is up to date, if that can be had at once. A thread that holds
     /// several may wait for their devices, and for nothing else.
     pub(crate) fn try_claim_home(&self, page: u64) -> Result<bool> {
@@ -41,7 +39,7 @@ impl<D: Device> Pager<D> {
 }
 
 /// Writes zeroes to the slot of a held page that has no contents; lets the page go if that fails.
-fn keep<D: Device>(claim: HomeClaim<'_, D>) -> Result<()> {
+fn keep(claim: HomeClaim<'_>) -> Result<()> {
     claim.initialize()?;
     claim.keep();
     Ok(())

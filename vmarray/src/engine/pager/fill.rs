@@ -3,8 +3,6 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use backend_api::Device;
-
 use super::hold::{HomeClaim, HomeShare};
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
@@ -13,9 +11,9 @@ use crate::engine::page::state::{HOME, RESIDENT, ZEROED};
 use crate::engine::page::{Refusal, State};
 
 /// What came of an attempt to hold a page without contents.
-enum Homeless<'a, D: Device> {
+enum Homeless<'a> {
     /// It is held.
-    Held(ZeroedNext<'a, D>),
+    Held(ZeroedNext<'a>),
     /// It has contents, or its slot has the zeroes already.
     Not,
     /// It was written to.
@@ -25,14 +23,14 @@ enum Homeless<'a, D: Device> {
 }
 
 /// A page whose slot is to get zeroes.
-enum ZeroedNext<'a, D: Device> {
+enum ZeroedNext<'a> {
     /// It is absent.
-    Absent(HomeClaim<'a, D>),
+    Absent(HomeClaim<'a>),
     /// It is resident, and all zeroes.
-    Resident(HomeShare<'a, D>),
+    Resident(HomeShare<'a>),
 }
 
-impl<D: Device> ZeroedNext<'_, D> {
+impl ZeroedNext<'_> {
     fn page(&self) -> u64 {
         match self {
             Self::Absent(claim) => claim.page(),
@@ -41,7 +39,7 @@ impl<D: Device> ZeroedNext<'_, D> {
     }
 }
 
-impl<D: Device> Pager<D> {
+impl Pager {
     /// Fills whole pages with a pattern whose length divides a page's. Resident pages are filled in their
     /// frames, others on their device.
     ///
@@ -81,12 +79,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// Fills claimed pages on their device and lets them go; if that fails, fills them in frames.
-    fn fill_somewhere(
-        &self,
-        channel: &Channel<D>,
-        run: &mut Vec<HomeClaim<'_, D>>,
-        pattern: &[u8],
-    ) -> Result<()> {
+    fn fill_somewhere(&self, channel: &Channel, run: &mut Vec<HomeClaim<'_>>, pattern: &[u8]) -> Result<()> {
         let mut claims = std::mem::take(run);
         let (Some(first), Some(last)) = (claims.first(), claims.last()) else { return Ok(()) };
         let slots = self.slots_of(first.page(), last.page());
@@ -120,7 +113,7 @@ impl<D: Device> Pager<D> {
         let count = self.channels.len() as u64;
         for (index, channel) in (0..).zip(&self.channels) {
             // Held, in neighbouring slots.
-            let mut run: Vec<ZeroedNext<'_, D>> = Vec::new();
+            let mut run: Vec<ZeroedNext<'_>> = Vec::new();
             for page in self.of_channel(index, pages) {
                 while !self.table.entry(page).state(Ordering::Acquire).any(HOME | ZEROED) {
                     let follows = run.last().is_none_or(|last| last.page() + count == page);
@@ -171,7 +164,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// Holds a page without contents, absent or resident, so that zeroes can be written to its slot.
-    fn hold_homeless(&self, page: u64) -> Homeless<'_, D> {
+    fn hold_homeless(&self, page: u64) -> Homeless<'_> {
         match self.try_own_home(page) {
             Ok(claim) if claim.is_initialized() => Homeless::Not,
             Ok(claim) => Homeless::Held(ZeroedNext::Absent(claim)),
@@ -187,7 +180,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// Writes zeroes to the slots of held pages, and lets them go.
-    fn zero(&self, channel: &Channel<D>, run: &mut Vec<ZeroedNext<'_, D>>) -> Result<()> {
+    fn zero(&self, channel: &Channel, run: &mut Vec<ZeroedNext<'_>>) -> Result<()> {
         let pages = std::mem::take(run);
         let (Some(first), Some(last)) = (pages.first(), pages.last()) else { return Ok(()) };
         channel.fill_slots(self.slots_of(first.page(), last.page()), &[0])?;

@@ -3,8 +3,6 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use backend_api::Device;
-
 use super::Pager;
 use super::hold::AsFound;
 use crate::base::error::{ErrorKind, Result};
@@ -12,7 +10,7 @@ use crate::engine::channel::{Victim, WriteBackFor};
 use crate::engine::page::Refusal;
 use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT};
 
-impl<D: Device> Pager<D> {
+impl Pager {
     /// Writes the dirty pages of a range back and waits until that is done.
     ///
     /// A page that the calling thread holds exclusively is an error, dirty or not: what the thread has

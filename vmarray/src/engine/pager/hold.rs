@@ -11,7 +11,7 @@
 
 use std::sync::atomic::Ordering;
 
-use backend_api::{Device, racy};
+use backend_api::racy;
 
 use super::{Fetch, Pager, Stream};
 use crate::base::error::Result;
@@ -20,15 +20,15 @@ use crate::engine::page::state::{AHEAD, DIRTY, HOME, RESIDENT, ZEROED};
 use crate::engine::page::{Access, Holder, Refusal, State, count_hit, unpark};
 
 /// A resident page whose bytes stay as they are until the thread drops this.
-pub(crate) struct SharedHold<'a, D: Device> {
-    pager: &'a Pager<D>,
+pub(crate) struct SharedHold<'a> {
+    pager: &'a Pager,
     page: u64,
     address: *mut u8,
 }
 
 /// A resident page whose bytes the thread alone reads and writes until it drops this. The page is dirty then.
-pub(crate) struct ExclusiveHold<'a, D: Device> {
-    pager: &'a Pager<D>,
+pub(crate) struct ExclusiveHold<'a> {
+    pager: &'a Pager,
     page: u64,
     address: *mut u8,
     /// The state before.
@@ -38,15 +38,15 @@ pub(crate) struct ExclusiveHold<'a, D: Device> {
 }
 
 /// A page whose home slot stays as it is until the thread drops this: an absent one, as a rule.
-pub(crate) struct HomeShare<'a, D: Device> {
-    pager: &'a Pager<D>,
+pub(crate) struct HomeShare<'a> {
+    pager: &'a Pager,
     page: u64,
     has_contents: bool,
 }
 
 /// An absent page whose home slot is the thread's alone until it drops this.
-pub(crate) struct HomeClaim<'a, D: Device> {
-    pager: &'a Pager<D>,
+pub(crate) struct HomeClaim<'a> {
+    pager: &'a Pager,
     page: u64,
     /// The state before.
     before: State,
@@ -60,9 +60,9 @@ pub(super) enum AsFound<R, H> {
     Absent(H),
 }
 
-impl<D: Device> Pager<D> {
+impl Pager {
     /// Holds a page, shared, and waits for writers without a lock to leave it.
-    pub(crate) fn hold_shared(&self, page: u64, stream: Stream) -> Result<SharedHold<'_, D>> {
+    pub(crate) fn hold_shared(&self, page: u64, stream: Stream) -> Result<SharedHold<'_>> {
         let held = self.share_steady(page, Holder::Pin, stream)?;
         Ok(SharedHold { pager: self, page, address: held.address })
     }
@@ -73,13 +73,13 @@ impl<D: Device> Pager<D> {
         page: u64,
         fetch: Fetch,
         stream: Stream,
-    ) -> Result<ExclusiveHold<'_, D>> {
+    ) -> Result<ExclusiveHold<'_>> {
         let held = self.take(page, Holder::Pin, fetch, stream)?;
         Ok(ExclusiveHold { pager: self, page, address: held.address, before: held.before, adds: DIRTY })
     }
 
     /// Shares a resident page, without a wait for others, and waits for writers without a lock to leave it.
-    pub(crate) fn try_hold_shared(&self, page: u64) -> Result<SharedHold<'_, D>, Refusal> {
+    pub(crate) fn try_hold_shared(&self, page: u64) -> Result<SharedHold<'_>, Refusal> {
         let entry = self.table.entry(page);
         let before = entry.try_share(Holder::Pin, guards::held())?;
         self.channel(page).fewer_ahead(usize::from(before.any(AHEAD)));
@@ -92,7 +92,7 @@ impl<D: Device> Pager<D> {
     pub(super) fn try_share_as_found(
         &self,
         page: u64,
-    ) -> Result<AsFound<SharedHold<'_, D>, HomeShare<'_, D>>, State> {
+    ) -> Result<AsFound<SharedHold<'_>, HomeShare<'_>>, State> {
         loop {
             match self.try_hold_shared(page) {
                 Ok(hold) => {
@@ -115,7 +115,7 @@ impl<D: Device> Pager<D> {
     pub(super) fn try_own_as_found(
         &self,
         page: u64,
-    ) -> Result<AsFound<ExclusiveHold<'_, D>, HomeClaim<'_, D>>, State> {
+    ) -> Result<AsFound<ExclusiveHold<'_>, HomeClaim<'_>>, State> {
         let entry = self.table.entry(page);
         loop {
             match entry.try_exclusive(Holder::Pin) {
@@ -139,7 +139,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// Takes an absent page, without a wait for others; else the state that is in the way.
-    pub(super) fn try_own_home(&self, page: u64) -> Result<HomeClaim<'_, D>, State> {
+    pub(super) fn try_own_home(&self, page: u64) -> Result<HomeClaim<'_>, State> {
         let entry = self.table.entry(page);
         match entry.try_claim_absent(false) {
             Ok(before) => Ok(HomeClaim { pager: self, page, before, adds: 0 }),
@@ -149,7 +149,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// Takes a page as it is, after threads that use it. The caller holds no page.
-    pub(super) fn own_as_found(&self, page: u64) -> Result<AsFound<ExclusiveHold<'_, D>, HomeClaim<'_, D>>> {
+    pub(super) fn own_as_found(&self, page: u64) -> Result<AsFound<ExclusiveHold<'_>, HomeClaim<'_>>> {
         self.wanting(page, |wants| {
             loop {
                 match self.try_own_as_found(page) {
@@ -164,20 +164,20 @@ impl<D: Device> Pager<D> {
         })
     }
 
-    fn shared_home(&self, page: u64, has_contents: bool) -> HomeShare<'_, D> {
+    fn shared_home(&self, page: u64, has_contents: bool) -> HomeShare<'_> {
         HomeShare { pager: self, page, has_contents }
     }
 
     /// Shares a resident page without contents at home, so that zeroes can be written there; else the state
     /// before.
-    pub(super) fn try_share_homeless(&self, page: u64) -> Result<Result<HomeShare<'_, D>, State>, Refusal> {
+    pub(super) fn try_share_homeless(&self, page: u64) -> Result<Result<HomeShare<'_>, State>, Refusal> {
         let before = self.table.entry(page).try_share(Holder::Pin, true)?;
         let share = self.shared_home(page, false);
         Ok(if before.any(HOME | ZEROED | DIRTY) { Err(before) } else { Ok(share) })
     }
 }
 
-impl<D: Device> SharedHold<'_, D> {
+impl SharedHold<'_> {
     /// The page's bytes in place.
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: a frame of initialised bytes; the page is shared and writers without a lock were waited
@@ -194,7 +194,7 @@ impl<D: Device> SharedHold<'_, D> {
     }
 }
 
-impl<'a, D: Device> ExclusiveHold<'a, D> {
+impl<'a> ExclusiveHold<'a> {
     /// The state before the thread had the page.
     pub(super) fn before(&self) -> State {
         self.before
@@ -220,7 +220,7 @@ impl<'a, D: Device> ExclusiveHold<'a, D> {
 
     /// Takes the frame away from the page; what is dirty is written back before if so wanted. The page stays
     /// the thread's.
-    pub(super) fn unmap(mut self, writes_back: bool) -> Result<HomeClaim<'a, D>> {
+    pub(super) fn unmap(mut self, writes_back: bool) -> Result<HomeClaim<'a>> {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         self.adds = 0;
@@ -238,7 +238,7 @@ impl<'a, D: Device> ExclusiveHold<'a, D> {
     }
 }
 
-impl<D: Device> HomeShare<'_, D> {
+impl HomeShare<'_> {
     pub(super) fn page(&self) -> u64 {
         self.page
     }
@@ -249,7 +249,7 @@ impl<D: Device> HomeShare<'_, D> {
     }
 }
 
-impl<D: Device> HomeClaim<'_, D> {
+impl HomeClaim<'_> {
     pub(super) fn page(&self) -> u64 {
         self.page
     }
@@ -296,25 +296,25 @@ impl<D: Device> HomeClaim<'_, D> {
     }
 }
 
-impl<D: Device> Drop for SharedHold<'_, D> {
+impl Drop for SharedHold<'_> {
     fn drop(&mut self) {
         self.pager.unshare(self.page, Holder::Pin);
     }
 }
 
-impl<D: Device> Drop for ExclusiveHold<'_, D> {
+impl Drop for ExclusiveHold<'_> {
     fn drop(&mut self) {
         self.pager.release(self.page, Holder::Pin, self.adds);
     }
 }
 
-impl<D: Device> Drop for HomeShare<'_, D> {
+impl Drop for HomeShare<'_> {
     fn drop(&mut self) {
         self.pager.unshare(self.page, Holder::Pin);
     }
 }
 
-impl<D: Device> Drop for HomeClaim<'_, D> {
+impl Drop for HomeClaim<'_> {
     fn drop(&mut self) {
         self.pager.release(self.page, Holder::Pin, self.adds);
     }

@@ -3,8 +3,6 @@
 use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use backend_api::Device;
-
 use super::Pager;
 use crate::base::error::Result;
 use crate::base::trace;
@@ -13,7 +11,7 @@ use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::engine::page::unpark;
 use crate::engine::read_ahead::{self, Ahead, Streams, Use};
 
-impl<D: Device> Pager<D> {
+impl Pager {
     /// Notes the first use of a page that was read ahead.
     pub(crate) fn advance(&self, page: u64) {
         self.channel(page).fewer_ahead(1);
@@ -93,7 +91,7 @@ impl<D: Device> Pager<D> {
     /// was left out.
     fn prefetch_in(
         &self,
-        channel: &Channel<D>,
+        channel: &Channel,
         pages: impl Iterator<Item = u64>,
         room: &mut usize,
     ) -> Result<Option<u64>> {
@@ -141,7 +139,7 @@ impl<D: Device> Pager<D> {
     }
 
     /// The pages of a range that are homed in a channel.
-    pub(super) fn of_channel(&self, index: u64, pages: &Range<u64>) -> impl Iterator<Item = u64> + use<D> {
+    pub(super) fn of_channel(&self, index: u64, pages: &Range<u64>) -> impl Iterator<Item = u64> + use<> {
         pages_of(index, self.channels.len() as u64, pages)
     }
 }

@@ -1,13 +1,11 @@
 //! Bytes of pages that are given no frame.
 
-use backend_api::Device;
-
 use super::Pager;
 use super::hold::AsFound;
 use crate::base::error::Result;
 use crate::engine::page::count_hit;
 
-impl<D: Device> Pager<D> {
+impl Pager {
     /// Reads bytes of a page without giving it a frame.
     pub(crate) fn read_uncached(&self, page: u64, offset: usize, into: &mut [u8]) -> Result<()> {
         loop {

@@ -23,13 +23,13 @@ use crate::ops::view::sealed::{Internal, Sealed};
 use crate::ops::view::{Store, StoreMut, View as _};
 
 /// A channel, and the others in whose slots some elements of a run lie.
-pub(super) struct ArrayLane<'a, D: Device> {
-    pub channel: &'a Channel<D>,
-    neighbours: Vec<&'a HomeQueues<D>>,
+pub(super) struct ArrayLane<'a> {
+    pub channel: &'a Channel,
+    neighbours: Vec<&'a HomeQueues>,
 }
 
-impl<D: Device> Lane<D> for ArrayLane<'_, D> {
-    fn device(&self) -> &Arc<D> {
+impl Lane for ArrayLane<'_> {
+    fn device(&self) -> &Arc<dyn Device> {
         self.channel.device()
     }
 
@@ -37,18 +37,18 @@ impl<D: Device> Lane<D> for ArrayLane<'_, D> {
         &self.channel.counters
     }
 
-    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         self.channel.take_pinned(bytes)
     }
 
-    fn keep(&self, memory: HostBuffer<D>) {
+    fn keep(&self, memory: HostBuffer<dyn Device>) {
         self.channel.put_pinned(memory);
     }
 
     fn submit(
         &self,
         access: RunAccess,
-        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+        work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<Ticket> {
         match access {
             RunAccess::Read => self.channel.queues.between_writes(&self.neighbours, work),
@@ -64,13 +64,13 @@ impl<D: Device> Lane<D> for ArrayLane<'_, D> {
 }
 
 /// Elements of a channel, with those of others beside them.
-pub(super) struct ArrayRun<'a, D: Device> {
-    pub lane: ArrayLane<'a, D>,
+pub(super) struct ArrayRun<'a> {
+    pub lane: ArrayLane<'a>,
     columns: Vec<Elements<'a>>,
     geometry: Geometry,
 }
 
-impl<D: Device> ArrayRun<'_, D> {
+impl ArrayRun<'_> {
     pub fn run(&self) -> Run<'_> {
         Run { columns: &self.columns, geometry: self.geometry }
     }
@@ -97,7 +97,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
 
     fn ask<Q: Question>(
         &self,
-        others: &[Operand<'_, D>],
+        others: &[Operand<'_>],
         range: &Range<usize>,
         question: &Q,
         _: Internal,
@@ -180,7 +180,7 @@ impl<T: Element, D: Device> Store for VirtualArray<T, D> {
         self.evict_range(range)
     }
 
-    fn as_operand(&self, _: Internal) -> &dyn OperandStore<D> {
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore {
         self
     }
 
@@ -231,13 +231,7 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
         gather::scatter(self, of, list, values)
     }
 
-    fn assign(
-        &self,
-        others: &[Operand<'_, D>],
-        range: &Range<usize>,
-        plan: &Plan,
-        _: Internal,
-    ) -> Result<()> {
+    fn assign(&self, others: &[Operand<'_>], range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()> {
         assign(self, others, range, plan)
     }
 }
@@ -245,13 +239,9 @@ impl<T: Element, D: Device> StoreMut for VirtualArray<T, D> {
 impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Where the elements of others are homed, and how long each is, if every one lies at the same place of
     /// the same channel of the same device as the one of this array that it is beside.
-    pub(super) fn beside<'a>(
-        &self,
-        others: &[Operand<'a, D>],
-        first: usize,
-    ) -> Option<Vec<(&'a Pager<D>, usize)>> {
+    pub(super) fn beside<'a>(&self, others: &[Operand<'a>], first: usize) -> Option<Vec<(&'a Pager, usize)>> {
         let own = self.pager().channels();
-        let placed = |other: &Operand<'a, D>| {
+        let placed = |other: &Operand<'a>| {
             let (pager, stride) = (other.store.pager()?, other.stride());
             let channels = pager.channels();
             let is_alike = other.start == first
@@ -266,10 +256,10 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
     /// Elements of a channel, counted in it, and those of others beside them.
     pub(super) fn run<'a>(
         &'a self,
-        beside: &[(&'a Pager<D>, usize)],
+        beside: &[(&'a Pager, usize)],
         channel: usize,
         within: &Range<u64>,
-    ) -> ArrayRun<'a, D> {
+    ) -> ArrayRun<'a> {
         let columns = [(self.pager(), size_of::<T>())].into_iter().chain(beside.iter().copied());
         let columns = columns.map(|(pager, stride)| {
             let start = pager.channels()[channel].slot_memory().plus(within.start * stride as u64);
@@ -307,18 +297,14 @@ impl<T: Element, D: Device> VirtualArray<T, D> {
 }
 
 /// Has `work` look at the same pages' home slots of several arrays.
-fn read_all<D: Device, R>(
-    pagers: &[&Pager<D>],
-    pages: &Range<u64>,
-    work: &mut dyn FnMut() -> Result<R>,
-) -> Result<R> {
+fn read_all<R>(pagers: &[&Pager], pages: &Range<u64>, work: &mut dyn FnMut() -> Result<R>) -> Result<R> {
     match pagers.split_first() {
         None => work(),
         Some((first, others)) => first.read_settled(pages, || read_all(others, pages, work)),
     }
 }
 
-impl<T: Element, D: Device> OperandStore<D> for VirtualArray<T, D> {
+impl<T: Element, D: Device> OperandStore for VirtualArray<T, D> {
     fn stride(&self) -> usize {
         size_of::<T>()
     }
@@ -330,7 +316,7 @@ impl<T: Element, D: Device> OperandStore<D> for VirtualArray<T, D> {
         Ok(())
     }
 
-    fn pager(&self) -> Option<&Pager<D>> {
+    fn pager(&self) -> Option<&Pager> {
         Some(self.pager())
     }
 }

@@ -26,7 +26,7 @@ const RUNS: usize = 2;
 /// it, without a copy.
 pub(super) fn assign<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
-    others: &[Operand<'_, D>],
+    others: &[Operand<'_>],
     range: &Range<usize>,
     plan: &Plan,
 ) -> Result<()> {
@@ -39,30 +39,30 @@ pub(super) fn assign<T: Element, D: Device>(
 }
 
 /// A run of pages of one channel that its device works on.
-struct DeviceRun<D: Device> {
+struct DeviceRun {
     /// The pages, by slot.
     slots: Range<u64>,
-    writing: Writing<D>,
+    writing: Writing,
 }
 
 /// Writes to the elements of one array.
 struct Writer<'a, T: Element, D: Device> {
     target: &'a VirtualArray<T, D>,
     /// Arrays whose elements lie beside the target's, and how long each is.
-    beside: &'a [(&'a Pager<D>, usize)],
+    beside: &'a [(&'a Pager, usize)],
     /// Elements of others, which are copied there.
     read: &'a [ReadOperand],
     plan: &'a Plan,
 }
 
 /// A channel's part of the work.
-struct ChannelWork<D: Device> {
+struct ChannelWork {
     channel: usize,
     /// Elements, counted in the channel.
     within: Range<u64>,
     /// The slots that were not taken yet.
     rest: Range<u64>,
-    runs: VecDeque<DeviceRun<D>>,
+    runs: VecDeque<DeviceRun>,
     /// Slots of the runs that are done. Their elements are listed only if others fail.
     written: Vec<Range<u64>>,
 }
@@ -76,7 +76,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         }
         let page_len = self.target.page_len() as u64;
         let channels = 0..self.target.pager().channels().len();
-        let mut works: Vec<ChannelWork<D>> = channels
+        let mut works: Vec<ChannelWork> = channels
             .map(|channel| {
                 let within = self.target.elements_in_channel(channel, range);
                 let first = within.start / page_len;
@@ -110,7 +110,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     }
 
     /// Has a channel work on one more run.
-    fn step(&self, works: &mut [ChannelWork<D>], channel: usize, outcome: &mut Outcome) -> Result<()> {
+    fn step(&self, works: &mut [ChannelWork], channel: usize, outcome: &mut Outcome) -> Result<()> {
         let work = &mut works[channel];
         if work.rest.is_empty() {
             return Ok(());
@@ -186,18 +186,18 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
     }
 
     /// Lists the elements of slots.
-    fn list(&self, work: &ChannelWork<D>, slots: &Range<u64>, list: &mut Vec<Range<usize>>) {
+    fn list(&self, work: &ChannelWork, slots: &Range<u64>, list: &mut Vec<Range<usize>>) {
         let run = self.target.run(&[], work.channel, &self.elements_of(work, slots));
         list.extend(run.run().parts().map(|(_, index, len)| index..index + len));
     }
 
-    fn elements_of(&self, work: &ChannelWork<D>, slots: &Range<u64>) -> Range<u64> {
+    fn elements_of(&self, work: &ChannelWork, slots: &Range<u64>) -> Range<u64> {
         let (within, page_len) = (&work.within, self.target.page_len() as u64);
         within.start.max(slots.start * page_len)..within.end.min(slots.end * page_len)
     }
 
     /// Waits for the oldest run of a channel and lets its pages go.
-    fn finish_one(&self, work: &mut ChannelWork<D>, outcome: &mut Outcome) {
+    fn finish_one(&self, work: &mut ChannelWork, outcome: &mut Outcome) {
         let Some(DeviceRun { slots, writing }) = work.runs.pop_front() else { return };
         let lane = self.target.run(&[], work.channel, &(0..0)).lane;
         // On an error, too, the slots have contents: whichever.
@@ -212,7 +212,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         }
     }
 
-    fn finish_all(&self, works: &mut [ChannelWork<D>], outcome: &mut Outcome) {
+    fn finish_all(&self, works: &mut [ChannelWork], outcome: &mut Outcome) {
         for work in works {
             while !work.runs.is_empty() {
                 self.finish_one(work, outcome);

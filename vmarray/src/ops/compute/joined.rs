@@ -37,12 +37,9 @@ use crate::ops::view::{INTERNAL, Linear, Query, QueryMut, Store, StoreMut as _, 
 /// ```
 pub struct Joined<'a, V: View<'a>, O: Joinable<'a, V>> {
     target: V,
-    others: Vec<Operand<'a, Devices<'a, V>>>,
+    others: Vec<Operand<'a>>,
     marker: PhantomData<fn(O) -> O>,
 }
-
-/// The devices of a view's store.
-type Devices<'a, V> = <<V as View<'a>>::Store as Store>::Device;
 
 impl<'a, V: View<'a>, O: Joinable<'a, V>> std::fmt::Debug for Joined<'a, V, O> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -149,13 +146,13 @@ impl<S, T: Element> Row<(T, S), T, 0> {
 /// assert_eq!(element_bytes(&array), element_bytes(source.section(5..)?));
 /// # Ok::<(), vmarray::Error>(())
 /// ```
-pub trait Column<'a, D: Device>: View<'a, Shape = Linear> {
+pub trait Column<'a>: View<'a, Shape = Linear> {
     #[doc(hidden)]
-    fn operand(self, _: Internal) -> (Operand<'a, D>, usize);
+    fn operand(self, _: Internal) -> (Operand<'a>, usize);
 }
 
-impl<'a, D: Device, V: View<'a, Shape = Linear, Store: Store<Device = D>>> Column<'a, D> for V {
-    fn operand(self, _: Internal) -> (Operand<'a, D>, usize) {
+impl<'a, D: Device, V: View<'a, Shape = Linear, Store: Store<Device = D>>> Column<'a> for V {
+    fn operand(self, _: Internal) -> (Operand<'a>, usize) {
         let (store, shape) = self.parts();
         (Operand { store: store.as_operand(INTERNAL), start: shape.start }, shape.len)
     }
@@ -183,14 +180,14 @@ pub trait Joinable<'a, V: View<'a>>: Sealed + Copy {
     fn rows() -> Self::Rows;
     /// What devices are given, and how long each is.
     #[doc(hidden)]
-    fn operands(self, _: Internal) -> Vec<(Operand<'a, Devices<'a, V>>, usize)>;
+    fn operands(self, _: Internal) -> Vec<(Operand<'a>, usize)>;
 }
 
 macro_rules! joinable {
     ($Tuple:ty; $($A:ident $a:ident $n:literal),*) => {
         impl<$($A: Sealed),*> Sealed for ($($A,)*) {}
 
-        impl<'a, V: View<'a>, $($A: Column<'a, Devices<'a, V>>),*> Joinable<'a, V> for ($($A,)*) {
+        impl<'a, V: View<'a>, $($A: Column<'a>),*> Joinable<'a, V> for ($($A,)*) {
             type Elements = $Tuple;
             type Rows = (
                 Row<(V::Element, $Tuple), V::Element, 0>,
@@ -201,7 +198,7 @@ macro_rules! joinable {
                 (Row::NEW, $(Row::<(V::Element, $Tuple), $A::Element, $n>::NEW,)*)
             }
 
-            fn operands(self, _: Internal) -> Vec<(Operand<'a, Devices<'a, V>>, usize)> {
+            fn operands(self, _: Internal) -> Vec<(Operand<'a>, usize)> {
                 let ($($a,)*) = self;
                 vec![$($a.operand(INTERNAL)),*]
             }
@@ -248,7 +245,7 @@ impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
 
 impl<'a, V: View<'a, Shape = Linear>, O: Joinable<'a, V>> Joined<'a, V, O> {
     /// The others' elements beside those of a range of the first one's store.
-    fn beside(&self, range: &Range<usize>) -> Vec<Operand<'a, Devices<'a, V>>> {
+    fn beside(&self, range: &Range<usize>) -> Vec<Operand<'a>> {
         let (_, shape) = self.target.parts();
         self.others.iter().map(|other| other.further(range.start - shape.start)).collect()
     }

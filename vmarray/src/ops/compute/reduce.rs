@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::marker::PhantomData;
 
 use backend_api::expr::{Action, Number, Partial, Program, Value};
-use backend_api::{Compute, Device, HostSpan};
+use backend_api::{Compute, HostSpan};
 
 use crate::base::error::{ErrorKind, Result};
 use crate::ops::executor::{Answer, Kernel, Question, Run, Taken};
@@ -55,7 +55,7 @@ impl<F: Summed> Question for Total<F> {
         F::TYPE.is_float()
     }
 
-    fn take<D: Device>(&self, part: &mut F::Sum, answer: &Answer<'_, D>) -> Result<Taken> {
+    fn take(&self, part: &mut F::Sum, answer: &Answer<'_>) -> Result<Taken> {
         *part = *part + F::sum(&answer.partials()?);
         Ok(Taken::Yes)
     }
@@ -103,7 +103,7 @@ impl<F: Scalar + Number> Question for Extremes<F> {
         self.of.kernel(run, action)
     }
 
-    fn take<D: Device>(&self, part: &mut Self::Part, answer: &Answer<'_, D>) -> Result<Taken> {
+    fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<Taken> {
         let partials = answer.partials()?;
         let place = |(key, number)| (key, answer.index(number));
         if self.least {
@@ -153,7 +153,7 @@ impl Question for Histogram {
         self.of.kernel(run, Action::Histogram { value: *value, filter: *filter, bins, answer })
     }
 
-    fn take<D: Device>(&self, part: &mut Vec<u64>, answer: &Answer<'_, D>) -> Result<Taken> {
+    fn take(&self, part: &mut Vec<u64>, answer: &Answer<'_>) -> Result<Taken> {
         part.resize(self.bins as usize, 0);
         part.iter_mut().zip(answer.words(0, self.bins as usize)?).for_each(|(sum, more)| *sum += more);
         Ok(Taken::Yes)

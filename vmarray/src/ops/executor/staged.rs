@@ -17,21 +17,21 @@ use crate::base::stats::Counters;
 const ALIGNMENT: usize = 256;
 
 /// Rows that are to be asked about, and the channel whose device is to answer.
-pub(crate) struct StagedRows<'a, D: Device, L> {
+pub(crate) struct StagedRows<'a, L> {
     lane: &'a L,
     /// The columns, the first one's elements at the places of the range.
-    columns: Vec<Operand<'a, D>>,
+    columns: Vec<Operand<'a>>,
     range: Range<usize>,
 }
 
 /// The queue for the rows' copies and kernels, which nobody else uses.
-struct OwnQueue<'a, D: Device, L> {
+struct OwnQueue<'a, L> {
     of: &'a L,
-    queue: Queue<D>,
+    queue: Queue<dyn Device>,
 }
 
-impl<D: Device, L: Lane<D>> Lane<D> for OwnQueue<'_, D, L> {
-    fn device(&self) -> &Arc<D> {
+impl<L: Lane> Lane for OwnQueue<'_, L> {
+    fn device(&self) -> &Arc<dyn Device> {
         self.of.device()
     }
 
@@ -39,29 +39,29 @@ impl<D: Device, L: Lane<D>> Lane<D> for OwnQueue<'_, D, L> {
         self.of.counters()
     }
 
-    fn buffer(&self, bytes: usize) -> Result<HostBuffer<D>> {
+    fn buffer(&self, bytes: usize) -> Result<HostBuffer<dyn Device>> {
         self.of.buffer(bytes)
     }
 
-    fn keep(&self, memory: HostBuffer<D>) {
+    fn keep(&self, memory: HostBuffer<dyn Device>) {
         self.of.keep(memory);
     }
 
     fn submit(
         &self,
         _: RunAccess,
-        work: &mut dyn FnMut(&Queue<D>) -> backend_api::Result<Ticket>,
+        work: &mut dyn FnMut(&Queue<dyn Device>) -> backend_api::Result<Ticket>,
     ) -> backend_api::Result<Ticket> {
         work(&self.queue)
     }
 }
 
-impl<'a, D: Device, L: Lane<D>> StagedRows<'a, D, L> {
+impl<'a, L: Lane> StagedRows<'a, L> {
     /// The elements of a range of a store, together with those of others beside them.
     pub(crate) fn new(
         lane: &'a L,
-        first: &'a dyn OperandStore<D>,
-        others: &[Operand<'a, D>],
+        first: &'a dyn OperandStore,
+        others: &[Operand<'a>],
         range: &Range<usize>,
     ) -> Self {
         let mut columns = vec![Operand { store: first, start: range.start }];

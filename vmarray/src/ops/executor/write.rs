@@ -14,25 +14,25 @@ use crate::ops::compute::Plan;
 pub(super) const STAGED_BYTES: usize = 16 << 20;
 
 /// A store whose elements are only read, of any type.
-pub trait OperandStore<D: Device>: Sync {
+pub trait OperandStore: Sync {
     /// Bytes of an element.
     fn stride(&self) -> usize;
     /// Reads elements as bytes. The calling thread must not hold pages: it may wait for anything.
     fn read_bytes(&self, range: Range<usize>, into: &mut [u8]) -> Result<()>;
     /// Where pages are homed on devices, if they are.
-    fn pager(&self) -> Option<&Pager<D>> {
+    fn pager(&self) -> Option<&Pager> {
         None
     }
 }
 
 /// Elements of another store, beside those that an operation works on.
-pub struct Operand<'a, D: Device> {
-    pub(crate) store: &'a dyn OperandStore<D>,
+pub struct Operand<'a> {
+    pub(crate) store: &'a dyn OperandStore,
     /// The place of the element beside the first.
     pub(crate) start: usize,
 }
 
-impl<D: Device> Operand<'_, D> {
+impl Operand<'_> {
     /// The same from a later element on.
     pub(crate) fn further(&self, by: usize) -> Self {
         Self { store: self.store, start: self.start + by }
@@ -48,7 +48,7 @@ impl<D: Device> Operand<'_, D> {
     }
 }
 
-impl<D: Device> std::fmt::Debug for Operand<'_, D> {
+impl std::fmt::Debug for Operand<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Operand").field("start", &self.start).finish_non_exhaustive()
     }
@@ -64,14 +64,14 @@ pub(crate) struct ReadOperand {
 }
 
 /// Such elements on their way to a device.
-struct StagedOperand<D: Device> {
-    memory: DeviceBuffer<D>,
-    host: HostBuffer<D>,
+struct StagedOperand {
+    memory: DeviceBuffer<dyn Device>,
+    host: HostBuffer<dyn Device>,
     bytes: u64,
 }
 
 impl ReadOperand {
-    fn new<D: Device>(operand: &Operand<'_, D>, part: &Range<usize>, first: usize) -> Result<Self> {
+    fn new(operand: &Operand<'_>, part: &Range<usize>, first: usize) -> Result<Self> {
         let stride = operand.stride();
         let mut bytes = zeroed_vec(part.len() * stride)?;
         operand.read_bytes(part.start - first..part.end - first, &mut bytes)?;
@@ -79,7 +79,7 @@ impl ReadOperand {
     }
 
     /// Takes memory for those that belong beside a run.
-    fn stage<D: Device>(&self, lane: &impl Lane<D>, run: Run<'_>) -> Result<StagedOperand<D>> {
+    fn stage(&self, lane: &impl Lane, run: Run<'_>) -> Result<StagedOperand> {
         let bytes = run.count() * self.stride;
         let memory = DeviceBuffer::new(lane.device(), bytes as u64, Commit::Lazy)?;
         let host = lane.buffer(bytes)?;
@@ -93,8 +93,8 @@ impl ReadOperand {
 
 /// Carries out an assignment in parts, so that what others have beside a part fits into memory; `work` is
 /// given it. Others are read before anything is held: that may wait for anything.
-pub(crate) fn in_parts<D: Device>(
-    others: &[Operand<'_, D>],
+pub(crate) fn in_parts(
+    others: &[Operand<'_>],
     range: &Range<usize>,
     page_len: usize,
     stride: usize,
@@ -142,17 +142,17 @@ impl From<backend_api::Error> for RefusedRun {
 }
 
 /// An assignment to the elements of a run, under way.
-pub(crate) struct Writing<D: Device> {
+pub(crate) struct Writing {
     /// Of the copies and of the kernel: each may fail by itself.
     pub tickets: Vec<Ticket>,
     /// Kept until the device is done.
-    staged: Vec<StagedOperand<D>>,
+    staged: Vec<StagedOperand>,
 }
 
-impl<D: Device> Writing<D> {
+impl Writing {
     /// Starts it. The run's own columns come first, then those that were read.
     pub fn new(
-        lane: &impl Lane<D>,
+        lane: &impl Lane,
         plan: &Plan,
         run: Run<'_>,
         read: &[ReadOperand],
@@ -184,7 +184,7 @@ impl<D: Device> Writing<D> {
     }
 
     /// Has the device translate what the assignment to runs like this one needs, while nothing is held.
-    pub fn prepare(lane: &impl Lane<D>, plan: &Plan, like: Run<'_>, read: &[ReadOperand]) {
+    pub fn prepare(lane: &impl Lane, plan: &Plan, like: Run<'_>, read: &[ReadOperand]) {
         // What is staged does not begin where this does, but is as well aligned.
         let mut columns = like.columns.to_vec();
         let start = like.columns[0].start;
@@ -198,7 +198,7 @@ impl<D: Device> Writing<D> {
     }
 
     /// Waits until nothing of it is under way any more.
-    pub fn wait(self, lane: &impl Lane<D>) -> backend_api::Result<()> {
+    pub fn wait(self, lane: &impl Lane) -> backend_api::Result<()> {
         let waits = self.tickets.iter().map(|ticket| lane.wait(*ticket));
         waits.reduce(backend_api::Result::and).unwrap_or(Ok(()))?;
         self.end(lane);
@@ -206,13 +206,13 @@ impl<D: Device> Writing<D> {
     }
 
     /// Gives memory back when the device is done.
-    pub fn end(self, lane: &impl Lane<D>) {
+    pub fn end(self, lane: &impl Lane) {
         self.staged.into_iter().for_each(|staged| lane.keep(staged.host));
     }
 }
 
-impl<D: Device> StagedOperand<D> {
-    fn upload(&self, queue: &Queue<D>) -> backend_api::Result<Ticket> {
+impl StagedOperand {
+    fn upload(&self, queue: &Queue<dyn Device>) -> backend_api::Result<Ticket> {
         let (from, to) = (self.host.at(0), self.memory.at(0));
         queue.submit(&[Transfer::Upload { from, to, bytes: self.bytes }])
     }

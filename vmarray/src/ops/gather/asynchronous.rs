@@ -59,7 +59,7 @@ pub struct GatherAsync<'a, T: Element, D: Device = AnyDevice> {
     doubtful: Vec<usize>,
     step: GatherStep,
     asked: Asked,
-    acquire: Acquire<'a, D>,
+    acquire: Acquire<'a>,
 }
 
 // No future points into itself.
@@ -173,7 +173,7 @@ impl<'a, T: Element, D: Device> GatherAsync<'a, T, D> {
             if self.acquire.page() != place.page {
                 self.acquire.turn_to(place.page);
             }
-            let read = |acquire: &Acquire<'_, D>, _: &mut Context<'_>| {
+            let read = |acquire: &Acquire<'_>, _: &mut Context<'_>| {
                 array.try_read(acquire.page(), place.at).map_err(Refused::Page)
             };
             match ready!(self.acquire.poll(context, read, || Some(read_of::<T>(place.at))))? {

@@ -2,8 +2,6 @@
 
 use std::sync::atomic::{Ordering, fence};
 
-use backend_api::Device;
-
 use super::places::Places;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT};
 use crate::engine::pager::Pager;
@@ -15,7 +13,7 @@ pub(super) const AT_ONCE: usize = 64;
 /// Which of some elements, [`AT_ONCE`] at most, live in home slots and nowhere else at this moment: a bit for
 /// each, from the lowest on. Indices count from `start`.
 #[inline]
-pub(super) fn at_home<D: Device>(pager: &Pager<D>, places: Places, start: usize, indices: &[usize]) -> u64 {
+pub(super) fn at_home(pager: &Pager, places: Places, start: usize, indices: &[usize]) -> u64 {
     assert!(indices.len() <= AT_ONCE);
     let mut at_home = 0;
     for (number, index) in indices.iter().enumerate() {

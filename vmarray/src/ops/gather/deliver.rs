@@ -62,9 +62,9 @@ struct ScatterCall<'a, T: Element, D: Device> {
     next: AtomicUsize,
     /// How many elements a stage takes: those of the longest segment.
     room: usize,
-    order: InTurn<Result<Prepared<T, D>>>,
+    order: InTurn<Result<Prepared<T>>>,
     /// For each channel.
-    stages: Vec<Mutex<ScatterStages<T, D>>>,
+    stages: Vec<Mutex<ScatterStages<T>>>,
     /// How many stages of a channel there are at most.
     stages_max: usize,
     failure: Mutex<Failure>,
@@ -80,18 +80,18 @@ struct Failure {
 }
 
 /// The stages of a channel that no thread fills.
-struct ScatterStages<T, D: Device> {
+struct ScatterStages<T> {
     made: usize,
-    spare: Vec<GatherStage<T, D>>,
+    spare: Vec<GatherStage<T>>,
     /// Those that kernels work off, with their segments, in order.
-    under_way: VecDeque<(usize, GatherStage<T, D>, Ticket)>,
+    under_way: VecDeque<(usize, GatherStage<T>, Ticket)>,
 }
 
 /// A segment that was looked at.
-struct Prepared<T, D: Device> {
+struct Prepared<T> {
     /// For each channel what its kernel is to write, and what the channel had loaded before pages were looked
     /// at.
-    stages: Vec<(Option<GatherStage<T, D>>, u64)>,
+    stages: Vec<(Option<GatherStage<T>>, u64)>,
     /// Places in the list whose pages are in RAM, or on their way.
     in_ram: Vec<usize>,
 }
@@ -187,7 +187,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
     }
 
     /// An empty stage. Waits for a kernel if there are enough of them.
-    fn take_stage(&self, channel: usize) -> Result<GatherStage<T, D>> {
+    fn take_stage(&self, channel: usize) -> Result<GatherStage<T>> {
         let of = &self.array.pager().channels()[channel];
         let mut stages = self.stages[channel].lock();
         if let Some(stage) = stages.spare.pop() {
@@ -210,7 +210,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
 
     /// Looks where listed elements are, and copies to stages what is to be written by kernels. Of pieces of
     /// the list, in ascending order, with a bit for each place that is left out.
-    fn prepare(&self, pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone) -> Result<Prepared<T, D>> {
+    fn prepare(&self, pieces: impl Iterator<Item = (Range<usize>, u64)> + Clone) -> Result<Prepared<T>> {
         let pager = self.array.pager();
         let channels = pager.channels();
         let mut stages: Vec<_> = channels.iter().map(|_| (None, 0)).collect();
@@ -276,7 +276,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
     }
 
     /// Starts the kernels of what was prepared, and writes what is in RAM.
-    fn commit(&self, segment: usize, mut prepared: Prepared<T, D>) -> Result<()> {
+    fn commit(&self, segment: usize, mut prepared: Prepared<T>) -> Result<()> {
         loop {
             let Prepared { stages, mut in_ram } = prepared;
             for (channel, (stage, begun)) in stages.into_iter().enumerate() {
@@ -305,7 +305,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
         &self,
         segment: usize,
         channel: usize,
-        mut stage: GatherStage<T, D>,
+        mut stage: GatherStage<T>,
         begun: u64,
         in_ram: &mut Vec<usize>,
     ) -> Result<()> {

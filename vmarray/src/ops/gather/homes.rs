@@ -2,8 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use backend_api::Device;
-
 use crate::base::error::Result;
 use crate::engine::page::Holder;
 use crate::engine::page::state::{EXCLUSIVE, HOME, RESIDENT, ZEROED};
@@ -24,7 +22,7 @@ struct Claimed {
 
 /// Gives pages zeroes for contents that are absent and have none, without frames. The list is ascending,
 /// without duplicates. Others are left as they are.
-pub(super) fn ensure_initialized<D: Device>(pager: &Pager<D>, pages: &[u64]) -> Result<()> {
+pub(super) fn ensure_initialized(pager: &Pager, pages: &[u64]) -> Result<()> {
     let channels = pager.channels().len() as u64;
     for channel in 0..channels {
         let mut run: Vec<Claimed> = Vec::new();
@@ -48,7 +46,7 @@ pub(super) fn ensure_initialized<D: Device>(pager: &Pager<D>, pages: &[u64]) -> 
 }
 
 /// Claims a page that is absent and has no contents; tells whether its slot holds zeroes. Waits for nobody.
-fn claim<D: Device>(pager: &Pager<D>, page: u64) -> Option<bool> {
+fn claim(pager: &Pager, page: u64) -> Option<bool> {
     let entry = pager.entry(page);
     if entry.state(Ordering::Relaxed).any(HOME | RESIDENT | EXCLUSIVE) {
         return None;
@@ -62,7 +60,7 @@ fn claim<D: Device>(pager: &Pager<D>, page: u64) -> Option<bool> {
 }
 
 /// Whether a run can be continued by a page; claims what lies between.
-fn reaches<D: Device>(pager: &Pager<D>, run: &mut Vec<Claimed>, page: u64, channels: u64) -> bool {
+fn reaches(pager: &Pager, run: &mut Vec<Claimed>, page: u64, channels: u64) -> bool {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return true };
     let slots = (page - first.page) / channels;
     if (page - last.page) / channels > GAP_MAX || (slots + 1) * pager.page_bytes() as u64 > RUN_BYTES {
@@ -84,7 +82,7 @@ fn reaches<D: Device>(pager: &Pager<D>, run: &mut Vec<Claimed>, page: u64, chann
 }
 
 /// Fills the slots of claimed pages, neighbours in their channel, with zeroes, and lets the pages go.
-fn fill<D: Device>(pager: &Pager<D>, run: &mut Vec<Claimed>) -> Result<()> {
+fn fill(pager: &Pager, run: &mut Vec<Claimed>) -> Result<()> {
     let (Some(first), Some(last)) = (run.first(), run.last()) else { return Ok(()) };
     let channels = pager.channels().len() as u64;
     let slots = first.page / channels..last.page / channels + 1;

@@ -14,9 +14,9 @@ use crate::base::error::Result;
 pub(super) const DEPTH: usize = 2;
 
 /// A stage whose kernel was started.
-struct UnderWay<T, D: Device> {
+struct UnderWay<T> {
     channel: usize,
-    stage: GatherStage<T, D>,
+    stage: GatherStage<T>,
     ticket: Ticket,
     /// How many write-backs of the channel had failed before the first of its elements was looked for.
     failures: u64,
@@ -28,10 +28,10 @@ pub(super) struct GatherKernels<'a, T: Element, D: Device> {
     /// How many elements a stage takes.
     room: usize,
     /// For each channel the stage that is being filled, and the failures before.
-    open: Vec<Option<(GatherStage<T, D>, u64)>>,
-    under_way: VecDeque<UnderWay<T, D>>,
+    open: Vec<Option<(GatherStage<T>, u64)>>,
+    under_way: VecDeque<UnderWay<T>>,
     /// For each channel stages that were emptied.
-    spare: Vec<Vec<GatherStage<T, D>>>,
+    spare: Vec<Vec<GatherStage<T>>>,
 }
 
 impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
@@ -49,7 +49,7 @@ impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
 
     /// The stage of a channel that is being filled.
     #[inline]
-    pub(super) fn open(&mut self, channel: usize) -> Option<&mut GatherStage<T, D>> {
+    pub(super) fn open(&mut self, channel: usize) -> Option<&mut GatherStage<T>> {
         self.open[channel].as_mut().map(|(stage, _)| stage)
     }
 
@@ -109,7 +109,7 @@ impl<'a, T: Element, D: Device> GatherKernels<'a, T, D> {
     /// got garbage for a home.
     pub(super) fn take_oldest(
         &mut self,
-        take: impl FnOnce(&GatherStage<T, D>, bool) -> Result<()>,
+        take: impl FnOnce(&GatherStage<T>, bool) -> Result<()>,
     ) -> Result<()> {
         let Some(UnderWay { channel, stage, failures, .. }) = self.under_way.pop_front() else {
             return Ok(());

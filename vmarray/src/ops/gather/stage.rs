@@ -24,8 +24,8 @@ const INDEX_BYTES: usize = 8;
 
 /// A list of elements of one channel, with room for their values: what one kernel works off.
 #[derive(Debug)]
-pub(crate) struct GatherStage<T, D: Device> {
-    memory: HostBuffer<D>,
+pub(crate) struct GatherStage<T> {
+    memory: HostBuffer<dyn Device>,
     /// How many elements it can take.
     room: usize,
     count: usize,
@@ -57,15 +57,15 @@ pub(crate) fn bytes_for<T>(room: usize) -> usize {
     (room * INDEX_BYTES).next_multiple_of(VALUES_ALIGN) + room * size_of::<T>()
 }
 
-impl<T: Element, D: Device> GatherStage<T, D> {
+impl<T: Element> GatherStage<T> {
     /// An empty one with memory of the channel.
-    pub(crate) fn new(channel: &Channel<D>, room: usize) -> Result<Self> {
+    pub(crate) fn new(channel: &Channel, room: usize) -> Result<Self> {
         let memory = channel.take_pinned(bytes_for::<T>(room))?;
         Ok(Self { memory, room, count: 0, first: 0, next: usize::MAX, runs: Vec::new(), marker: PhantomData })
     }
 
     /// Gives the memory back to the channel. No kernel may use it any more.
-    pub(crate) fn give_back(self, channel: &Channel<D>) {
+    pub(crate) fn give_back(self, channel: &Channel) {
         channel.put_pinned(self.memory);
     }
 

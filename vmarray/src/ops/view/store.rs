@@ -45,7 +45,7 @@ pub trait Store: Sealed + Sized {
     #[doc(hidden)]
     fn ask<Q: Question>(
         &self,
-        others: &[Operand<'_, Self::Device>],
+        others: &[Operand<'_>],
         range: &Range<usize>,
         question: &Q,
         _: Internal,
@@ -81,7 +81,7 @@ pub trait Store: Sealed + Sized {
     fn give_up(&self, range: &Range<usize>, _: Internal) -> Result<()>;
 
     #[doc(hidden)]
-    fn as_operand(&self, _: Internal) -> &dyn OperandStore<Self::Device>;
+    fn as_operand(&self, _: Internal) -> &dyn OperandStore;
 
     /// Elements of a page.
     #[doc(hidden)]
@@ -169,11 +169,5 @@ pub trait StoreMut: Store {
 
     /// Writes values to fields that are computed from elements and from those of others.
     #[doc(hidden)]
-    fn assign(
-        &self,
-        others: &[Operand<'_, Self::Device>],
-        range: &Range<usize>,
-        plan: &Plan,
-        _: Internal,
-    ) -> Result<()>;
+    fn assign(&self, others: &[Operand<'_>], range: &Range<usize>, plan: &Plan, _: Internal) -> Result<()>;
 }

@@ -108,7 +108,7 @@ fn change<T: Element, D: Device, const N: usize>(
         pieces,
         |piece| !piece.whole,
         hold,
-        |page: &mut ExclusiveHold<'_, D>, piece| {
+        |page: &mut ExclusiveHold<'_>, piece| {
             if piece.whole && geometry.tiling.is_some_and(|tiling| shape::volume(&piece.extent) < tiling.len)
             {
                 // Padding reads as zeroes to the devices.

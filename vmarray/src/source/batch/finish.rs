@@ -2,19 +2,17 @@
 
 use std::ops::{ControlFlow, Range};
 
-use backend_api::Device;
-
 use super::{Core, Hold, Operation, PageBatch, SlotRun};
 use crate::base::element::Element;
 use crate::base::error::{Error, Result};
 use crate::ops::executor::{Lane as _, RunAccess};
 use crate::source::channel::PageBlocks;
 
-impl<T: Element, D: Device> Core<T, D> {
+impl<T: Element> Core<T> {
     /// Waits for a batch, notes what its pages are now, and takes in what was found.
-    pub(super) fn finish<O: Operation<T, D>>(
+    pub(super) fn finish<O: Operation<T>>(
         &self,
-        mut batch: PageBatch<'_, D, O::Work>,
+        mut batch: PageBatch<'_, O::Work>,
         operation: &O,
         outcome: &mut O::Found,
     ) -> Result<ControlFlow<()>> {
@@ -69,9 +67,9 @@ impl<T: Element, D: Device> Core<T, D> {
     ///
     /// What the device does not have for certain, but the home has, is as it was. What only the device has is
     /// written, or holds anything.
-    fn note_changed<O: Operation<T, D>>(
+    fn note_changed<O: Operation<T>>(
         &self,
-        batch: &PageBatch<'_, D, O::Work>,
+        batch: &PageBatch<'_, O::Work>,
         run: &SlotRun,
         arrived: bool,
         done: bool,
@@ -100,12 +98,7 @@ impl<T: Element, D: Device> Core<T, D> {
 
     /// Notes that a batch's elements were overwritten with a value. If a device has failed, that is done at
     /// home.
-    fn note_overwritten<W>(
-        &self,
-        batch: &mut PageBatch<'_, D, W>,
-        value: T,
-        result: Result<()>,
-    ) -> Result<()> {
+    fn note_overwritten<W>(&self, batch: &mut PageBatch<'_, W>, value: T, result: Result<()>) -> Result<()> {
         let Err(error) = result else {
             batch.members.iter().for_each(|m| self.entries[m.page].changed_on_device(m.touched));
             return Ok(());

@@ -45,8 +45,8 @@ fn array_on(device: &Arc<SimulatedDevice>) -> Array {
 
 /// One slot, written and read in all ways, by submissions that are not waited for.
 struct Scene<'a> {
-    channel: &'a Channel<SimulatedDevice>,
-    memory: HostBuffer<SimulatedDevice>,
+    channel: &'a Channel,
+    memory: HostBuffer<dyn Device>,
     used: u64,
     /// What the slot holds when all is done, and above what its values are.
     value: u32,
