@@ -42,7 +42,7 @@ use crate::base::scoped_threads;
 ///
 /// Work is shared by threads that end before the call does; no feature is needed. A thread that holds guards
 /// of pages works alone, and gets [`WouldDeadlock`](ErrorKind::WouldDeadlock) where it would have to wait.
-/// Hashes are not keyed: whoever chooses the values can make the operation slow, but not wrong.
+/// Hashes are not keyed: somebody who chooses the values can make the operation slow, but not wrong.
 ///
 /// ```
 /// use vmarray::{Combine, IndexSet};

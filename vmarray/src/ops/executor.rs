@@ -11,8 +11,8 @@
 //! | rows that are [staged](StagedRows) | copies, some MiB at a time | their thread alone | one queue of their own |
 //!
 //! What is done with a run is the same for all: a [`Question`] is asked of it and its answer taken in
-//! ([`AskedRun`]), elements of it are collected ([`Collecting`]), or a [`Plan`](super::compute::Plan) is carried
-//! out on it ([`Writing`]).
+//! ([`AskedRun`]), elements of it are collected ([`Collecting`]), or a [`Plan`](super::compute::Plan) is
+//! carried out on it ([`Writing`]).
 
 mod staged;
 mod write;

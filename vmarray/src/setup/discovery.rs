@@ -398,7 +398,7 @@ impl Discovery {
                 devices.push(Arc::new((candidate.open)()?));
             }
         }
-        // Also for those who use a device without an array.
+        // Also for threads that use a device without an array.
         crate::setup::profile::apply_known(&devices);
         if devices.is_empty() {
             let found = report.found();

@@ -155,7 +155,7 @@ impl<T: Element, const N: usize, D: Device> NdArray<T, N, D> {
 
     /// The elements in order of storage: for what is not said in positions, such as statistics, flushes and
     /// evictions. In a tiled array there may be padding among them, which has to stay zero, since counts on
-    /// the devices rely on it: whoever writes by index goes by [`element_ranges`](Self::element_ranges).
+    /// the devices rely on it: code that writes by index goes by [`element_ranges`](Self::element_ranges).
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -160,8 +160,8 @@ impl<T: Element, H: Home<T>, D: Device> SourceBuilder<T, H, D> {
         self
     }
 
-    /// As [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop). The home is not wiped, nor are pieces of up
-    /// to 16 MiB on their way from and to homes that are no memory.
+    /// As [`Builder::wipe_on_drop`](crate::Builder::wipe_on_drop). The home is not wiped, nor are pieces of
+    /// up to 16 MiB on their way from and to homes that are no memory.
     ///
     /// ```
     /// # use vmarray::prelude::*;

@@ -111,7 +111,7 @@ pub(super) struct SourceChannel {
     device: Arc<dyn Device>,
     page_bytes: usize,
     home: HomeBytes,
-    /// Held by whoever works on several pages.
+    /// Held by the thread that works on several pages.
     pub(super) pool: Mutex<Pool>,
     spare: Mutex<Vec<HostBuffer<dyn Device>>>,
     pub(super) counters: Counters,

@@ -13,11 +13,11 @@
 //! no block lies behind the page's end. So at most one location is exclusive, and a valid copy is always
 //! somewhere.
 //!
-//! Each page has a lock. Elements at home are read by those who share it, and written by those who have it
-//! exclusively. The two words are changed by those who have it exclusively; and bits are *set* in `valid`
-//! also by whoever shares it and holds its channel, since only those who hold the channel look for missing
-//! bits. Whoever holds more than one page holds their channel, or waits for none; whoever holds a page does
-//! not wait for a channel.
+//! Each page has a lock. Elements at home are read by threads that share it, and written by threads that have
+//! it exclusively. The two words are changed by threads that have it exclusively; and bits are *set* in
+//! `valid` also by the thread that shares it and holds its channel, since only threads that hold the channel
+//! look for missing bits. The thread that holds more than one page holds their channel, or waits for none;
+//! the thread that holds a page does not wait for a channel.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -38,7 +38,7 @@ impl Staging {
         }
         self.next = (index + 1) % CHUNKS;
         if let Some(ticket) = self.chunks[index].1.take() {
-            // Whoever submitted it hears of its errors.
+            // The thread that submitted it hears of its errors.
             let _ = self.device.wait(ticket);
         }
         Ok(index)

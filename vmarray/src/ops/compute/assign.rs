@@ -22,8 +22,8 @@ const RUN_BYTES: usize = 256 << 20;
 /// So many submissions of a channel are under way at once.
 const RUNS: usize = 2;
 
-/// Writes to a range what is computed from it and from as many elements of others: where all of these lie beside
-/// it, without a copy.
+/// Writes to a range what is computed from it and from as many elements of others: where all of these lie
+/// beside it, without a copy.
 pub(super) fn assign<T: Element, D: Device>(
     array: &VirtualArray<T, D>,
     others: &[Operand<'_>],
@@ -127,7 +127,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         Writing::prepare(&like.lane, self.plan, like.run(), self.read);
         let mut end = self.claim(channel, wanted)?;
         if end == first {
-            // Whoever has the page may wait for those that this thread holds.
+            // The thread that has the page may wait for those that this thread holds.
             self.finish_all(works, outcome);
             if outcome.failure.is_some() {
                 return Ok(());

@@ -1,8 +1,8 @@
 //! Scattering: pages in RAM are written there, others where they live, without a frame.
 //!
 //! The list is cut into segments. Threads prepare them at the same time, and they are committed one after the
-//! other, by whoever has the next one: their kernels are started, and what is in RAM is written. So of
-//! several values for one element the last one wins, since kernels run in the order in which they were
+//! other, by the thread that has the next one: their kernels are started, and what is in RAM is written. So
+//! of several values for one element the last one wins, since kernels run in the order in which they were
 //! started; within a segment only the last one is looked at.
 //!
 //! No page is held while its home slot is written, as that would cost two atomic steps an element, and have
@@ -170,7 +170,7 @@ impl<T: Element, D: Device> ScatterCall<'_, T, D> {
             }
             self.checked.fetch_add(1, Ordering::Release);
         }
-        // Whoever has a piece is checking it.
+        // The thread that has a piece is checking it.
         while !contended::spin_while(SPIN, PATIENCE, || self.checked.load(Ordering::Acquire) < pieces) {}
         !self.is_outside.load(Ordering::Relaxed)
     }

@@ -12,7 +12,7 @@ const SPIN: Duration = Duration::from_micros(30);
 const PATIENCE: Duration = Duration::from_micros(200);
 
 /// Finishes pieces in the order of their numbers: 0, 1, 2, … Nobody waits for a turn: who brings a piece
-/// whose turn has not come leaves it, and whoever brings the one before finishes it, too.
+/// whose turn has not come leaves it, and the thread that brings the one before finishes it, too.
 #[derive(Debug)]
 pub(super) struct InTurn<P> {
     /// How many numbers may be in work at once.
@@ -45,7 +45,7 @@ impl<P> InTurn<P> {
     }
 
     /// Waits until a number may be worked on: until fewer than the window are not finished before it. False
-    /// if all is over. Whoever has the first number that is not finished never waits.
+    /// if all is over. The thread that has the first number that is not finished never waits.
     pub(super) fn wait_for_room(&self, number: usize) -> bool {
         let is_far = || number - self.next.load(Ordering::Acquire).min(number) >= self.window;
         let waits = || is_far() && !self.is_over();

@@ -40,8 +40,8 @@ use crate::ops::gather::GatherAsync;
 /// loaded at most once for each time that it is asked for (once more, by itself, if a submission of several
 /// pages fails), whatever the number of tasks, frames and executors. Tasks that find no frame get one in the
 /// order in which they asked; if there is none because a page cannot be written back, the first of them gets
-/// that error. What was asked for while the device is busy is submitted by whoever is told of the end of
-/// earlier work, as a rule a thread of the device; no task need be polled for that.
+/// that error. What was asked for while the device is busy is submitted by the thread that is told of the end
+/// of earlier work, as a rule a thread of the device; no task need be polled for that.
 ///
 /// **Wakers** run in the thread that ends a load: one of the device, or one of the program in a blocking
 /// call, which may have a page for itself then. A waker may poll futures of arrays on the spot, or drop

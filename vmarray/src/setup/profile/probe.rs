@@ -130,7 +130,7 @@ struct Page {
     alone: Duration,
 }
 
-/// The length of pages that is nearly best in streams, and no burden to those who miss a single one.
+/// The length of pages that is nearly best in streams, and no burden to a thread that misses a single one.
 fn suited(pages: &[Page]) -> usize {
     let alone = pages.iter().find(|page| page.bytes == TYPICAL).map_or(Duration::MAX, |page| page.alone);
     let bearable =

@@ -27,8 +27,8 @@ pub enum Place<T> {
 /// A boundary mode: what is read at indices outside of `N` axes.
 ///
 /// A tuple of `N` modes has one for each axis; a reference to a mode is one, also to `dyn Boundary`, for
-/// those who choose at run time. Of several axes on which a position is outside the first that gives a value
-/// decides; an error does before all values.
+/// programs that choose at run time. Of several axes on which a position is outside the first that gives a
+/// value decides; an error does before all values.
 ///
 /// ```
 /// use vmarray::{boundary::{Boundary, Place}, prelude::*};

@@ -17,8 +17,8 @@ use crate::setup::any::AnyDevice;
 /// Takes rows from any number of threads at once; [`freeze`](Self::freeze) makes a [`RaggedArray`] of them.
 ///
 /// Rows are numbered in the order in which pushes begin. Threads share a lock for as long as it takes to add
-/// two numbers, and copy at the same time, but for those that copy to one page; whoever has many short rows
-/// pushes them [together](Self::push_joined). Where the [capacity](crate::RaggedBuilder::capacity) ends,
+/// two numbers, and copy at the same time, but for those that copy to one page; a thread that has many short
+/// rows pushes them [together](Self::push_joined). Where the [capacity](crate::RaggedBuilder::capacity) ends,
 /// longer arrays are built beside the present ones, of twice the length if there is room, and all threads
 /// wait while what is there is copied. To fill more than half of the devices, state the capacity.
 ///
