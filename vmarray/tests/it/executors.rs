@@ -108,10 +108,12 @@ async fn work(array: Arc<Array>, task: usize, turns: usize) {
     }
 }
 
-/// Reads for ever.
+/// Reads for ever. To be aborted it has to be pending now and then, which a device in virtual time sees no
+/// reason for.
 async fn read_on(array: Arc<Array>, seed: u64) {
     let mut numbers = Numbers::new(seed);
     loop {
+        yield_once().await;
         if let Err(error) = array.get_async(numbers.below(array.len())).await {
             check(&error);
         }
