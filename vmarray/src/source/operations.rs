@@ -65,11 +65,12 @@ impl<T: Element> Operation<T> for Assign<'_> {
     }
 
     fn prepare(&self, channel: &SourceChannel, like: &SlotRun) {
-        Writing::prepare(channel, self.plan, like.run(), self.read);
+        Writing::prepare_like(channel, self.plan, like.run(), self.read);
     }
 
     fn start(&self, channel: &SourceChannel, run: &SlotRun) -> Started<Writing> {
-        let mut writing = Writing::new(channel, self.plan, run.run(), self.read)?;
+        let staged = Writing::stage(channel, run.run(), self.read)?;
+        let mut writing = Writing::new(channel, self.plan, run.run(), staged)?;
         Ok((std::mem::take(&mut writing.tickets), writing))
     }
 

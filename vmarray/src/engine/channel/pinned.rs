@@ -18,6 +18,8 @@ const KEPT_BYTES: usize = 128 << 20;
 /// The shortest piece: partial results of a kernel and short lists of matches fit.
 const PIECE_BYTES_MIN: usize = 192 << 10;
 const _: () = assert!(backend_api::Compute::partials_bytes() <= PIECE_BYTES_MIN as u64);
+/// Longer pieces are not kept: a list of all matches of a search may take a hundred times as much.
+const PIECE_BYTES_MAX: usize = 8 << 20;
 /// How many cells are made at once.
 const CELLS: usize = 16;
 
@@ -105,6 +107,9 @@ impl PinnedPool {
 
     /// Takes memory back, with nothing in flight on it.
     pub(super) fn put(&self, piece: HostBuffer<dyn Device>) {
+        if piece.bytes() > PIECE_BYTES_MAX {
+            return;
+        }
         let mut idle = self.idle.lock();
         // The longer ones are kept: short lists can use them, too.
         let at = idle.partition_point(|other| other.bytes() < piece.bytes());

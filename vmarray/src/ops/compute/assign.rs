@@ -33,6 +33,10 @@ pub(super) fn assign<T: Element, D: Device>(
     let beside = array.beside(others, range.start);
     let staged = if beside.is_some() { &[] } else { others };
     let beside = beside.unwrap_or_default();
+    if !staged.is_empty() {
+        // A refusal comes before anything is written.
+        Writer { target: array, beside: &beside, read: &[], plan }.settle(range)?;
+    }
     in_parts(staged, range, array.page_len(), size_of::<T>(), |part, read| {
         Writer { target: array, beside: &beside, read, plan }.write(part)
     })
@@ -122,9 +126,9 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         let most = (RUN_BYTES / self.target.pager().page_bytes()).max(1) as u64;
         let wanted = first..work.rest.end.min(first + most);
         // While nothing of it is held yet.
-        let begin = self.elements_of(work, &wanted).start;
-        let like = self.target.run(self.beside, channel, &(begin..begin));
-        Writing::prepare(&like.lane, self.plan, like.run(), self.read);
+        let like = self.target.run(self.beside, channel, &self.elements_of(work, &wanted));
+        let staged = Writing::stage(&like.lane, like.run(), self.read)?;
+        Writing::prepare(&like.lane, self.plan, like.run(), &staged);
         let mut end = self.claim(channel, wanted)?;
         if end == first {
             // The thread that has the page may wait for those that this thread holds.
@@ -139,7 +143,7 @@ impl<T: Element, D: Device> Writer<'_, T, D> {
         work.rest.start = end;
         let slots = first..end;
         let run = self.target.run(self.beside, channel, &self.elements_of(work, &slots));
-        match Writing::new(&run.lane, self.plan, run.run(), self.read) {
+        match Writing::new(&run.lane, self.plan, run.run(), staged) {
             Ok(writing) => work.runs.push_back(DeviceRun { slots, writing }),
             Err(RefusedRun { error, begun: false }) => {
                 self.let_go(channel, slots);

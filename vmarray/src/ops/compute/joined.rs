@@ -134,12 +134,12 @@ impl<S, T: Element> Row<(T, S), T, 0> {
     }
 }
 
-/// A [`View`] that can be [joined](View::join) to others over the same kind of devices.
+/// A [`View`] that can be [joined](View::join) to others, over devices of any kind.
 ///
 /// ```
-/// use vmarray::{AnyDevice, compute::Column, prelude::*};
+/// use vmarray::{compute::Column, prelude::*};
 ///
-/// fn element_bytes<'a>(_: impl Column<'a, AnyDevice, Element = u64>) -> usize {
+/// fn element_bytes<'a>(_: impl Column<'a, Element = u64>) -> usize {
 ///     size_of::<u64>()
 /// }
 /// let (array, source) = (VirtualArray::<u64>::new(10)?, Source::new(vec![0_u64; 10])?);

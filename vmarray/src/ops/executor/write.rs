@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, Queue, Ticket, Transfer};
+use backend_api::{
+    Commit, Compute, Device, DeviceBuffer, Elements, Geometry, HostBuffer, Queue, Ticket, Transfer,
+};
 
 use super::{Kernel, Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
@@ -64,10 +66,10 @@ pub(crate) struct ReadOperand {
 }
 
 /// Such elements on their way to a device.
-struct StagedOperand {
+pub(crate) struct StagedOperand {
     memory: DeviceBuffer<dyn Device>,
     host: HostBuffer<dyn Device>,
-    bytes: u64,
+    stride: u64,
 }
 
 impl ReadOperand {
@@ -87,7 +89,7 @@ impl ReadOperand {
             let from = (index - self.first) * self.stride;
             host.write(number * self.stride, &self.bytes[from..from + len * self.stride]);
         }
-        Ok(StagedOperand { memory, host, bytes: bytes as u64 })
+        Ok(StagedOperand { memory, host, stride: self.stride as u64 })
     }
 }
 
@@ -150,25 +152,27 @@ pub(crate) struct Writing {
 }
 
 impl Writing {
-    /// Starts it. The run's own columns come first, then those that were read.
+    /// Puts what was read beside a run into memory that a device can copy from. To be done, as
+    /// [`prepare`](Self::prepare), while nothing is held.
+    pub fn stage(lane: &impl Lane, run: Run<'_>, read: &[ReadOperand]) -> Result<Vec<StagedOperand>> {
+        read.iter().map(|operand| operand.stage(lane, run)).collect()
+    }
+
+    /// Starts it. The run's own columns come first, then those that were staged, of which the run may be the
+    /// first part.
     pub fn new(
         lane: &impl Lane,
         plan: &Plan,
         run: Run<'_>,
-        read: &[ReadOperand],
+        staged: Vec<StagedOperand>,
     ) -> Result<Self, RefusedRun> {
-        let staged = read.iter().map(|operand| operand.stage(lane, run)).collect::<Result<Vec<_>>>()?;
-        let mut columns = run.columns.to_vec();
-        columns.extend(read.iter().zip(&staged).map(|(operand, staged)| Elements {
-            start: staged.memory.at(0),
-            count: run.count() as u64,
-            stride: operand.stride as u64,
-        }));
+        let columns = columns(run, &staged);
         let (mut tickets, mut begun) = (Vec::with_capacity(staged.len() + 1), false);
         let submitted = lane.submit(RunAccess::Change, &mut |queue| {
             for staged in &staged {
-                tickets.push(staged.upload(queue)?);
-                lane.counters().bytes_to_device.add(staged.bytes);
+                let bytes = run.count() as u64 * staged.stride;
+                tickets.push(staged.upload(queue, bytes)?);
+                lane.counters().bytes_to_device.add(bytes);
             }
             begun = true;
             queue.compute(&plan.compute(Run { columns: &columns, geometry: run.geometry }))
@@ -183,17 +187,26 @@ impl Writing {
         Ok(Self { tickets, staged })
     }
 
-    /// Has the device translate what the assignment to runs like this one needs, while nothing is held.
-    pub fn prepare(lane: &impl Lane, plan: &Plan, like: Run<'_>, read: &[ReadOperand]) {
-        // What is staged does not begin where this does, but is as well aligned.
+    /// Has the device translate what the assignment to a run needs, while nothing is held.
+    pub fn prepare(lane: &impl Lane, plan: &Plan, run: Run<'_>, staged: &[StagedOperand]) {
+        Self::translate(lane, plan, &columns(run, staged), run.geometry);
+    }
+
+    /// As [`prepare`](Self::prepare), before anything is staged beside runs like this one.
+    pub fn prepare_like(lane: &impl Lane, plan: &Plan, like: Run<'_>, read: &[ReadOperand]) {
         let mut columns = like.columns.to_vec();
         let start = like.columns[0].start;
         columns.extend((1..).zip(read).map(|(number, operand): (u64, _)| Elements {
-            start: start.plus(8 * number),
+            // As well aligned as memory of its own.
+            start: start.plus(256 * number),
             count: like.count() as u64,
             stride: operand.stride as u64,
         }));
-        let compute: Compute<'_> = plan.compute(Run { columns: &columns, geometry: like.geometry });
+        Self::translate(lane, plan, &columns, like.geometry);
+    }
+
+    fn translate(lane: &impl Lane, plan: &Plan, columns: &[Elements<'_>], geometry: Geometry) {
+        let compute: Compute<'_> = plan.compute(Run { columns, geometry });
         Kernel::Compute(compute).prepare(&**lane.device());
     }
 
@@ -211,10 +224,21 @@ impl Writing {
     }
 }
 
+/// The columns of a run, then those that were staged beside it.
+fn columns<'a>(run: Run<'a>, staged: &'a [StagedOperand]) -> Vec<Elements<'a>> {
+    let mut columns = run.columns.to_vec();
+    columns.extend(staged.iter().map(|staged| Elements {
+        start: staged.memory.at(0),
+        count: run.count() as u64,
+        stride: staged.stride,
+    }));
+    columns
+}
+
 impl StagedOperand {
-    fn upload(&self, queue: &Queue<dyn Device>) -> backend_api::Result<Ticket> {
+    fn upload(&self, queue: &Queue<dyn Device>, bytes: u64) -> backend_api::Result<Ticket> {
         let (from, to) = (self.host.at(0), self.memory.at(0));
-        queue.submit(&[Transfer::Upload { from, to, bytes: self.bytes }])
+        queue.submit(&[Transfer::Upload { from, to, bytes }])
     }
 }
 
