@@ -148,7 +148,7 @@ pub trait Question: Sync {
     ///
     /// # Errors
     /// Those of memory.
-    fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<Taken>;
+    fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<TakenAnswer>;
 
     /// Puts the parts of all channels together, in their order.
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole;
@@ -156,7 +156,7 @@ pub trait Question: Sync {
 
 /// Whether an answer was taken in.
 #[derive(Clone, Copy, Debug)]
-pub enum Taken {
+pub enum TakenAnswer {
     Yes,
     /// And what comes after it in its channel is of no interest.
     Enough,
@@ -240,9 +240,9 @@ impl AskedRun {
             let taken = question.take(part, &Answer { memory: &self.memory, copied, run })?;
             lane.keep(self.memory);
             match taken {
-                Taken::Yes => return Ok(ControlFlow::Continue(())),
-                Taken::Enough => return Ok(ControlFlow::Break(())),
-                Taken::TooShort { room } => self = Self::with_room(lane, question, run, room)?,
+                TakenAnswer::Yes => return Ok(ControlFlow::Continue(())),
+                TakenAnswer::Enough => return Ok(ControlFlow::Break(())),
+                TakenAnswer::TooShort { room } => self = Self::with_room(lane, question, run, room)?,
             }
             lane.wait(self.ticket)?;
         }

@@ -8,7 +8,7 @@ use bytemuck::NoUninit;
 
 use crate::base::element::{Element, Field};
 use crate::base::error::Result;
-use crate::ops::executor::{Answer, Kernel, Question, Run, Taken};
+use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
 use crate::ops::view::{INTERNAL, Shape, Store};
 
 /// How many indices are listed at first; if there are more, the device is asked again.
@@ -200,7 +200,7 @@ impl Question for Seek<'_> {
         }
     }
 
-    fn take(&self, found: &mut Found, answer: &Answer<'_>) -> Result<Taken> {
+    fn take(&self, found: &mut Found, answer: &Answer<'_>) -> Result<TakenAnswer> {
         const HEADER: usize = Search::HEADER_BYTES as usize / 8;
         let header = answer.words(0, HEADER)?;
         let (total, listed) = (header[0], header[1]);
@@ -208,13 +208,13 @@ impl Question for Seek<'_> {
         if self.count_all && listed < wanted {
             // Where others may write meanwhile there can be more matches each time.
             let room = total.saturating_add(total / 8).min(self.limit as u64).min(answer.count());
-            return Ok(Taken::TooShort { room });
+            return Ok(TakenAnswer::TooShort { room });
         }
         let numbers = answer.words(HEADER, listed.min(wanted) as usize)?;
         found.total += total as usize;
         found.indices.extend(numbers.into_iter().map(|number| answer.index(number)));
         let is_enough = !self.count_all && found.indices.len() >= self.limit;
-        Ok(if is_enough { Taken::Enough } else { Taken::Yes })
+        Ok(if is_enough { TakenAnswer::Enough } else { TakenAnswer::Yes })
     }
 
     fn whole(&self, parts: Vec<Found>) -> Found {

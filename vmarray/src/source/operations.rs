@@ -15,9 +15,9 @@ use crate::ops::executor::{
 };
 
 /// Asks a question.
-struct Ask<'a, Q>(&'a Q);
+struct AskRuns<'a, Q>(&'a Q);
 
-impl<T: Element, Q: Question> Operation<T> for Ask<'_, Q> {
+impl<T: Element, Q: Question> Operation<T> for AskRuns<'_, Q> {
     type Work = AskedRun;
     type Found = Q::Part;
 
@@ -142,7 +142,7 @@ impl<T: Element> Core<T> {
         if !others.is_empty() {
             return StagedRows::new(&self.channels[0], self, others, range).ask(question);
         }
-        let (parts, done) = self.operate(range, &Ask(question));
+        let (parts, done) = self.operate(range, &AskRuns(question));
         done.map(|()| question.whole(parts))
     }
 

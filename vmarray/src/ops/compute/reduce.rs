@@ -7,7 +7,7 @@ use backend_api::expr::{Action, Number, Partial, Program, Value};
 use backend_api::{Compute, HostSpan};
 
 use crate::base::error::{ErrorKind, Result};
-use crate::ops::executor::{Answer, Kernel, Question, Run, Taken};
+use crate::ops::executor::{Answer, Kernel, Question, Run, TakenAnswer};
 use crate::ops::expr::{IntoFiltered, Lowering, Scalar, Summed};
 
 /// What is reduced: a value, of those elements alone that meet a condition.
@@ -55,9 +55,9 @@ impl<F: Summed> Question for Total<F> {
         F::TYPE.is_float()
     }
 
-    fn take(&self, part: &mut F::Sum, answer: &Answer<'_>) -> Result<Taken> {
+    fn take(&self, part: &mut F::Sum, answer: &Answer<'_>) -> Result<TakenAnswer> {
         *part = *part + F::sum(&answer.partials()?);
-        Ok(Taken::Yes)
+        Ok(TakenAnswer::Yes)
     }
 
     fn whole(&self, parts: Vec<F::Sum>) -> F::Sum {
@@ -103,7 +103,7 @@ impl<F: Scalar + Number> Question for Extremes<F> {
         self.of.kernel(run, action)
     }
 
-    fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<Taken> {
+    fn take(&self, part: &mut Self::Part, answer: &Answer<'_>) -> Result<TakenAnswer> {
         let partials = answer.partials()?;
         let place = |(key, number)| (key, answer.index(number));
         if self.least {
@@ -112,7 +112,7 @@ impl<F: Scalar + Number> Question for Extremes<F> {
         if self.greatest {
             part.1 = greatest(part.1, Partial::greatest(&partials).map(place));
         }
-        Ok(Taken::Yes)
+        Ok(TakenAnswer::Yes)
     }
 
     fn whole(&self, parts: Vec<Self::Part>) -> Self::Whole {
@@ -153,10 +153,10 @@ impl Question for Histogram {
         self.of.kernel(run, Action::Histogram { value: *value, filter: *filter, bins, answer })
     }
 
-    fn take(&self, part: &mut Vec<u64>, answer: &Answer<'_>) -> Result<Taken> {
+    fn take(&self, part: &mut Vec<u64>, answer: &Answer<'_>) -> Result<TakenAnswer> {
         part.resize(self.bins as usize, 0);
         part.iter_mut().zip(answer.words(0, self.bins as usize)?).for_each(|(sum, more)| *sum += more);
-        Ok(Taken::Yes)
+        Ok(TakenAnswer::Yes)
     }
 
     fn whole(&self, parts: Vec<Vec<u64>>) -> Vec<u64> {

@@ -2,9 +2,8 @@
 
 use std::ops::Range;
 
-use backend_api::{
-    Commit, Compute, Device, DeviceBuffer, Elements, Geometry, HostBuffer, Queue, Ticket, Transfer,
-};
+use backend_api::expr::Geometry;
+use backend_api::{Commit, Compute, Device, DeviceBuffer, Elements, HostBuffer, Queue, Ticket, Transfer};
 
 use super::{Kernel, Lane, Run, RunAccess};
 use crate::base::error::{Error, ErrorKind, Result};
