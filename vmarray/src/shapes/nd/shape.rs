@@ -113,6 +113,7 @@ pub(crate) fn expect_len<const N: usize>(of: &Bounds<N>, got: usize) -> Result<(
 }
 
 /// Checks that a box of an extent at a start lies in a shape.
+#[cfg(feature = "ndarray")]
 pub(crate) fn check_extent<const N: usize>(
     shape: &[usize; N],
     start: [usize; N],
