@@ -143,7 +143,7 @@ pub struct VirtualArray<T: Element, D: Device = AnyDevice> {
     page_len: usize,
     recency: bool,
     pager: Box<Pager>,
-    marker: PhantomData<(fn(T) -> T, fn() -> D)>,
+    marker: PhantomData<fn(T) -> (T, D)>,
 }
 
 // SAFETY: the pointer leads into the page table that the pager owns; all access through it is by the page

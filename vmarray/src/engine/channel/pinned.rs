@@ -34,6 +34,13 @@ pub(super) struct Cell {
 // taken it alone touches it.
 unsafe impl Send for Cell {}
 
+/// All cells, and those that nobody has.
+#[derive(Debug, Default)]
+struct Cells {
+    chunks: Vec<HostBuffer<dyn Device>>,
+    free: Vec<Cell>,
+}
+
 #[derive(Debug)]
 pub(super) struct PinnedPool {
     device: Arc<dyn Device>,
@@ -44,7 +51,7 @@ pub(super) struct PinnedPool {
     kind: Mutex<HostMemory>,
     /// In ascending order of their lengths.
     idle: Mutex<Vec<HostBuffer<dyn Device>>>,
-    cells: Mutex<(Vec<HostBuffer<dyn Device>>, Vec<Cell>)>,
+    cells: Mutex<Cells>,
 }
 
 impl PinnedPool {
@@ -122,7 +129,7 @@ impl PinnedPool {
 
     /// Room for one element. The thread [gives it back](Self::put_cell).
     pub(super) fn take_cell(&self) -> Result<Cell> {
-        if let Some(cell) = self.cells.lock().1.pop() {
+        if let Some(cell) = self.cells.lock().free.pop() {
             return Ok(cell);
         }
         let stride = self.cell_bytes;
@@ -134,19 +141,19 @@ impl PinnedPool {
             Cell { host, address }
         };
         let mut cells = self.cells.lock();
-        cells.1.extend((1..CELLS).map(cell));
+        cells.free.extend((1..CELLS).map(cell));
         let first = cell(0);
-        cells.0.push(chunk);
+        cells.chunks.push(chunk);
         Ok(first)
     }
 
     pub(super) fn put_cell(&self, cell: Cell) {
-        self.cells.lock().1.push(cell);
+        self.cells.lock().free.push(cell);
     }
 
     /// How much memory nobody uses, and how much the cells take.
     pub(super) fn bytes(&self) -> usize {
         let sum = |pieces: &[HostBuffer<dyn Device>]| -> usize { pieces.iter().map(HostBuffer::bytes).sum() };
-        sum(&self.idle.lock()) + sum(&self.cells.lock().0)
+        sum(&self.idle.lock()) + sum(&self.cells.lock().chunks)
     }
 }
