@@ -268,7 +268,11 @@ impl Channel {
             }
             self.counters.waits.add(1);
             drop(shard);
-            self.await_events(key);
+            let _waiting = self.guards.wait();
+            let key = self.events.prepare();
+            if self.supply.free.is_empty() && all_guarded(&self.lock()) {
+                self.await_events(key);
+            }
             return Ok(());
         }
         if shard.frames.growing {

@@ -1,6 +1,6 @@
 //! How many of a channel's frames the program's guards may hold at once.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::Channel;
 use crate::base::error::{ErrorKind, Result};
@@ -11,11 +11,30 @@ use crate::engine::guards;
 pub(super) struct GuardCount {
     pub(super) count: AtomicU32,
     pub(super) max: AtomicU32,
+    /// Threads that wait for guards to end.
+    waiters: AtomicU32,
+}
+
+/// As long as this lives, the end of a guard is an event.
+pub(super) struct GuardWait<'a>(&'a AtomicU32);
+
+impl Drop for GuardWait<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl GuardCount {
     pub(super) fn new(frames: u32) -> Self {
-        Self { count: AtomicU32::new(0), max: AtomicU32::new(most(frames)) }
+        Self { count: AtomicU32::new(0), max: AtomicU32::new(most(frames)), waiters: AtomicU32::new(0) }
+    }
+
+    /// To be called before a thread looks whether it has to wait for guards.
+    pub(super) fn wait(&self) -> GuardWait<'_> {
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        // Either the thread's look sees a guard's end, or the thread that ended it sees this one.
+        fence(Ordering::SeqCst);
+        GuardWait(&self.waiters)
     }
 }
 
@@ -31,6 +50,10 @@ impl Channel {
     /// [`TooManyGuards`](ErrorKind::TooManyGuards) instead of waiting if the thread holds guards itself, or
     /// has futures that count as guards.
     pub(crate) fn admit_guard(&self) -> Result<()> {
+        if self.try_admit_guard() {
+            return Ok(());
+        }
+        let _waiting = self.guards.wait();
         loop {
             let key = self.events.prepare();
             if self.try_admit_guard() {
@@ -54,7 +77,10 @@ impl Channel {
     /// Ends the count of a guard, which has let go of its page.
     pub(crate) fn dismiss_guard(&self) {
         self.guards.count.fetch_sub(1, Ordering::SeqCst);
-        self.events.advance();
+        fence(Ordering::SeqCst);
+        if self.guards.waiters.load(Ordering::SeqCst) > 0 {
+            self.events.advance();
+        }
         self.announce();
     }
 }

@@ -106,10 +106,13 @@ impl PinnedPool {
             return Ok(idle.remove(at));
         }
         drop(idle);
-        let bytes = bytes.max(PIECE_BYTES_MIN);
-        let made = self.make(bytes).map(|(piece, _)| piece);
-        // Slower, but nothing else: what has to be page-locked is the cache.
-        Ok(made.or_else(|_| HostBuffer::new(&self.device, bytes, HostMemory::Pageable))?)
+        if bytes > PIECE_BYTES_MIN {
+            return Ok(self.make(bytes)?.0);
+        }
+        // Page-locked whatever the frames are: a copy of an answer to other memory may block until the kernel
+        // is done.
+        let pinned = HostBuffer::new(&self.device, PIECE_BYTES_MIN, HostMemory::Pinned);
+        Ok(pinned.or_else(|_| HostBuffer::new(&self.device, PIECE_BYTES_MIN, HostMemory::Pageable))?)
     }
 
     /// Takes memory back, with nothing in flight on it.

@@ -141,8 +141,9 @@ impl<'a> Target<'a> {
 /// Pages on their way through a stage, held as `H`.
 struct Flight<'a, H> {
     channel: &'a Channel,
-    pages: Vec<H>,
+    // Declared first, dropped first: that waits for the copy.
     stage: Stage,
+    pages: Vec<H>,
     copy: Arc<StagedCopy>,
 }
 

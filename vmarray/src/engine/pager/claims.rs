@@ -20,7 +20,7 @@ impl Pager {
     pub(crate) fn claim_home(&self, page: u64) -> Result<()> {
         keep(match self.own_as_found(page)? {
             AsFound::Absent(claim) => claim,
-            AsFound::Resident(hold) => hold.unmap(true)?,
+            AsFound::Resident(hold) => hold.write_back_and_unmap()?,
         })
     }
 

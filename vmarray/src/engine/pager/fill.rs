@@ -83,11 +83,13 @@ impl Pager {
         let mut claims = std::mem::take(run);
         let (Some(first), Some(last)) = (claims.first(), claims.last()) else { return Ok(()) };
         let slots = self.slots_of(first.page(), last.page());
-        claims.iter().for_each(HomeClaim::begin_write);
+        claims.iter().for_each(|claim| self.table.entry(claim.page()).home_is_unknown());
         if channel.fill_slots(slots, pattern).is_ok() {
             claims.iter_mut().for_each(HomeClaim::end_write);
             return Ok(());
         }
+        // While the pages are held.
+        self.init_tracker.lose();
         let pages: Vec<u64> = claims.into_iter().map(|claim| claim.page()).collect();
         pages.into_iter().try_for_each(|page| self.fill_in_frame(page, pattern))
     }

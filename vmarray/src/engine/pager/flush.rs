@@ -7,8 +7,8 @@ use super::Pager;
 use super::hold::AsFound;
 use crate::base::error::{ErrorKind, Result};
 use crate::engine::channel::{Victim, WriteBackFor};
-use crate::engine::page::Refusal;
 use crate::engine::page::state::{DIRTY, EXCLUSIVE, RESIDENT};
+use crate::engine::page::{Refusal, State};
 
 impl Pager {
     /// Writes the dirty pages of a range back and waits until that is done.
@@ -101,14 +101,15 @@ impl Pager {
 
     /// Takes the frame, if any, from a page that is clean or may be forgotten.
     fn drop_frame(&self, page: u64, forget: bool) -> Result<()> {
-        if !forget && !self.table.entry(page).state(Ordering::Acquire).any(RESIDENT | EXCLUSIVE) {
+        let state = self.table.entry(page).state(Ordering::Acquire);
+        // Written to since the flush: its new contents are as good a reason to keep a page as any.
+        let stays = |state: State| state.any(DIRTY) || !state.any(RESIDENT);
+        if !forget && !state.any(EXCLUSIVE) && stays(state) {
             return Ok(());
         }
         match self.own_as_found(page)? {
-            AsFound::Resident(hold) if forget => hold.unmap(false)?.forget(),
-            // Written to since the flush: its new contents are as good a reason to keep it as any.
-            AsFound::Resident(hold) if hold.before().any(DIRTY) => hold.release_unchanged(),
-            AsFound::Resident(hold) => drop(hold.unmap(false)?),
+            AsFound::Resident(hold) if !forget && stays(hold.before()) => hold.release_unchanged(),
+            AsFound::Resident(hold) => hold.release_unmapped(forget),
             AsFound::Absent(claim) if forget => claim.forget(),
             AsFound::Absent(_) => {}
         }

@@ -213,19 +213,36 @@ impl<'a> ExclusiveHold<'a> {
         unsafe { std::slice::from_raw_parts_mut(self.address, self.pager.page_bytes()) }
     }
 
+    /// Takes the frame away from the page, whose dirty bytes are lost, and lets it go. `forget` also declares
+    /// the page void: it reads as zeroes.
+    pub(super) fn release_unmapped(self, forget: bool) {
+        let (pager, page) = (self.pager, self.page);
+        let (entry, channel) = (pager.table.entry(page), pager.channel(page));
+        std::mem::forget(self);
+        let frame = channel.policy_remove(entry.address(), page);
+        // In one step: in between the page would look as if its home slot had its contents.
+        let is_waited_for = entry.unmap(forget);
+        if forget {
+            pager.init_tracker.lose();
+        }
+        if is_waited_for {
+            unpark(entry);
+        }
+        channel.put_back(frame);
+    }
+
     /// Lets the page go, to which nothing was written.
     pub(super) fn release_unchanged(mut self) {
         self.adds = 0;
     }
 
-    /// Takes the frame away from the page; what is dirty is written back before if so wanted. The page stays
-    /// the thread's.
-    pub(super) fn unmap(mut self, writes_back: bool) -> Result<HomeClaim<'a>> {
+    /// Takes the frame away from the page; what is dirty is written back before. The page stays the thread's.
+    pub(super) fn write_back_and_unmap(mut self) -> Result<HomeClaim<'a>> {
         let (pager, page) = (self.pager, self.page);
         let (entry, channel) = (pager.table.entry(page), pager.channel(page));
         self.adds = 0;
         // Without letting go: a thread that goes on writing would have it dirty again each time.
-        if writes_back && self.before.any(DIRTY) {
+        if self.before.any(DIRTY) {
             channel.write_back_held(&pager.table, page)?;
         }
         std::mem::forget(self);
@@ -259,18 +276,21 @@ impl HomeClaim<'_> {
         self.before.any(HOME | ZEROED)
     }
 
-    /// Writes zeroes to the home slot if it has no contents.
+    /// Writes zeroes to the home slot if it has no contents. Nobody else is told of them.
     pub(super) fn initialize(&self) -> Result<()> {
-        if !self.is_initialized() {
-            let slot = self.page / self.pager.channels.len() as u64;
-            self.pager.channel(self.page).fill_slots(slot..slot + 1, &[0])?;
-            self.pager.table.entry(self.page).home_is_zeroed();
+        if self.is_initialized() {
+            return Ok(());
         }
-        Ok(())
+        let slot = self.page / self.pager.channels.len() as u64;
+        self.pager.channel(self.page).fill_slots(slot..slot + 1, &[0])
     }
 
-    /// Leaves the page held, for the thread to let go of by its number.
+    /// Leaves the page held, with its slot [initialized](Self::initialize), for the thread to let go of by
+    /// its number.
     pub(super) fn keep(self) {
+        if !self.is_initialized() {
+            self.pager.table.entry(self.page).home_is_zeroed();
+        }
         std::mem::forget(self);
     }
 
