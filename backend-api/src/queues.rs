@@ -15,12 +15,16 @@ use crate::{Error, ErrorKind, Names, QueueId, Result, Ticket};
 /// let (queues, handle) = (Queues::default(), QueueHandle::unique());
 /// queues.add(handle.id(), Arc::new("a queue"));
 /// assert_eq!(*queues.get("submit", handle.id())?, "a queue");
+/// assert_eq!(queues.live().len(), 1);
 /// queues.end(handle.id(), 7);
 /// assert!(queues.get("submit", handle.id()).is_err());
 /// let newest = |_: &_| unreachable!("it has ended");
 /// assert!(queues.of("poll", Ticket { queue: handle.id(), value: 7 }, newest)?.is_none());
 /// let error = queues.of("poll", Ticket { queue: handle.id(), value: 8 }, newest).unwrap_err();
 /// assert_eq!(error.kind(), ErrorKind::UnknownHandle);
+/// queues.remove(handle.id());
+/// let error = queues.of("poll", Ticket { queue: handle.id(), value: 7 }, newest).unwrap_err();
+/// assert_eq!(error.detail(), Queues::<&str>::unknown("poll").detail());
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Debug)]
