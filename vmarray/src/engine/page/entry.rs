@@ -454,3 +454,6 @@ impl Entry {
         self.transition(|s| if busy(s) { Ok(s.0 | WAITED) } else { Err(()) }).is_ok()
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -42,7 +42,7 @@ pub(crate) const WRITER_PENDING: u64 = 1 << 10;
 pub(crate) const ZEROED: u64 = 1 << 31;
 
 const COUNT_BITS: u32 = 10;
-const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
+pub(super) const COUNT_MAX: u64 = (1 << COUNT_BITS) - 1;
 const PIN_SHIFT: u32 = 11;
 const GUARD_SHIFT: u32 = PIN_SHIFT + COUNT_BITS;
 const VERSION_SHIFT: u32 = 32;
