@@ -92,3 +92,10 @@ pub use device::OpenClDevice;
 pub use discovery::{Discovered, devices, devices_matching, survey};
 pub use options::{KernelCache, Options};
 pub use queue::Statistics;
+
+/// What fuzz targets run.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::kernel::cache::fuzz_kept_kernel as kept_kernel;
+}

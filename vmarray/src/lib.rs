@@ -144,3 +144,10 @@ mod facade {
     #[cfg(feature = "opencl")]
     pub use backend_opencl as opencl;
 }
+
+/// What fuzz targets run.
+#[cfg(fuzzing)]
+#[doc(hidden)]
+pub mod fuzzing {
+    pub use crate::setup::profile::fuzz_profile as profile;
+}

@@ -6,18 +6,20 @@ mod bench;
 mod bundle;
 mod ci;
 mod compare;
+mod cross;
 #[cfg(feature = "array")]
 mod demo;
 mod examples;
 mod features;
+mod fuzz;
 #[cfg(all(feature = "hits", target_arch = "x86_64", target_os = "linux"))]
 mod hits;
 mod junit;
 mod miri;
 mod misuse;
+mod mutants;
 mod project;
 mod ptx;
-#[cfg(feature = "array")]
 mod random;
 mod sanitizer;
 #[cfg(feature = "array")]
@@ -74,6 +76,12 @@ enum Command {
     Ptx(ptx::Args),
     /// Checks that every public item has an example in its documentation.
     Examples,
+    /// Checks the published crates for other systems and processors.
+    Cross(cross::Args),
+    /// Feeds random input to expression programs, kept files, file devices and wishes for devices.
+    Fuzz(fuzz::Args),
+    /// Changes the engine's code in small ways and looks whether its tests notice.
+    Mutants(mutants::Args),
     /// Checks what the compiler says of programs that must not compile.
     Misuse,
     /// Checks the small rules of the repository.
@@ -113,6 +121,9 @@ fn main() -> ExitCode {
         Command::Features(args) => features::run(args),
         Command::Ptx(args) => ptx::run(args),
         Command::Examples => examples::run(),
+        Command::Cross(args) => cross::run(args),
+        Command::Fuzz(args) => fuzz::run(args),
+        Command::Mutants(args) => mutants::run(args),
         Command::Misuse => misuse::run(),
         Command::Tidy => tidy::run(),
         Command::Supply => supply::run(),

@@ -29,6 +29,7 @@ impl Random {
     }
 
     /// A number from 0 to 1, 1 excluded.
+    #[cfg(feature = "array")]
     pub fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1_u64 << 53) as f64
     }

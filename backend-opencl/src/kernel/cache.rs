@@ -88,6 +88,19 @@ impl Entry {
     }
 }
 
+/// Reads a kept kernel with anything in it.
+#[cfg(fuzzing)]
+pub fn fuzz_kept_kernel(bytes: &[u8]) {
+    use std::sync::LazyLock;
+    static ENTRY: LazyLock<Option<Entry>> = LazyLock::new(|| {
+        let folder = std::env::temp_dir().join(backend_api::own_files::random_name());
+        Entry::new(&KernelCache::Folder(folder), "key".into()).ok().flatten()
+    });
+    let Some(entry) = &*ENTRY else { return };
+    let checked = [MAGIC, &hash(&[bytes]).to_le_bytes(), bytes].concat();
+    let _ = (entry.binary(bytes), entry.binary(&checked));
+}
+
 fn user_folder() -> Option<PathBuf> {
     let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     // The standard says that a relative path is to be ignored.

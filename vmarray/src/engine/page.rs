@@ -28,6 +28,8 @@ mod threads;
 #[cfg(not(loom))]
 mod wakers;
 
+#[cfg(all(test, not(loom)))]
+mod litmus;
 #[cfg(all(test, loom))]
 mod model;
 

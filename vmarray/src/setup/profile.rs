@@ -3,6 +3,9 @@
 mod probe;
 mod store;
 
+#[cfg(fuzzing)]
+pub use store::fuzz_profile;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, LazyLock, Mutex, MutexGuard, PoisonError};

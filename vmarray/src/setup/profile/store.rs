@@ -100,6 +100,15 @@ fn file(key: &str) -> String {
     format!("{:016x}.profile", hash(key))
 }
 
+/// Reads a profile with anything in it.
+#[cfg(fuzzing)]
+pub fn fuzz_profile(bytes: &[u8]) {
+    // A random file has no sense beyond its first lines, so it gets those.
+    let _ = std::str::from_utf8(bytes).map(|text| {
+        let _ = (parse(text, "key"), parse(&format!("{TITLE}\nkey\n{text}"), "key"));
+    });
+}
+
 fn read(folder: &OwnFolder, key: &str) -> io::Result<Option<Profile>> {
     match folder.read(&file(key), BYTES_MAX) {
         Ok(bytes) => Ok(std::str::from_utf8(&bytes).ok().and_then(|text| parse(text, key))),

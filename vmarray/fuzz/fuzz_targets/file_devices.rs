@@ -1,0 +1,32 @@
+//! Files with anything in them as devices: arrays begin with zeroes all the same, and keep what they are given.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use libfuzzer_sys::fuzz_target;
+use vmarray::host::FileDevice;
+use vmarray::prelude::*;
+
+fuzz_target!(|data: (&[u8], u8, u8, u16)| {
+    let (bytes, page_len, frames, len) = data;
+    let path = std::env::temp_dir().join(format!("vmarray-fuzz-{}", std::process::id()));
+    std::fs::write(&path, bytes).expect("a file");
+    // Some do not fit, or are refused since there is a file already.
+    if let Ok(device) = FileDevice::create(&path, bytes.len() as u64)
+        && let Ok(array) = VirtualArray::<u32>::builder(len.into())
+            .devices([Arc::new(device)])
+            .page_len(1 + usize::from(page_len))
+            .frames_per_channel(1 + usize::from(frames))
+            .build()
+    {
+        for index in 0..array.len() {
+            assert_eq!(array.get(index).expect("an element"), 0);
+            array.set(index, index as u32).expect("an element");
+        }
+        array.flush(..).expect("a flush");
+        let all = array.to_vec(..).expect("all elements");
+        assert!(all.into_iter().eq(0..u32::from(len)));
+    }
+    let _ = std::fs::remove_file(&path);
+});

@@ -1,0 +1,10 @@
+//! What earlier runs have kept on disk, damaged in any way: profiles of devices, and translated kernels.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|data: &[u8]| {
+    vmarray::fuzzing::profile(data);
+    backend_opencl::fuzzing::kept_kernel(data);
+});

@@ -1,0 +1,15 @@
+//! What people write into `VMARRAY_DEVICES`.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vmarray::Discovery;
+
+fuzz_target!(|wishes: &str| {
+    match Discovery::new().select(wishes) {
+        Ok(discovery) => {
+            let _ = discovery.report().to_string();
+        }
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+});

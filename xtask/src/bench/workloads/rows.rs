@@ -1,0 +1,145 @@
+//! Rows of a table by lists of 65 536 indices, as an embedding layer asks for them; and what the first call of
+//! a kind costs.
+
+use super::Bench;
+use crate::bench::elements::Payload;
+use crate::bench::measure::{Unit, calls, repeat};
+use crate::bench::raw::Way;
+use crate::bench::results::Role;
+use crate::random::Random;
+use anyhow::Result;
+use bytemuck::{Pod, Zeroable};
+use vmarray::VirtualArray;
+use vmarray::prelude::*;
+
+/// Rows in a list.
+const LIST: usize = 1 << 16;
+/// Different lists, one after the other.
+const LISTS: usize = 8;
+
+/// Rows of so many words.
+macro_rules! rows {
+    ($($words:literal: $name:literal),*) => {$(
+        impl Payload for [u64; $words] {
+            const SIZE: &'static str = $name;
+
+            fn of(index: usize) -> Self {
+                [index as u64; $words]
+            }
+
+            #[inline(always)]
+            fn key(&self) -> u32 {
+                self[0] as u32
+            }
+        }
+    )*};
+}
+
+rows!(12: "96B", 64: "512B", 384: "3072B");
+
+pub fn run(bench: &mut Bench) -> Result<()> {
+    lists::<[u64; 12]>(bench)?;
+    lists::<[u64; 64]>(bench)?;
+    lists::<[u64; 384]>(bench)?;
+    first(bench)
+}
+
+fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
+    if !bench.wants_ways("rows", &["gather", "scatter"], T::SIZE) {
+        return Ok(());
+    }
+    let setup = bench.setup.clone();
+    let array = setup.filled::<T>(setup.medium_bytes, None, setup.medium_bytes / 100)?;
+    let mut random = Random::new(7);
+    let lists: Vec<Vec<usize>> =
+        (0..LISTS).map(|_| (0..LIST).map(|_| random.index(array.len())).collect()).collect();
+    let mut values: Vec<T> = lists[0].iter().map(|&index| T::of(index)).collect();
+    let (turns, amount) = (4 * LISTS, LIST as f64);
+    bench.row(format!("rows/gather/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
+        let mut turn = 0;
+        row.ours(&array, || {
+            calls(turns, amount, || {
+                turn += 1;
+                array.gather_into(&lists[turn % LISTS], &mut values)?;
+                values[turn].check(lists[turn % LISTS][turn])
+            })
+        })?;
+        row.limit("kernel", bench.raw.indexed(Way::Down, size_of::<T>()))
+    })?;
+    let values: Vec<Vec<T>> =
+        lists.iter().map(|list| list.iter().map(|&index| T::of(index)).collect()).collect();
+    bench.row(format!("rows/scatter/{}", T::SIZE), Unit::MegaPerSecond, |bench, row| {
+        let mut turn = 0;
+        row.ours(&array, || {
+            calls(turns, amount, || {
+                turn += 1;
+                Ok(array.scatter(&lists[turn % LISTS], &values[turn % LISTS])?)
+            })
+        })?;
+        row.limit("kernel", bench.raw.indexed(Way::Up, size_of::<T>()))
+    })
+}
+
+/// A row with a key.
+#[derive(Clone, Copy, Debug, Pod, Zeroable)]
+#[repr(C)]
+struct Keyed {
+    key: u64,
+    rest: [u64; 63],
+}
+
+impl Payload for Keyed {
+    const SIZE: &'static str = "512B";
+
+    fn of(index: usize) -> Self {
+        Self { key: index as u64, rest: [7; 63] }
+    }
+
+    fn key(&self) -> u32 {
+        self.key as u32
+    }
+}
+
+const KEY: Field<Keyed, u64> = vmarray::field!(Keyed, key);
+
+type Call<'a> = &'a dyn Fn(&VirtualArray<Keyed>) -> Result<()>;
+
+/// The first call of a kind on an array that is new but for its contents, beside the median of later ones.
+fn first(bench: &mut Bench) -> Result<()> {
+    if !bench.wants_any("rows/first-") {
+        return Ok(());
+    }
+    let setup = bench.setup.clone();
+    let bytes = setup.medium_bytes.min(4 << 30);
+    let len = bytes / size_of::<Keyed>();
+    let mut random = Random::new(9);
+    let list: Vec<usize> = (0..LIST.min(len)).map(|_| random.index(len)).collect();
+    let many = (1 << 30).min(bytes) / size_of::<Keyed>();
+    let gather = |array: &VirtualArray<Keyed>| Ok(drop(array.gather(&list)?));
+    let scatter = |array: &VirtualArray<Keyed>| Ok(array.scatter(&list, &vec![Keyed::of(1); list.len()])?);
+    let read = |array: &VirtualArray<Keyed>| Ok(drop(array.to_vec(..many)?));
+    let transform = |array: &VirtualArray<Keyed>| Ok(array.transform(.., KEY.set(KEY + 1))?);
+    let kinds: [(&str, Call<'_>); 4] =
+        [("gather", &gather), ("scatter", &scatter), ("read", &read), ("transform", &transform)];
+    for (name, call) in kinds {
+        bench.row(format!("rows/first-{name}"), Unit::Microseconds, |_, row| {
+            row.effort = setup.brief;
+            let later = std::cell::RefCell::new(Vec::new());
+            let first = repeat(&setup.brief, || {
+                let array = setup.filled::<Keyed>(bytes, None, bytes / 100)?;
+                let sample = calls(1, 1.0, || call(&array))?;
+                for _ in 0..5 {
+                    later.borrow_mut().push(calls(1, 1.0, || call(&array))?);
+                }
+                Ok(sample)
+            })?;
+            let mut later = later.into_inner().into_iter().cycle();
+            row.measure("ours", Role::Ours, {
+                let mut first = first.samples.into_iter().cycle();
+                move || Ok(first.next().expect("some were measured"))
+            })?;
+            row.other("later", move || Ok(later.next().expect("some were measured")))
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,84 @@
+//! `cargo xtask fuzz`: the fuzz targets of vmarray/fuzz, under libFuzzer and AddressSanitizer.
+//!
+//! The flags are those that cargo-fuzz sets, which therefore need not be there; with it, `cargo fuzz run` works
+//! in that folder as well.
+
+use crate::project::{self, Metadata};
+use crate::steps::{Outcome, Steps};
+use crate::tools::{self, AddressSanitizer, SANITIZER_TARGET};
+use anyhow::{Context, Result};
+use xshell::{Shell, cmd};
+
+const FLAGS: &str = "--cfg fuzzing --cfg portable_copy -Zsanitizer=address -Cpasses=sancov-module -Ccodegen-units=1 \
+                     -Cllvm-args=-sanitizer-coverage-level=4 \
+                     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters \
+                     -Cllvm-args=-sanitizer-coverage-pc-table \
+                     -Cllvm-args=-sanitizer-coverage-trace-compares";
+const TARGETS: [&str; 4] = ["programs", "kept_files", "file_devices", "wishes"];
+/// What continuous integration gives each target.
+const SAMPLE_SECONDS: u32 = 15;
+
+/// What was found interesting is kept, and a later call begins with it.
+#[derive(clap::Args)]
+pub struct Args {
+    /// Only this target: programs, kept_files, file_devices, wishes.
+    #[arg(long)]
+    only: Vec<String>,
+    /// How long each target runs.
+    #[arg(long, default_value_t = 600)]
+    seconds: u32,
+    /// Runs only what continuous integration runs.
+    #[arg(long, conflicts_with = "seconds")]
+    sample: bool,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let sh = project::shell()?;
+    let mut steps = Steps::new();
+    let seconds = if args.sample { SAMPLE_SECONDS } else { args.seconds };
+    steps.run("fuzz", || check(&sh, &args.only, seconds));
+    steps.finish()
+}
+
+fn check(sh: &Shell, only: &[String], seconds: u32) -> Result<Outcome> {
+    if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
+        return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
+    }
+    let toolchain = match tools::address_sanitizer(sh) {
+        Ok(toolchain) => toolchain,
+        Err(reason) => return Ok(Outcome::Skipped(format!("{reason:#}"))),
+    };
+    if tools::find("c++").is_none() {
+        return Ok(Outcome::Skipped("there is no C++ compiler, which builds libFuzzer".into()));
+    }
+    let (channel, _bootstrap) = match toolchain {
+        AddressSanitizer::Nightly => (Some("+nightly"), None),
+        AddressSanitizer::Current => (None, Some(sh.push_env("RUSTC_BOOTSTRAP", "1"))),
+    };
+    let folder = Metadata::members(sh)?.target_directory.join("fuzz");
+    {
+        let _flags = sh.push_env("RUSTFLAGS", FLAGS);
+        let manifest = "vmarray/fuzz/Cargo.toml";
+        cmd!(
+            sh,
+            "cargo {channel...} build --release --manifest-path {manifest} --target {SANITIZER_TARGET} --target-dir {folder}"
+        )
+        .run()?;
+    }
+    let seconds = seconds.to_string();
+    for target in TARGETS.into_iter().filter(|name| only.is_empty() || only.iter().any(|only| only == name)) {
+        let binary = folder.join(SANITIZER_TARGET).join("release").join(target);
+        let corpus = folder.join("corpus").join(target);
+        sh.create_dir(&corpus)?;
+        let artifacts = format!("-artifact_prefix={}/", folder.display());
+        cmd!(
+            sh,
+            "{binary} -max_total_time={seconds} -rss_limit_mb=4096 -timeout=20 -print_final_stats=1 {artifacts} {corpus}"
+        )
+        .quiet()
+        .run()
+        .with_context(|| format!("{target}: the input that was refused lies in {}", folder.display()))?;
+    }
+    Ok(Outcome::Passed(format!("{seconds} s for each target")))
+}

@@ -1,0 +1,461 @@
+//! `cargo xtask mutants`: changes the engine's code in small ways and looks whether its tests notice.
+//!
+//! All changes of a sample are compiled at once and chosen at run time, so that a mutant costs a run of its
+//! module's tests and no build (see [`sites`]). Results are kept, and a later call goes on where this one
+//! ended.
+
+mod sites;
+
+use crate::project::{self, Metadata};
+use crate::random::Random;
+use anyhow::{Context, Result, bail, ensure};
+use serde::{Deserialize, Serialize};
+use sites::Site;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use xshell::{Shell, cmd};
+
+/// The share of mutants that tests have to kill.
+const KILLED_AT_LEAST: f64 = 0.9;
+/// Mutants tested at once.
+const WORKERS: usize = 2;
+/// The survivors that may live, each with a reason.
+const ALLOWED: &str = "vmarray/tests/mutants.toml";
+/// What the changed code asks at run time.
+const SWITCH: &str = r#"
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+static ACTIVE: AtomicU32 = AtomicU32::new(u32::MAX);
+#[inline]
+pub fn on(number: u32) -> bool {
+    let mut active = ACTIVE.load(Relaxed);
+    if active == u32::MAX {
+        active = std::env::var("VMARRAY_MUTANT").ok().and_then(|text| text.parse().ok()).unwrap_or(0);
+        ACTIVE.store(active, Relaxed);
+    }
+    active == number
+}
+"#;
+
+/// Code, and the tests that are to notice changes of it: names of unit tests and of integration tests begin so.
+struct Area {
+    name: &'static str,
+    code: &'static [&'static str],
+    unit: &'static [&'static str],
+    integration: &'static [&'static str],
+}
+
+const AREAS: [Area; 7] = [
+    Area {
+        name: "page",
+        code: &["engine/page", "engine/guards"],
+        unit: &["engine::"],
+        integration: &["threads::", "guards::", "contention::", "errors::", "traffic::"],
+    },
+    Area {
+        name: "pager",
+        code: &["engine/pager"],
+        unit: &["engine::"],
+        integration: &["ranges::", "guards::", "wiping::", "errors::", "traffic::", "asynchronous::"],
+    },
+    Area {
+        name: "channel",
+        code: &["engine/channel"],
+        unit: &["engine::"],
+        integration: &["traffic::", "schedules::", "errors::", "asynchronous::", "gather::", "ranges::"],
+    },
+    Area {
+        name: "evict",
+        code: &["engine/evict"],
+        unit: &["engine::evict"],
+        integration: &["traffic::", "model::"],
+    },
+    Area {
+        name: "gather",
+        code: &["ops/gather"],
+        unit: &["ops::gather"],
+        integration: &["gather::", "schedules::"],
+    },
+    Area {
+        name: "geometry",
+        code: &["shapes/nd/geometry.rs", "shapes/nd/region.rs"],
+        unit: &["shapes::nd"],
+        integration: &["nd::", "nd_compute::", "boundary::"],
+    },
+    Area {
+        name: "modes",
+        code: &["shapes/boundary/modes.rs"],
+        unit: &["shapes::boundary"],
+        integration: &["boundary::"],
+    },
+];
+
+/// Takes an hour on two cores for 300 mutants.
+#[derive(clap::Args)]
+pub struct Args {
+    /// How many mutants.
+    #[arg(long, default_value_t = 300)]
+    count: usize,
+    /// Which ones.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only lines that were changed since this commit.
+    #[arg(long, value_name = "COMMIT")]
+    since: Option<String>,
+    /// Only these areas: page, pager, channel, evict, gather, geometry, modes.
+    #[arg(long, value_name = "AREA")]
+    only: Vec<String>,
+    /// Ends after so many minutes; the next call goes on.
+    #[arg(long, value_name = "N")]
+    minutes: Option<u64>,
+    /// Forgets earlier results.
+    #[arg(long)]
+    afresh: bool,
+}
+
+/// A change in its file.
+#[derive(Clone)]
+struct Mutant {
+    number: u32,
+    file: String,
+    area: usize,
+    site: Site,
+    key: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Outcome {
+    Killed,
+    Survived,
+    /// It does not compile.
+    Impossible,
+}
+
+/// What is kept: by file and key of a mutant.
+type Kept = BTreeMap<String, Outcome>;
+
+#[derive(Deserialize, Default)]
+struct Allowed {
+    #[serde(default)]
+    survivor: Vec<Survivor>,
+}
+
+#[derive(Deserialize)]
+struct Survivor {
+    file: String,
+    change: String,
+    why: String,
+}
+
+/// Runs the command.
+pub fn run(args: Args) -> Result<()> {
+    let sh = project::shell()?;
+    let end = args.minutes.map(|minutes| Instant::now() + Duration::from_secs(60 * minutes));
+    let folder = Metadata::members(&sh)?.target_directory.join("mutants");
+    let kept_at = folder.join("outcomes.json");
+    let mut kept: Kept = match std::fs::read(&kept_at) {
+        Ok(bytes) if !args.afresh => serde_json::from_slice(&bytes).context("earlier results")?,
+        _ => Kept::new(),
+    };
+    let allowed: Allowed = toml::from_str(&sh.read_file(ALLOWED)?).context(ALLOWED)?;
+    for survivor in &allowed.survivor {
+        ensure!(!survivor.why.trim().is_empty(), "{ALLOWED}: {} has no reason", survivor.change);
+    }
+    let sample = sample(&sh, &args)?;
+    println!("{} mutants", sample.len());
+    let open: Vec<Mutant> = sample.iter().filter(|m| !kept.contains_key(&m.name())).cloned().collect();
+    if !open.is_empty() {
+        let tree = folder.join("tree");
+        copy_sources(&sh, &tree)?;
+        let build = build(&sh, &tree, open, &mut kept)?;
+        let baseline = build.baseline()?;
+        let (kept, next) = (Mutex::new(&mut kept), Mutex::new(build.mutants.iter()));
+        std::thread::scope(|scope| {
+            let worker = || -> Result<()> {
+                while end.is_none_or(|end| Instant::now() < end) {
+                    let Some(mutant) = next.lock().expect("no panic").next() else { break };
+                    let outcome = build.test(mutant, &baseline)?;
+                    println!("{outcome:?}: {} line {}", mutant.name(), mutant.site.line);
+                    let mut kept = kept.lock().expect("no panic");
+                    kept.insert(mutant.name(), outcome);
+                    std::fs::write(&kept_at, serde_json::to_vec_pretty(&**kept)?)?;
+                }
+                Ok(())
+            };
+            let workers: Vec<_> = (0..WORKERS).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().try_for_each(|worker| worker.join().expect("no panic"))
+        })?;
+    }
+    report(&sample, &kept, &allowed)
+}
+
+impl Mutant {
+    fn name(&self) -> String {
+        format!("{}: {}", self.file, self.key)
+    }
+}
+
+/// Mutants of all areas, chosen by the seed.
+fn sample(sh: &Shell, args: &Args) -> Result<Vec<Mutant>> {
+    let known = AREAS.map(|area| area.name);
+    if let Some(unknown) = args.only.iter().find(|name| !known.contains(&name.as_str())) {
+        bail!("no area is called {unknown}: {}", known.join(", "));
+    }
+    let changed = args.since.as_deref().map(|commit| changed_lines(sh, commit)).transpose()?;
+    let mut all = Vec::new();
+    let mut names: HashMap<String, usize> = HashMap::new();
+    for file in cmd!(sh, "git ls-files vmarray/src").quiet().read()?.lines() {
+        let inner = file.trim_start_matches("vmarray/src/");
+        let is_test = inner.ends_with("tests.rs") || inner.ends_with("model.rs");
+        let area = AREAS.iter().position(|area| area.code.iter().any(|code| inner.starts_with(code)));
+        let Some(area) =
+            area.filter(|&area| args.only.is_empty() || args.only.iter().any(|n| n == known[area]))
+        else {
+            continue;
+        };
+        if is_test {
+            continue;
+        }
+        let text = sh.read_file(file)?;
+        for site in sites::find(&text).with_context(|| file.to_string())? {
+            let key = site.key(&text);
+            // The same text twice in a function: the second one is another mutant.
+            let times = names.entry(format!("{file}: {key}")).or_default();
+            *times += 1;
+            let key = if *times == 1 { key } else { format!("{key} #{times}") };
+            let is_wanted = changed
+                .as_ref()
+                .is_none_or(|lines| lines.get(file).is_some_and(|lines| lines.contains(&site.line)));
+            if is_wanted {
+                all.push(Mutant { number: 0, file: file.to_string(), area, site, key });
+            }
+        }
+    }
+    let mut random = Random::new(args.seed);
+    let count = args.count.min(all.len());
+    for at in 0..count {
+        let other = at + random.index(all.len() - at);
+        all.swap(at, other);
+    }
+    all.truncate(count);
+    all.iter_mut().zip(1..).for_each(|(mutant, number)| mutant.number = number);
+    Ok(all)
+}
+
+/// Lines that were added or changed, by file.
+fn changed_lines(sh: &Shell, commit: &str) -> Result<HashMap<String, BTreeSet<usize>>> {
+    let diff = cmd!(sh, "git diff --unified=0 {commit} -- vmarray/src").quiet().read()?;
+    let mut lines: HashMap<String, BTreeSet<usize>> = HashMap::new();
+    let mut file = String::new();
+    for line in diff.lines() {
+        if let Some(name) = line.strip_prefix("+++ b/") {
+            file = name.to_string();
+        } else if let Some(place) = line.strip_prefix("@@ ").and_then(|rest| rest.split('+').nth(1)) {
+            let place = place.split(' ').next().unwrap_or_default();
+            let (first, count) = place.split_once(',').unwrap_or((place, "1"));
+            let (first, count): (usize, usize) = (first.parse()?, count.parse()?);
+            lines.entry(file.clone()).or_default().extend(first..first + count);
+        }
+    }
+    Ok(lines)
+}
+
+fn copy_sources(sh: &Shell, tree: &Path) -> Result<()> {
+    for file in cmd!(sh, "git ls-files").quiet().read()?.lines() {
+        let (from, to) = (sh.current_dir().join(file), tree.join(file));
+        // A link is followed; what was deleted and not yet committed is not there.
+        let Ok(bytes) = std::fs::read(&from) else { continue };
+        if std::fs::read(&to).is_ok_and(|known| known == bytes) {
+            continue;
+        }
+        std::fs::create_dir_all(to.parent().context("a folder")?)?;
+        std::fs::write(&to, bytes)?;
+    }
+    let lib = tree.join("vmarray/src/lib.rs");
+    let text = std::fs::read_to_string(&lib)?;
+    std::fs::write(&lib, format!("{text}\n#[doc(hidden)]\n#[path = \"mutant.rs\"]\npub mod mutant;\n"))?;
+    Ok(std::fs::write(tree.join("vmarray/src/mutant.rs"), SWITCH)?)
+}
+
+/// Tests of code with mutants in it.
+struct Build {
+    mutants: Vec<Mutant>,
+    unit: PathBuf,
+    integration: PathBuf,
+}
+
+/// Compiles all mutants; those that do not compile are noted and left out.
+fn build(sh: &Shell, tree: &Path, mut mutants: Vec<Mutant>, kept: &mut Kept) -> Result<Build> {
+    let target = tree.parent().and_then(Path::parent).context("a folder")?;
+    let files: BTreeSet<String> = mutants.iter().map(|mutant| mutant.file.clone()).collect();
+    for _ in 0..30 {
+        let mut changed = HashMap::new();
+        for file in &files {
+            let of_file = mutants.iter().filter(|mutant| mutant.file == *file);
+            let sites: Vec<_> = of_file.map(|mutant| (mutant.number, mutant.site.clone())).collect();
+            let text = sites::apply(&sh.read_file(file)?, &sites);
+            if std::fs::read_to_string(tree.join(file)).is_ok_and(|known| known != text) {
+                std::fs::write(tree.join(file), &text)?;
+            }
+            changed.insert(file.clone(), text);
+        }
+        let messages = cargo(tree, target, true)?;
+        let errors: Vec<&serde_json::Value> =
+            messages.iter().filter(|message| message["level"] == "error").collect();
+        if errors.is_empty() {
+            return finish(tree, target, mutants);
+        }
+        let mut wrong = BTreeSet::new();
+        for error in &errors {
+            let spans = error["spans"].as_array().into_iter().flatten();
+            let of_children = error["children"].as_array().into_iter().flatten();
+            let of_children = of_children.filter_map(|child| child["spans"].as_array()).flatten();
+            wrong.extend(spans.chain(of_children).filter_map(|span| {
+                let text = changed.get(span["file_name"].as_str()?)?;
+                sites::around(text, span["byte_start"].as_u64()? as usize)
+            }));
+        }
+        let text = errors.iter().filter_map(|error| error["rendered"].as_str()).take(3).collect::<String>();
+        ensure!(!wrong.is_empty(), "the tree does not compile, and not because of a mutant:\n{text}");
+        mutants.retain(|mutant| {
+            let compiles = !wrong.contains(&mutant.number);
+            if !compiles {
+                kept.insert(mutant.name(), Outcome::Impossible);
+            }
+            compiles
+        });
+        println!("{} mutants do not compile", wrong.len());
+    }
+    bail!("there is no end of mutants that do not compile")
+}
+
+fn finish(tree: &Path, target: &Path, mutants: Vec<Mutant>) -> Result<Build> {
+    let messages = cargo(tree, target, false)?;
+    let executable = |name: &str| -> Result<PathBuf> {
+        let found = messages.iter().find(|message| {
+            message["executable"].is_string()
+                && message["target"]["name"] == name
+                && message["profile"]["test"] == true
+        });
+        Ok(found
+            .and_then(|message| message["executable"].as_str())
+            .with_context(|| format!("no tests {name}"))?
+            .into())
+    };
+    Ok(Build { mutants, unit: executable("vmarray")?, integration: executable("it")? })
+}
+
+/// What the compiler and cargo say, as far as it is JSON.
+fn cargo(tree: &Path, target: &Path, is_check: bool) -> Result<Vec<serde_json::Value>> {
+    let mut command = Command::new("cargo");
+    if is_check {
+        command.args(["check", "--lib"]);
+    } else {
+        command.args(["test", "--no-run", "--lib", "--test", "it"]);
+    }
+    command.args(["-p", "vmarray", "--no-default-features", "--features", "host", "--message-format=json"]);
+    let output =
+        command.current_dir(tree).env("CARGO_TARGET_DIR", target).stderr(Stdio::inherit()).output()?;
+    let lines = String::from_utf8_lossy(&output.stdout).into_owned();
+    let values: Vec<serde_json::Value> =
+        lines.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let messages = values.into_iter().map(|mut value| match value.get_mut("message") {
+        Some(message) => message.take(),
+        None => value,
+    });
+    let messages: Vec<_> = messages.collect();
+    ensure!(output.status.success() || messages.iter().any(|m| m["level"] == "error"), "cargo failed");
+    Ok(messages)
+}
+
+impl Build {
+    /// How long the tests of each area take without a mutant.
+    fn baseline(&self) -> Result<Vec<Duration>> {
+        let areas = AREAS.iter().enumerate();
+        areas
+            .map(|(number, area)| {
+                if !self.mutants.iter().any(|mutant| mutant.area == number) {
+                    return Ok(Duration::ZERO);
+                }
+                let begun = Instant::now();
+                let passes = self.passes(area, 0, Duration::from_secs(600))?;
+                ensure!(passes, "the tests of {} fail without a mutant", area.name);
+                println!("{}: {:.1?} without a mutant", area.name, begun.elapsed());
+                Ok(begun.elapsed())
+            })
+            .collect()
+    }
+
+    fn test(&self, mutant: &Mutant, baseline: &[Duration]) -> Result<Outcome> {
+        let limit = 4 * baseline[mutant.area] + Duration::from_secs(20);
+        let passes = self.passes(&AREAS[mutant.area], mutant.number, limit)?;
+        Ok(if passes { Outcome::Survived } else { Outcome::Killed })
+    }
+
+    /// Whether the tests of an area pass in time.
+    fn passes(&self, area: &Area, number: u32, limit: Duration) -> Result<bool> {
+        let end = Instant::now() + limit;
+        for (tests, names) in [(&self.unit, area.unit), (&self.integration, area.integration)] {
+            let mut child = Command::new(tests)
+                .args(names)
+                .args(["--quiet", "--test-threads", "4"])
+                .env("VMARRAY_MUTANT", number.to_string())
+                .env("VMARRAY_TEST_DEVICES", "host")
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()?;
+            loop {
+                if let Some(status) = child.try_wait()? {
+                    if !status.success() {
+                        return Ok(false);
+                    }
+                    break;
+                }
+                if Instant::now() > end {
+                    child.kill()?;
+                    child.wait()?;
+                    return Ok(false);
+                }
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        }
+        Ok(true)
+    }
+}
+
+fn report(sample: &[Mutant], kept: &Kept, allowed: &Allowed) -> Result<()> {
+    let of = |outcome: Outcome| {
+        sample.iter().filter(|mutant| kept.get(&mutant.name()) == Some(&outcome)).collect::<Vec<_>>()
+    };
+    let (killed, survived) = (of(Outcome::Killed).len(), of(Outcome::Survived));
+    let tested = killed + survived.len();
+    let mut list = String::new();
+    let mut without_reason = 0;
+    for mutant in &survived {
+        let why = allowed.survivor.iter().find(|s| s.file == mutant.file && s.change == mutant.key);
+        without_reason += usize::from(why.is_none());
+        writeln!(list, "{}:{}: {}", mutant.file, mutant.site.line, mutant.key)?;
+        writeln!(list, "    {}", why.map_or("NO REASON GIVEN", |why| why.why.as_str()))?;
+    }
+    print!("{list}");
+    println!(
+        "{tested} mutants tested of {}, {} more do not compile: {killed} killed, {} survived, {without_reason} of them without a reason in {ALLOWED}",
+        sample.len(),
+        of(Outcome::Impossible).len(),
+        survived.len()
+    );
+    let share = killed as f64 / tested.max(1) as f64;
+    ensure!(
+        tested == 0 || share >= KILLED_AT_LEAST || without_reason == 0,
+        "{:.0} % were killed, {:.0} are asked",
+        100.0 * share,
+        100.0 * KILLED_AT_LEAST
+    );
+    std::io::stdout().flush()?;
+    Ok(())
+}
