@@ -1,7 +1,6 @@
 //! The main job: a genome store and a Mandelbrot picture, each in an array larger than its cache.
 
 mod devices;
-mod fasta;
 mod genome;
 mod jobs;
 mod letters;

@@ -1,38 +1,30 @@
 //! `cargo xtask examples`: every public item of the published crates has an example in its documentation.
 //!
-//! What is public is asked of rustdoc, whose JSON only the nightly toolchain writes. That examples compile
-//! and hold is for `cargo test --doc` to find out; here they only have to be there. A function has to be
-//! mentioned in one: its own, or that of the type, trait or module that it belongs to.
+//! What is public is asked of rustdoc, whose JSON is unstable. That examples compile and hold is for `cargo
+//! test --doc` to find out; here they only have to be there. A function has to be mentioned in one: its own,
+//! or that of the type, trait or module that it belongs to.
 
-use crate::project::{self, Metadata, Package};
+use crate::project;
 use crate::steps::Outcome;
-use crate::tools;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
 
-/// Runs the command.
-pub fn run() -> Result<()> {
-    check(&project::shell()?)?.print();
-    Ok(())
-}
-
 /// The check as a step. The error lists the items that lack an example, a line each.
 pub fn check(sh: &Shell) -> Result<Outcome> {
-    let metadata = Metadata::members(sh)?;
-    let channel = tools::nightly(sh).ok().map(|()| "+nightly");
+    let metadata = project::members()?;
     // Unstable options on the stable compiler need this.
-    let _bootstrap = channel.is_none().then(|| sh.push_env("RUSTC_BOOTSTRAP", "1"));
+    let _bootstrap = sh.push_env("RUSTC_BOOTSTRAP", "1");
     let (mut items, mut crates, mut faults) = (0, 0, Vec::new());
-    for package in metadata.workspace().filter(|package| package.is_published()) {
-        let Some(library) = library(package) else { continue };
-        let name = &package.name;
+    for package in project::published(&metadata) {
+        let Some(library) = package.targets.iter().find(|target| target.is_lib()) else { continue };
+        let name = package.name.as_str();
         let options = ["--all-features", "--", "-Zunstable-options", "--output-format", "json"];
-        cmd!(sh, "cargo {channel...} rustdoc --quiet -p {name} --lib {options...}").run()?;
-        let path = metadata.target_directory.join("doc").join(library + ".json");
-        let json = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
+        cmd!(sh, "cargo rustdoc --quiet -p {name} --lib {options...}").run()?;
+        let path = metadata.target_directory.join("doc").join(library.name.replace('-', "_") + ".json");
+        let json = std::fs::read_to_string(&path).with_context(|| path.to_string())?;
         let mut walk = Walk::new(serde_json::from_str(&json).context("rustdoc's JSON has an unknown form")?);
         walk.run();
         items += walk.items;
@@ -43,12 +35,6 @@ pub fn check(sh: &Shell) -> Result<Outcome> {
         bail!("{} of {items} public items\n{}", faults.len(), faults.join("\n"));
     }
     Ok(Outcome::Passed(format!("{items} public items of {crates} crates")))
-}
-
-/// The name of a package's library, as the compiler writes it.
-fn library(package: &Package) -> Option<String> {
-    let target = package.targets.iter().find(|target| target.kind.iter().any(|kind| kind == "lib"))?;
-    Some(target.name.replace('-', "_"))
 }
 
 /// The part of rustdoc's JSON that is used here. Its form changes now and then; these fields have been

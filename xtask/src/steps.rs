@@ -165,37 +165,25 @@ mod tests {
     use anyhow::anyhow;
 
     #[test]
-    fn every_step_runs_and_the_failed_ones_are_named() {
+    fn every_step_runs_and_only_failed_ones_fail_the_whole() {
         let mut steps = Steps::new();
         assert!(steps.run("first", || Ok(Outcome::passed())));
-        assert!(!steps.run("second", || Err(anyhow!("broken"))));
-        assert!(steps.run("third", || Ok(Outcome::Skipped("no tool".into()))));
+        assert!(steps.run("second", || Ok(Outcome::Skipped("no tool".into()))));
+        assert!(Steps { done: steps.done.drain(..).collect(), ..Steps::new() }.finish().is_ok());
+        assert!(!steps.run("third", || Err(anyhow!("broken"))));
         let table = steps.table();
-        assert_eq!(table.lines().count(), 4);
-        assert!(table.lines().nth(1).is_some_and(|line| line.contains("FAILED") && line.ends_with("broken")));
-        assert!(
-            table.lines().nth(2).is_some_and(|line| line.contains("SKIPPED") && line.ends_with("no tool"))
-        );
-        let error = steps.finish().unwrap_err().to_string();
-        assert_eq!(error, "failed: second");
+        let line = table.lines().next().unwrap();
+        assert!(line.contains("FAILED") && line.ends_with("broken"), "{table}");
+        assert_eq!(steps.finish().unwrap_err().to_string(), "failed: third");
     }
 
     #[test]
     fn the_end_of_a_step_is_read_from_what_it_printed() {
         let ended =
             |line: &str| ended("Miri", &format!("x\n{line}\ny")).map(|(state, note)| (state.words(), note));
+        let skipped = "SKIPPED, NOT CHECKED";
         assert_eq!(ended("==== Miri in 1.5 s ok: a sample"), Some(("ok", "a sample".into())));
-        assert_eq!(
-            ended("==== Miri in 0.0 s SKIPPED, NOT CHECKED: none"),
-            Some(("SKIPPED, NOT CHECKED", "none".into()))
-        );
+        assert_eq!(ended(&format!("==== Miri in 0.0 s {skipped}: none")), Some((skipped, "none".into())));
         assert_eq!(ended("==== tests in 0.0 s ok: all"), None);
-    }
-
-    #[test]
-    fn a_skipped_step_is_no_failure() {
-        let mut steps = Steps::new();
-        steps.run("only", || Ok(Outcome::Skipped("absent".into())));
-        assert!(steps.finish().is_ok());
     }
 }

@@ -1,7 +1,7 @@
 //! `cargo xtask test-host`: every test that runs without a GPU.
 
 use crate::junit::{self, Counts};
-use crate::project::{self, Metadata};
+use crate::project;
 use crate::steps::{Outcome, Steps};
 use crate::tools;
 use anyhow::{Result, bail};
@@ -54,7 +54,7 @@ pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outco
 /// The model of the pages' protocol as a step, built in a folder of its own.
 pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
     let _flags = sh.push_env("RUSTFLAGS", flags("--cfg loom"));
-    let _target = sh.push_env("CARGO_TARGET_DIR", Metadata::members(sh)?.target_directory.join("loom"));
+    let _target = sh.push_env("CARGO_TARGET_DIR", project::members()?.target_directory.join("loom"));
     // The models run for a second; to optimise them takes minutes.
     let which = ["--cargo-profile", "dev", "-p", "vmarray", "--lib", "model::"];
     let features = ["--no-default-features", "--features", "host"];

@@ -143,6 +143,14 @@ pub(super) fn assert_refused<T: std::fmt::Debug>(what: &str, result: Result<T>, 
     }
 }
 
+/// Asserts that host memory holds these bytes from a place on.
+#[track_caller]
+pub(super) fn assert_holds<D: Device>(what: &str, host: &HostBuffer<D>, at: usize, expected: &[u8]) {
+    let mut found = vec![0; expected.len()];
+    host.read(at, &mut found);
+    assert_bytes(what, &found, expected);
+}
+
 /// Asserts that two pieces of memory are equal, and says where they are not.
 #[track_caller]
 pub(super) fn assert_bytes(what: &str, found: &[u8], expected: &[u8]) {

@@ -7,7 +7,7 @@ use crate::{
 };
 
 use super::Context;
-use super::context::{assert_bytes, assert_refused};
+use super::context::{assert_bytes, assert_holds, assert_refused};
 use super::scene::Scene;
 
 pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
@@ -63,14 +63,9 @@ pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, 
                     host => host.expect("host memory"),
                 };
                 assert_eq!((host.bytes(), host.kind()), (bytes, kind), "what was asked for");
-                assert_eq!(
-                    host.address().addr().get() % 4096,
-                    0,
-                    "alignment of {bytes} bytes of {kind:?} memory"
-                );
-                let mut found = vec![1; bytes];
-                host.read(0, &mut found);
-                assert_bytes("new host memory", &found, &vec![0; bytes]);
+                let aligned = host.address().addr().get().is_multiple_of(4096);
+                assert!(aligned, "alignment of {bytes} bytes of {kind:?} memory");
+                assert_holds("new host memory", &host, 0, &vec![0; bytes]);
                 host.write(0, &vec![0xFF; bytes]);
             }
         }
@@ -83,26 +78,23 @@ pub(super) fn pieces_of_host_memory_do_not_overlap<D: Device>(cx: &Context<'_, D
         piece.write(0, &vec![i as u8 + 1; piece.bytes()]);
     }
     for (i, piece) in pieces.iter().enumerate() {
-        let mut found = vec![0; piece.bytes()];
-        piece.read(0, &mut found);
-        assert_bytes("one of several pieces of host memory", &found, &vec![i as u8 + 1; piece.bytes()]);
+        assert_holds("one of several pieces of host memory", piece, 0, &vec![i as u8 + 1; piece.bytes()]);
     }
 }
 
 pub(super) fn pieces_of_device_memory_do_not_overlap<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 60_000, 60_000);
-    let sizes = [1, 4095, 4096, 4097, 0, 10_000, 64, 64];
-    let pieces = sizes.map(|bytes| cx.memory(bytes));
-    for (i, piece) in pieces.iter().enumerate() {
-        let fill = Fill { to: piece.at(0), bytes: sizes[i], pattern: &[i as u8 + 1] };
-        scene.queue.fill(&fill).expect("a fill");
+    let pieces = [1, 4095, 4096, 4097, 0, 10_000, 64, 64].map(|bytes| cx.memory(bytes));
+    for (piece, pattern) in pieces.iter().zip(1..) {
+        cx.fill(&scene.queue, piece, piece.bytes(), &[pattern]);
     }
     let mut at = 0;
-    for (i, piece) in pieces.iter().enumerate() {
-        let copy = Transfer::Internal { from: piece.at(0), to: scene.memory.at(at as u64), bytes: sizes[i] };
+    for (piece, pattern) in pieces.iter().zip(1..) {
+        let bytes = piece.bytes();
+        let copy = Transfer::Internal { from: piece.at(0), to: scene.memory.at(at as u64), bytes };
         scene.queue.submit(&[copy]).expect("an internal copy");
-        scene.expected[at..at + sizes[i] as usize].fill(i as u8 + 1);
-        at += sizes[i] as usize;
+        scene.expected[at..][..bytes as usize].fill(pattern);
+        at += bytes as usize;
     }
     scene.assert_as_expected("several pieces of device memory");
 }

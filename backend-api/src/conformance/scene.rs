@@ -1,14 +1,21 @@
 //! A device and a naive model side by side: whatever is asked of one is done to the other, and every byte is
 //! compared.
 
-use crate::expr::{Action, Partial};
+use crate::expr::{Action, Geometry, Partial, Program};
 use crate::{
     Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostSpan,
-    Queue, Route, Scatter, Search, Ticket, Transfer,
+    Queue, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
-use super::context::assert_bytes;
+use super::context::{assert_bytes, assert_holds};
 use super::{Context, reference};
+
+/// Which work by index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Indexed {
+    Gather,
+    Scatter,
+}
 
 /// One queue, one piece of device memory and one of host memory, each with a model of what it should hold.
 ///
@@ -90,11 +97,8 @@ impl<'a, D: Device> Scene<'a, D> {
     /// The same by a route.
     #[track_caller]
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
-        let device = self.queue.device();
-        let ticket = device
-            .submit_by(route, self.queue.handle(), transfers)
-            .expect("copies within their memory, by any route");
-        self.expect_copies(ticket, transfers)
+        let ticket = self.queue.device().submit_by(route, self.queue.handle(), transfers);
+        self.expect_copies(ticket.expect("copies within their memory, by any route"), transfers)
     }
 
     fn expect_copies(&mut self, ticket: Ticket, transfers: &[Transfer<'_>]) -> Ticket {
@@ -176,7 +180,15 @@ impl<'a, D: Device> Scene<'a, D> {
     /// Carries a computation out, there and in the model, and compares the answer. Waits. A device that does
     /// not know a type of the program is not asked further.
     #[track_caller]
-    pub fn compute(&mut self, compute: &Compute<'_>, what: &str) {
+    pub fn compute(
+        &mut self,
+        program: &Program,
+        sources: &[Elements<'_>],
+        geometry: Geometry,
+        action: Action<'_>,
+        what: &str,
+    ) {
+        let compute = &Compute { program, sources, geometry, action };
         let ticket = match self.queue.compute(compute) {
             Err(error) if error.kind() == ErrorKind::Unsupported => return,
             ticket => ticket.expect(what),
@@ -254,7 +266,7 @@ impl<'a, D: Device> Scene<'a, D> {
     /// Writes host memory, there and in the model. Nothing that reads it may be in flight.
     pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
         self.host.write(at, bytes);
-        self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
+        self.write_host_expected(at, bytes);
     }
 
     /// Writes what host memory should hold to the model alone, for work that the scene was not asked for.
@@ -262,34 +274,59 @@ impl<'a, D: Device> Scene<'a, D> {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
+    /// Submits work by index, without the model.
+    pub fn submit_indexed(
+        &self,
+        by: Indexed,
+        elements: Elements<'_>,
+        indices: usize,
+        count: usize,
+        values: usize,
+    ) -> Result<Ticket> {
+        let (indices, values) = (self.host.at(indices as u64), self.host.at(values as u64));
+        let count = count as u64;
+        match by {
+            Indexed::Gather => self.queue.gather(&Gather { elements, indices, count, values }),
+            Indexed::Scatter => self.queue.scatter(&Scatter { elements, indices, count, values }),
+        }
+    }
+
+    /// Collects or distributes elements, there and in the model. Does not wait.
+    #[track_caller]
+    pub fn indexed(
+        &mut self,
+        by: Indexed,
+        elements: Elements<'_>,
+        indices: usize,
+        count: usize,
+        values: usize,
+    ) -> Ticket {
+        let ticket = self.submit_indexed(by, elements, indices, count, values).expect("work by index");
+        let (range, list) = (self.bytes_of(&elements), self.indices(indices, count));
+        let (stride, device) = (elements.stride as usize, &mut self.expected[range]);
+        let values = &mut self.expected_host[values..values + count * stride];
+        match by {
+            Indexed::Gather => {
+                values.copy_from_slice(&reference::gather(device, stride, &list).expect("indices inside"));
+            }
+            Indexed::Scatter => {
+                reference::scatter(device, stride, &list, values).expect("indices inside");
+            }
+        }
+        self.last = Some(ticket);
+        ticket
+    }
+
     /// Collects elements, there and in the model. Does not wait.
     #[track_caller]
     pub fn gather(&mut self, elements: Elements<'_>, indices: usize, count: usize, values: usize) -> Ticket {
-        let (at, to) = (self.host.at(indices as u64), self.host.at(values as u64));
-        let gather = Gather { elements, indices: at, count: count as u64, values: to };
-        let ticket = self.queue.gather(&gather).expect("a gather");
-        let range = self.bytes_of(&elements);
-        let stride = elements.stride as usize;
-        let list = self.indices(indices, count);
-        let collected = reference::gather(&self.expected[range], stride, &list).expect("indices inside");
-        self.expected_host[values..values + collected.len()].copy_from_slice(&collected);
-        self.last = Some(ticket);
-        ticket
+        self.indexed(Indexed::Gather, elements, indices, count, values)
     }
 
     /// Distributes elements, there and in the model. Does not wait.
     #[track_caller]
     pub fn scatter(&mut self, elements: Elements<'_>, indices: usize, count: usize, values: usize) -> Ticket {
-        let (at, from) = (self.host.at(indices as u64), self.host.at(values as u64));
-        let scatter = Scatter { elements, indices: at, count: count as u64, values: from };
-        let ticket = self.queue.scatter(&scatter).expect("a scatter");
-        let range = self.bytes_of(&elements);
-        let stride = elements.stride as usize;
-        let list = self.indices(indices, count);
-        let values = &self.expected_host[values..values + count * stride];
-        reference::scatter(&mut self.expected[range], stride, &list, values).expect("indices inside");
-        self.last = Some(ticket);
-        ticket
+        self.indexed(Indexed::Scatter, elements, indices, count, values)
     }
 
     fn indices(&self, at: usize, count: usize) -> Vec<u64> {
@@ -316,9 +353,7 @@ impl<'a, D: Device> Scene<'a, D> {
     pub fn assert_as_expected(&mut self, what: &str) {
         self.finish();
         assert_bytes(&format!("{what}: device memory"), &self.contents(), &self.expected);
-        let mut host = vec![0; self.host.bytes()];
-        self.host.read(0, &mut host);
-        assert_bytes(&format!("{what}: host memory"), &host, &self.expected_host);
+        assert_holds(&format!("{what}: host memory"), &self.host, 0, &self.expected_host);
     }
 
     /// What the device memory holds, fetched in one copy.

@@ -55,6 +55,12 @@ struct Card {
     host: HostBuffer<AnyDevice>,
 }
 
+/// Pinned memory where the system allows it, pageable memory elsewhere.
+pub fn pinned(device: &Arc<AnyDevice>, bytes: usize) -> Result<HostBuffer<AnyDevice>> {
+    let pinned = HostBuffer::new(device, bytes, HostMemory::Pinned);
+    Ok(pinned.or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?)
+}
+
 /// The limits, as far as they were asked for.
 pub struct Raw {
     effort: Effort,
@@ -68,14 +74,12 @@ impl Raw {
         let (device_bytes, host_bytes) =
             if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
         let card = |device: &Arc<AnyDevice>| -> Result<Card> {
-            let host = HostBuffer::new(device, host_bytes, HostMemory::Pinned)
-                .or_else(|_| HostBuffer::new(device, host_bytes, HostMemory::Pageable))?;
             Ok(Card {
                 device: Arc::clone(device),
                 down: Queue::new(device)?,
                 up: Queue::new(device)?,
                 memory: DeviceBuffer::new(device, device_bytes as u64, Commit::Proven)?,
-                host,
+                host: pinned(device, host_bytes)?,
             })
         };
         let cards = setup.devices.iter().map(card).collect::<Result<_>>()?;

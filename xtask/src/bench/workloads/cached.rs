@@ -5,11 +5,11 @@ use crate::bench::elements::{Payload, Record};
 use crate::bench::lru::LockedCache;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::results::Role;
-use crate::random::Random;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vmarray::VirtualArray;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
 /// More than the second-level cache of most processors.
@@ -24,7 +24,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 }
 
 fn indices(len: usize, thread: usize) -> Vec<u32> {
-    let mut random = Random::new(thread as u64 + 1);
+    let mut random = SplitMix64::new(thread as u64 + 1);
     (0..STEPS).map(|_| random.index(len) as u32).collect()
 }
 

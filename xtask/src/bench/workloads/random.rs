@@ -6,8 +6,8 @@ use crate::bench::lru::LockedCache;
 use crate::bench::managed::ManagedMemory;
 use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
-use crate::random::Random;
 use anyhow::Result;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -32,7 +32,7 @@ pub fn at_random(
     step: impl Fn(usize) -> Result<()> + Sync,
 ) -> Result<Sample> {
     on_threads(threads, |thread| {
-        let mut random = Random::new(seed * 1000 + thread as u64);
+        let mut random = SplitMix64::new(seed * 1000 + thread as u64);
         until(seconds, 16, || step(random.index(len)))
     })
 }
