@@ -1,9 +1,10 @@
 //! What a device is, what it has, and what it says when that is not enough.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostAllocation, HostBuffer, HostMemory, HostSpan, Transfer,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostAllocation, HostBuffer, HostMemory, Transfer,
 };
 
 use super::Context;
@@ -122,10 +123,8 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
             let error =
                 HostBuffer::new(cx.device(), bytes, kind).expect_err("more host memory than there can be");
             let pin = kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused;
-            assert!(
-                pin || error.kind() == ErrorKind::OutOfMemory,
-                "{bytes} bytes of {kind:?} memory: {error}"
-            );
+            let fits = pin || error.kind() == ErrorKind::OutOfMemory;
+            assert!(fits, "{bytes} bytes of {kind:?} memory: {error}");
         }
     }
     let mut scene = Scene::new(cx, 1000, 1000);
@@ -285,13 +284,13 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
                     cx.skip(format!("the device may refuse to import {kind:?} memory, and does: {error}"));
                     continue;
                 }
-                host => Imported {
-                    device: &**cx.device(),
-                    host: Some(host.expect("imported memory, or its refusal")),
-                },
+                host => {
+                    let host = host.expect("imported memory, or its refusal");
+                    Imported { device: &**cx.device(), host: ManuallyDrop::new(host) }
+                }
             };
             let scene = Scene::new(cx, BYTES, 0);
-            let at = |offset| imported.at(offset);
+            let at = |offset| imported.host.at(offset);
             let copies = [
                 Transfer::Upload { from: at(1), to: scene.memory.at(0), bytes: 20_000 },
                 Transfer::Download { from: scene.memory.at(3), to: at(30_000), bytes: 19_990 },
@@ -302,7 +301,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             let refused = scene.queue.submit(&[beyond]);
             assert_refused("a copy beyond imported memory", refused, ErrorKind::InvalidArgument);
             // SAFETY: the vector lives on, and the device must not reach it any more.
-            let forgotten = unsafe { imported.at(0).detach() };
+            let forgotten = unsafe { imported.host.at(0).detach() };
             drop(imported);
             let mut expected = cx.noise(3, BYTES + skew);
             expected.copy_within(skew + 4..skew + 19_994, skew + 30_000);
@@ -329,8 +328,8 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
     // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but by
     // copies.
     if let Ok(host) = unsafe { cx.device().import_host(address, BYTES, HostMemory::Pageable) } {
-        let imported = Imported { device: &**cx.device(), host: Some(host) };
-        let copy = Transfer::Upload { from: imported.at(0), to: scene.memory.at(0), bytes: 1000 };
+        let imported = Imported { device: &**cx.device(), host: ManuallyDrop::new(host) };
+        let copy = Transfer::Upload { from: imported.host.at(0), to: scene.memory.at(0), bytes: 1000 };
         cx.wait(scene.queue.submit(&[copy]).expect("a copy"));
         scene.expected[..1000].copy_from_slice(&cx.noise(3, BYTES)[..1000]);
         drop(imported);
@@ -348,17 +347,12 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
 struct Imported<'a, D: Device> {
     device: &'a D,
     /// There until the drop.
-    host: Option<HostAllocation>,
-}
-
-impl<D: Device> Imported<'_, D> {
-    fn at(&self, offset: u64) -> HostSpan<'_> {
-        self.host.as_ref().expect("imported memory").at(offset)
-    }
+    host: ManuallyDrop<HostAllocation>,
 }
 
 impl<D: Device> Drop for Imported<'_, D> {
     fn drop(&mut self) {
-        self.host.take().into_iter().for_each(|host| self.device.release_host(host));
+        // SAFETY: the field is not used again.
+        self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
     }
 }

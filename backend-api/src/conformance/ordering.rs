@@ -167,11 +167,8 @@ pub(super) fn order_after_refuses_what_it_does_not_know<D: Device>(cx: &Context<
     let queue = cx.queue();
     let ticket = queue.submit(&[]).expect("an empty batch");
     let (device, unknown) = (cx.device(), ErrorKind::UnknownHandle);
-    assert_refused(
-        "an order in an unknown queue",
-        device.order_after(&QueueHandle::unique(), ticket),
-        unknown,
-    );
+    let refused = device.order_after(&QueueHandle::unique(), ticket);
+    assert_refused("an order in an unknown queue", refused, unknown);
     for never in [
         Ticket { queue: QueueHandle::unique().id(), value: 1 },
         Ticket { value: ticket.value + 1, ..ticket },
@@ -189,11 +186,8 @@ pub(super) fn work_goes_on_after_a_failure<D: Device>(cx: &Context<'_, D>) {
         let failing = indexed::failing_gather(cx, &scene.queue);
         let failed = failing.ticket;
         let after = scene.submit(&[scene.internal(100 * round, 2500, 1000)]);
-        assert_eq!(
-            [failed.value, after.value],
-            [before.value + 1, before.value + 2],
-            "tickets round a failure"
-        );
+        let values = [failed.value, after.value];
+        assert_eq!(values, [before.value + 1, before.value + 2], "tickets round a failure");
         cx.wait(after);
         cx.wait(before);
         for _ in 0..2 {

@@ -24,14 +24,8 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
             // Different queues count for themselves.
             for _ in 0..=q {
                 let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
-                let search = Search {
-                    elements,
-                    field_offset: 0,
-                    value: &[1],
-                    limit: 0,
-                    count_all: true,
-                    answer: host.at(256),
-                };
+                let (value, answer) = (&[1], host.at(256));
+                let search = Search { elements, field_offset: 0, value, limit: 0, count_all: true, answer };
                 let gather = Gather { elements, indices: host.at(0), count: 2, values: host.at(128) };
                 let scatter = Scatter { elements, indices: host.at(0), count: 1, values: host.at(512) };
                 let tickets = [
@@ -122,22 +116,16 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_,
     let last = queue.submit(&[]).expect("an empty batch");
     drop(queue);
     for ticket in [first, failing.ticket, last] {
-        assert_eq!(
-            cx.device().poll(ticket).expect("a ticket of an ended queue"),
-            Progress::Done,
-            "{ticket:?}"
-        );
+        let progress = cx.device().poll(ticket).expect("a ticket of an ended queue");
+        assert_eq!(progress, Progress::Done, "{ticket:?}");
         cx.wait(ticket);
         let tally = Tally::new();
         cx.device().wake(ticket, tally.waker());
         tally.assert_reaches(1, cx.limits().patience);
     }
     let never = Ticket { value: last.value + 1, ..last };
-    assert_refused(
-        "a ticket that an ended queue never gave",
-        cx.device().poll(never),
-        ErrorKind::UnknownHandle,
-    );
+    let refused = cx.device().poll(never);
+    assert_refused("a ticket that an ended queue never gave", refused, ErrorKind::UnknownHandle);
 }
 
 pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {

@@ -7,15 +7,6 @@ use backend_api::conformance::{self, Limits, Outcome, Subject, checks, reference
 use super::flawed::{Flaw, Flawed};
 
 #[test]
-fn names_are_unique() {
-    let mut names: Vec<_> = checks::<ReferenceDevice>().iter().map(|check| check.name).collect();
-    let count = names.len();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), count);
-}
-
-#[test]
 fn a_small_device_is_filled_and_a_large_one_is_not() {
     for (total, filled) in [(16_u64 << 20, true), (64 << 20, false)] {
         let device = Arc::new(ReferenceDevice::new(total));
