@@ -269,47 +269,15 @@ pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl Fn
     report
 }
 
-/// What [`conformance_tests!`](crate::conformance_tests) takes: a device, or none where there is none.
-///
-/// ```
-/// # use std::sync::Arc;
-/// use backend_api::conformance::{Subject, reference::ReferenceDevice};
-/// fn is_there(subject: impl Subject) -> bool {
-///     subject.into_device().is_some()
-/// }
-/// assert!(is_there(Arc::new(ReferenceDevice::new(64 << 20))));
-/// assert!(!is_there(None::<Arc<ReferenceDevice>>));
-/// ```
-pub trait Subject {
-    /// The kind of device.
-    type Device: Device;
-    /// The device, if there is one.
-    fn into_device(self) -> Option<Arc<Self::Device>>;
-}
-
-impl<D: Device> Subject for Arc<D> {
-    type Device = D;
-    fn into_device(self) -> Option<Arc<D>> {
-        Some(self)
-    }
-}
-
-impl<D: Device> Subject for Option<Arc<D>> {
-    type Device = D;
-    fn into_device(self) -> Option<Arc<D>> {
-        self
-    }
-}
-
 /// Runs the check of this name on a device as a test. For [`conformance_tests!`](crate::conformance_tests).
 ///
 /// # Panics
 /// If the check fails, or if there is no check of this name.
 #[doc(hidden)]
 #[track_caller]
-pub fn run_as_test<S: Subject>(name: &str, subject: S, limits: &Limits) {
-    let check = checks::<S::Device>().iter().find(|check| check.name == name).expect("a name of the list");
-    let Some(device) = subject.into_device() else {
+pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, limits: &Limits) {
+    let check = checks::<D>().iter().find(|check| check.name == name).expect("a name of the list");
+    let Some(device) = device.into() else {
         println!("skipped {name}: there is no device");
         return;
     };

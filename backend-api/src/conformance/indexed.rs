@@ -5,7 +5,7 @@ use crate::{Device, DeviceBuffer, Elements, ErrorKind, Gather, HostBuffer, Queue
 
 use super::Context;
 use super::context::{assert_holds, assert_refused};
-use super::scene::{Indexed, Scene};
+use super::scene::{Gathered, Indexed, Scattered, Scene};
 use super::searches::strides;
 
 /// Work that fails, with the memory that it needs.
@@ -47,8 +47,8 @@ pub(super) fn gathers_and_scatters_of_nothing<D: Device>(cx: &Context<'_, D>) {
     for (start, count, stride) in [(0, 0, 1), (100, 0, 8), (0, 12, 8), (50, 0, 4096)] {
         for (indices, values) in [(0, 0), (200, 200), (16, 3)] {
             let elements = scene.elements(start, count, stride);
-            scene.gather(elements, indices, 0, values);
-            scene.scatter(elements, indices, 0, values);
+            scene.indexed(Gathered, elements, 0, [indices, values]);
+            scene.indexed(Scattered, elements, 0, [indices, values]);
         }
     }
     scene.assert_as_expected("gathers and scatters of nothing");
@@ -57,17 +57,17 @@ pub(super) fn gathers_and_scatters_of_nothing<D: Device>(cx: &Context<'_, D>) {
 /// All, in any order: those of a scatter are different.
 fn indices_for(by: Indexed, seed: u64, count: usize, below: usize) -> Vec<u64> {
     match by {
-        Indexed::Gather => any_indices(seed, count, below),
-        Indexed::Scatter => different_indices(seed, count, below),
+        Gathered => any_indices(seed, count, below),
+        Scattered => different_indices(seed, count, below),
     }
 }
 
 pub(super) fn gathers_of_every_stride<D: Device>(cx: &Context<'_, D>) {
-    of_every_stride(cx, Indexed::Gather);
+    of_every_stride(cx, Gathered);
 }
 
 pub(super) fn scatters_of_every_stride<D: Device>(cx: &Context<'_, D>) {
-    of_every_stride(cx, Indexed::Scatter);
+    of_every_stride(cx, Scattered);
 }
 
 fn of_every_stride<D: Device>(cx: &Context<'_, D>, by: Indexed) {
@@ -79,8 +79,8 @@ fn of_every_stride<D: Device>(cx: &Context<'_, D>, by: Indexed) {
         (indices[0], indices[WANTED - 1]) = (COUNT as u64 - 1, COUNT as u64 - 2);
         scene.write_indices(0, &indices);
         let elements = scene.elements(stride * 5 % 19, COUNT, stride);
-        scene.indexed(by, elements, 0, WANTED, WANTED * 8 + stride * 3 % 13);
-        scene.assert_as_expected(&format!("a {by:?} of elements of {stride} bytes"));
+        scene.indexed(by, elements, WANTED, [0, WANTED * 8 + stride * 3 % 13]);
+        scene.assert_as_expected(&format!("elements of {stride} bytes, {by:?}"));
     }
 }
 
@@ -91,10 +91,10 @@ pub(super) fn gathers_and_scatters_of_many_elements<D: Device>(cx: &Context<'_, 
         let values = COUNT * 8;
         scene.write_indices(0, &different_indices(3, COUNT, COUNT));
         let elements = scene.elements(4, COUNT, stride);
-        scene.scatter(elements, 0, COUNT, values);
+        scene.indexed(Scattered, elements, COUNT, [0, values]);
         scene.assert_as_expected(&format!("a scatter of {COUNT} elements of {stride} bytes"));
         scene.write_indices(0, &any_indices(4, COUNT, COUNT));
-        scene.gather(elements, 0, COUNT, values + 8);
+        scene.indexed(Gathered, elements, COUNT, [0, values + 8]);
         scene.assert_as_expected(&format!("a gather of {COUNT} elements of {stride} bytes"));
     }
 }
@@ -104,10 +104,10 @@ pub(super) fn gathers_and_scatters_of_large_elements<D: Device>(cx: &Context<'_,
     let mut scene = Scene::new(cx, 9 * STRIDE, 5 * STRIDE);
     let elements = scene.elements(3, 8, STRIDE);
     scene.write_indices(0, &[7, 0, 3]);
-    scene.scatter(elements, 0, 3, 24);
+    scene.indexed(Scattered, elements, 3, [0, 24]);
     scene.assert_as_expected("a scatter of large elements");
     scene.write_indices(0, &[5, 7, 7, 0]);
-    scene.gather(elements, 0, 4, 33);
+    scene.indexed(Gathered, elements, 4, [0, 33]);
     scene.assert_as_expected("a gather of large elements");
 }
 
@@ -118,11 +118,11 @@ fn outside(count: u64) -> [u64; 9] {
 }
 
 pub(super) fn a_gather_with_an_index_outside_fails<D: Device>(cx: &Context<'_, D>) {
-    an_index_outside_fails(cx, Indexed::Gather);
+    an_index_outside_fails(cx, Gathered);
 }
 
 pub(super) fn a_scatter_with_an_index_outside_fails<D: Device>(cx: &Context<'_, D>) {
-    an_index_outside_fails(cx, Indexed::Scatter);
+    an_index_outside_fails(cx, Scattered);
 }
 
 fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
@@ -132,7 +132,7 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
     const VALUES: usize = WANTED * 8;
     let mut scene = Scene::new(cx, 2 * COUNT * 8, VALUES + WANTED * 8 + 100);
     let fails = |scene: &mut Scene<'_, D>, elements, count, what: &str| {
-        let submitted = scene.submit_indexed(by, elements, 0, count, VALUES);
+        let submitted = scene.submit_indexed(by, elements, count, [0, VALUES]);
         let failed = submitted.expect("work whose failure the ticket tells");
         let good = scene.submit(&[scene.upload(0, 0, 8)]);
         assert_refused(what, cx.device().wait(failed), ErrorKind::KernelFailed);
@@ -143,10 +143,10 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
         indices[[0, WANTED - 1, 17][round % 3]] = wrong;
         scene.write_indices(0, &indices);
         let elements = scene.elements(START, COUNT, 8);
-        fails(&mut scene, elements, WANTED, &format!("a {by:?} with element {wrong} of {COUNT}"));
+        fails(&mut scene, elements, WANTED, &format!("{by:?}, element {wrong} of {COUNT}"));
         // The values that were fetched, or the elements that were named rightly, are unspecified; all else is
         // as it was.
-        if by == Indexed::Gather {
+        if by == Gathered {
             scene.host.read(VALUES, &mut scene.expected_host[VALUES..VALUES + WANTED * 8]);
         } else {
             let contents = scene.contents();
@@ -155,14 +155,14 @@ fn an_index_outside_fails<D: Device>(cx: &Context<'_, D>, by: Indexed) {
                 scene.expected[at..at + 8].copy_from_slice(&contents[at..at + 8]);
             }
         }
-        scene.assert_as_expected(&format!("a {by:?} that failed"));
+        scene.assert_as_expected(&format!("{by:?}, in vain"));
     }
     let none = scene.elements(START, 0, 8);
-    fails(&mut scene, none, 1, &format!("a {by:?} with one of no elements"));
+    fails(&mut scene, none, 1, &format!("{by:?}, one of no elements"));
     scene.write_indices(0, &different_indices(8, WANTED, COUNT));
     let elements = scene.elements(START, COUNT, 8);
-    scene.indexed(by, elements, 0, WANTED, VALUES);
-    scene.assert_as_expected(&format!("a {by:?} after many that failed"));
+    scene.indexed(by, elements, WANTED, [0, VALUES]);
+    scene.assert_as_expected(&format!("{by:?} after many failures"));
 }
 
 /// For kernels that keep their failure flag or their indices in memory which they share.

@@ -9,7 +9,7 @@ use crate::{
 
 use super::Context;
 use super::context::{assert_bytes, assert_holds, assert_refused};
-use super::scene::Scene;
+use super::scene::{Gathered, Scattered, Scene};
 
 pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
     let info = cx.device().info();
@@ -245,9 +245,9 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
             let elements = scene.elements(start, count, stride);
             scene.search(elements, 0, &value, 100, true, 0);
             scene.write_indices(0, &(0..count as u64).rev().collect::<Vec<_>>());
-            let ticket = scene.gather(elements, 0, count, 800);
+            let ticket = scene.indexed(Gathered, elements, count, [0, 800]);
             scene.settle(ticket);
-            let ticket = scene.scatter(elements, 0, count, 801);
+            let ticket = scene.indexed(Scattered, elements, count, [0, 801]);
             scene.settle(ticket);
         }
         scene.assert_as_expected("kernels across seams");

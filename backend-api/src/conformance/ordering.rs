@@ -3,7 +3,7 @@
 use crate::{Device, ErrorKind, QueueHandle, Ticket, Transfer};
 
 use super::context::{assert_holds, assert_refused};
-use super::scene::Scene;
+use super::scene::{Gathered, Scattered, Scene};
 use super::{Context, indexed};
 
 pub(super) fn work_in_a_queue_sees_what_came_before<D: Device>(cx: &Context<'_, D>) {
@@ -41,9 +41,9 @@ pub(super) fn kernels_and_copies_keep_their_order<D: Device>(cx: &Context<'_, D>
     scene.write_indices(0, &indices);
     for round in 0..30_u8 {
         // Values come from the round before.
-        scene.scatter(elements, 0, COUNT, values);
+        scene.indexed(Scattered, elements, COUNT, [0, values]);
         scene.fill(usize::from(round) * STRIDE, STRIDE, &[round, 0xFF]);
-        scene.gather(elements, 0, COUNT, back);
+        scene.indexed(Gathered, elements, COUNT, [0, back]);
         scene.submit(&[scene.download(0, values, COUNT * STRIDE)]);
     }
     scene.assert_as_expected("scatter, fill, gather, download, thirty times");

@@ -7,14 +7,16 @@ use crate::{
     Queue, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
+pub(super) use Indexed::{Gathered, Scattered};
+
 use super::context::{assert_bytes, assert_holds};
 use super::{Context, reference};
 
-/// Which work by index.
+/// Which work by index is done with elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Indexed {
-    Gather,
-    Scatter,
+    Gathered,
+    Scattered,
 }
 
 /// One queue, one piece of device memory and one of host memory, each with a model of what it should hold.
@@ -274,59 +276,37 @@ impl<'a, D: Device> Scene<'a, D> {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Submits work by index, without the model.
+    /// Submits work by index, without the model. `places` are those of the indices and of the values in host
+    /// memory.
     pub fn submit_indexed(
         &self,
         by: Indexed,
         elements: Elements<'_>,
-        indices: usize,
         count: usize,
-        values: usize,
+        places: [usize; 2],
     ) -> Result<Ticket> {
-        let (indices, values) = (self.host.at(indices as u64), self.host.at(values as u64));
+        let [indices, values] = places.map(|place| self.host.at(place as u64));
         let count = count as u64;
         match by {
-            Indexed::Gather => self.queue.gather(&Gather { elements, indices, count, values }),
-            Indexed::Scatter => self.queue.scatter(&Scatter { elements, indices, count, values }),
+            Gathered => self.queue.gather(&Gather { elements, indices, count, values }),
+            Scattered => self.queue.scatter(&Scatter { elements, indices, count, values }),
         }
     }
 
     /// Collects or distributes elements, there and in the model. Does not wait.
     #[track_caller]
-    pub fn indexed(
-        &mut self,
-        by: Indexed,
-        elements: Elements<'_>,
-        indices: usize,
-        count: usize,
-        values: usize,
-    ) -> Ticket {
-        let ticket = self.submit_indexed(by, elements, indices, count, values).expect("work by index");
-        let (range, list) = (self.bytes_of(&elements), self.indices(indices, count));
-        let (stride, device) = (elements.stride as usize, &mut self.expected[range]);
-        let values = &mut self.expected_host[values..values + count * stride];
-        match by {
-            Indexed::Gather => {
-                values.copy_from_slice(&reference::gather(device, stride, &list).expect("indices inside"));
-            }
-            Indexed::Scatter => {
-                reference::scatter(device, stride, &list, values).expect("indices inside");
-            }
-        }
+    pub fn indexed(&mut self, by: Indexed, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
+        let ticket = self.submit_indexed(by, of, count, places).expect("work by index");
+        let (range, list) = (self.bytes_of(&of), self.indices(places[0], count));
+        let (stride, device) = (of.stride as usize, &mut self.expected[range]);
+        let values = &mut self.expected_host[places[1]..places[1] + count * stride];
+        let done = match by {
+            Gathered => reference::gather(device, stride, &list).map(|found| values.copy_from_slice(&found)),
+            Scattered => reference::scatter(device, stride, &list, values),
+        };
+        done.expect("indices inside");
         self.last = Some(ticket);
         ticket
-    }
-
-    /// Collects elements, there and in the model. Does not wait.
-    #[track_caller]
-    pub fn gather(&mut self, elements: Elements<'_>, indices: usize, count: usize, values: usize) -> Ticket {
-        self.indexed(Indexed::Gather, elements, indices, count, values)
-    }
-
-    /// Distributes elements, there and in the model. Does not wait.
-    #[track_caller]
-    pub fn scatter(&mut self, elements: Elements<'_>, indices: usize, count: usize, values: usize) -> Ticket {
-        self.indexed(Indexed::Scatter, elements, indices, count, values)
     }
 
     fn indices(&self, at: usize, count: usize) -> Vec<u64> {

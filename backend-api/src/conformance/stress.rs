@@ -8,7 +8,7 @@ use crate::wrap::SplitMix64;
 use crate::{Device, Fill, Transfer};
 
 use super::context::assert_holds;
-use super::scene::Scene;
+use super::scene::{Gathered, Scattered, Scene};
 use super::{Context, Limits};
 
 const MEMORY: usize = 60_000;
@@ -71,9 +71,9 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
             scene.write_indices(indices, &order[..wanted]);
             let values = 5000 + below(20_000);
             if kernel == 8 {
-                scene.gather(elements, indices, wanted, values);
+                scene.indexed(Gathered, elements, wanted, [indices, values]);
             } else {
-                scene.scatter(elements, indices, wanted, values);
+                scene.indexed(Scattered, elements, wanted, [indices, values]);
             }
         }
     }

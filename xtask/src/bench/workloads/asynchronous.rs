@@ -3,7 +3,7 @@
 use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Sample, Unit, on_threads, timed};
-use crate::bench::raw::Way;
+use crate::bench::raw::{Limit, Way};
 use anyhow::Result;
 use futures::executor::block_on;
 use futures::stream::{FuturesUnordered, TryStreamExt};
@@ -54,7 +54,7 @@ fn crowds(bench: &mut Bench) -> Result<()> {
                     Ok((each * tasks) as f64)
                 })
             })?;
-            let batched = bench.raw.batched(Way::Down, page_bytes)?;
+            let batched = bench.raw.get(Limit::Batched(Way::Down, page_bytes))?;
             row.limit("batched", Ok(batched.scaled(pages(1.0))))?;
             row.limit("bus", Ok(bench.raw.bus(Way::Down)?.scaled(pages(1.0))))
         })?;
@@ -92,7 +92,7 @@ fn one<T: Payload>(bench: &mut Bench, page_len: usize) -> Result<()> {
     };
     bench.row(name("get"), Unit::KiloPerSecond, |bench, row| {
         row.ours(&array, || gets(array.len()))?;
-        row.limit("single", bench.raw.single(page_bytes, 1))
+        row.limit("single", bench.raw.get(Limit::Single(page_bytes, 1)))
     })?;
     bench.row(name("hit"), Unit::Nanoseconds, |_, row| {
         let few = (cache / 4 / size_of::<T>()).max(1);

@@ -3,7 +3,7 @@
 use super::Bench;
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Unit, calls};
-use crate::bench::raw::Way;
+use crate::bench::raw::{Limit, Way};
 use anyhow::Result;
 use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
@@ -35,11 +35,11 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
             checked.try_for_each(|(&index, value)| value.check(index))?;
             Ok(sample)
         })?;
-        row.limit("kernel", bench.raw.indexed(Way::Down, size_of::<T>()))
+        row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Down, size_of::<T>())))
     })?;
     bench.row(name("scatter"), Unit::MegaPerSecond, |bench, row| {
         row.ours(&array, || calls(turns, amount, || Ok(array.scatter(&indices, &values)?)))?;
-        row.limit("kernel", bench.raw.indexed(Way::Up, size_of::<T>()))
+        row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
     })?;
     bench.row(name("cached"), Unit::MegaPerSecond, |_, row| {
         // As many different elements as the cache holds.
