@@ -112,7 +112,7 @@ fn main() -> ExitCode {
         #[cfg(feature = "array")]
         Command::Demo(args) => demo::run(args),
         #[cfg(feature = "array")]
-        Command::Devices(args) => demo::devices(args),
+        Command::Devices(args) => demo::devices::list(args),
         #[cfg(feature = "array")]
         Command::Soak(args) => soak::run(args),
         #[cfg(not(feature = "array"))]

@@ -3,7 +3,7 @@
 use crate::junit::{self, Counts};
 use crate::project;
 use crate::steps::Outcome;
-use crate::test_host::flags;
+use crate::test_host::merged;
 use crate::tools::{self, SANITIZER_TARGET};
 use anyhow::Result;
 use xshell::{Shell, cmd};
@@ -45,18 +45,21 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let report = junit::report("sanitizer");
     let _ = sh.remove_path(&report);
     let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
-    let _flags = sh.push_env("RUSTFLAGS", flags("-Zsanitizer=address --cfg portable_copy"));
+    let _flags =
+        sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "-Zsanitizer=address --cfg portable_copy"));
     // Enough for the sanitizer's reports.
     let _debug = ["DEV", "TEST"]
         .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
     // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap in their stead; and
     // memory that is refused is an error to our callers, not the end.
-    let _options =
-        sh.push_env("ASAN_OPTIONS", merged("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1"));
+    let _options = sh.push_env(
+        "ASAN_OPTIONS",
+        merged("ASAN_OPTIONS", ":", "use_sigaltstack=0:allocator_may_return_null=1"),
+    );
     let not_ours = folder.join("not-ours.supp");
     sh.write_file(&not_ours, NOT_OURS)?;
     let suppressions = format!("suppressions={}:print_suppressions=0", not_ours);
-    let _leaks = sh.push_env("LSAN_OPTIONS", merged("LSAN_OPTIONS", &suppressions));
+    let _leaks = sh.push_env("LSAN_OPTIONS", merged("LSAN_OPTIONS", ":", &suppressions));
     // Unstable flags on the stable compiler need this.
     let _bootstrap = sh.push_env("RUSTC_BOOTSTRAP", "1");
     let not_all = format!("not ({NOT_IN_SAMPLE} | test(/{LONG}/))");
@@ -71,12 +74,4 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     ran?;
     let all = if sample { "; a sample; all by `cargo xtask sanitize`" } else { "" };
     Ok(Outcome::Passed(format!("{} tests{all}", counts.run)))
-}
-
-/// The options of a sanitizer from the environment, then ours.
-fn merged(variable: &str, ours: &str) -> String {
-    match std::env::var(variable) {
-        Ok(theirs) if !theirs.is_empty() => format!("{theirs}:{ours}"),
-        _ => ours.to_string(),
-    }
 }

@@ -56,12 +56,9 @@ pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, 
         for bytes in [1, 100, 4096, 4097, 100_000, 1 << 20] {
             // More than once, so that memory comes back that was written to.
             for _ in 0..3 {
-                let host = match HostBuffer::new(cx.device(), bytes, kind) {
-                    Err(error) if kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused => {
-                        cx.skip("the system refuses pinned memory; pageable memory was checked");
-                        continue;
-                    }
-                    host => host.expect("host memory"),
+                let Some(host) = cx.host_of(kind, bytes) else {
+                    cx.skip("the system refuses pinned memory; pageable memory was checked");
+                    continue;
                 };
                 assert_eq!((host.bytes(), host.kind()), (bytes, kind), "what was asked for");
                 let aligned = host.address().addr().get().is_multiple_of(4096);

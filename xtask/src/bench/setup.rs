@@ -2,12 +2,12 @@
 
 use super::elements::Payload;
 use super::measure::{Effort, on_threads};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::ops::Range;
 use std::sync::Arc;
 use vmarray::device::DeviceKind;
 use vmarray::prelude::*;
-use vmarray::{AnyDevice, Device, Discovery, VirtualArray};
+use vmarray::{AnyDevice, Device, VirtualArray};
 
 /// Devices, threads, sizes and effort; the same for all workloads.
 pub struct Setup {
@@ -39,11 +39,7 @@ pub const CHUNK_BYTES: usize = 4 << 20;
 impl Setup {
     /// Opens devices and decides sizes: by what the devices have, or by free RAM if they are made of it.
     pub fn new(devices: Option<&str>, threads: Option<usize>, quick: bool) -> Result<Self> {
-        let discovery = match devices {
-            Some(list) => Discovery::new().select(list)?,
-            None => Discovery::from_env()?,
-        };
-        let devices = discovery.open().context("there is nothing to measure on")?;
+        let devices = crate::demo::devices::choose(devices)?;
         let threads = threads.unwrap_or(std::thread::available_parallelism()?.get()).max(1);
         let mut usable = usize::MAX;
         for device in &devices {
