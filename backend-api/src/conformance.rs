@@ -131,6 +131,7 @@ impl Default for Limits {
 /// device.lose();
 /// assert!(matches!(check.run(&device, &Limits::default()), Outcome::Failed(_)));
 /// ```
+#[derive(Debug)]
 pub struct Check<D: Device> {
     /// Its name: what a device that passes does. Unique in the suite.
     pub name: &'static str,
@@ -151,12 +152,6 @@ impl<D: Device> Check<D> {
             Ok(()) => context.skipped().map_or(Outcome::Passed, Outcome::Skipped),
             Err(panic) => Outcome::Failed(message(&*panic)),
         }
-    }
-}
-
-impl<D: Device> fmt::Debug for Check<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Check").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

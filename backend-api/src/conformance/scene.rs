@@ -152,21 +152,10 @@ impl<'a, D: Device> Scene<'a, D> {
         count_all: bool,
         answer: usize,
     ) {
-        let what = format!(
-            "search for {} bytes at {field_offset} of {} elements of {} bytes at {}, limit {limit}, all {count_all}",
-            value.len(),
-            elements.count,
-            elements.stride,
-            elements.start.offset()
-        );
-        let search = Search {
-            elements,
-            field_offset: field_offset as u64,
-            value,
-            limit,
-            count_all,
-            answer: self.host.at(answer as u64),
-        };
+        let size = value.len();
+        let what = format!("{size} bytes at {field_offset} of {elements:?}, limit {limit}, all {count_all}");
+        let (at, offset) = (self.host.at(answer as u64), field_offset as u64);
+        let search = Search { elements, field_offset: offset, value, limit, count_all, answer: at };
         let ticket = self.queue.search(&search).expect(&what);
         self.settle(ticket);
         let range = self.bytes_of(&elements);
@@ -176,7 +165,7 @@ impl<'a, D: Device> Scene<'a, D> {
         // The part of the answer behind the listed indices may hold anything.
         self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
         let truth = [&[truth.total, truth.indices.len() as u64], &truth.indices[..]].concat();
-        assert_found(&what, &words(&self.expected_host[answer..answer + answer_bytes]), &truth, count_all);
+        assert_found(&what, &self.indices(answer, answer_bytes / 8), &truth, count_all);
     }
 
     /// Carries a computation out, there and in the model, and compares the answer. Waits. A device that does
@@ -208,9 +197,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.host.read(at, &mut self.expected_host[at..at + bytes]);
         let words = self.indices(at, bytes / 8);
         match compute.action {
-            Action::Find { count_all, .. } => {
-                assert_found(what, &words, &truth, count_all);
-            }
+            Action::Find { count_all, .. } => assert_found(what, &words, &truth, count_all),
             Action::Histogram { .. } => assert_eq!(words, truth, "{what}"),
             Action::Sum { value, .. } => {
                 let [found, truth] = assert_counts(what, &words, &truth);

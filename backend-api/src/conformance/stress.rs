@@ -70,11 +70,8 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
             let indices = 8 * below(100);
             scene.write_indices(indices, &order[..wanted]);
             let values = 5000 + below(20_000);
-            if kernel == 8 {
-                scene.indexed(Gathered, elements, wanted, [indices, values]);
-            } else {
-                scene.indexed(Scattered, elements, wanted, [indices, values]);
-            }
+            let by = if kernel == 8 { Gathered } else { Scattered };
+            scene.indexed(by, elements, wanted, [indices, values]);
         }
     }
 }

@@ -35,38 +35,34 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How it is written, in reports and by peers.
-    pub fn symbol(self) -> &'static str {
+    /// How it is written; how many units or seconds go into it; and whether it is a time, so that less is
+    /// better.
+    fn parts(self) -> (&'static str, f64, bool) {
         match self {
-            Self::GigabytesPerSecond => "GB/s",
-            Self::GigaPerSecond => "G/s",
-            Self::MegaPerSecond => "M/s",
-            Self::KiloPerSecond => "k/s",
-            Self::Nanoseconds => "ns",
-            Self::Microseconds => "us",
+            Self::GigabytesPerSecond => ("GB/s", 1e9, false),
+            Self::GigaPerSecond => ("G/s", 1e9, false),
+            Self::MegaPerSecond => ("M/s", 1e6, false),
+            Self::KiloPerSecond => ("k/s", 1e3, false),
+            Self::Nanoseconds => ("ns", 1e9, true),
+            Self::Microseconds => ("us", 1e6, true),
         }
     }
 
-    /// Whether it is a time, so that less is better.
-    pub fn is_time(self) -> bool {
-        matches!(self, Self::Nanoseconds | Self::Microseconds)
+    /// How it is written, in reports and by peers.
+    pub fn symbol(self) -> &'static str {
+        self.parts().0
     }
 
     /// A repetition's result.
     pub fn of(self, sample: &Sample) -> f64 {
         let Sample { wall, amount, threads, .. } = *sample;
-        match self {
-            Self::GigabytesPerSecond | Self::GigaPerSecond => amount / wall / 1e9,
-            Self::MegaPerSecond => amount / wall / 1e6,
-            Self::KiloPerSecond => amount / wall / 1e3,
-            Self::Nanoseconds => wall * threads as f64 / amount * 1e9,
-            Self::Microseconds => wall * threads as f64 / amount * 1e6,
-        }
+        let (_, scale, is_time) = self.parts();
+        if is_time { wall * threads as f64 / amount * scale } else { amount / wall / scale }
     }
 
     /// How many times faster `ours` is than `other`.
     pub fn speed_ratio(self, ours: f64, other: f64) -> f64 {
-        if self.is_time() { other / ours } else { ours / other }
+        if self.parts().2 { other / ours } else { ours / other }
     }
 }
 
