@@ -4,7 +4,7 @@
 use crate::project;
 use crate::steps::Outcome;
 use crate::tools;
-use anyhow::{Result, bail};
+use anyhow::{Result, bail, ensure};
 use std::path::PathBuf;
 use xshell::{Shell, cmd};
 
@@ -47,9 +47,9 @@ fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
     for source in with_extension(sh, "cu")? {
         let target = ["--cuda-device-only", "--cuda-gpu-arch=sm_50"];
         let plain = ["-std=c++17", "-nocudainc", "-nocudalib", "-include", "shim.h", "-S", "-O3"];
-        let text = cmd!(sh, "{CLANG} -x cuda {target...} {plain...} -o - {source}").quiet().output()?.stdout;
+        let text = cmd!(sh, "{CLANG} -x cuda {target...} {plain...} -o - {source}").quiet().read()? + "\n";
         let name = source.replace(".cu", ".ptx");
-        if sh.read_binary_file(&name).ok().as_ref() != Some(&text) {
+        if sh.read_file(&name).ok().as_ref() != Some(&text) {
             if !only_compare {
                 sh.write_file(&name, &text)?;
             }
@@ -57,6 +57,7 @@ fn compile(sh: &Shell, only_compare: bool) -> Result<usize> {
         }
         made.push(name);
     }
+    ensure!(!made.is_empty(), "no *.cu in {FOLDER}");
     let unknown = with_extension(sh, "ptx")?.into_iter().filter(|name| !made.contains(name));
     stale.extend(unknown.map(|name| format!("{name} (has no source)")));
     if only_compare && !stale.is_empty() {
