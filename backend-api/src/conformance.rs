@@ -229,21 +229,21 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |wanted: fn(&Outcome) -> bool| self.outcomes().filter(|(_, o)| wanted(o)).count();
+        let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         for (name, outcome) in self.outcomes() {
             match outcome {
-                Outcome::Passed => {}
-                Outcome::Skipped(why) => writeln!(f, "skipped {name}: {why}")?,
-                Outcome::Failed(why) => writeln!(f, "FAILED {name}: {why}")?,
+                Outcome::Passed => passed += 1,
+                Outcome::Skipped(why) => {
+                    skipped += 1;
+                    writeln!(f, "skipped {name}: {why}")?;
+                }
+                Outcome::Failed(why) => {
+                    failed += 1;
+                    writeln!(f, "FAILED {name}: {why}")?;
+                }
             }
         }
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            of(|o| matches!(o, Outcome::Passed)),
-            of(|o| matches!(o, Outcome::Failed(_))),
-            of(|o| matches!(o, Outcome::Skipped(_)))
-        )
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 }
 
