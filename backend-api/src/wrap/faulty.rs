@@ -163,8 +163,8 @@ impl<D: Device> Faulty<D> {
         done
     }
 
-    /// Counts a call, and refuses it, or gives the error with which its ticket is to fail, if it is to. May lose
-    /// the device.
+    /// Counts a call, and refuses it, or gives the error with which its ticket is to fail, if it is to. May
+    /// lose the device.
     fn judge(
         &self,
         operation: Operation,
