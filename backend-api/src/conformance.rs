@@ -131,6 +131,7 @@ impl Default for Limits {
 /// device.lose();
 /// assert!(matches!(check.run(&device, &Limits::default()), Outcome::Failed(_)));
 /// ```
+#[derive(Debug)]
 pub struct Check<D: Device> {
     /// Its name: what a device that passes does. Unique in the suite.
     pub name: &'static str,
@@ -151,12 +152,6 @@ impl<D: Device> Check<D> {
             Ok(()) => context.skipped().map_or(Outcome::Passed, Outcome::Skipped),
             Err(panic) => Outcome::Failed(message(&*panic)),
         }
-    }
-}
-
-impl<D: Device> fmt::Debug for Check<D> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Check").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -234,21 +229,21 @@ impl Report {
 
 impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let of = |wanted: fn(&Outcome) -> bool| self.outcomes().filter(|(_, o)| wanted(o)).count();
+        let (mut passed, mut failed, mut skipped) = (0, 0, 0);
         for (name, outcome) in self.outcomes() {
             match outcome {
-                Outcome::Passed => {}
-                Outcome::Skipped(why) => writeln!(f, "skipped {name}: {why}")?,
-                Outcome::Failed(why) => writeln!(f, "FAILED {name}: {why}")?,
+                Outcome::Passed => passed += 1,
+                Outcome::Skipped(why) => {
+                    skipped += 1;
+                    writeln!(f, "skipped {name}: {why}")?;
+                }
+                Outcome::Failed(why) => {
+                    failed += 1;
+                    writeln!(f, "FAILED {name}: {why}")?;
+                }
             }
         }
-        write!(
-            f,
-            "{} passed, {} failed, {} skipped",
-            of(|o| matches!(o, Outcome::Passed)),
-            of(|o| matches!(o, Outcome::Failed(_))),
-            of(|o| matches!(o, Outcome::Skipped(_)))
-        )
+        write!(f, "{passed} passed, {failed} failed, {skipped} skipped")
     }
 }
 
@@ -269,47 +264,15 @@ pub fn run_each<D: Device>(device: &Arc<D>, limits: &Limits, mut before: impl Fn
     report
 }
 
-/// What [`conformance_tests!`](crate::conformance_tests) takes: a device, or none where there is none.
-///
-/// ```
-/// # use std::sync::Arc;
-/// use backend_api::conformance::{Subject, reference::ReferenceDevice};
-/// fn is_there(subject: impl Subject) -> bool {
-///     subject.into_device().is_some()
-/// }
-/// assert!(is_there(Arc::new(ReferenceDevice::new(64 << 20))));
-/// assert!(!is_there(None::<Arc<ReferenceDevice>>));
-/// ```
-pub trait Subject {
-    /// The kind of device.
-    type Device: Device;
-    /// The device, if there is one.
-    fn into_device(self) -> Option<Arc<Self::Device>>;
-}
-
-impl<D: Device> Subject for Arc<D> {
-    type Device = D;
-    fn into_device(self) -> Option<Arc<D>> {
-        Some(self)
-    }
-}
-
-impl<D: Device> Subject for Option<Arc<D>> {
-    type Device = D;
-    fn into_device(self) -> Option<Arc<D>> {
-        self
-    }
-}
-
 /// Runs the check of this name on a device as a test. For [`conformance_tests!`](crate::conformance_tests).
 ///
 /// # Panics
 /// If the check fails, or if there is no check of this name.
 #[doc(hidden)]
 #[track_caller]
-pub fn run_as_test<S: Subject>(name: &str, subject: S, limits: &Limits) {
-    let check = checks::<S::Device>().iter().find(|check| check.name == name).expect("a name of the list");
-    let Some(device) = subject.into_device() else {
+pub fn run_as_test<D: Device>(name: &str, device: impl Into<Option<Arc<D>>>, limits: &Limits) {
+    let check = checks::<D>().iter().find(|check| check.name == name).expect("a name of the list");
+    let Some(device) = device.into() else {
         println!("skipped {name}: there is no device");
         return;
     };

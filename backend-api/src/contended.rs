@@ -90,28 +90,7 @@ pub fn spin_until(mut holds: impl FnMut() -> bool) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU32, Ordering};
-
     use super::*;
-
-    #[test]
-    fn one_at_a_time() {
-        const TURNS: u32 = if cfg!(miri) { 10 } else { 1000 };
-        let (mutex, inside) = (Mutex::new(0), AtomicU32::new(0));
-        thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| {
-                    for _ in 0..TURNS {
-                        let mut count = lock(&mutex);
-                        assert_eq!(inside.fetch_add(1, Ordering::Relaxed), 0);
-                        *count += 1;
-                        inside.fetch_sub(1, Ordering::Relaxed);
-                    }
-                });
-            }
-        });
-        assert_eq!(mutex.into_inner(), 8 * TURNS);
-    }
 
     #[test]
     fn whoever_looked_long_enough_sleeps_and_is_woken() {

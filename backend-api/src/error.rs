@@ -281,26 +281,14 @@ impl fmt::Display for Error {
         if !c.device.is_empty() {
             write!(f, " on {}", c.device)?;
         }
-        let mut separator = ": ";
-        let mut part = |f: &mut fmt::Formatter<'_>, text: fmt::Arguments<'_>| {
-            let result = write!(f, "{separator}{text}");
-            separator = ", ";
-            result
-        };
-        if let Some(bytes) = c.bytes {
-            part(f, format_args!("{} asked", readable_bytes(bytes)))?;
-        }
-        if let Some(bytes) = c.available_bytes {
-            part(f, format_args!("{} available", readable_bytes(bytes)))?;
-        }
-        if let Some(offset) = c.offset {
-            part(f, format_args!("at byte {offset}"))?;
-        }
-        if let Some(driver) = &c.driver {
-            part(f, format_args!("{} ({})", driver.name, driver.code))?;
-        }
-        if !c.detail.is_empty() {
-            part(f, format_args!("{}", c.detail))?;
+        let mut parts = Vec::new();
+        parts.extend(c.bytes.map(|bytes| format!("{} asked", readable_bytes(bytes))));
+        parts.extend(c.available_bytes.map(|bytes| format!("{} available", readable_bytes(bytes))));
+        parts.extend(c.offset.map(|offset| format!("at byte {offset}")));
+        parts.extend(c.driver.as_ref().map(|driver| format!("{} ({})", driver.name, driver.code)));
+        parts.extend((!c.detail.is_empty()).then(|| c.detail.clone()));
+        if !parts.is_empty() {
+            write!(f, ": {}", parts.join(", "))?;
         }
         write!(f, "; {}", self.advice())
     }

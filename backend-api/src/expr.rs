@@ -25,11 +25,10 @@
 //! `f32` for zeroes, or always rounds towards zero; see `vmarray-backend-opencl`.
 //!
 //! ```
-//! use backend_api::expr::{Instruction, Program, Type, Value, evaluate, evaluate_all};
+//! use backend_api::expr::{Instruction, Program, Type, evaluate_all};
 //! let program = Program::new(vec![Instruction::Field { source: 0, offset: 1, of: Type::U16 }, Instruction::Index])?;
 //! let field = u16::from_ne_bytes([1, 2]).into();
 //! assert_eq!(evaluate_all(&program, 77, &[&[9, 1, 2]]), [field, 77]);
-//! assert_eq!(evaluate(&program, Value(1), 77, &[]), 77);
 //! # Ok::<_, backend_api::Error>(())
 //! ```
 
@@ -45,7 +44,7 @@ mod types;
 
 pub(crate) use check::check;
 pub use compute::{Action, Compute, Geometry, Partial, Store};
-pub use naive::{evaluate, evaluate_all};
+pub use naive::evaluate_all;
 pub use number::{Integer, Number};
 pub use owned::OwnedCompute;
 pub use program::{Binary, Instruction, Program, Unary, Value};

@@ -317,6 +317,12 @@ mod tests {
         }
     }
 
+    fn scratch_and_folder() -> (Scratch, OwnFolder) {
+        let scratch = Scratch::new();
+        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        (scratch, folder)
+    }
+
     fn mode(path: &Path) -> u32 {
         fs::symlink_metadata(path).unwrap().mode() & 0o7777
     }
@@ -336,8 +342,7 @@ mod tests {
 
     #[test]
     fn folders_that_others_can_write_to_are_refused() {
-        let scratch = Scratch::new();
-        OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        let (scratch, _) = scratch_and_folder();
         for bad in [0o777, 0o770, 0o702, 0o1777] {
             scratch.set_mode("folder", bad);
             for open in [OwnFolder::open, OwnFolder::create] {
@@ -352,8 +357,7 @@ mod tests {
 
     #[test]
     fn a_link_and_a_file_are_no_folders() {
-        let scratch = Scratch::new();
-        OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        let (scratch, _) = scratch_and_folder();
         symlink(scratch.0.join("folder"), scratch.0.join("link")).unwrap();
         fs::write(scratch.0.join("file"), b"").unwrap();
         for name in ["link", "link/", "file"] {
@@ -371,9 +375,8 @@ mod tests {
         if unsafe { libc::geteuid() } != 0 {
             return;
         }
-        let scratch = Scratch::new();
+        let (scratch, folder) = scratch_and_folder();
         let path = scratch.0.join("folder");
-        let folder = OwnFolder::create(&path).unwrap();
         folder.write("file", &[b"abc"]).unwrap();
         chown(path.join("file"), Some(12_345), None).unwrap();
         let error = folder.read("file", 3).unwrap_err();
@@ -385,8 +388,7 @@ mod tests {
 
     #[test]
     fn only_short_regular_files_that_nobody_else_can_write_to_are_read() {
-        let scratch = Scratch::new();
-        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        let (scratch, folder) = scratch_and_folder();
         fs::write(scratch.0.join("victim"), b"abc").unwrap();
         symlink(scratch.0.join("victim"), scratch.0.join("folder/link")).unwrap();
         assert!(Command::new("mkfifo").arg(scratch.0.join("folder/pipe")).status().unwrap().success());
@@ -405,11 +407,12 @@ mod tests {
 
     #[test]
     fn a_link_at_the_name_is_replaced_and_its_target_left_alone() {
-        let scratch = Scratch::new();
-        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        let (scratch, folder) = scratch_and_folder();
         fs::write(scratch.0.join("victim"), b"precious").unwrap();
         for name in ["victim", "dangling"] {
             symlink(scratch.0.join(name), scratch.0.join("folder/file")).unwrap();
+            // A scratch file is never one that is there.
+            assert_eq!(folder.place.create_file("file").unwrap_err().kind(), io::ErrorKind::AlreadyExists);
             folder.write("file", &[b"new"]).unwrap();
             assert_eq!(folder.read("file", 3).unwrap(), b"new");
             folder.remove("file").unwrap();
@@ -419,23 +422,8 @@ mod tests {
     }
 
     #[test]
-    fn a_scratch_file_is_never_one_that_is_there() {
-        let scratch = Scratch::new();
-        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
-        fs::write(scratch.0.join("victim"), b"precious").unwrap();
-        symlink(scratch.0.join("victim"), scratch.0.join("folder/link")).unwrap();
-        symlink(scratch.0.join("none"), scratch.0.join("folder/dangling")).unwrap();
-        for name in ["link", "dangling"] {
-            assert_eq!(folder.place.create_file(name).unwrap_err().kind(), io::ErrorKind::AlreadyExists);
-        }
-        assert_eq!(fs::read(scratch.0.join("victim")).unwrap(), b"precious");
-        assert!(!scratch.0.join("none").exists());
-    }
-
-    #[test]
     fn another_folder_in_its_place_is_not_taken_for_it() {
-        let scratch = Scratch::new();
-        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        let (scratch, folder) = scratch_and_folder();
         fs::rename(scratch.0.join("folder"), scratch.0.join("moved")).unwrap();
         fs::create_dir(scratch.0.join("folder")).unwrap();
         fs::write(scratch.0.join("folder/file"), b"foreign").unwrap();
@@ -447,8 +435,7 @@ mod tests {
 
     #[test]
     fn a_write_that_fails_leaves_nothing_behind() {
-        let scratch = Scratch::new();
-        let folder = OwnFolder::create(&scratch.0.join("folder")).unwrap();
+        let (scratch, folder) = scratch_and_folder();
         fs::create_dir(scratch.0.join("folder/below")).unwrap();
         folder.write("below", &[b"a file is no folder"]).unwrap_err();
         assert_eq!(scratch.names("folder"), ["below"]);

@@ -41,7 +41,7 @@ pub enum Route {
 /// routing.set_download(16, 4096, Some(Route::Kernel));
 /// assert_eq!(routing.download(20, 20 * 5000), Some(Route::Kernel), "of the same class");
 /// assert_eq!(routing.download(20, 20 << 20), None);
-/// assert_eq!(routing.upload(16, 16 * 4096), None);
+/// assert_eq!(routing.upload(16, 16 * 4096), None, "directions are apart");
 /// // The last classes have no upper bound, and one piece has no class.
 /// let mut routing = Routing::only(Route::Batch);
 /// assert_eq!((routing.upload(5000, 5000 << 24), routing.upload(1, 8192)), (Some(Route::Batch), None));
@@ -153,17 +153,5 @@ mod tests {
             assert_eq!((row(bytes), row(bytes / 2), row(2 * bytes - 1)), (at, at, at));
         }
         assert_eq!((row(0), row(u64::MAX)), (0, 4));
-    }
-
-    #[test]
-    fn directions_are_apart() {
-        let mut routing = Routing::new();
-        routing.set_upload(4, 4096, Some(Route::Batch));
-        routing.set_download(4, 4096, Some(Route::Kernel));
-        assert_eq!(routing.upload(5, 5 * 4096), Some(Route::Batch));
-        assert_eq!(routing.download(5, 5 * 4096), Some(Route::Kernel));
-        routing.set_upload(4, 4096, None);
-        routing.set_download(4, 4096, None);
-        assert!(routing.is_empty());
     }
 }

@@ -241,6 +241,15 @@ mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::{RawWaker, RawWakerVTable, Wake};
 
+    /// How often it was woken.
+    struct Count(AtomicUsize);
+
+    impl Wake for Count {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
     fn lost() -> Error {
         Error::new(ErrorKind::Lost, "submit")
     }
@@ -290,12 +299,6 @@ mod tests {
 
     #[test]
     fn sleepers_and_wakers_are_woken() {
-        struct Count(AtomicUsize);
-        impl Wake for Count {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::SeqCst);
-            }
-        }
         let count = Arc::new(Count(AtomicUsize::new(0)));
         let t = Arc::new(Timeline::new(QueueId::unique()));
         t.begin().unwrap();
@@ -352,12 +355,6 @@ mod tests {
         impl Wake for Panics {
             fn wake(self: Arc<Self>) {
                 panic!("expected by this test");
-            }
-        }
-        struct Count(AtomicUsize);
-        impl Wake for Count {
-            fn wake(self: Arc<Self>) {
-                self.0.fetch_add(1, Ordering::SeqCst);
             }
         }
         let count = Arc::new(Count(AtomicUsize::new(0)));

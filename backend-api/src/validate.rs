@@ -227,7 +227,7 @@ fn check_value(operation: &'static str, what: &str, value: &[u8], max: usize) ->
         .with_detail(format!("a {what} has 1 to {max} bytes")))
 }
 
-fn check_aligned(operation: &'static str, what: &str, at: HostSpan<'_>) -> Result<()> {
+pub(crate) fn check_aligned(operation: &'static str, what: &str, at: HostSpan<'_>) -> Result<()> {
     if at.offset().is_multiple_of(8) {
         return Ok(());
     }

@@ -1,8 +1,7 @@
 //! Work of any kind, for devices that treat all kinds alike.
 
 use crate::{
-    Compute, Device, DeviceSpan, Extents, Fill, Gather, HostSpan, QueueHandle, Result, Route, Scatter,
-    Search, Ticket, Transfer,
+    Compute, Device, Extents, Fill, Gather, QueueHandle, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
 /// What one call asks of a queue. A device or a wrapper writes the methods that submit work by
@@ -14,9 +13,6 @@ use crate::{
 /// let (queue, memory) = (device.create_queue()?, BufferHandle::unique());
 /// let request = Request::Fill(&Fill { to: memory.at(0), bytes: 8, pattern: &[1] });
 /// assert_eq!(request.operation(), "fill");
-/// let mut places = Vec::new();
-/// request.each_place(|at, bytes| places.push((at.buffer(), bytes)), |_, _| {});
-/// assert_eq!(places, [(memory.id(), 8)]);
 /// # struct Nothing;
 /// # impl backend_api::Extents for Nothing {
 /// #     fn device_bytes(&self, _: backend_api::BufferId) -> Option<u64> { None }
@@ -84,53 +80,6 @@ impl Request<'_> {
             Self::Gather(gather) => device.gather(queue, gather),
             Self::Scatter(scatter) => device.scatter(queue, scatter),
             Self::Compute(compute) => device.compute(queue, compute),
-        }
-    }
-
-    /// Calls `device` and `host` for every place that the work reads or writes, with its length in bytes. A
-    /// length that overflows, which no device accepts, is given as `u64::MAX`.
-    pub fn each_place<'s>(
-        &'s self,
-        mut device: impl FnMut(DeviceSpan<'s>, u64),
-        mut host: impl FnMut(HostSpan<'s>, u64),
-    ) {
-        let elements = |of: &crate::Elements<'s>| (of.start, of.count.saturating_mul(of.stride));
-        match self {
-            Self::Copies(transfers, _) => transfers.iter().for_each(|copy| match *copy {
-                Transfer::Upload { from, to, bytes } => {
-                    host(from, bytes);
-                    device(to, bytes);
-                }
-                Transfer::Download { from, to, bytes } => {
-                    device(from, bytes);
-                    host(to, bytes);
-                }
-                Transfer::Internal { from, to, bytes } => {
-                    device(from, bytes);
-                    device(to, bytes);
-                }
-            }),
-            Self::Fill(fill) => device(fill.to, fill.bytes),
-            Self::Search(search) => {
-                let (start, bytes) = elements(&search.elements);
-                device(start, bytes);
-                host(search.answer, Search::answer_bytes(search.limit.min(search.elements.count)));
-            }
-            Self::Gather(Gather { elements: of, indices, count, values })
-            | Self::Scatter(Scatter { elements: of, indices, count, values }) => {
-                let (start, bytes) = elements(of);
-                device(start, bytes);
-                host(*indices, count.saturating_mul(8));
-                host(*values, count.saturating_mul(of.stride));
-            }
-            Self::Compute(compute) => {
-                for (start, bytes) in compute.sources.iter().map(elements) {
-                    device(start, bytes);
-                }
-                if let Some(answer) = compute.answer() {
-                    host(answer, compute.answer_bytes());
-                }
-            }
         }
     }
 }

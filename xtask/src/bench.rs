@@ -114,28 +114,3 @@ fn workloads(args: Args) -> Result<()> {
     // The microbenchmarks are done.
     crate::arrays::again("array", if args.workloads { &[] } else { &["--workloads"] })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use clap::Parser;
-
-    #[derive(Parser)]
-    struct Cli {
-        #[command(flatten)]
-        args: Args,
-    }
-
-    fn parse(line: &str) -> Option<Args> {
-        Cli::try_parse_from(line.split_whitespace()).ok().map(|cli| cli.args)
-    }
-
-    #[test]
-    fn options_that_contradict_each_other_are_refused() {
-        assert!(parse("bench --host --quick --only find --json f").is_some());
-        assert!(parse("bench --host --devices cuda").is_none());
-        assert!(parse("bench --micro --workloads").is_none());
-        assert!(parse("bench --tuning --only find").is_none() && parse("bench --tuning --quick").is_some());
-        assert_eq!(parse("bench --micro -- hits --quick").unwrap().arguments, ["hits", "--quick"]);
-    }
-}

@@ -1,7 +1,6 @@
 //! The main job: a genome store and a Mandelbrot picture, each in an array larger than its cache.
 
-mod devices;
-mod fasta;
+pub mod devices;
 mod genome;
 mod jobs;
 mod letters;
@@ -17,8 +16,6 @@ mod verify;
 use crate::arrays::DemoArgs;
 use anyhow::{Context, Result, ensure};
 use indicatif::HumanBytes;
-
-pub use devices::list as devices;
 
 /// Runs `demo`.
 pub fn run(args: DemoArgs) -> Result<()> {

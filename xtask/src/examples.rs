@@ -1,54 +1,40 @@
 //! `cargo xtask examples`: every public item of the published crates has an example in its documentation.
 //!
-//! What is public is asked of rustdoc, whose JSON only the nightly toolchain writes. That examples compile
-//! and hold is for `cargo test --doc` to find out; here they only have to be there. A function has to be
-//! mentioned in one: its own, or that of the type, trait or module that it belongs to.
+//! What is public is asked of rustdoc, whose JSON is unstable. That examples compile and hold is for `cargo
+//! test --doc` to find out; here they only have to be there. A function has to be mentioned in one: its own,
+//! or that of the type, trait or module that it belongs to.
 
-use crate::project::{self, Metadata, Package};
+use crate::project;
 use crate::steps::Outcome;
-use crate::tools;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 use std::collections::{HashMap, HashSet};
 use xshell::{Shell, cmd};
 
-/// Runs the command.
-pub fn run() -> Result<()> {
-    check(&project::shell()?)?.print();
-    Ok(())
-}
-
 /// The check as a step. The error lists the items that lack an example, a line each.
 pub fn check(sh: &Shell) -> Result<Outcome> {
-    let metadata = Metadata::members(sh)?;
-    let channel = tools::nightly(sh).ok().map(|()| "+nightly");
+    let metadata = project::members()?;
     // Unstable options on the stable compiler need this.
-    let _bootstrap = channel.is_none().then(|| sh.push_env("RUSTC_BOOTSTRAP", "1"));
+    let _bootstrap = sh.push_env("RUSTC_BOOTSTRAP", "1");
     let (mut items, mut crates, mut faults) = (0, 0, Vec::new());
-    for package in metadata.workspace().filter(|package| package.is_published()) {
-        let Some(library) = library(package) else { continue };
-        let name = &package.name;
+    for package in project::published(&metadata) {
+        let Some(library) = package.targets.iter().find(|target| target.is_lib()) else { continue };
+        let name = package.name.as_str();
         let options = ["--all-features", "--", "-Zunstable-options", "--output-format", "json"];
-        cmd!(sh, "cargo {channel...} rustdoc --quiet -p {name} --lib {options...}").run()?;
-        let path = metadata.target_directory.join("doc").join(library + ".json");
-        let json = std::fs::read_to_string(&path).with_context(|| format!("{}", path.display()))?;
-        let mut walk = Walk::new(serde_json::from_str(&json).context("rustdoc's JSON has an unknown form")?);
-        walk.run();
+        cmd!(sh, "cargo rustdoc --quiet -p {name} --lib {options...}").run()?;
+        let path = metadata.target_directory.join("doc").join(library.name.replace('-', "_") + ".json");
+        let json = std::fs::read_to_string(&path).with_context(|| path.to_string())?;
+        let documentation = serde_json::from_str(&json).context("rustdoc's JSON has an unknown form")?;
+        let walk = Walk::of(&documentation);
         items += walk.items;
         crates += 1;
-        faults.append(&mut walk.faults);
+        faults.extend(walk.faults);
     }
     if !faults.is_empty() {
         bail!("{} of {items} public items\n{}", faults.len(), faults.join("\n"));
     }
     Ok(Outcome::Passed(format!("{items} public items of {crates} crates")))
-}
-
-/// The name of a package's library, as the compiler writes it.
-fn library(package: &Package) -> Option<String> {
-    let target = package.targets.iter().find(|target| target.kind.iter().any(|kind| kind == "lib"))?;
-    Some(target.name.replace('-', "_"))
 }
 
 /// The part of rustdoc's JSON that is used here. Its form changes now and then; these fields have been
@@ -78,21 +64,19 @@ struct Span {
 }
 
 /// A walk through all that users of a crate can name.
-struct Walk {
-    documentation: Documentation,
+struct Walk<'a> {
+    index: &'a HashMap<String, Item>,
     seen: HashSet<String>,
     items: usize,
     faults: Vec<String>,
 }
 
-impl Walk {
-    fn new(documentation: Documentation) -> Self {
-        Self { documentation, seen: HashSet::new(), items: 0, faults: Vec::new() }
-    }
-
-    fn run(&mut self) {
-        let root = self.documentation.root.clone();
-        self.visit(&root, "", None, "");
+impl<'a> Walk<'a> {
+    fn of(documentation: &'a Documentation) -> Self {
+        let index = &documentation.index;
+        let mut walk = Self { index, seen: HashSet::new(), items: 0, faults: Vec::new() };
+        walk.visit(&documentation.root, "", None, "");
+        walk
     }
 
     fn visit_all(&mut self, ids: &Value, path: &str, around: &str) {
@@ -106,18 +90,16 @@ impl Walk {
     fn visit(&mut self, id: &Value, path: &str, alias: Option<&str>, around: &str) {
         let id = id.as_str().map_or_else(|| id.to_string(), str::to_owned);
         // Items of other crates have their documentation there. Some are found twice.
-        let Some(item) = self.documentation.index.get(&id).filter(|item| item.crate_id == 0) else { return };
+        let Some(item) = self.index.get(&id).filter(|item| item.crate_id == 0) else { return };
         let Some((kind, inner)) = item.inner.iter().next() else { return };
-        let (kind, inner) = (kind.clone(), inner.clone());
-        let own = item.docs.clone().unwrap_or_default();
-        let name = alias.or(item.name.as_deref()).unwrap_or_default();
-        let parts = [path, name];
-        let path = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("::");
-        if !self.seen.insert(id.clone()) {
+        if !self.seen.insert(id) {
             return;
         }
+        let own = item.docs.as_deref().unwrap_or_default();
+        let parts = [path, alias.or(item.name.as_deref()).unwrap_or_default()];
+        let path = parts.iter().filter(|part| !part.is_empty()).copied().collect::<Vec<_>>().join("::");
         match kind.as_str() {
-            "module" => self.visit_all(&inner["items"], &path, &own),
+            "module" => self.visit_all(&inner["items"], &path, own),
             // The module that all is taken out of is nothing that users name.
             "use" if inner["is_glob"] == true => self.visit(&inner["id"], &path, Some(""), around),
             "use" => self.visit(&inner["id"], &path, inner["name"].as_str(), around),
@@ -125,15 +107,14 @@ impl Walk {
             "impl" if inner["trait"].is_null() => self.visit_all(&inner["items"], &path, around),
             "impl" | "variant" | "struct_field" | "assoc_type" | "assoc_const" => {}
             _ => {
-                self.judge(&id, &kind, &path, around);
-                self.visit_all(&inner["impls"], &path, &own);
-                self.visit_all(&inner["items"], &path, &own);
+                self.judge(item, kind, &path, around);
+                self.visit_all(&inner["impls"], &path, own);
+                self.visit_all(&inner["items"], &path, own);
             }
         }
     }
 
-    fn judge(&mut self, id: &str, kind: &str, path: &str, around: &str) {
-        let item = &self.documentation.index[id];
+    fn judge(&mut self, item: &Item, kind: &str, path: &str, around: &str) {
         // Items of traits have the trait's.
         if item.visibility != "public" && item.visibility != "default" {
             return;
@@ -204,9 +185,8 @@ mod tests {
                 (id.to_string(), item)
             })
             .collect();
-        let documentation = json!({ "root": 0, "index": index });
-        let mut walk = Walk::new(serde_json::from_value(documentation).unwrap());
-        walk.run();
+        let documentation = serde_json::from_value(json!({ "root": 0, "index": index })).unwrap();
+        let walk = Walk::of(&documentation);
         (walk.items, walk.faults)
     }
 
@@ -243,18 +223,13 @@ mod tests {
     }
 
     #[test]
-    fn only_blocks_that_run_are_examples() {
-        let count = |docs: &str| examples(docs).len();
-        assert_eq!(count("```\na\n```\n\n```rust\nb\n```\n```should_panic, edition2024\nc\n```"), 3);
-        assert_eq!(
-            count("```text\na\n```\n```ignore\nb\n```\n```no_run\nc\n```\n```compile_fail\nd\n```"),
-            0
-        );
-        assert_eq!(examples("Text.\n```\n# hidden();\n#\nshown();\n```"), ["shown();"]);
-    }
-
-    #[test]
-    fn names_are_whole_words() {
+    fn only_what_runs_and_is_shown_is_an_example() {
+        for words in ["", "rust", "should_panic, edition2024"] {
+            assert_eq!(examples(&format!("Text.\n```{words}\n# hidden();\n#\nshown();\n```")), ["shown();"]);
+        }
+        for words in ["text", "ignore", "no_run", "compile_fail"] {
+            assert!(examples(&format!("```{words}\na\n```")).is_empty());
+        }
         assert!(mentions("let x = page.len();", "len"));
         assert!(!mentions("let x = page.length(); page_len()", "len"));
     }

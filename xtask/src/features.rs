@@ -1,65 +1,24 @@
 //! `cargo xtask features`: the published crates build with the features that a dependant may pick.
 
-use crate::project::{self, Metadata};
-use crate::steps::{Outcome, Steps};
+use crate::project;
+use crate::steps::Outcome;
 use anyhow::{Result, bail};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use xshell::{Shell, cmd};
 
-/// How many combinations are checked at a time at most: each worker checks the dependencies anew.
-const WORKERS_MAX: usize = 4;
-
-/// Takes some minutes; a sample takes one.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Runs only what continuous integration runs: no feature, each alone, and all.
-    #[arg(long)]
-    sample: bool,
-}
-
-/// Runs the command.
-pub fn run(args: Args) -> Result<()> {
-    let sh = project::shell()?;
-    let mut steps = Steps::new();
-    steps.run("features", || check(&sh, args.sample));
-    steps.finish()
-}
-
-/// Checks the library of every published crate with [combinations] of its features, warnings denied; several
-/// at a time, each in a build folder of its own, since cargo locks the folder that it builds in.
+/// Checks the library of every published crate with [combinations] of its features, warnings denied.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     let (most_on, most_off) = if sample { (1, 0) } else { (2, 2) };
-    let metadata = Metadata::members(sh)?;
-    let mut work = Vec::new();
-    for package in metadata.workspace().filter(|package| package.is_published()) {
+    let metadata = project::members()?;
+    // Not the folder that others build in, for which they would have to wait.
+    let _target = sh.push_env("CARGO_TARGET_DIR", metadata.target_directory.join("features"));
+    let (mut built, mut failed) = (0, Vec::new());
+    for package in project::published(&metadata) {
         let combinations = combinations(&package.features, most_on, most_off);
         eprintln!("{}: {} combinations of features", package.name, combinations.len());
-        work.extend(combinations.into_iter().map(|features| (package.name.as_str(), features)));
+        built += combinations.len();
+        failed.extend(combinations.into_iter().filter(|features| !builds(sh, &package.name, features)));
     }
-    let (built, next, failed) = (work.len(), AtomicUsize::new(0), Mutex::new(Vec::new()));
-    let workers = std::thread::available_parallelism().map_or(1, usize::from).min(WORKERS_MAX);
-    std::thread::scope(|threads| {
-        let workers: Vec<_> = (0..workers)
-            .map(|worker| {
-                let (work, next, failed) = (&work, &next, &failed);
-                let folder = metadata.target_directory.join(format!("features-{worker}"));
-                threads.spawn(move || -> Result<()> {
-                    let sh = project::shell()?;
-                    sh.set_var("CARGO_TARGET_DIR", folder);
-                    while let Some((name, features)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
-                        if !builds(&sh, name, features) {
-                            failed.lock().expect("no panics").push(format!("{name} [{features}]"));
-                        }
-                    }
-                    Ok(())
-                })
-            })
-            .collect();
-        workers.into_iter().try_for_each(|worker| worker.join().expect("no panics"))
-    })?;
-    let failed = failed.into_inner().expect("no panics");
     if !failed.is_empty() {
         bail!("{} of {built} combinations: {}", failed.len(), failed.join("; "));
     }
@@ -120,15 +79,14 @@ mod tests {
     }
 
     #[test]
-    fn no_feature_is_one_combination() {
-        assert_eq!(combinations(&features(&[]), 2, 2), [""]);
-        assert_eq!(combinations(&features(&[("default", &["std"]), ("std", &[])]), 2, 2), ["", "std"]);
-    }
-
-    #[test]
-    fn independent_features_give_the_power_set() {
-        let all = combinations(&features(&[("a", &["dep:x"]), ("b", &["y/z"]), ("c", &[])]), 2, 2);
-        assert_eq!(all, ["", "a", "b", "c", "a,b", "a,c", "b,c", "a,b,c"]);
+    fn few_features_give_all_sets_that_differ() {
+        let all = |list: &[(&str, &[&str])]| combinations(&features(list), 2, 2);
+        assert_eq!(all(&[]), [""]);
+        assert_eq!(all(&[("default", &["std"]), ("std", &[])]), ["", "std"]);
+        let independent = all(&[("a", &["dep:x"]), ("b", &["y/z"]), ("c", &[])]);
+        assert_eq!(independent, ["", "a", "b", "c", "a,b", "a,c", "b,c", "a,b,c"]);
+        // What a feature turns on is not built twice.
+        assert_eq!(all(&[("a", &["b"]), ("b", &["c"]), ("c", &[])]), ["", "c", "b,c", "a,b,c"]);
     }
 
     #[test]
@@ -140,11 +98,5 @@ mod tests {
         assert!(all.iter().all(|set| set.split(',').count() != 3));
         let few = combinations(&features(&names.map(|name| (name, [].as_slice()))), 1, 0);
         assert_eq!(few.len(), 1 + 6 + 1);
-    }
-
-    #[test]
-    fn what_a_feature_turns_on_is_not_built_twice() {
-        let chain = features(&[("a", &["b"]), ("b", &["c"]), ("c", &[])]);
-        assert_eq!(combinations(&chain, 2, 2), ["", "c", "b,c", "a,b,c"]);
     }
 }

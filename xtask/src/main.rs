@@ -20,7 +20,6 @@ mod misuse;
 mod mutants;
 mod project;
 mod ptx;
-mod random;
 mod sanitizer;
 #[cfg(feature = "array")]
 mod soak;
@@ -31,8 +30,11 @@ mod test_host;
 mod tidy;
 mod tools;
 
+use anyhow::Result;
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
+use steps::{Outcome, Steps};
+use xshell::Shell;
 
 /// Builds, checks, tests and shows vmarray.
 #[derive(Parser)]
@@ -65,13 +67,14 @@ enum Command {
     /// Checks everything that a change has to pass. Ends with a table of what ran, what did not, and how long
     /// it took.
     Ci,
-    /// Runs tests in Miri, an interpreter that finds undefined behaviour. Needs nightly, which is installed
-    /// if need be.
-    Miri(miri::Args),
-    /// Runs the tests under AddressSanitizer.
-    Sanitize(sanitizer::Args),
-    /// Builds the published crates with the features that a dependant may pick.
-    Features(features::Args),
+    /// Runs tests in Miri, an interpreter that finds undefined behaviour, in some minutes. Needs nightly,
+    /// which is installed if need be.
+    Miri(SampleArgs),
+    /// Runs the tests under AddressSanitizer: half an hour on two cores, some minutes for a sample.
+    Sanitize(SampleArgs),
+    /// Builds the published crates with the features that a dependant may pick, in some minutes. A sample is
+    /// no feature, each alone, and all.
+    Features(SampleArgs),
     /// Compiles the CUDA kernels from backend-cuda/kernels/*.cu to the checked-in *.ptx.
     Ptx(ptx::Args),
     /// Checks that every public item has an example in its documentation.
@@ -92,12 +95,33 @@ enum Command {
     Bundle(bundle::Args),
 }
 
+/// The options of commands of which `ci` runs a part.
+#[derive(clap::Args)]
+struct SampleArgs {
+    /// Runs only what continuous integration runs.
+    #[arg(long)]
+    sample: bool,
+}
+
+/// Runs a check that is a command of its own.
+fn alone(check: fn(&Shell) -> Result<Outcome>) -> Result<()> {
+    check(&project::shell()?)?.print();
+    Ok(())
+}
+
+/// Runs a check, or a sample of it, as a step.
+fn step(name: &'static str, args: SampleArgs, check: fn(&Shell, bool) -> Result<Outcome>) -> Result<()> {
+    let (sh, mut steps) = (project::shell()?, Steps::new());
+    steps.run(name, || check(&sh, args.sample));
+    steps.finish()
+}
+
 fn main() -> ExitCode {
     let result = match Cli::parse().command {
         #[cfg(feature = "array")]
         Command::Demo(args) => demo::run(args),
         #[cfg(feature = "array")]
-        Command::Devices(args) => demo::devices(args),
+        Command::Devices(args) => demo::devices::list(args),
         #[cfg(feature = "array")]
         Command::Soak(args) => soak::run(args),
         #[cfg(not(feature = "array"))]
@@ -116,17 +140,17 @@ fn main() -> ExitCode {
         Command::Bench(args) => bench::run(args),
         Command::Compare(args) => compare::run(args),
         Command::Ci => ci::run(),
-        Command::Miri(args) => miri::run(args),
-        Command::Sanitize(args) => sanitizer::run(args),
-        Command::Features(args) => features::run(args),
+        Command::Miri(args) => step("Miri", args, miri::check),
+        Command::Sanitize(args) => step("AddressSanitizer", args, sanitizer::check),
+        Command::Features(args) => step("features", args, features::check),
         Command::Ptx(args) => ptx::run(args),
-        Command::Examples => examples::run(),
+        Command::Examples => alone(examples::check),
         Command::Cross(args) => cross::run(args),
-        Command::Fuzz(args) => fuzz::run(args),
+        Command::Fuzz(args) => step("fuzz", args, fuzz::check),
         Command::Mutants(args) => mutants::run(args),
-        Command::Misuse => misuse::run(),
-        Command::Tidy => tidy::run(),
-        Command::Supply => supply::run(),
+        Command::Misuse => alone(misuse::check),
+        Command::Tidy => alone(tidy::check),
+        Command::Supply => alone(supply::check),
         Command::Bundle(args) => bundle::run(args),
     };
     match result {

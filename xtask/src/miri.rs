@@ -3,19 +3,10 @@
 //! Miri makes no foreign calls, so what drivers do, and what the system does beyond memory and threads, is
 //! left out; barriers are full fences there, and copies loops over atomic bytes.
 
-use crate::project;
-use crate::steps::{Outcome, Steps};
+use crate::steps::Outcome;
 use crate::tools;
 use anyhow::Result;
 use xshell::{Shell, cmd};
-
-/// Takes some minutes; a sample takes one.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Runs only what continuous integration runs.
-    #[arg(long)]
-    sample: bool,
-}
 
 /// Tests of one package that are interpreted in one process.
 struct Part {
@@ -54,14 +45,6 @@ const PARTS: [Part; 3] = [
         has_weak_memory: false,
     },
 ];
-
-/// Runs the command.
-pub fn run(args: Args) -> Result<()> {
-    let sh = project::shell()?;
-    let mut steps = Steps::new();
-    steps.run("Miri", || check(&sh, args.sample));
-    steps.finish()
-}
 
 /// The tests as a step; skipped where Miri is missing and cannot be installed.
 pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {

@@ -4,18 +4,11 @@
 //! contain; lines without one have no error. That something does not compile at all is for `compile_fail`
 //! examples to check.
 
-use crate::project;
 use crate::steps::Outcome;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use xshell::{Shell, cmd};
-
-/// Runs the command.
-pub fn run() -> Result<()> {
-    check(&project::shell()?)?.print();
-    Ok(())
-}
 
 /// The check as a step. The error lists the lines of which the compiler says something else.
 pub fn check(sh: &Shell) -> Result<Outcome> {

@@ -7,7 +7,6 @@
 mod sites;
 
 use crate::project::{self, Metadata};
-use crate::random::Random;
 use anyhow::{Context, Result, bail, ensure};
 use serde::{Deserialize, Serialize};
 use sites::Site;
@@ -236,15 +235,18 @@ fn sample(sh: &Shell, args: &Args) -> Result<Vec<Mutant>> {
             }
         }
     }
-    let mut random = Random::new(args.seed);
-    let count = args.count.min(all.len());
-    for at in 0..count {
-        let other = at + random.index(all.len() - at);
-        all.swap(at, other);
-    }
-    all.truncate(count);
+    // In an order that depends on the seed alone, and not on the mutants before.
+    all.sort_by_cached_key(|mutant| scrambled(args.seed, &mutant.name()));
+    all.truncate(args.count);
     all.iter_mut().zip(1..).for_each(|(mutant, number)| mutant.number = number);
     Ok(all)
+}
+
+/// FNV-1a of a name: the same on every machine.
+fn scrambled(seed: u64, name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325 ^ seed.wrapping_mul(0x9e37_79b9_7f4a_7c15), |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 /// Lines that were added or changed, by file.

@@ -1,10 +1,10 @@
-//! Where the workspace lies and what is in it, from `cargo metadata`.
+//! Where the workspace lies and what is in it.
 
-use anyhow::{Context, Result};
-use serde::Deserialize;
-use std::collections::BTreeMap;
+use anyhow::Result;
+use cargo_metadata::camino::Utf8Path;
+use cargo_metadata::{Metadata, MetadataCommand, Package};
 use std::path::{Path, PathBuf};
-use xshell::{Shell, cmd};
+use xshell::Shell;
 
 /// The folder of the workspace's `Cargo.toml`.
 pub fn root() -> PathBuf {
@@ -20,67 +20,26 @@ pub fn shell() -> Result<Shell> {
     Ok(sh)
 }
 
-/// The part of `cargo metadata` that is used here.
-#[derive(Debug, Deserialize)]
-pub struct Metadata {
-    pub packages: Vec<Package>,
-    pub workspace_members: Vec<String>,
-    pub target_directory: PathBuf,
+/// What `cargo metadata` says, to which options can be added.
+pub fn metadata() -> MetadataCommand {
+    let mut command = MetadataCommand::new();
+    command.current_dir(root());
+    command
 }
 
-/// One package, of the workspace or a dependency.
-#[derive(Debug, Deserialize)]
-pub struct Package {
-    pub id: String,
-    pub name: String,
-    pub version: String,
-    pub license: Option<String>,
-    pub source: Option<String>,
-    pub description: Option<String>,
-    pub readme: Option<PathBuf>,
-    pub manifest_path: PathBuf,
-    /// Registries it may be published to; an empty list means none, absence means any.
-    pub publish: Option<Vec<String>>,
-    pub features: BTreeMap<String, Vec<String>>,
-    pub targets: Vec<Target>,
+/// What it says of the members of the workspace alone.
+pub fn members() -> Result<Metadata> {
+    Ok(metadata().no_deps().exec()?)
 }
 
-/// A library, test, example, benchmark or binary of a package.
-#[derive(Debug, Deserialize)]
-pub struct Target {
-    pub name: String,
-    pub kind: Vec<String>,
+/// The members that are meant for a registry: an empty list of registries means none, absence means any.
+pub fn published(metadata: &Metadata) -> Vec<&Package> {
+    let mut packages = metadata.workspace_packages();
+    packages.retain(|package| package.publish.as_ref().is_none_or(|registries| !registries.is_empty()));
+    packages
 }
 
-impl Metadata {
-    /// Everything in the graph, dependencies included. Fails when `Cargo.lock` would have to change.
-    pub fn locked(sh: &Shell) -> Result<Self> {
-        parse(&cmd!(sh, "cargo metadata --format-version 1 --locked").quiet().read()?)
-    }
-
-    /// The members of the workspace only.
-    pub fn members(sh: &Shell) -> Result<Self> {
-        parse(&cmd!(sh, "cargo metadata --format-version 1 --no-deps").quiet().read()?)
-    }
-
-    /// Packages that belong to the workspace.
-    pub fn workspace(&self) -> impl Iterator<Item = &Package> {
-        self.packages.iter().filter(|package| self.workspace_members.contains(&package.id))
-    }
-}
-
-impl Package {
-    /// Whether it is meant for a registry.
-    pub fn is_published(&self) -> bool {
-        self.publish.as_ref().is_none_or(|registries| !registries.is_empty())
-    }
-
-    /// The folder of its manifest.
-    pub fn folder(&self) -> &Path {
-        self.manifest_path.parent().unwrap_or(Path::new("."))
-    }
-}
-
-fn parse(json: &str) -> Result<Metadata> {
-    serde_json::from_str(json).context("`cargo metadata` answered in an unknown form")
+/// The name of a package's folder.
+pub fn folder_name(package: &Package) -> &str {
+    package.manifest_path.parent().and_then(Utf8Path::file_name).unwrap_or_default()
 }

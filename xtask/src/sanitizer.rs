@@ -1,23 +1,15 @@
 //! `cargo xtask sanitize`: the test suites under AddressSanitizer.
 
 use crate::junit::{self, Counts};
-use crate::project::{self, Metadata};
-use crate::steps::{Outcome, Steps};
-use crate::test_host::flags;
-use crate::tools::{self, AddressSanitizer, SANITIZER_TARGET};
+use crate::project;
+use crate::steps::Outcome;
+use crate::test_host::merged;
+use crate::tools::{self, SANITIZER_TARGET};
 use anyhow::Result;
 use xshell::{Shell, cmd};
 
 /// What PoCL's compiler, LLVM, keeps until the process ends is not ours, which has no C++ in it.
 const NOT_OURS: &str = "leak:libstdc++.so\nleak:libLLVM\n";
-
-/// Takes half an hour on two cores; a sample takes some minutes.
-#[derive(clap::Args)]
-pub struct Args {
-    /// Runs only what continuous integration runs.
-    #[arg(long)]
-    sample: bool,
-}
 
 /// What a sample builds: the array on host RAM, without optimisation.
 const SAMPLE: [&str; 7] =
@@ -36,14 +28,6 @@ const LONG: &str = "never_torn$|of_equal_indices|not_lost$|seen_once|errors_say_
 /// How many cases a sample runs of each random test that does not say otherwise.
 const SAMPLE_CASES: &str = "16";
 
-/// Runs the command.
-pub fn run(args: Args) -> Result<()> {
-    let sh = project::shell()?;
-    let mut steps = Steps::new();
-    steps.run("AddressSanitizer", || check(&sh, args.sample));
-    steps.finish()
-}
-
 /// Builds the tests of all crates but xtask with the sanitizer, in a folder of their own, and runs them, or a
 /// sample of them, which is not optimised: to do so takes longer than to run it.
 ///
@@ -52,57 +36,42 @@ pub fn check(sh: &Shell, sample: bool) -> Result<Outcome> {
     if !cfg!(all(target_arch = "x86_64", target_os = "linux")) {
         return Ok(Outcome::Skipped(format!("this is no {SANITIZER_TARGET}")));
     }
-    let toolchain = match tools::address_sanitizer(sh) {
-        Ok(toolchain) => toolchain,
-        Err(reason) => return Ok(Outcome::Skipped(format!("{reason:#}"))),
-    };
+    if !tools::has_address_sanitizer(sh)? {
+        let reason = "the toolchain in use has no run-time library of AddressSanitizer";
+        return Ok(Outcome::Skipped(reason.into()));
+    }
     tools::need_nextest(sh)?;
-    let folder = Metadata::members(sh)?.target_directory.join("asan");
+    let folder = project::members()?.target_directory.join("asan");
     let report = junit::report("sanitizer");
     let _ = sh.remove_path(&report);
     let _target = sh.push_env("CARGO_TARGET_DIR", &folder);
-    let _flags = sh.push_env("RUSTFLAGS", flags("-Zsanitizer=address --cfg portable_copy"));
+    let _flags =
+        sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "-Zsanitizer=address --cfg portable_copy"));
     // Enough for the sanitizer's reports.
     let _debug = ["DEV", "TEST"]
         .map(|profile| sh.push_env(format!("CARGO_PROFILE_{profile}_DEBUG"), "line-tables-only"));
     // PoCL and LLVM set signal stacks of their own, which the sanitizer must not unmap in their stead; and
     // memory that is refused is an error to our callers, not the end.
-    let _options =
-        sh.push_env("ASAN_OPTIONS", merged("ASAN_OPTIONS", "use_sigaltstack=0:allocator_may_return_null=1"));
+    let _options = sh.push_env(
+        "ASAN_OPTIONS",
+        merged("ASAN_OPTIONS", ":", "use_sigaltstack=0:allocator_may_return_null=1"),
+    );
     let not_ours = folder.join("not-ours.supp");
     sh.write_file(&not_ours, NOT_OURS)?;
-    let suppressions = format!("suppressions={}:print_suppressions=0", not_ours.display());
-    let _leaks = sh.push_env("LSAN_OPTIONS", merged("LSAN_OPTIONS", &suppressions));
-    // Unstable flags on the stable compiler need this; nightly does not mind it, but it is not set there.
-    let (channel, _bootstrap) = match toolchain {
-        AddressSanitizer::Nightly => (Some("+nightly"), None),
-        AddressSanitizer::Current => (None, Some(sh.push_env("RUSTC_BOOTSTRAP", "1"))),
-    };
+    let suppressions = format!("suppressions={}:print_suppressions=0", not_ours);
+    let _leaks = sh.push_env("LSAN_OPTIONS", merged("LSAN_OPTIONS", ":", &suppressions));
+    // Unstable flags on the stable compiler need this.
+    let _bootstrap = sh.push_env("RUSTC_BOOTSTRAP", "1");
     let not_all = format!("not ({NOT_IN_SAMPLE} | test(/{LONG}/))");
     let options = match sample {
         true => [&SAMPLE[..], &["-E", &not_all]].concat(),
         false => ["--workspace", "--exclude", "xtask", "--all-features"].to_vec(),
     };
     let _cases = sample.then(|| sh.push_env("PROPTEST_CASES", SAMPLE_CASES));
-    let ran = cmd!(
-        sh,
-        "cargo {channel...} nextest run --profile sanitizer --target {SANITIZER_TARGET} --tests {options...}"
-    )
-    .run();
+    let profile = ["--profile", "sanitizer", "--target", SANITIZER_TARGET];
+    let ran = cmd!(sh, "cargo nextest run {profile...} --tests {options...}").run();
     let counts = Counts::read(&report).unwrap_or_default();
     ran?;
-    let name = match toolchain {
-        AddressSanitizer::Nightly => "nightly",
-        AddressSanitizer::Current => "current toolchain",
-    };
-    let all = if sample { "a sample; all by `cargo xtask sanitize`; " } else { "" };
-    Ok(Outcome::Passed(format!("{} tests; {all}{name}", counts.run)))
-}
-
-/// The options of a sanitizer from the environment, then ours.
-fn merged(variable: &str, ours: &str) -> String {
-    match std::env::var(variable) {
-        Ok(theirs) if !theirs.is_empty() => format!("{theirs}:{ours}"),
-        _ => ours.to_string(),
-    }
+    let all = if sample { "; a sample; all by `cargo xtask sanitize`" } else { "" };
+    Ok(Outcome::Passed(format!("{} tests{all}", counts.run)))
 }

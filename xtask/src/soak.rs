@@ -11,13 +11,13 @@
 //! process ends with a message.
 
 use crate::arrays::SoakArgs;
-use crate::random::{Random, mix};
 use anyhow::{Result, anyhow, bail, ensure};
 use futures::executor::block_on;
 use futures::stream::{FuturesUnordered, TryStreamExt};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use vmarray::device::wrap::SplitMix64;
 use vmarray::device::wrap::{Fault, Faulty};
 use vmarray::device::{DeviceKind, ErrorKind as DeviceErrorKind};
 use vmarray::host::{FileDevice, HostDevice, SimulatedDevice};
@@ -83,7 +83,7 @@ fn open(list: &str) -> Result<Vec<AnyDevice>> {
 }
 
 /// What a round runs on.
-fn devices(args: &SoakArgs, seed: u64, random: &mut Random) -> Result<Vec<AnyDevice>> {
+fn devices(args: &SoakArgs, seed: u64, random: &mut SplitMix64) -> Result<Vec<AnyDevice>> {
     let bytes = 64 << 20;
     let host = || HostDevice::builder().bytes(bytes).build().map(AnyDevice::from);
     let mut devices = match &args.devices {
@@ -114,47 +114,38 @@ fn devices(args: &SoakArgs, seed: u64, random: &mut Random) -> Result<Vec<AnyDev
 
 /// One array, all threads and tasks. How many calls failed.
 fn round(args: &SoakArgs, seed: u64) -> Result<u64> {
-    let mut random = Random::new(seed);
-    let fails = random.below(2) == 0;
-    let devices: Vec<_> =
-        devices(args, seed, &mut random)?.into_iter().map(|device| Arc::new(Faulty::new(device))).collect();
-    let elements = 4096 + random.index(200_000);
-    let is_word = random.below(2) == 0;
-    let later = random.below(2) == 0;
-    let inject = || {
-        for (device, seed) in devices.iter().zip(seed..).filter(|_| fails) {
-            let fault = Fault::anywhere(DeviceErrorKind::CopyFailed).with_chance(FAULTS, seed);
-            device.inject(if later { fault.reported_later() } else { fault });
-        }
-    };
-    if is_word {
-        let array = build::<u64>(devices.clone(), elements, &mut random)?;
-        inject();
-        work(&array, (args.threads, args.round), seed)
+    let mut random = SplitMix64::new(seed);
+    let devices = devices(args, seed, &mut random)?.into_iter().map(|device| Arc::new(Faulty::new(device)));
+    let devices: Vec<_> = devices.collect();
+    if random.below(2) == 0 {
+        on_elements::<u64>(args, devices, seed, random)
     } else {
-        let array = build::<[u64; 3]>(devices.clone(), elements, &mut random)?;
-        inject();
-        work(&array, (args.threads, args.round), seed)
+        on_elements::<[u64; 3]>(args, devices, seed, random)
     }
 }
 
-fn build<T: Element>(
+fn on_elements<T: Cell>(
+    args: &SoakArgs,
     devices: Vec<Arc<Faulty<AnyDevice>>>,
-    elements: usize,
-    random: &mut Random,
-) -> Result<OnDevice<T>> {
-    let page_len = 1 + random.index(2000);
-    let policies = [EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue];
-    let frames = [1, 3, 20, 200][random.index(4)];
+    seed: u64,
+    mut random: SplitMix64,
+) -> Result<u64> {
+    let frames = random.pick(&[1, 3, 20, 200]);
     let channels = devices.iter().map(|_| 1 + random.below(2) as u32).collect();
-    Ok(VirtualArray::<T>::builder(elements)
-        .devices(devices)
+    let array = VirtualArray::<T>::builder(4096 + random.index(200_000))
+        .devices(devices.iter().cloned())
         .placement(Placement::Ratios(channels))
-        .page_len(page_len)
+        .page_len(1 + random.index(2000))
         .frames_per_channel(1 + random.index(frames))
-        .eviction(policies[random.index(3)])
+        .eviction(random.pick(&[EvictionPolicy::Clock, EvictionPolicy::Lru, EvictionPolicy::TwoQueue]))
         .read_ahead(random.below(2) == 0)
-        .build()?)
+        .build()?;
+    let (fails, later) = (random.below(2) == 0, random.below(2) == 0);
+    for (device, seed) in devices.iter().zip(seed..).filter(|_| fails) {
+        let fault = Fault::anywhere(DeviceErrorKind::CopyFailed).with_chance(FAULTS, seed);
+        device.inject(if later { fault.reported_later() } else { fault });
+    }
+    work(&array, (args.threads, args.round), seed)
 }
 
 /// An element whose value names its index and version.
@@ -180,7 +171,11 @@ impl Cell for [u64; 3] {
         if version == 0 {
             [0; 3]
         } else {
-            [index as u64, u64::from(version), mix(index as u64 ^ u64::from(version) << 32)]
+            [
+                index as u64,
+                u64::from(version),
+                SplitMix64::new(index as u64 ^ u64::from(version) << 32).next(),
+            ]
         }
     }
 
@@ -194,7 +189,7 @@ impl Cell for [u64; 3] {
 struct Worker {
     number: usize,
     workers: usize,
-    random: Random,
+    random: SplitMix64,
     /// By place among its own elements: the version that it wrote last, and the oldest that may still be
     /// there.
     own: Vec<(u32, u32)>,
@@ -207,17 +202,9 @@ struct Worker {
 
 impl Worker {
     fn new(number: usize, workers: usize, len: usize, seed: u64) -> Self {
-        let own = (len + workers - 1 - number) / workers;
-        let random = Random::new(mix(seed) + number as u64);
-        Self {
-            number,
-            workers,
-            random,
-            own: vec![(0, 0); own],
-            seen: vec![(0, 0); 512],
-            drawn: 0,
-            failures: 0,
-        }
+        let own = vec![(0, 0); (len + workers - 1 - number) / workers];
+        let random = SplitMix64::new(seed << 32 | number as u64);
+        Self { number, workers, random, own, seen: vec![(0, 0); 512], drawn: 0, failures: 0 }
     }
 
     /// Half of the time near an element that others use, too.

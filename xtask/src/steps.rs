@@ -9,13 +9,16 @@ use std::time::{Duration, Instant};
 /// The longest note in the table, in characters; the whole of it is printed when the step ends.
 const NOTE_MAX: usize = 80;
 
-/// How a step ended, if not with an error.
+/// How a step ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// It ran and found nothing wrong; the text says what was covered, and may be empty.
     Passed(String),
     /// It could not run on this machine, for the reason given. Never silent: the table and the last line name
     /// it.
     Skipped(String),
+    /// It found something wrong.
+    Failed(String),
 }
 
 impl Outcome {
@@ -24,37 +27,30 @@ impl Outcome {
         Self::Passed(String::new())
     }
 
+    /// How the line begins that says how a step has ended, and the rest.
+    fn words(&self) -> (&'static str, &str) {
+        match self {
+            Self::Passed(note) => ("ok", note),
+            Self::Failed(note) => ("FAILED", note),
+            Self::Skipped(note) => ("SKIPPED, NOT CHECKED", note),
+        }
+    }
+
     /// Prints what was covered, or why it could not run.
     pub fn print(self) {
-        let (Self::Passed(note) | Self::Skipped(note)) = self;
-        eprintln!("{note}");
+        eprintln!("{}", self.words().1);
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
-    Passed,
-    Failed,
-    Skipped,
-}
-
-impl State {
-    const ALL: [Self; 3] = [Self::Passed, Self::Failed, Self::Skipped];
-
-    /// How the line begins that says how a step has ended.
-    fn words(self) -> &'static str {
-        match self {
-            Self::Passed => "ok",
-            Self::Failed => "FAILED",
-            Self::Skipped => "SKIPPED, NOT CHECKED",
-        }
+impl From<Result<Self>> for Outcome {
+    fn from(result: Result<Self>) -> Self {
+        result.unwrap_or_else(|error| Self::Failed(format!("{error:#}")))
     }
 }
 
 struct Step {
     name: &'static str,
-    state: State,
-    note: String,
+    outcome: Outcome,
     time: Duration,
 }
 
@@ -77,15 +73,12 @@ impl Steps {
     pub fn run(&mut self, name: &'static str, work: impl FnOnce() -> Result<Outcome>) -> bool {
         eprintln!("\n==== {name} ====");
         let start = Instant::now();
-        let (state, note) = match work() {
-            Ok(Outcome::Passed(note)) => (State::Passed, note),
-            Ok(Outcome::Skipped(reason)) => (State::Skipped, reason),
-            Err(error) => (State::Failed, format!("{error:#}")),
-        };
-        let time = start.elapsed();
-        eprintln!("==== {name} in {:.1} s {}: {note}", time.as_secs_f64(), state.words());
-        self.done.push(Step { name, state, note, time });
-        state != State::Failed
+        let outcome = Outcome::from(work());
+        let (time, (words, note)) = (start.elapsed(), outcome.words());
+        eprintln!("==== {name} in {:.1} s {words}: {note}", time.as_secs_f64());
+        let goes_on = !matches!(outcome, Outcome::Failed(_));
+        self.done.push(Step { name, outcome, time });
+        goes_on
     }
 
     /// Runs steps while commands of xtask, each of which has a step of a name, run beside them one after the
@@ -104,14 +97,14 @@ impl Steps {
     /// Prints the table. An error names the failed steps.
     pub fn finish(self) -> Result<()> {
         eprint!("\n{}", self.table());
-        let names = |state: State| -> Vec<&str> {
-            self.done.iter().filter(|step| step.state == state).map(|step| step.name).collect()
+        let names = |is: fn(&Outcome) -> bool| -> Vec<&str> {
+            self.done.iter().filter(|step| is(&step.outcome)).map(|step| step.name).collect()
         };
-        let skipped = names(State::Skipped);
+        let skipped = names(|outcome| matches!(outcome, Outcome::Skipped(_)));
         if !skipped.is_empty() {
             eprintln!("NOT CHECKED on this machine: {}", skipped.join(", "));
         }
-        let failed = names(State::Failed);
+        let failed = names(|outcome| matches!(outcome, Outcome::Failed(_)));
         if !failed.is_empty() {
             bail!("failed: {}", failed.join(", "));
         }
@@ -121,8 +114,9 @@ impl Steps {
     fn table(&self) -> String {
         let width = self.done.iter().map(|step| step.name.len()).max().unwrap_or(0);
         let mut text = String::new();
-        for Step { name, state, note, time } in &self.done {
-            let state = state.words().split(',').next().unwrap_or_default();
+        for Step { name, outcome, time } in &self.done {
+            let (words, note) = outcome.words();
+            let state = words.split(',').next().unwrap_or_default();
             let first = note.lines().next().unwrap_or_default();
             let mut note: String = first.chars().take(NOTE_MAX).collect();
             if note.len() < first.len() {
@@ -139,24 +133,22 @@ impl Steps {
 /// Runs a command of this program, and takes how its step ended from what it prints.
 fn command(program: &Path, name: &'static str, arguments: &[&str]) -> Step {
     let start = Instant::now();
-    let run = || -> Result<(State, String)> {
+    let run = || -> Result<Outcome> {
         let output = Command::new(program).args(arguments).output()?;
         let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         eprint!("\n==== {name}, beside the steps above ====\n{out}{err}");
         ended(name, &err).with_context(|| format!("it ended with {}", output.status))
     };
-    let (state, note) = run().unwrap_or_else(|error| (State::Failed, format!("{error:#}")));
-    Step { name, state, note, time: start.elapsed() }
+    Step { name, outcome: run().into(), time: start.elapsed() }
 }
 
 /// How the step of a name ended, by the line that says so.
-fn ended(name: &str, printed: &str) -> Option<(State, String)> {
+fn ended(name: &str, printed: &str) -> Option<Outcome> {
     let begins = format!("==== {name} in ");
     let line = printed.lines().find_map(|line| line.strip_prefix(&begins)?.split_once(" s "))?.1;
-    State::ALL.into_iter().find_map(|state| {
-        let note = line.strip_prefix(state.words())?.strip_prefix(": ")?;
-        Some((state, note.to_string()))
-    })
+    let (words, note) = line.split_once(": ")?;
+    let kinds = [Outcome::Passed, Outcome::Failed, Outcome::Skipped];
+    kinds.map(|kind| kind(note.into())).into_iter().find(|outcome| outcome.words().0 == words)
 }
 
 #[cfg(test)]
@@ -165,37 +157,24 @@ mod tests {
     use anyhow::anyhow;
 
     #[test]
-    fn every_step_runs_and_the_failed_ones_are_named() {
+    fn every_step_runs_and_only_failed_ones_fail_the_whole() {
         let mut steps = Steps::new();
         assert!(steps.run("first", || Ok(Outcome::passed())));
-        assert!(!steps.run("second", || Err(anyhow!("broken"))));
-        assert!(steps.run("third", || Ok(Outcome::Skipped("no tool".into()))));
+        assert!(steps.run("second", || Ok(Outcome::Skipped("no tool".into()))));
+        assert!(Steps { done: steps.done.drain(..).collect(), ..Steps::new() }.finish().is_ok());
+        assert!(!steps.run("third", || Err(anyhow!("broken"))));
         let table = steps.table();
-        assert_eq!(table.lines().count(), 4);
-        assert!(table.lines().nth(1).is_some_and(|line| line.contains("FAILED") && line.ends_with("broken")));
-        assert!(
-            table.lines().nth(2).is_some_and(|line| line.contains("SKIPPED") && line.ends_with("no tool"))
-        );
-        let error = steps.finish().unwrap_err().to_string();
-        assert_eq!(error, "failed: second");
+        let line = table.lines().next().unwrap();
+        assert!(line.contains("FAILED") && line.ends_with("broken"), "{table}");
+        assert_eq!(steps.finish().unwrap_err().to_string(), "failed: third");
     }
 
     #[test]
     fn the_end_of_a_step_is_read_from_what_it_printed() {
-        let ended =
-            |line: &str| ended("Miri", &format!("x\n{line}\ny")).map(|(state, note)| (state.words(), note));
-        assert_eq!(ended("==== Miri in 1.5 s ok: a sample"), Some(("ok", "a sample".into())));
-        assert_eq!(
-            ended("==== Miri in 0.0 s SKIPPED, NOT CHECKED: none"),
-            Some(("SKIPPED, NOT CHECKED", "none".into()))
-        );
+        let ended = |line: &str| ended("Miri", &format!("x\n{line}\ny"));
+        assert_eq!(ended("==== Miri in 1.5 s ok: a: sample"), Some(Outcome::Passed("a: sample".into())));
+        let skipped = ended("==== Miri in 0.0 s SKIPPED, NOT CHECKED: none");
+        assert_eq!(skipped, Some(Outcome::Skipped("none".into())));
         assert_eq!(ended("==== tests in 0.0 s ok: all"), None);
-    }
-
-    #[test]
-    fn a_skipped_step_is_no_failure() {
-        let mut steps = Steps::new();
-        steps.run("only", || Ok(Outcome::Skipped("absent".into())));
-        assert!(steps.finish().is_ok());
     }
 }

@@ -3,10 +3,11 @@
 //! cargo-deny reads the same file and checks more (duplicates, wildcards), but takes minutes to build. This
 //! runs everywhere, in a second, on what `cargo metadata` says.
 
-use crate::project::{self, Metadata, Package};
+use crate::project;
 use crate::steps::Outcome;
 use crate::tools;
 use anyhow::{Context, Result, bail};
+use cargo_metadata::Package;
 use serde::Deserialize;
 use spdx::{Expression, ParseMode};
 use xshell::{Shell, cmd};
@@ -41,17 +42,16 @@ struct Sources {
     allow_registry: Vec<String>,
 }
 
-/// Runs the command.
-pub fn run() -> Result<()> {
-    check(&project::shell()?)?.print();
-    Ok(())
-}
-
 /// The check as a step.
 pub fn check(sh: &Shell) -> Result<Outcome> {
     let rules: Rules = toml::from_str(&sh.read_file("deny.toml")?).context("deny.toml")?;
-    let metadata = Metadata::locked(sh)?;
-    let faults: Vec<String> = metadata.packages.iter().filter_map(|package| fault(&rules, package)).collect();
+    let metadata = project::metadata().other_options(["--locked".into()]).exec()?;
+    let fault = |package: &Package| {
+        let source = package.source.as_ref().map(|source| source.repr.as_str());
+        let fault = fault(&rules, &package.name, package.license.as_deref(), source)?;
+        Some(format!("{} {} {fault}", package.name, package.version))
+    };
+    let faults: Vec<String> = metadata.packages.iter().filter_map(fault).collect();
     if !faults.is_empty() {
         bail!("{} packages break the rules of deny.toml:\n{}", faults.len(), faults.join("\n"));
     }
@@ -68,25 +68,24 @@ pub fn deny(sh: &Shell) -> Result<Outcome> {
 }
 
 /// What is wrong with a package, if anything.
-fn fault(rules: &Rules, package: &Package) -> Option<String> {
-    let Package { name, version, license, source, .. } = package;
+fn fault(rules: &Rules, name: &str, license: Option<&str>, source: Option<&str>) -> Option<String> {
     if rules.bans.deny.iter().any(|ban| ban.name == *name) {
-        return Some(format!("{name} {version} is banned"));
+        return Some("is banned".into());
     }
     if let Some(source) = source {
         let registry = source.strip_prefix("registry+").or_else(|| source.strip_prefix("sparse+"));
         if !registry.is_some_and(|registry| rules.sources.allow_registry.iter().any(|r| r == registry)) {
-            return Some(format!("{name} {version} comes from {source}"));
+            return Some(format!("comes from {source}"));
         }
     }
     let Some(license) = license else {
-        return Some(format!("{name} {version} states no licence"));
+        return Some("states no licence".into());
     };
     let Ok(expression) = Expression::parse_mode(license, ParseMode::LAX) else {
-        return Some(format!("{name} {version} states an unreadable licence: {license}"));
+        return Some(format!("states an unreadable licence: {license}"));
     };
     let is_allowed = expression.evaluate(|wanted| rules.licenses.allow.contains(&wanted.to_string()));
-    (!is_allowed).then(|| format!("{name} {version} has licence {license}"))
+    (!is_allowed).then(|| format!("has licence {license}"))
 }
 
 #[cfg(test)]
@@ -107,28 +106,20 @@ mod tests {
         )
         .unwrap();
         let ours = Some("registry+https://example.org/index");
-        let fault = |name: &str, license: Option<&str>, source: Option<&str>| {
-            let json = serde_json::json!({
-                "id": name, "name": name, "version": "1.0.0", "license": license, "source": source,
-                "description": null, "readme": null, "manifest_path": "Cargo.toml", "publish": null,
-                "features": {}, "targets": [],
-            });
-            fault(&rules, &serde_json::from_value(json).unwrap())
-        };
         for license in
             ["MIT", "MIT/Zlib", "GPL-3.0-only AND Zlib OR MIT", "Apache-2.0 WITH LLVM-exception OR Zlib"]
         {
-            assert_eq!(fault("good", Some(license), ours), None, "{license}");
+            assert_eq!(fault(&rules, "good", Some(license), ours), None, "{license}");
         }
-        assert_eq!(fault("member", Some("MIT"), None), None);
+        assert_eq!(fault(&rules, "member", Some("MIT"), None), None);
         for license in ["Zlib", "MIT AND Zlib", "(MIT OR Zlib) AND Zlib", "Apache-2.0", "MIT OR", "(MIT", ""]
         {
-            assert!(fault("bad", Some(license), ours).is_some(), "{license}");
+            assert!(fault(&rules, "bad", Some(license), ours).is_some(), "{license}");
         }
-        assert!(fault("silent", None, ours).is_some());
-        assert!(fault("openssl", Some("MIT"), ours).is_some());
+        assert!(fault(&rules, "silent", None, ours).is_some());
+        assert!(fault(&rules, "openssl", Some("MIT"), ours).is_some());
         for source in ["registry+https://example.com/index", "git+https://example.org/index"] {
-            assert!(fault("elsewhere", Some("MIT"), Some(source)).is_some(), "{source}");
+            assert!(fault(&rules, "elsewhere", Some("MIT"), Some(source)).is_some(), "{source}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `cargo xtask test-gpu`: every test, on a machine with cards.
 
-use crate::project::{self, Metadata};
+use crate::project;
 use crate::steps::{Outcome, Steps};
 use crate::tools;
 use anyhow::{Result, bail};
@@ -20,12 +20,9 @@ pub fn run(args: Args) -> Result<()> {
     let sh = project::shell()?;
     eprintln!("{}", cards(&sh)?);
     tools::need_nextest(&sh)?;
-    let metadata = Metadata::members(&sh)?;
-    let packages: Vec<&str> = metadata
-        .workspace()
-        .filter(|package| package.is_published())
-        .flat_map(|package| ["-p", package.name.as_str()])
-        .collect();
+    let metadata = project::members()?;
+    let packages = project::published(&metadata).into_iter().flat_map(|package| ["-p", &package.name]);
+    let packages: Vec<&str> = packages.collect();
     let filter = &args.filter;
     let mut steps = Steps::new();
     steps.run("tests on the cards", || {

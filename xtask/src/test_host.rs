@@ -1,7 +1,7 @@
 //! `cargo xtask test-host`: every test that runs without a GPU.
 
 use crate::junit::{self, Counts};
-use crate::project::{self, Metadata};
+use crate::project;
 use crate::steps::{Outcome, Steps};
 use crate::tools;
 use anyhow::{Result, bail};
@@ -53,8 +53,8 @@ pub fn tests(sh: &Shell, filter: &[String], counts: &mut Counts) -> Result<Outco
 
 /// The model of the pages' protocol as a step, built in a folder of its own.
 pub fn model(sh: &Shell, counts: &mut Counts) -> Result<Outcome> {
-    let _flags = sh.push_env("RUSTFLAGS", flags("--cfg loom"));
-    let _target = sh.push_env("CARGO_TARGET_DIR", Metadata::members(sh)?.target_directory.join("loom"));
+    let _flags = sh.push_env("RUSTFLAGS", merged("RUSTFLAGS", " ", "--cfg loom"));
+    let _target = sh.push_env("CARGO_TARGET_DIR", project::members()?.target_directory.join("loom"));
     // The models run for a second; to optimise them takes minutes.
     let which = ["--cargo-profile", "dev", "-p", "vmarray", "--lib", "model::"];
     let features = ["--no-default-features", "--features", "host"];
@@ -87,10 +87,10 @@ fn nextest<'a>(
     Ok(found.run)
 }
 
-/// `RUSTFLAGS` of the environment, then `more`.
-pub fn flags(more: &str) -> String {
-    match std::env::var("RUSTFLAGS") {
-        Ok(flags) if !flags.is_empty() => format!("{flags} {more}"),
-        _ => more.to_string(),
+/// The options of a variable of the environment, then ours.
+pub fn merged(variable: &str, separator: &str, ours: &str) -> String {
+    match std::env::var(variable) {
+        Ok(theirs) if !theirs.is_empty() => format!("{theirs}{separator}{ours}"),
+        _ => ours.to_string(),
     }
 }

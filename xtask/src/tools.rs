@@ -1,6 +1,6 @@
 //! Programs that may or may not be on this machine.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use xshell::{Shell, cmd};
 
@@ -27,49 +27,26 @@ pub fn need_nextest(sh: &Shell) -> Result<()> {
     cmd!(sh, "cargo install cargo-nextest --locked").run().context("cargo-nextest could not be installed")
 }
 
-/// Makes sure of `cargo +nightly`, by installing it if need be. The error says what was tried.
-pub fn nightly(sh: &Shell) -> Result<(), &'static str> {
-    if find("rustup").is_none() {
-        return Err("no rustup to install nightly with");
-    }
-    let install = || cmd!(sh, "rustup toolchain install nightly --profile minimal").run().is_ok();
-    let is_there = has(sh, &["+nightly"]) || (install() && has(sh, &["+nightly"]));
-    if is_there { Ok(()) } else { Err("rustup could not install nightly") }
-}
-
 /// Makes sure of `cargo +nightly miri`, by installing it if need be. The error says what was tried.
 pub fn miri(sh: &Shell) -> Result<(), &'static str> {
-    nightly(sh)?;
-    let install = || cmd!(sh, "rustup component add miri rust-src --toolchain nightly").run().is_ok();
-    let is_there = has(sh, &["+nightly", "miri"]) || (install() && has(sh, &["+nightly", "miri"]));
-    if is_there { Ok(()) } else { Err("rustup could not install Miri for nightly") }
+    if has(sh, &["+nightly", "miri"]) {
+        return Ok(());
+    }
+    if find("rustup").is_none() {
+        return Err("no rustup to install Miri with");
+    }
+    let nightly = cmd!(sh, "rustup toolchain install nightly --profile minimal").run().is_ok();
+    let _ = nightly && cmd!(sh, "rustup component add miri rust-src --toolchain nightly").run().is_ok();
+    if has(sh, &["+nightly", "miri"]) { Ok(()) } else { Err("rustup could not install Miri for nightly") }
 }
 
-/// A toolchain whose AddressSanitizer can be used.
-pub enum AddressSanitizer {
-    /// `cargo +nightly`.
-    Nightly,
-    /// The toolchain in use, which carries the run-time library too and is told to take unstable flags.
-    Current,
-}
-
-/// Looks for a toolchain with AddressSanitizer: nightly, nightly after installing it, else the one in use.
-///
-/// The error says all that was tried.
-pub fn address_sanitizer(sh: &Shell) -> Result<AddressSanitizer> {
-    let Err(tried) = nightly(sh) else { return Ok(AddressSanitizer::Nightly) };
+/// Whether the toolchain in use has AddressSanitizer's run-time library, as those of rustup have.
+pub fn has_address_sanitizer(sh: &Shell) -> Result<bool> {
     let sysroot = cmd!(sh, "rustc --print sysroot").quiet().read()?;
     let folder = Path::new(&sysroot).join("lib/rustlib").join(SANITIZER_TARGET).join("lib");
-    let has_runtime = folder.read_dir().is_ok_and(|files| {
+    Ok(folder.read_dir().is_ok_and(|files| {
         files.flatten().any(|file| file.file_name().to_string_lossy().ends_with("_rt.asan.a"))
-    });
-    if has_runtime {
-        eprintln!(
-            "{tried}: the toolchain in use has AddressSanitizer's run-time library, so it is used instead"
-        );
-        return Ok(AddressSanitizer::Current);
-    }
-    bail!("{tried}, and the toolchain in use has no run-time library of AddressSanitizer");
+    }))
 }
 
 /// The target that the sanitizer builds for; naming one keeps procedural macros free of the sanitizer.

@@ -28,16 +28,16 @@ pub(super) fn batches_of_mixed_directions<D: Device>(cx: &Context<'_, D>) {
         // the last.
         let mut batch = Vec::new();
         for place in (0..PART - 400).step_by(400) {
-            let mut near = |part: usize| part * PART + place + random.below(200) as usize;
+            let mut near = |part: usize| part * PART + place + random.index(200);
             let (a, b, c) = (near(0), near(1), near(2));
             let (d, from, to) = (near(3), near(0), near(1));
-            let bytes = [random.below(200), random.below(200), random.below(200)].map(|n| n as usize);
+            let bytes = [(); 3].map(|()| random.index(200));
             batch.push(scene.upload(from, a, bytes[0]));
             batch.push(scene.internal(b, c, bytes[1]));
             batch.push(scene.download(d, to, bytes[2]));
         }
         for i in (1..batch.len()).rev() {
-            batch.swap(i, random.below(i as u64 + 1) as usize);
+            batch.swap(i, random.index(i + 1));
         }
         scene.submit(&batch);
         // The next batch reads what this one wrote.

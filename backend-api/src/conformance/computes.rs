@@ -1,6 +1,6 @@
 //! Computations against naive evaluation.
 
-use crate::expr::{Action, Binary, Geometry, Instruction, Program, Store, Type, Unary, Value};
+use crate::expr::{Action, Binary, Geometry, Instruction, Partial, Program, Store, Type, Unary, Value};
 use crate::wrap::SplitMix64;
 use crate::{Compute, Device, Elements, ErrorKind, HostSpan};
 
@@ -29,6 +29,10 @@ impl Sketch {
         self.push(Instruction::Binary { op, left, right })
     }
 
+    fn cast(&mut self, of: Value, to: Type) -> Value {
+        self.push(Instruction::Cast { of, to })
+    }
+
     fn of(&self, value: Value) -> Type {
         self.program().types()[value.at()]
     }
@@ -42,7 +46,7 @@ impl Sketch {
     fn storable(&mut self, value: Value) -> Value {
         let of = self.of(value);
         if of == Type::Bool {
-            return self.push(Instruction::Cast { of: value, to: Type::U8 });
+            return self.cast(value, Type::U8);
         }
         if !of.is_float() {
             return value;
@@ -68,59 +72,42 @@ fn edges(of: Type, random: &mut SplitMix64) -> u64 {
         // Some sense in the exponent.
         1 if of.is_float() => float((random.next() as i64 >> 40) as f64 / 1024.0),
         1 => (random.below(64)) & of.mask(),
-        _ if of.is_float() => float(floats[random.below(floats.len() as u64) as usize]),
-        _ => integers[random.below(integers.len() as u64) as usize] & of.mask(),
+        _ if of.is_float() => float(random.pick(&floats)),
+        _ => random.pick(&integers) & of.mask(),
     }
 }
 
 /// Elements of two numbers.
 fn pairs(of: Type, count: usize, random: &mut SplitMix64) -> Vec<u8> {
     let width = of.bytes() as usize;
-    let mut bytes = Vec::new();
-    for _ in 0..2 * count {
+    let number = |_| {
         let number = edges(of, random);
-        let whole = (number << (64 - 8 * width as u32)).to_be_bytes();
-        let mut short = whole[..width].to_vec();
-        if cfg!(target_endian = "little") {
-            short.reverse();
-        }
-        bytes.extend(short);
-    }
-    bytes
+        // The lower bytes, wherever the machine has them.
+        let shifted = if cfg!(target_endian = "big") { number << (64 - 8 * width) } else { number };
+        shifted.to_ne_bytes().into_iter().take(width)
+    };
+    (0..2 * count).flat_map(number).collect()
 }
 
-/// Adds an operation on two numbers to a program.
-type Build = Box<dyn Fn(&mut Sketch, Value, Value) -> Value>;
+/// A program on the two numbers of an element, values 0 and 1. Value 5 is whether the first is less.
+fn on_pairs(of: Type) -> Sketch {
+    let mut sketch = Sketch(Vec::new());
+    let (a, b) = (sketch.field(0, 0, of), sketch.field(0, of.bytes(), of));
+    let less = sketch.binary(Binary::Lt, a, b);
+    let other = sketch.push(Instruction::Unary { op: Unary::Not, of: less });
+    let both = sketch.binary(Binary::Or, less, other);
+    sketch.binary(Binary::Xor, both, other);
+    sketch
+}
 
-/// All operations on two numbers of a type, with their names.
-fn operations(of: Type) -> Vec<(String, Build)> {
-    let mut all: Vec<(String, Build)> = Vec::new();
-    let pair =
-        [Instruction::Field { source: 0, offset: 0, of }, Instruction::Field { source: 0, offset: 0, of }];
-    let fits = |last| Program::new(vec![pair[0], pair[1], last]).is_ok();
-    for op in Binary::ALL {
-        if fits(Instruction::Binary { op, left: Value(0), right: Value(1) }) {
-            all.push((format!("{op:?}"), Box::new(move |s, a, b| s.binary(op, a, b))));
-        }
-    }
-    for op in [Unary::Neg, Unary::Abs, Unary::Not] {
-        if fits(Instruction::Unary { op, of: Value(0) }) {
-            all.push((format!("{op:?}"), Box::new(move |s, a, _| s.push(Instruction::Unary { op, of: a }))));
-        }
-    }
-    for to in Type::NUMBERS {
-        all.push((format!("cast to {to}"), Box::new(move |s, a, _| s.push(Instruction::Cast { of: a, to }))));
-    }
-    all.push((
-        "Select".into(),
-        Box::new(|s, a, b| {
-            let condition = s.binary(Binary::Lt, a, b);
-            let other = s.push(Instruction::Unary { op: Unary::Not, of: condition });
-            let both = s.binary(Binary::Or, condition, other);
-            let chosen = s.binary(Binary::Xor, both, other);
-            s.push(Instruction::Select { condition: chosen, yes: b, no: a })
-        }),
-    ));
+/// All operations on two numbers of a type, for such a program.
+fn operations(of: Type) -> Vec<Instruction> {
+    let [left, right, condition] = [0, 1, 5].map(Value);
+    let mut all = vec![Instruction::Select { condition, yes: right, no: left }];
+    all.extend(Binary::ALL.map(|op| Instruction::Binary { op, left, right }));
+    all.extend([Unary::Neg, Unary::Abs, Unary::Not].map(|op| Instruction::Unary { op, of: left }));
+    all.extend(Type::NUMBERS.map(|to| Instruction::Cast { of: left, to }));
+    all.retain(|last| Program::new([on_pairs(of).0, vec![*last]].concat()).is_ok());
     all
 }
 
@@ -135,22 +122,16 @@ pub(super) fn computations_with_every_operation<D: Device>(cx: &Context<'_, D>) 
         let stride = 2 * of.bytes() as usize;
         // Several at once: translating a program may take long.
         for some in operations(of).chunks(Compute::STORES_MAX) {
-            let mut sketch = Sketch(Vec::new());
-            let (a, b) = (sketch.field(0, 0, of), sketch.field(0, of.bytes(), of));
-            let stores: Vec<Store> = (0..)
-                .zip(some)
-                .map(|(place, (_, build))| {
-                    let result = build(&mut sketch, a, b);
-                    Store { value: sketch.storable(result), source: 1, offset: 8 * place }
-                })
-                .collect();
-            let names: Vec<&str> = some.iter().map(|(name, _)| name.as_str()).collect();
+            let mut sketch = on_pairs(of);
+            let mut store = |(place, operation): (u32, &Instruction)| {
+                let result = sketch.push(*operation);
+                Store { value: sketch.storable(result), source: 1, offset: 8 * place }
+            };
+            let stores: Vec<Store> = (0..).zip(some).map(&mut store).collect();
             let sources = [scene.elements(0, COUNT, stride), scene.elements(target, COUNT, RESULT)];
             let action = Action::Store { stores: &stores, filter: None };
-            let program = sketch.program();
-            let what = format!("{} of {of}, each in 8 bytes", names.join(", "));
-            let geometry = Geometry::plain(0);
-            scene.compute(&Compute { program: &program, sources: &sources, geometry, action }, &what);
+            let what = format!("{some:?} of {of}, each in 8 bytes");
+            scene.compute(&sketch.program(), &sources, Geometry::plain(0), action, &what);
             scene.assert_as_expected(&what);
         }
     }
@@ -164,18 +145,17 @@ fn values_of(program: &Program, fits: &dyn Fn(Type) -> bool) -> Vec<Value> {
 /// A tree over the fields of two sources, of about so many instructions.
 fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types: &[Type]) -> Sketch {
     let mut sketch = Sketch(Vec::new());
-    let pick = |random: &mut SplitMix64| types[random.below(types.len() as u64) as usize];
     while sketch.0.len() < instructions {
         let of_type = |sketch: &Sketch, of: Type, random: &mut SplitMix64| {
             let known = values_of(&sketch.program(), &|known| known == of);
-            (!known.is_empty()).then(|| known[random.below(known.len() as u64) as usize])
+            (!known.is_empty()).then(|| random.pick(&known))
         };
-        let of = pick(random);
+        let of = random.pick(types);
         match random.below(10) {
             0..=2 => {
-                let source = random.below(2) as usize;
+                let source = random.index(2);
                 if let Some(room) = strides[source].checked_sub(of.bytes() as usize) {
-                    sketch.field(source as u8, random.below(room as u64 + 1) as u32, of);
+                    sketch.field(source as u8, random.index(room + 1) as u32, of);
                 }
             }
             3 => {
@@ -187,8 +167,7 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
             }
             5 => {
                 if let Some(value) = of_type(&sketch, of, random) {
-                    let to = pick(random);
-                    sketch.push(Instruction::Cast { of: value, to });
+                    sketch.cast(value, random.pick(types));
                 }
             }
             6 => {
@@ -201,7 +180,7 @@ fn tree(random: &mut SplitMix64, strides: [usize; 2], instructions: usize, types
             }
             _ => {
                 let of = if random.below(4) == 0 { Type::Bool } else { of };
-                let op = Binary::ALL[random.below(16) as usize];
+                let op = random.pick(&Binary::ALL);
                 if let (Some(left), Some(right)) =
                     (of_type(&sketch, of, random), of_type(&sketch, of, random))
                 {
@@ -223,37 +202,31 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 3 * COUNT * 50 + 100, answer_bytes + 16);
     // Few at a time, since translating a program may take long: other seeds bring others.
     for round in 0..18 {
-        let pick = |random: &mut SplitMix64| [1, 2, 4, 8, 12, 20, 44, 7, 13][random.below(9) as usize];
-        let strides = [pick(&mut random), pick(&mut random)];
+        let strides = [(); 2].map(|()| random.pick(&[1, 2, 4, 8, 12, 20, 44, 7, 13]));
         let types = if round % 3 == 0 { &Type::NUMBERS[..8] } else { &Type::NUMBERS[..] };
-        let length = 5 + random.below(25) as usize;
+        let length = 5 + random.index(25);
         let mut sketch = tree(&mut random, strides, length, types);
         let (zero, one) = (sketch.literal(Type::U8, 0), sketch.literal(Type::U8, 1));
         let truth = sketch.binary(Binary::Lt, zero, one);
         let program = sketch.program();
         let all = |fits: &dyn Fn(Type) -> bool| values_of(&program, fits);
-        let choose = |random: &mut SplitMix64, of: Vec<Value>| of[random.below(of.len() as u64) as usize];
-        let predicate = choose(&mut random, all(&|of| of == Type::Bool));
-        let filter = [None, Some(predicate), Some(truth)][random.below(3) as usize];
-        let number = choose(&mut random, all(&|of| of != Type::Bool));
-        let integer = choose(&mut random, all(&|of| of.is_integer()));
-        let count = [COUNT, 1, 255, 257, 1024, 0][random.below(6) as usize];
+        let predicate = random.pick(&all(&|of| of == Type::Bool));
+        let filter = random.pick(&[None, Some(predicate), Some(truth)]);
+        let number = random.pick(&all(&|of| of != Type::Bool));
+        let integer = random.pick(&all(&|of| of.is_integer()));
+        let count = random.pick(&[COUNT, 1, 255, 257, 1024, 0]);
         let (start, align) = (COUNT * 50, if round % 2 == 0 { 8 } else { 1 });
-        let begin = random.below(40) as usize / align * align;
+        let begin = random.index(40) / align * align;
         let sources =
             [scene.elements(begin, count, strides[0]), scene.elements(start + begin, count, strides[1])];
-        let geometry = Geometry {
-            first: random.below(1000),
-            page_len: [1, 7, 64, 1000][random.below(4) as usize],
-            channel: 1,
-            channels: 3,
-        };
+        let page_len = random.pick(&[1, 7, 64, 1000]);
+        let geometry = Geometry { first: random.below(1000), page_len, channel: 1, channels: 3 };
         let answer = scene.host_at(8);
-        let limit = [0, 1, 5, 100, u64::MAX][random.below(5) as usize];
+        let limit = random.pick(&[0, 1, 5, 100, u64::MAX]);
         let cast = |value: Value, types: &[Type]| {
             let mut sketch = Sketch(sketch.0.clone());
             let value = sketch.storable(value);
-            let value = types.iter().fold(value, |of, &to| sketch.push(Instruction::Cast { of, to }));
+            let value = types.iter().fold(value, |of, &to| sketch.cast(of, to));
             (sketch.program(), value)
         };
         let what =
@@ -262,7 +235,7 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         let mut run = |program: &Program, action: Action<'_>, name: &str| {
             kinds += 1;
             if (kinds + round).is_multiple_of(3) {
-                scene.compute(&Compute { program, sources: &sources, geometry, action }, &what(name));
+                scene.compute(program, &sources, geometry, action, &what(name));
             }
         };
         let find = |limit, count_all| Action::Find { predicate, limit, count_all, answer };
@@ -277,13 +250,13 @@ pub(super) fn random_computations<D: Device>(cx: &Context<'_, D>) {
         run(&program, extremes(false, true), "greatest");
         run(&program, extremes(true, true), "extremes");
         let (narrow, value) = cast(integer, &[Type::U32]);
-        let bins = [1, 100, Compute::BINS_MAX][random.below(3) as usize];
+        let bins = random.pick(&[1, 100, Compute::BINS_MAX]);
         run(&narrow, Action::Histogram { value, filter, bins, answer }, "histogram");
         let (storable, value) = cast(number, &[]);
         let width = storable.types()[value.at()].bytes() as usize;
         for (source, stride) in (0..).zip(strides) {
             if let Some(room) = stride.checked_sub(width) {
-                let offset = random.below(room as u64 + 1) as u32;
+                let offset = random.index(room + 1) as u32;
                 let stores = [Store { value, source, offset }];
                 run(&storable, Action::Store { stores: &stores, filter }, "store");
             }
@@ -327,8 +300,13 @@ pub(super) fn computations_of_nothing<D: Device>(cx: &Context<'_, D>) {
         // Nothing has room for any stride.
         let sources =
             [scene.elements(100, 0, 4), scene.elements(0, 0, usize::MAX), scene.elements(8, 0, usize::MAX)];
-        let compute = Compute { program: &program, sources: &sources, geometry: Geometry::plain(0), action };
-        scene.compute(&compute, &format!("computation {at} of nothing"));
+        scene.compute(
+            &program,
+            &sources,
+            Geometry::plain(0),
+            action,
+            &format!("computation {at} of nothing"),
+        );
     }
     scene.assert_as_expected("computations of nothing");
 }
@@ -342,8 +320,8 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         let width = of.bytes() as usize;
         let mut sketch = Sketch(Vec::new());
         let value = sketch.field(0, 0, of);
-        let whole = sketch.push(Instruction::Cast { of: value, to: Type::I16 });
-        let narrow = sketch.push(Instruction::Cast { of: whole, to: Type::U32 });
+        let whole = sketch.cast(value, Type::I16);
+        let narrow = sketch.cast(whole, Type::U32);
         let index = sketch.push(Instruction::Index);
         let [one, two, three] = [4096, 1000, 3].map(|n| sketch.literal(Type::U64, n));
         let rest = sketch.binary(Binary::Rem, index, one);
@@ -353,8 +331,7 @@ pub(super) fn computations_of_many_elements<D: Device>(cx: &Context<'_, D>) {
         let program = sketch.program();
         let sources = [scene.elements(at, COUNT, width)];
         let mut run_at = |geometry, action: Action<'_>, what: &str| {
-            let compute = Compute { program: &program, sources: &sources, geometry, action };
-            scene.compute(&compute, &format!("{what} of many {of}"));
+            scene.compute(&program, &sources, geometry, action, &format!("{what} of many {of}"));
         };
         // At the end of 32 bits, and of 64, where indices wrap.
         for first in [(1 << 32) - 70_000, u64::MAX - 70_000] {
@@ -396,12 +373,12 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
     for (of, other) in types {
         let mut sketch = Sketch(Vec::new());
         let (a, b) = (sketch.field(0, 0, of), sketch.field(1, 0, other));
-        let wide = sketch.push(Instruction::Cast { of: a, to: other });
+        let wide = sketch.cast(a, other);
         let mixed = sketch.binary(Binary::Xor, wide, b);
-        let back = sketch.push(Instruction::Cast { of: mixed, to: of });
-        let bin = sketch.push(Instruction::Cast { of: a, to: Type::U32 });
+        let back = sketch.cast(mixed, of);
+        let bin = sketch.cast(a, Type::U32);
         let index = sketch.push(Instruction::Index);
-        let whole = sketch.push(Instruction::Cast { of: index, to: Type::U32 });
+        let whole = sketch.cast(index, Type::U32);
         let predicate = sketch.binary(Binary::Lt, wide, b);
         let program = sketch.program();
         let (first, second) = (of.bytes() as usize, other.bytes() as usize);
@@ -417,17 +394,16 @@ pub(super) fn computations_of_short_elements<D: Device>(cx: &Context<'_, D>) {
                 ];
                 let geometry = Geometry { first: 3, page_len: 1000, channel: 1, channels: 2 };
                 let mut run = |action: Action<'_>, what: &str| {
-                    let compute = Compute { program: &program, sources: &sources, geometry, action };
-                    scene.compute(&compute, &format!("{what} of {count} {of} from {start} on"));
+                    let what = format!("{what} of {count} {of} from {start} on");
+                    scene.compute(&program, &sources, geometry, action, &what);
                 };
                 run(Action::Sum { value: mixed, filter: Some(predicate), answer }, "sum");
                 run(Action::Histogram { value: bin, filter: None, bins: 256, answer }, "histogram");
                 run(Action::Find { predicate, limit: 0, count_all: true, answer }, "count");
                 run(Action::Find { predicate, limit: count as u64, count_all: true, answer }, "find");
-                run(
-                    Action::Extremes { value: a, filter: None, least: true, greatest: true, answer },
-                    "extremes",
-                );
+                let extremes =
+                    Action::Extremes { value: a, filter: None, least: true, greatest: true, answer };
+                run(extremes, "extremes");
                 let store = |value, source| Store { value, source, offset: 0 };
                 let stores = [store(back, 0), store(mixed, 1), store(whole, 2)];
                 run(Action::Store { stores: &stores, filter: None }, "stores");
@@ -446,7 +422,7 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
         let (a, b) = (sketch.field(0, 0, Type::U32), sketch.field(0, 4, Type::U32));
         let c = sketch.field(1, 2, Type::U16);
         let sum = sketch.binary(Binary::Add, a, b);
-        let wide = sketch.push(Instruction::Cast { of: c, to: Type::U32 });
+        let wide = sketch.cast(c, Type::U32);
         let less = sketch.binary(Binary::Lt, a, b);
         let program = sketch.program();
         // Fields change places, under the same element twice, which works as all are read before any is
@@ -461,8 +437,7 @@ pub(super) fn computations_that_store_in_several_fields<D: Device>(cx: &Context<
             Store { value: wide, source: 2, offset: 8 },
         ];
         let action = Action::Store { stores: &stores, filter: filtered.then_some(less) };
-        let geometry = Geometry::plain(0);
-        scene.compute(&Compute { program: &program, sources: &sources, geometry, action }, "several stores");
+        scene.compute(&program, &sources, Geometry::plain(0), action, "several stores");
         scene.assert_as_expected("a computation that stores in several fields");
     }
 }
@@ -492,11 +467,7 @@ pub(super) fn computations_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<
         cx.wait(ticket);
         let sum: i128 = (k as i128 * 1000..COUNT as i128).sum();
         let partials = scene.partials(k * room);
-        assert_eq!(
-            crate::expr::Partial::sum_of_integers(&partials),
-            sum,
-            "sum {k} of twelve in three queues"
-        );
+        assert_eq!(Partial::sum_of_integers(&partials), sum, "sum {k} of twelve in three queues");
     }
 }
 
@@ -531,8 +502,7 @@ pub(super) fn preparing_changes_nothing<D: Device>(cx: &Context<'_, D>) {
         prepare(&none);
         assert_eq!(scene.submit(&[]).value, before.value + 1, "preparations take no tickets");
         scene.assert_as_expected(&format!("preparation {at}"));
-        let compute = Compute { program: &program, sources: &all, geometry, action };
-        scene.compute(&compute, &format!("computation {at}, prepared"));
+        scene.compute(&program, &all, geometry, action, &format!("computation {at}, prepared"));
     }
     scene.assert_as_expected("prepared computations");
 }
@@ -542,7 +512,7 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     let mut sketch = Sketch(Vec::new());
     let value = sketch.field(0, 4, Type::U32);
     let truth = sketch.binary(Binary::Eq, value, value);
-    let byte = sketch.push(Instruction::Cast { of: value, to: Type::U8 });
+    let byte = sketch.cast(value, Type::U8);
     let program = sketch.program();
     let good = [scene.elements(0, 8, 8)];
     let geometry = Geometry::plain(0);
@@ -568,12 +538,8 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("a crooked answer", &good, geometry, find(truth, scene.host_at(4)));
     let end = scene.host.bytes() as u64 - 16;
     refused("an answer outside", &good, geometry, find(truth, scene.host_at(end)));
-    refused(
-        "partial results outside",
-        &good,
-        geometry,
-        Action::Sum { value, filter: None, answer: scene.host_at(16) },
-    );
+    let outside = Action::Sum { value, filter: None, answer: scene.host_at(16) };
+    refused("partial results outside", &good, geometry, outside);
     let bins = |value, bins| Action::Histogram { value, filter: None, bins, answer };
     refused("no bins", &good, geometry, bins(value, 0));
     refused("too many bins", &good, geometry, bins(value, Compute::BINS_MAX + 1));
@@ -590,9 +556,6 @@ pub(super) fn malformed_computations_are_refused<D: Device>(cx: &Context<'_, D>)
     refused("two stores to one byte", &good, geometry, stores(&twice, None));
     let crossed = [good[0], scene.elements(4, 8, 8)];
     refused("a target that overlaps", &crossed, geometry, stores(&[store(value, 1, 0)], None));
-    scene.compute(
-        &Compute { program: &program, sources: &crossed, geometry, action: sum },
-        "sources that overlap",
-    );
+    scene.compute(&program, &crossed, geometry, sum, "sources that overlap");
     scene.assert_as_expected("malformed computations");
 }

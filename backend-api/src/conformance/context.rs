@@ -73,16 +73,16 @@ impl<'a, D: Device> Context<'a, D> {
 
     /// Pinned memory where the system allows it, pageable memory elsewhere.
     pub(super) fn host(&self, bytes: usize) -> HostBuffer<D> {
-        self.pinned(bytes).unwrap_or_else(|| {
+        self.host_of(HostMemory::Pinned, bytes).unwrap_or_else(|| {
             HostBuffer::new(self.device, bytes, HostMemory::Pageable).expect("host memory")
         })
     }
 
-    /// Pinned memory, unless the system refuses it.
-    pub(super) fn pinned(&self, bytes: usize) -> Option<HostBuffer<D>> {
-        match HostBuffer::new(self.device, bytes, HostMemory::Pinned) {
-            Err(error) if error.kind() == ErrorKind::PinRefused => None,
-            other => Some(other.expect("pinned memory, or its refusal")),
+    /// Memory of a kind, unless it is pinned memory that the system refuses.
+    pub(super) fn host_of(&self, kind: HostMemory, bytes: usize) -> Option<HostBuffer<D>> {
+        match HostBuffer::new(self.device, bytes, kind) {
+            Err(error) if (error.kind(), kind) == (ErrorKind::PinRefused, HostMemory::Pinned) => None,
+            other => Some(other.expect("host memory, or its refusal")),
         }
     }
 
@@ -141,6 +141,14 @@ pub(super) fn assert_refused<T: std::fmt::Debug>(what: &str, result: Result<T>, 
         Err(error) if error.kind() == kind => {}
         other => panic!("{what}: expected a refusal as {kind:?}, found {other:?}"),
     }
+}
+
+/// Asserts that host memory holds these bytes from a place on.
+#[track_caller]
+pub(super) fn assert_holds<D: Device>(what: &str, host: &HostBuffer<D>, at: usize, expected: &[u8]) {
+    let mut found = vec![0; expected.len()];
+    host.read(at, &mut found);
+    assert_bytes(what, &found, expected);
 }
 
 /// Asserts that two pieces of memory are equal, and says where they are not.

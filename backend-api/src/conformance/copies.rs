@@ -1,6 +1,6 @@
 //! Copies one at a time: every size, every alignment, every direction.
 
-use crate::{Device, HostBuffer, HostMemory, Transfer};
+use crate::{Device, HostMemory, Transfer};
 
 use super::Context;
 use super::scene::Scene;
@@ -120,20 +120,16 @@ pub(super) fn copies_within_and_between_buffers<D: Device>(cx: &Context<'_, D>) 
 }
 
 pub(super) fn copies_with_every_kind_of_host_memory<D: Device>(cx: &Context<'_, D>) {
-    let pageable = HostBuffer::new(cx.device(), 20_000, HostMemory::Pageable).expect("pageable memory");
-    assert_eq!((pageable.kind(), pageable.bytes()), (HostMemory::Pageable, 20_000));
-    let pinned = cx.pinned(20_000);
-    if let Some(pinned) = &pinned {
-        assert_eq!((pinned.kind(), pinned.bytes()), (HostMemory::Pinned, 20_000));
-    } else {
-        cx.skip("the system refuses pinned memory; pageable memory was checked");
-    }
-    for host in [Some(pageable), pinned].into_iter().flatten() {
-        let what = format!("{:?} memory", host.kind());
+    for kind in [HostMemory::Pageable, HostMemory::Pinned] {
+        let Some(host) = cx.host_of(kind, 20_000) else {
+            cx.skip("the system refuses pinned memory; pageable memory was checked");
+            continue;
+        };
+        assert_eq!((host.kind(), host.bytes()), (kind, 20_000));
         let mut scene = Scene::with_host(cx, 20_000, host);
         scene.submit(&[scene.upload(1, 2, 9_999)]);
         scene.submit(&[scene.download(3, 10_005, 9_991)]);
         scene.submit(&[scene.upload(10_000, 10_001, 9_999)]);
-        scene.assert_as_expected(&what);
+        scene.assert_as_expected(&format!("{kind:?} memory"));
     }
 }

@@ -1,14 +1,15 @@
 //! What a device is, what it has, and what it says when that is not enough.
 
+use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 
 use crate::{
-    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostAllocation, HostBuffer, HostMemory, HostSpan, Transfer,
+    Commit, Device, DeviceBuffer, ErrorKind, Fill, HostAllocation, HostBuffer, HostMemory, Transfer,
 };
 
 use super::Context;
-use super::context::{assert_bytes, assert_refused};
-use super::scene::Scene;
+use super::context::{assert_bytes, assert_holds, assert_refused};
+use super::scene::{Gathered, Scattered, Scene};
 
 pub(super) fn the_information_is_plausible<D: Device>(cx: &Context<'_, D>) {
     let info = cx.device().info();
@@ -55,22 +56,14 @@ pub(super) fn new_host_memory_is_zeroed_and_aligned<D: Device>(cx: &Context<'_, 
         for bytes in [1, 100, 4096, 4097, 100_000, 1 << 20] {
             // More than once, so that memory comes back that was written to.
             for _ in 0..3 {
-                let host = match HostBuffer::new(cx.device(), bytes, kind) {
-                    Err(error) if kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused => {
-                        cx.skip("the system refuses pinned memory; pageable memory was checked");
-                        continue;
-                    }
-                    host => host.expect("host memory"),
+                let Some(host) = cx.host_of(kind, bytes) else {
+                    cx.skip("the system refuses pinned memory; pageable memory was checked");
+                    continue;
                 };
                 assert_eq!((host.bytes(), host.kind()), (bytes, kind), "what was asked for");
-                assert_eq!(
-                    host.address().addr().get() % 4096,
-                    0,
-                    "alignment of {bytes} bytes of {kind:?} memory"
-                );
-                let mut found = vec![1; bytes];
-                host.read(0, &mut found);
-                assert_bytes("new host memory", &found, &vec![0; bytes]);
+                let aligned = host.address().addr().get().is_multiple_of(4096);
+                assert!(aligned, "alignment of {bytes} bytes of {kind:?} memory");
+                assert_holds("new host memory", &host, 0, &vec![0; bytes]);
                 host.write(0, &vec![0xFF; bytes]);
             }
         }
@@ -83,26 +76,23 @@ pub(super) fn pieces_of_host_memory_do_not_overlap<D: Device>(cx: &Context<'_, D
         piece.write(0, &vec![i as u8 + 1; piece.bytes()]);
     }
     for (i, piece) in pieces.iter().enumerate() {
-        let mut found = vec![0; piece.bytes()];
-        piece.read(0, &mut found);
-        assert_bytes("one of several pieces of host memory", &found, &vec![i as u8 + 1; piece.bytes()]);
+        assert_holds("one of several pieces of host memory", piece, 0, &vec![i as u8 + 1; piece.bytes()]);
     }
 }
 
 pub(super) fn pieces_of_device_memory_do_not_overlap<D: Device>(cx: &Context<'_, D>) {
     let mut scene = Scene::new(cx, 60_000, 60_000);
-    let sizes = [1, 4095, 4096, 4097, 0, 10_000, 64, 64];
-    let pieces = sizes.map(|bytes| cx.memory(bytes));
-    for (i, piece) in pieces.iter().enumerate() {
-        let fill = Fill { to: piece.at(0), bytes: sizes[i], pattern: &[i as u8 + 1] };
-        scene.queue.fill(&fill).expect("a fill");
+    let pieces = [1, 4095, 4096, 4097, 0, 10_000, 64, 64].map(|bytes| cx.memory(bytes));
+    for (piece, pattern) in pieces.iter().zip(1..) {
+        cx.fill(&scene.queue, piece, piece.bytes(), &[pattern]);
     }
     let mut at = 0;
-    for (i, piece) in pieces.iter().enumerate() {
-        let copy = Transfer::Internal { from: piece.at(0), to: scene.memory.at(at as u64), bytes: sizes[i] };
+    for (piece, pattern) in pieces.iter().zip(1..) {
+        let bytes = piece.bytes();
+        let copy = Transfer::Internal { from: piece.at(0), to: scene.memory.at(at as u64), bytes };
         scene.queue.submit(&[copy]).expect("an internal copy");
-        scene.expected[at..at + sizes[i] as usize].fill(i as u8 + 1);
-        at += sizes[i] as usize;
+        scene.expected[at..][..bytes as usize].fill(pattern);
+        at += bytes as usize;
     }
     scene.assert_as_expected("several pieces of device memory");
 }
@@ -130,10 +120,8 @@ pub(super) fn more_memory_than_there_is_is_refused<D: Device>(cx: &Context<'_, D
             let error =
                 HostBuffer::new(cx.device(), bytes, kind).expect_err("more host memory than there can be");
             let pin = kind == HostMemory::Pinned && error.kind() == ErrorKind::PinRefused;
-            assert!(
-                pin || error.kind() == ErrorKind::OutOfMemory,
-                "{bytes} bytes of {kind:?} memory: {error}"
-            );
+            let fits = pin || error.kind() == ErrorKind::OutOfMemory;
+            assert!(fits, "{bytes} bytes of {kind:?} memory: {error}");
         }
     }
     let mut scene = Scene::new(cx, 1000, 1000);
@@ -254,9 +242,9 @@ pub(super) fn buffers_larger_than_one_piece_are_one<D: Device>(cx: &Context<'_, 
             let elements = scene.elements(start, count, stride);
             scene.search(elements, 0, &value, 100, true, 0);
             scene.write_indices(0, &(0..count as u64).rev().collect::<Vec<_>>());
-            let ticket = scene.gather(elements, 0, count, 800);
+            let ticket = scene.indexed(Gathered, elements, count, [0, 800]);
             scene.settle(ticket);
-            let ticket = scene.scatter(elements, 0, count, 801);
+            let ticket = scene.indexed(Scattered, elements, count, [0, 801]);
             scene.settle(ticket);
         }
         scene.assert_as_expected("kernels across seams");
@@ -293,13 +281,13 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
                     cx.skip(format!("the device may refuse to import {kind:?} memory, and does: {error}"));
                     continue;
                 }
-                host => Imported {
-                    device: &**cx.device(),
-                    host: Some(host.expect("imported memory, or its refusal")),
-                },
+                host => {
+                    let host = host.expect("imported memory, or its refusal");
+                    Imported { device: &**cx.device(), host: ManuallyDrop::new(host) }
+                }
             };
             let scene = Scene::new(cx, BYTES, 0);
-            let at = |offset| imported.at(offset);
+            let at = |offset| imported.host.at(offset);
             let copies = [
                 Transfer::Upload { from: at(1), to: scene.memory.at(0), bytes: 20_000 },
                 Transfer::Download { from: scene.memory.at(3), to: at(30_000), bytes: 19_990 },
@@ -310,7 +298,7 @@ pub(super) fn imported_memory_is_copied_from_and_to<D: Device>(cx: &Context<'_, 
             let refused = scene.queue.submit(&[beyond]);
             assert_refused("a copy beyond imported memory", refused, ErrorKind::InvalidArgument);
             // SAFETY: the vector lives on, and the device must not reach it any more.
-            let forgotten = unsafe { imported.at(0).detach() };
+            let forgotten = unsafe { imported.host.at(0).detach() };
             drop(imported);
             let mut expected = cx.noise(3, BYTES + skew);
             expected.copy_within(skew + 4..skew + 19_994, skew + 30_000);
@@ -337,8 +325,8 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
     // SAFETY: the vector lives until `Imported` has given it back, and is not touched until then but by
     // copies.
     if let Ok(host) = unsafe { cx.device().import_host(address, BYTES, HostMemory::Pageable) } {
-        let imported = Imported { device: &**cx.device(), host: Some(host) };
-        let copy = Transfer::Upload { from: imported.at(0), to: scene.memory.at(0), bytes: 1000 };
+        let imported = Imported { device: &**cx.device(), host: ManuallyDrop::new(host) };
+        let copy = Transfer::Upload { from: imported.host.at(0), to: scene.memory.at(0), bytes: 1000 };
         cx.wait(scene.queue.submit(&[copy]).expect("a copy"));
         scene.expected[..1000].copy_from_slice(&cx.noise(3, BYTES)[..1000]);
         drop(imported);
@@ -356,17 +344,12 @@ pub(super) fn wiping_spares_what_is_in_use_or_the_programs<D: Device>(cx: &Conte
 struct Imported<'a, D: Device> {
     device: &'a D,
     /// There until the drop.
-    host: Option<HostAllocation>,
-}
-
-impl<D: Device> Imported<'_, D> {
-    fn at(&self, offset: u64) -> HostSpan<'_> {
-        self.host.as_ref().expect("imported memory").at(offset)
-    }
+    host: ManuallyDrop<HostAllocation>,
 }
 
 impl<D: Device> Drop for Imported<'_, D> {
     fn drop(&mut self) {
-        self.host.take().into_iter().for_each(|host| self.device.release_host(host));
+        // SAFETY: the field is not used again.
+        self.device.release_host(unsafe { ManuallyDrop::take(&mut self.host) });
     }
 }

@@ -2,8 +2,8 @@
 
 use crate::{Device, ErrorKind, QueueHandle, Ticket, Transfer};
 
-use super::context::{assert_bytes, assert_refused};
-use super::scene::Scene;
+use super::context::{assert_holds, assert_refused};
+use super::scene::{Gathered, Scattered, Scene};
 use super::{Context, indexed};
 
 pub(super) fn work_in_a_queue_sees_what_came_before<D: Device>(cx: &Context<'_, D>) {
@@ -41,9 +41,9 @@ pub(super) fn kernels_and_copies_keep_their_order<D: Device>(cx: &Context<'_, D>
     scene.write_indices(0, &indices);
     for round in 0..30_u8 {
         // Values come from the round before.
-        scene.scatter(elements, 0, COUNT, values);
+        scene.indexed(Scattered, elements, COUNT, [0, values]);
         scene.fill(usize::from(round) * STRIDE, STRIDE, &[round, 0xFF]);
-        scene.gather(elements, 0, COUNT, back);
+        scene.indexed(Gathered, elements, COUNT, [0, back]);
         scene.submit(&[scene.download(0, values, COUNT * STRIDE)]);
     }
     scene.assert_as_expected("scatter, fill, gather, download, thirty times");
@@ -63,9 +63,7 @@ pub(super) fn done_means_all_work_before_is_done<D: Device>(cx: &Context<'_, D>)
         let progress = cx.device().poll(ticket).expect("a ticket before one that is done");
         assert_eq!(progress, crate::Progress::Done, "{ticket:?}, when {last:?} is done");
     }
-    let mut host = vec![0; 1 << 20];
-    scene.host.read(0, &mut host);
-    assert_bytes("downloads, read as soon as the last is done", &host, &scene.expected_host);
+    assert_holds("downloads, read as soon as the last is done", &scene.host, 0, &scene.expected_host);
 }
 
 /// Passes data round three queues, each ordered after the other.
@@ -95,11 +93,9 @@ pub(super) fn order_after_carries_effects_between_queues<D: Device>(cx: &Context
     let evidence = cx.host((ROUNDS * 16) as usize);
     let down = Transfer::Download { from: other.at(BYTES), to: evidence.at(0), bytes: ROUNDS * 16 };
     cx.wait(then(1, last).submit(&[down]).expect("a download"));
-    let mut found = vec![0; (ROUNDS * 16) as usize];
-    evidence.read(0, &mut found);
     let expected: Vec<u8> =
         (0..ROUNDS).flat_map(|round| (round * 0x0101_0101_0101 + 1).to_le_bytes().repeat(2)).collect();
-    assert_bytes("what went round three queues", &found, &expected);
+    assert_holds("what went round three queues", &evidence, 0, &expected);
 }
 
 pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<'_, D>) {
@@ -111,26 +107,18 @@ pub(super) fn order_after_several_tickets_waits_for_all<D: Device>(cx: &Context<
             let pattern = [round * 3 + i as u8, 0x11];
             sink.order_after(cx.fill(queue, memory, PART, &pattern)).expect("an order between queues");
         }
-        let part = |i: usize| (i as u64) * PART;
-        let downloads: Vec<_> = sources
-            .iter()
-            .enumerate()
-            .map(|(i, (_, memory))| Transfer::Download {
-                from: memory.at(0),
-                to: host.at(part(i)),
-                bytes: PART,
-            })
+        let places = (0..3).map(|i| host.at(i * PART)).zip(&sources);
+        let downloads: Vec<_> = places
+            .map(|(to, (_, memory))| Transfer::Download { from: memory.at(0), to, bytes: PART })
             .collect();
         let done = sink.submit(&downloads).expect("downloads");
         for (queue, _) in &sources {
             queue.order_after(done).expect("an order between queues");
         }
         cx.wait(done);
-        let mut found = vec![0; 3 * PART as usize];
-        host.read(0, &mut found);
         let expected: Vec<u8> =
             (0..3).flat_map(|i| [round * 3 + i, 0x11].repeat(PART as usize / 2)).collect();
-        assert_bytes("what three queues wrote", &found, &expected);
+        assert_holds("what three queues wrote", &host, 0, &expected);
     }
 }
 
@@ -179,11 +167,8 @@ pub(super) fn order_after_refuses_what_it_does_not_know<D: Device>(cx: &Context<
     let queue = cx.queue();
     let ticket = queue.submit(&[]).expect("an empty batch");
     let (device, unknown) = (cx.device(), ErrorKind::UnknownHandle);
-    assert_refused(
-        "an order in an unknown queue",
-        device.order_after(&QueueHandle::unique(), ticket),
-        unknown,
-    );
+    let refused = device.order_after(&QueueHandle::unique(), ticket);
+    assert_refused("an order in an unknown queue", refused, unknown);
     for never in [
         Ticket { queue: QueueHandle::unique().id(), value: 1 },
         Ticket { value: ticket.value + 1, ..ticket },
@@ -201,11 +186,8 @@ pub(super) fn work_goes_on_after_a_failure<D: Device>(cx: &Context<'_, D>) {
         let failing = indexed::failing_gather(cx, &scene.queue);
         let failed = failing.ticket;
         let after = scene.submit(&[scene.internal(100 * round, 2500, 1000)]);
-        assert_eq!(
-            [failed.value, after.value],
-            [before.value + 1, before.value + 2],
-            "tickets round a failure"
-        );
+        let values = [failed.value, after.value];
+        assert_eq!(values, [before.value + 1, before.value + 2], "tickets round a failure");
         cx.wait(after);
         cx.wait(before);
         for _ in 0..2 {

@@ -1,14 +1,23 @@
 //! A device and a naive model side by side: whatever is asked of one is done to the other, and every byte is
 //! compared.
 
-use crate::expr::{Action, Partial};
+use crate::expr::{Action, Geometry, Partial, Program};
 use crate::{
     Compute, Device, DeviceBuffer, DeviceSpan, Elements, ErrorKind, Fill, Gather, HostBuffer, HostSpan,
-    Queue, Route, Scatter, Search, Ticket, Transfer,
+    Queue, Result, Route, Scatter, Search, Ticket, Transfer,
 };
 
-use super::context::assert_bytes;
+pub(super) use Indexed::{Gathered, Scattered};
+
+use super::context::{assert_bytes, assert_holds};
 use super::{Context, reference};
+
+/// Which work by index is done with elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Indexed {
+    Gathered,
+    Scattered,
+}
 
 /// One queue, one piece of device memory and one of host memory, each with a model of what it should hold.
 ///
@@ -90,11 +99,8 @@ impl<'a, D: Device> Scene<'a, D> {
     /// The same by a route.
     #[track_caller]
     pub fn submit_by(&mut self, route: Route, transfers: &[Transfer<'_>]) -> Ticket {
-        let device = self.queue.device();
-        let ticket = device
-            .submit_by(route, self.queue.handle(), transfers)
-            .expect("copies within their memory, by any route");
-        self.expect_copies(ticket, transfers)
+        let ticket = self.queue.device().submit_by(route, self.queue.handle(), transfers);
+        self.expect_copies(ticket.expect("copies within their memory, by any route"), transfers)
     }
 
     fn expect_copies(&mut self, ticket: Ticket, transfers: &[Transfer<'_>]) -> Ticket {
@@ -146,21 +152,10 @@ impl<'a, D: Device> Scene<'a, D> {
         count_all: bool,
         answer: usize,
     ) {
-        let what = format!(
-            "search for {} bytes at {field_offset} of {} elements of {} bytes at {}, limit {limit}, all {count_all}",
-            value.len(),
-            elements.count,
-            elements.stride,
-            elements.start.offset()
-        );
-        let search = Search {
-            elements,
-            field_offset: field_offset as u64,
-            value,
-            limit,
-            count_all,
-            answer: self.host.at(answer as u64),
-        };
+        let size = value.len();
+        let what = format!("{size} bytes at {field_offset} of {elements:?}, limit {limit}, all {count_all}");
+        let (at, offset) = (self.host.at(answer as u64), field_offset as u64);
+        let search = Search { elements, field_offset: offset, value, limit, count_all, answer: at };
         let ticket = self.queue.search(&search).expect(&what);
         self.settle(ticket);
         let range = self.bytes_of(&elements);
@@ -170,13 +165,21 @@ impl<'a, D: Device> Scene<'a, D> {
         // The part of the answer behind the listed indices may hold anything.
         self.host.read(answer, &mut self.expected_host[answer..answer + answer_bytes]);
         let truth = [&[truth.total, truth.indices.len() as u64], &truth.indices[..]].concat();
-        assert_found(&what, &words(&self.expected_host[answer..answer + answer_bytes]), &truth, count_all);
+        assert_found(&what, &self.indices(answer, answer_bytes / 8), &truth, count_all);
     }
 
     /// Carries a computation out, there and in the model, and compares the answer. Waits. A device that does
     /// not know a type of the program is not asked further.
     #[track_caller]
-    pub fn compute(&mut self, compute: &Compute<'_>, what: &str) {
+    pub fn compute(
+        &mut self,
+        program: &Program,
+        sources: &[Elements<'_>],
+        geometry: Geometry,
+        action: Action<'_>,
+        what: &str,
+    ) {
+        let compute = &Compute { program, sources, geometry, action };
         let ticket = match self.queue.compute(compute) {
             Err(error) if error.kind() == ErrorKind::Unsupported => return,
             ticket => ticket.expect(what),
@@ -194,9 +197,7 @@ impl<'a, D: Device> Scene<'a, D> {
         self.host.read(at, &mut self.expected_host[at..at + bytes]);
         let words = self.indices(at, bytes / 8);
         match compute.action {
-            Action::Find { count_all, .. } => {
-                assert_found(what, &words, &truth, count_all);
-            }
+            Action::Find { count_all, .. } => assert_found(what, &words, &truth, count_all),
             Action::Histogram { .. } => assert_eq!(words, truth, "{what}"),
             Action::Sum { value, .. } => {
                 let [found, truth] = assert_counts(what, &words, &truth);
@@ -254,7 +255,7 @@ impl<'a, D: Device> Scene<'a, D> {
     /// Writes host memory, there and in the model. Nothing that reads it may be in flight.
     pub fn write_host(&mut self, at: usize, bytes: &[u8]) {
         self.host.write(at, bytes);
-        self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
+        self.write_host_expected(at, bytes);
     }
 
     /// Writes what host memory should hold to the model alone, for work that the scene was not asked for.
@@ -262,32 +263,35 @@ impl<'a, D: Device> Scene<'a, D> {
         self.expected_host[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Collects elements, there and in the model. Does not wait.
-    #[track_caller]
-    pub fn gather(&mut self, elements: Elements<'_>, indices: usize, count: usize, values: usize) -> Ticket {
-        let (at, to) = (self.host.at(indices as u64), self.host.at(values as u64));
-        let gather = Gather { elements, indices: at, count: count as u64, values: to };
-        let ticket = self.queue.gather(&gather).expect("a gather");
-        let range = self.bytes_of(&elements);
-        let stride = elements.stride as usize;
-        let list = self.indices(indices, count);
-        let collected = reference::gather(&self.expected[range], stride, &list).expect("indices inside");
-        self.expected_host[values..values + collected.len()].copy_from_slice(&collected);
-        self.last = Some(ticket);
-        ticket
+    /// Submits work by index, without the model. `places` are those of the indices and of the values in host
+    /// memory.
+    pub fn submit_indexed(
+        &self,
+        by: Indexed,
+        elements: Elements<'_>,
+        count: usize,
+        places: [usize; 2],
+    ) -> Result<Ticket> {
+        let [indices, values] = places.map(|place| self.host.at(place as u64));
+        let count = count as u64;
+        match by {
+            Gathered => self.queue.gather(&Gather { elements, indices, count, values }),
+            Scattered => self.queue.scatter(&Scatter { elements, indices, count, values }),
+        }
     }
 
-    /// Distributes elements, there and in the model. Does not wait.
+    /// Collects or distributes elements, there and in the model. Does not wait.
     #[track_caller]
-    pub fn scatter(&mut self, elements: Elements<'_>, indices: usize, count: usize, values: usize) -> Ticket {
-        let (at, from) = (self.host.at(indices as u64), self.host.at(values as u64));
-        let scatter = Scatter { elements, indices: at, count: count as u64, values: from };
-        let ticket = self.queue.scatter(&scatter).expect("a scatter");
-        let range = self.bytes_of(&elements);
-        let stride = elements.stride as usize;
-        let list = self.indices(indices, count);
-        let values = &self.expected_host[values..values + count * stride];
-        reference::scatter(&mut self.expected[range], stride, &list, values).expect("indices inside");
+    pub fn indexed(&mut self, by: Indexed, of: Elements<'_>, count: usize, places: [usize; 2]) -> Ticket {
+        let ticket = self.submit_indexed(by, of, count, places).expect("work by index");
+        let (range, list) = (self.bytes_of(&of), self.indices(places[0], count));
+        let (stride, device) = (of.stride as usize, &mut self.expected[range]);
+        let values = &mut self.expected_host[places[1]..places[1] + count * stride];
+        let done = match by {
+            Gathered => reference::gather(device, stride, &list).map(|found| values.copy_from_slice(&found)),
+            Scattered => reference::scatter(device, stride, &list, values),
+        };
+        done.expect("indices inside");
         self.last = Some(ticket);
         ticket
     }
@@ -316,9 +320,7 @@ impl<'a, D: Device> Scene<'a, D> {
     pub fn assert_as_expected(&mut self, what: &str) {
         self.finish();
         assert_bytes(&format!("{what}: device memory"), &self.contents(), &self.expected);
-        let mut host = vec![0; self.host.bytes()];
-        self.host.read(0, &mut host);
-        assert_bytes(&format!("{what}: host memory"), &host, &self.expected_host);
+        assert_holds(&format!("{what}: host memory"), &self.host, 0, &self.expected_host);
     }
 
     /// What the device memory holds, fetched in one copy.

@@ -3,6 +3,7 @@
 use crate::wrap::SplitMix64;
 use crate::{Device, Elements, Search};
 
+use super::context::assert_holds;
 use super::scene::Scene;
 use super::{Context, reference};
 
@@ -29,8 +30,8 @@ fn haystack(
         field.copy_from_slice(value);
         if !matches(i) {
             // The first byte, the last, or any.
-            let n = value.len() as u64;
-            let wrong = [0, n - 1, random.below(n)][i % 3] as usize;
+            let n = value.len();
+            let wrong = [0, n - 1, random.index(n)][i % 3];
             field[wrong] ^= 1 << random.below(8);
         }
     }
@@ -200,8 +201,6 @@ pub(super) fn searches_in_flight_at_once_do_not_mix<D: Device>(cx: &Context<'_, 
         let truth = reference::search(&hay, 4, 0, &(k as u32).to_ne_bytes(), k as u64 * 2);
         let answer = [truth.total, truth.indices.len() as u64];
         let answer: Vec<u8> = answer.iter().chain(&truth.indices).flat_map(|n| n.to_ne_bytes()).collect();
-        let mut found = vec![0; answer.len()];
-        scene.host.read(k * ROOM, &mut found);
-        super::context::assert_bytes(&format!("search {k} of forty in three queues"), &found, &answer);
+        assert_holds(&format!("search {k} of forty in three queues"), &scene.host, k * ROOM, &answer);
     }
 }

@@ -7,8 +7,8 @@ use parking_lot::Mutex;
 use crate::wrap::SplitMix64;
 use crate::{Device, Fill, Transfer};
 
-use super::context::assert_bytes;
-use super::scene::Scene;
+use super::context::assert_holds;
+use super::scene::{Gathered, Scattered, Scene};
 use super::{Context, Limits};
 
 const MEMORY: usize = 60_000;
@@ -16,7 +16,7 @@ const HOST: usize = 50_000;
 
 /// One random request, of any kind.
 fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
-    let mut below = |bound: usize| random.below(bound as u64) as usize;
+    let mut below = |bound: usize| random.index(bound);
     let bytes = [1, 16, 300, 5000, 20_000][below(5)];
     let bytes = below(bytes + 1);
     match below(10) {
@@ -70,11 +70,8 @@ fn step<D: Device>(scene: &mut Scene<'_, D>, random: &mut SplitMix64) {
             let indices = 8 * below(100);
             scene.write_indices(indices, &order[..wanted]);
             let values = 5000 + below(20_000);
-            if kernel == 8 {
-                scene.gather(elements, indices, wanted, values);
-            } else {
-                scene.scatter(elements, indices, wanted, values);
-            }
+            let by = if kernel == 8 { Gathered } else { Scattered };
+            scene.indexed(by, elements, wanted, [indices, values]);
         }
     }
 }
@@ -176,9 +173,8 @@ pub(super) fn threads_that_share_a_queue<D: Device>(cx: &Context<'_, D>) {
     tickets.sort_unstable();
     assert!(tickets.iter().copied().eq(1..=(3 * THREADS * EACH) as u64), "each ticket is given once");
     cx.wait(queue.submit(&[]).expect("an empty batch"));
-    let mut found = vec![0; THREADS * PART];
-    host.read(THREADS * PART, &mut found);
-    assert_bytes("what threads sent through one queue", &found, &cx.noise(12, THREADS * PART));
+    let sent = cx.noise(12, THREADS * PART);
+    assert_holds("what threads sent through one queue", &host, THREADS * PART, &sent);
 }
 
 pub(super) fn queues_come_and_go<D: Device>(cx: &Context<'_, D>) {

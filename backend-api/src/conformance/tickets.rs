@@ -1,10 +1,9 @@
 //! Numbers that rise, and the ways to learn that work is done.
 
 use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, Sender};
 use std::task::{Wake, Waker};
 use std::time::{Duration, Instant};
-
-use parking_lot::{Condvar, Mutex};
 
 use crate::{
     Device, Elements, ErrorKind, Fill, Gather, Progress, QueueId, Scatter, Search, Ticket, Transfer,
@@ -24,14 +23,8 @@ pub(super) fn tickets_rise_by_one<D: Device>(cx: &Context<'_, D>) {
             // Different queues count for themselves.
             for _ in 0..=q {
                 let up = Transfer::Upload { from: host.at(512), to: memory.at(512), bytes: 8 };
-                let search = Search {
-                    elements,
-                    field_offset: 0,
-                    value: &[1],
-                    limit: 0,
-                    count_all: true,
-                    answer: host.at(256),
-                };
+                let (value, answer) = (&[1], host.at(256));
+                let search = Search { elements, field_offset: 0, value, limit: 0, count_all: true, answer };
                 let gather = Gather { elements, indices: host.at(0), count: 2, values: host.at(128) };
                 let scatter = Scatter { elements, indices: host.at(0), count: 1, values: host.at(512) };
                 let tickets = [
@@ -122,22 +115,16 @@ pub(super) fn tickets_of_an_ended_queue_stay_askable<D: Device>(cx: &Context<'_,
     let last = queue.submit(&[]).expect("an empty batch");
     drop(queue);
     for ticket in [first, failing.ticket, last] {
-        assert_eq!(
-            cx.device().poll(ticket).expect("a ticket of an ended queue"),
-            Progress::Done,
-            "{ticket:?}"
-        );
+        let progress = cx.device().poll(ticket).expect("a ticket of an ended queue");
+        assert_eq!(progress, Progress::Done, "{ticket:?}");
         cx.wait(ticket);
-        let tally = Tally::new();
-        cx.device().wake(ticket, tally.waker());
-        tally.assert_reaches(1, cx.limits().patience);
+        let woken = Woken::new();
+        cx.device().wake(ticket, woken.waker.clone());
+        woken.assert_comes(1, cx.limits().patience);
     }
     let never = Ticket { value: last.value + 1, ..last };
-    assert_refused(
-        "a ticket that an ended queue never gave",
-        cx.device().poll(never),
-        ErrorKind::UnknownHandle,
-    );
+    let refused = cx.device().poll(never);
+    assert_refused("a ticket that an ended queue never gave", refused, ErrorKind::UnknownHandle);
 }
 
 pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
@@ -168,42 +155,40 @@ pub(super) fn many_threads_wait_for_one_ticket<D: Device>(cx: &Context<'_, D>) {
     scene.assert_as_expected("work that many waited for");
 }
 
-/// Counts how often its wakers are woken.
-struct Tally {
-    woken: Mutex<u32>,
-    changed: Condvar,
+/// A waker, and what tells each time that it is woken.
+struct Woken {
+    waker: Waker,
+    times: Receiver<()>,
 }
 
-impl Wake for Tally {
+struct Telling(Sender<()>);
+
+impl Wake for Telling {
     fn wake(self: Arc<Self>) {
-        *self.woken.lock() += 1;
-        self.changed.notify_all();
+        // Nobody listens any more when a check has failed.
+        let _ = self.0.send(());
     }
 }
 
-impl Tally {
-    fn new() -> Arc<Self> {
-        Arc::new(Self { woken: Mutex::new(0), changed: Condvar::new() })
+impl Woken {
+    fn new() -> Self {
+        let (sender, times) = mpsc::channel();
+        Self { waker: Arc::new(Telling(sender)).into(), times }
     }
 
-    fn waker(self: &Arc<Self>) -> Waker {
-        Arc::clone(self).into()
-    }
-
-    /// Waits until it was woken this often.
+    /// Waits until it was woken so often more.
     #[track_caller]
-    fn assert_reaches(&self, times: u32, patience: Duration) {
-        let mut woken = self.woken.lock();
-        let deadline = Instant::now() + patience;
-        while *woken < times {
-            let late = self.changed.wait_until(&mut woken, deadline).timed_out();
-            assert!(!late || *woken >= times, "woken {woken} times instead of {times} within {patience:?}");
+    fn assert_comes(&self, times: u32, patience: Duration) {
+        for time in 0..times {
+            let woken = self.times.recv_timeout(patience).is_ok();
+            assert!(woken, "woken {time} times instead of {times} within {patience:?}");
         }
     }
 
+    /// It was woken so often more by now.
     #[track_caller]
-    fn assert_is(&self, times: u32) {
-        assert_eq!(*self.woken.lock(), times, "how often a waker was woken");
+    fn assert_came(&self, times: usize) {
+        assert_eq!(self.times.try_iter().count(), times, "how often a waker was woken");
     }
 }
 
@@ -212,20 +197,20 @@ pub(super) fn wakers_are_woken_once_when_work_is_done<D: Device>(cx: &Context<'_
     let mut asked = Vec::new();
     for k in 0..20 {
         let ticket = scene.submit(&[scene.upload(k, 20 - k, 1 << 19)]);
-        let tally = Tally::new();
-        cx.device().wake(ticket, tally.waker());
-        asked.push((ticket, tally));
+        let woken = Woken::new();
+        cx.device().wake(ticket, woken.waker.clone());
+        asked.push((ticket, woken));
     }
     // Nobody waits or polls before the wakers come.
-    for (ticket, tally) in &asked {
-        tally.assert_reaches(1, cx.limits().patience);
+    for (ticket, woken) in &asked {
+        woken.assert_comes(1, cx.limits().patience);
         let progress = cx.device().poll(*ticket).expect("work that succeeds");
         assert_eq!(progress, Progress::Done, "{ticket:?} when its waker is woken");
     }
     let last = scene.submit(&[scene.upload(0, 0, 100)]);
     scene.settle(last);
-    for (_, tally) in &asked {
-        tally.assert_is(1);
+    for (_, woken) in &asked {
+        woken.assert_came(0);
     }
     scene.assert_as_expected("work whose end was told");
 }
@@ -235,46 +220,44 @@ pub(super) fn wakers_for_what_is_done_are_woken_at_once<D: Device>(cx: &Context<
     let done = queue.submit(&[]).expect("an empty batch");
     cx.wait(done);
     for _ in 0..3 {
-        let tally = Tally::new();
-        cx.device().wake(done, tally.waker());
-        tally.assert_is(1);
+        let woken = Woken::new();
+        cx.device().wake(done, woken.waker.clone());
+        woken.assert_came(1);
     }
 }
 
 pub(super) fn wakers_for_work_that_fails_are_woken<D: Device>(cx: &Context<'_, D>) {
     let queue = cx.queue();
     let failing = indexed::failing_gather(cx, &queue);
-    let tally = Tally::new();
-    cx.device().wake(failing.ticket, tally.waker());
-    tally.assert_reaches(1, cx.limits().patience);
+    let woken = Woken::new();
+    cx.device().wake(failing.ticket, woken.waker.clone());
+    woken.assert_comes(1, cx.limits().patience);
     assert_refused("the poll after the waker", cx.device().poll(failing.ticket), ErrorKind::KernelFailed);
-    cx.device().wake(failing.ticket, tally.waker());
-    tally.assert_is(2);
+    cx.device().wake(failing.ticket, woken.waker.clone());
+    woken.assert_came(1);
 }
 
 pub(super) fn wakers_from_many_threads_are_all_woken<D: Device>(cx: &Context<'_, D>) {
     const EACH: u32 = 25;
     let mut scene = Scene::new(cx, 1 << 20, 1 << 20);
-    let (tally, device) = (Tally::new(), cx.device());
-    let mut total = 0;
+    let (woken, device) = (Woken::new(), cx.device());
     for round in 0..4 {
         let tickets = [0, 1, 2, 3].map(|k| scene.submit(&[scene.upload(k, round, 1 << 18)]));
         std::thread::scope(|scope| {
             for ticket in tickets {
-                let tally = &tally;
+                let waker = &woken.waker;
                 scope.spawn(move || {
                     for _ in 0..EACH {
-                        device.wake(ticket, tally.waker());
+                        device.wake(ticket, waker.clone());
                     }
                     device.wait(ticket).expect("work that succeeds");
                 });
             }
         });
-        total += 4 * EACH;
-        tally.assert_reaches(total, cx.limits().patience);
+        woken.assert_comes(4 * EACH, cx.limits().patience);
     }
     let ticket = scene.submit(&[]);
     scene.settle(ticket);
-    tally.assert_is(total);
+    woken.assert_came(0);
     scene.assert_as_expected("work whose end was told to many");
 }

@@ -1,6 +1,7 @@
 //! The check of a request, apart from where its memory ends.
 
 use super::{Action, Compute, Instruction, Type, Value};
+use crate::validate::check_aligned;
 use crate::{Error, ErrorKind, Extents, Result};
 
 const OPERATION: &str = "compute";
@@ -14,10 +15,7 @@ pub(crate) fn check<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> 
         return Err(invalid("a geometry has pages of one element and one channel at least".into()));
     }
     if let Some(answer) = compute.answer() {
-        if !answer.offset().is_multiple_of(8) {
-            let detail = "answer: the offset is not a multiple of 8".into();
-            return Err(invalid(detail).with_offset(answer.offset()));
-        }
+        check_aligned(OPERATION, "answer", answer)?;
         extents.check_host(OPERATION, answer, compute.answer_bytes())?;
     }
     Ok(())
@@ -36,9 +34,7 @@ fn check_sources<E: Extents + ?Sized>(extents: &E, compute: &Compute<'_>) -> Res
             return Err(invalid(format!("sources of {one} and of {other} elements")));
         }
     }
-    for written in
-        compute.sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)).map(|(_, source)| source)
-    {
+    for (_, written) in compute.sources.iter().enumerate().filter(|(at, _)| compute.writes(*at)) {
         for other in compute.sources {
             let same = written.start == other.start && written.stride == other.stride;
             let (a, b) = (written.start.offset(), other.start.offset());
@@ -82,11 +78,8 @@ fn check_action(compute: &Compute<'_>) -> Result<()> {
     };
     let wanted = |value: Value, fits: &dyn Fn(Type) -> bool, what: &str| {
         let found = type_of(value)?;
-        if fits(found) {
-            Ok(())
-        } else {
-            Err(invalid(format!("{what} is wanted, value {} is {found}", value.0)))
-        }
+        let refused = || invalid(format!("{what} is wanted, value {} is {found}", value.0));
+        fits(found).then_some(()).ok_or_else(refused)
     };
     let truth = |value: Value| wanted(value, &|of| of == Type::Bool, "a bool");
     let number = |value: Value| wanted(value, &|of| of != Type::Bool, "a number");

@@ -44,9 +44,8 @@ impl Geometry {
 ///
 /// ```
 /// use backend_api::expr::{Action, Store, Value};
-/// let store = Store { value: Value(2), source: 0, offset: 8 };
-/// let action = Action::Store { stores: &[store], filter: None };
-/// assert!(matches!(action, Action::Store { stores: [Store { offset: 8, .. }], .. }));
+/// let [low, high] = [4, 8].map(|offset| Store { value: Value(2), source: 0, offset });
+/// assert!(matches!(Action::Store { stores: &[low, high], filter: None }, Action::Store { .. }));
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Store {
@@ -65,22 +64,10 @@ pub struct Store {
 /// count.
 ///
 /// ```
-/// # use backend_api::{BufferHandle, Compute, Elements, HostBuffer, HostMemory};
-/// # use backend_api::expr::{Action, Geometry, Instruction, Program, Store, Type, Value};
-/// # let program = Program::new(vec![Instruction::Field { source: 0, offset: 0, of: Type::U32 }])?;
-/// # let memory = BufferHandle::unique();
-/// # let sources = [Elements { start: memory.at(0), count: 10, stride: 4 }];
-/// # let device = std::sync::Arc::new(backend_host::HostDevice::new(0)?);
-/// # let host = HostBuffer::new(&device, 64, HostMemory::Pageable)?;
-/// # let answer = host.at(0);
-/// # let geometry = Geometry::plain(0);
-/// let histogram = Action::Histogram { value: Value(0), filter: None, bins: 16, answer };
-/// let compute = |action| Compute { program: &program, sources: &sources, geometry, action };
-/// assert_eq!(compute(histogram).answer_bytes(), 16 * 8);
-/// let store = Store { value: Value(0), source: 0, offset: 0 };
-/// let stored = Action::Store { stores: &[store], filter: None };
-/// assert_eq!(compute(stored).answer(), None);
-/// # Ok::<_, backend_api::Error>(())
+/// use backend_api::expr::{Action, Store, Value};
+/// let double = Store { value: Value(2), source: 0, offset: 8 };
+/// let action = Action::Store { stores: &[double], filter: Some(Value(1)) };
+/// assert!(matches!(action, Action::Store { stores: [Store { offset: 8, .. }], .. }));
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub enum Action<'a> {

@@ -66,12 +66,6 @@ pub fn evaluate_all(program: &Program, index: u64, elements: &[&[u8]]) -> Vec<u6
     values
 }
 
-/// One value for one element; see [`evaluate_all`].
-#[must_use]
-pub fn evaluate(program: &Program, value: Value, index: u64, elements: &[&[u8]]) -> u64 {
-    evaluate_all(program, index, elements).get(value.at()).copied().unwrap_or(0)
-}
-
 fn load(elements: &[&[u8]], source: u8, offset: u32, of: Type) -> u64 {
     let field = elements
         .get(usize::from(source))

@@ -27,11 +27,11 @@ impl Value {
 /// An operation on one value.
 ///
 /// ```
-/// use backend_api::expr::{Instruction, Program, Type, Unary, Value, evaluate};
+/// use backend_api::expr::{Instruction, Program, Type, Unary, Value, evaluate_all};
 /// let byte = Instruction::Field { source: 0, offset: 0, of: Type::I8 };
 /// let result = |op| {
 ///     let program = Program::new(vec![byte, Instruction::Unary { op, of: Value(0) }])?;
-///     Ok::<_, backend_api::Error>(evaluate(&program, Value(1), 0, &[&[0xFE]]))
+///     Ok::<_, backend_api::Error>(evaluate_all(&program, 0, &[&[0xFE]])[1])
 /// };
 /// // Of -2: 2, 2 and 1.
 /// assert_eq!([result(Unary::Neg)?, result(Unary::Abs)?, result(Unary::Not)?], [2, 2, 1]);
@@ -50,11 +50,11 @@ pub enum Unary {
 /// An operation on two values of one type.
 ///
 /// ```
-/// use backend_api::expr::{Binary, Instruction, Program, Type, Value, evaluate};
+/// use backend_api::expr::{Binary, Instruction, Program, Type, Value, evaluate_all};
 /// let literal = |bits| Instruction::Literal { of: Type::U8, bits };
 /// let result = |op| {
 ///     let last = Instruction::Binary { op, left: Value(0), right: Value(1) };
-///     Program::new(vec![literal(200), literal(100), last]).map(|program| evaluate(&program, Value(2), 0, &[]))
+///     Program::new(vec![literal(200), literal(100), last]).map(|program| evaluate_all(&program, 0, &[])[2])
 /// };
 /// assert_eq!((result(Binary::Add)?, result(Binary::Max)?, result(Binary::Lt)?), (44, 200, 0), "sums wrap");
 /// assert!(Binary::Lt.is_comparison() && !Binary::Min.is_comparison());
@@ -124,11 +124,10 @@ impl Binary {
 /// One step of a program. Values that it refers to must come from instructions before it.
 ///
 /// ```
-/// use backend_api::expr::{Instruction, Program, Type, Value, evaluate};
+/// use backend_api::expr::{Instruction, Program, Type, Value, evaluate_all};
 /// let index_as_byte = Instruction::Cast { of: Value(0), to: Type::U8 };
-/// index_as_byte.each_operand(|value| assert_eq!(value, Value(0)));
 /// let program = Program::new(vec![Instruction::Index, index_as_byte])?;
-/// assert_eq!(evaluate(&program, Value(1), 0x1234, &[]), 0x34);
+/// assert_eq!(evaluate_all(&program, 0x1234, &[]), [0x1234, 0x34]);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -220,12 +219,8 @@ impl Program {
     /// value is referred to that is not there yet.
     pub fn new(instructions: Vec<Instruction>) -> Result<Self> {
         if instructions.len() > Self::INSTRUCTIONS_MAX {
-            let detail = format!(
-                "{} instructions, at most {} are possible",
-                instructions.len(),
-                Self::INSTRUCTIONS_MAX
-            );
-            return Err(invalid(detail));
+            let (number, most) = (instructions.len(), Self::INSTRUCTIONS_MAX);
+            return Err(invalid(format!("{number} instructions, at most {most} are possible")));
         }
         let mut types: Vec<Type> = Vec::with_capacity(instructions.len());
         for (at, instruction) in instructions.iter().enumerate() {
@@ -255,13 +250,6 @@ impl Program {
     }
 
     /// Which instructions these values depend on, themselves included, by number.
-    ///
-    /// ```
-    /// use backend_api::expr::{Instruction, Program, Type, Value};
-    /// let program = Program::new(vec![Instruction::Index, Instruction::Literal { of: Type::U8, bits: 1 }])?;
-    /// assert_eq!(program.needed(&[Value(1)]), [false, true]);
-    /// # Ok::<_, backend_api::Error>(())
-    /// ```
     #[must_use]
     pub fn needed(&self, values: &[Value]) -> Vec<bool> {
         let mut needed = vec![false; self.instructions.len()];
@@ -281,15 +269,7 @@ impl Program {
 
 impl Instruction {
     /// Calls `visit` for each value that it refers to.
-    ///
-    /// ```
-    /// use backend_api::expr::{Binary, Instruction, Value};
-    /// let sum = Instruction::Binary { op: Binary::Add, left: Value(3), right: Value(5) };
-    /// let mut operands = Vec::new();
-    /// sum.each_operand(|value| operands.push(value));
-    /// assert_eq!(operands, [Value(3), Value(5)]);
-    /// ```
-    pub fn each_operand(self, mut visit: impl FnMut(Value)) {
+    fn each_operand(self, mut visit: impl FnMut(Value)) {
         match self {
             Self::Field { .. } | Self::Literal { .. } | Self::Index => {}
             Self::Unary { of, .. } | Self::Cast { of, .. } => visit(of),

@@ -7,13 +7,13 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use crate::{
-    BufferHandle, BufferId, Commit, Compute, Device, ErrorKind, HostAllocation, HostId, HostMemory, Progress,
-    QueueHandle, QueueId, Request, Result, Ticket, Transfer,
+    BufferHandle, BufferId, Commit, Compute, Device, HostAllocation, HostId, HostMemory, Progress,
+    QueueHandle, Request, Result, Ticket, Transfer,
 };
 
 use crate::forward;
 
-/// What was asked of one queue, or of all of them together.
+/// What was asked of the queues of a device.
 ///
 /// Only what the device accepted counts as work; what it refused counts as [`refused`](Self::refused) and
 /// nothing else.
@@ -66,13 +66,13 @@ pub struct Work {
     pub scatters: u64,
     /// The bytes of the values that they distributed.
     pub scatter_bytes: u64,
-    /// Calls of [`order_after`](Device::order_after) for work in this queue.
+    /// Calls of [`order_after`](Device::order_after).
     pub orders: u64,
-    /// Calls of [`poll`](Device::poll) for a ticket of this queue.
+    /// Calls of [`poll`](Device::poll).
     pub polls: u64,
-    /// Calls of [`wait`](Device::wait) for a ticket of this queue.
+    /// Calls of [`wait`](Device::wait).
     pub waits: u64,
-    /// Calls of [`wake`](Device::wake) for a ticket of this queue.
+    /// Calls of [`wake`](Device::wake).
     pub wakes: u64,
     /// Submissions and orders that were refused.
     pub refused: u64,
@@ -126,7 +126,7 @@ impl Work {
 /// assert!(device.allocate(2000, Commit::Lazy).is_err());
 /// let counts = device.counts();
 /// assert_eq!((counts.allocations, counts.allocated_bytes, counts.refused), (2, 700, 1));
-/// assert_eq!((counts.held_bytes, counts.held_bytes_peak), (100, 600));
+/// assert_eq!(counts.held_bytes, 100);
 /// # Ok::<_, backend_api::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -152,12 +152,8 @@ pub struct Counts {
     pub refused: u64,
     /// Bytes of device memory that are held now. [`Counting::reset`] leaves them.
     pub held_bytes: u64,
-    /// The most bytes of device memory that were held at a time since the last reset.
-    pub held_bytes_peak: u64,
     /// Bytes of host memory that are held now, imported memory included. [`Counting::reset`] leaves them.
     pub host_held_bytes: u64,
-    /// The most bytes of host memory that were held at a time since the last reset.
-    pub host_held_bytes_peak: u64,
 }
 
 /// Counts calls, copies, kernels and bytes of a device.
@@ -177,7 +173,6 @@ pub struct Counts {
 /// device.inner().create_queue()?; // What is asked of the device within is not counted.
 /// let counts = device.counts();
 /// assert_eq!((counts.work.submits, counts.work.uploads, counts.work.upload_bytes), (1, 2, 60));
-/// assert_eq!(device.queue_work(queue.id()), counts.work);
 /// assert_eq!((counts.allocations, counts.held_bytes, counts.queues), (0, 100, 0));
 /// # Ok::<_, backend_api::Error>(())
 /// ```
@@ -190,7 +185,6 @@ pub struct Counting<D> {
 #[derive(Debug, Default)]
 struct State {
     counts: Counts,
-    queues: HashMap<QueueId, Work>,
     buffers: HashMap<BufferId, u64>,
     hosts: HashMap<HostId, u64>,
 }
@@ -214,57 +208,29 @@ impl<D: Device> Counting<D> {
         self.state.lock().counts
     }
 
-    /// What was counted of one queue since the last reset; nothing for a queue that is not known. An ended
-    /// queue stays known until the next reset.
-    #[must_use]
-    pub fn queue_work(&self, queue: QueueId) -> Work {
-        self.state.lock().queues.get(&queue).copied().unwrap_or_default()
-    }
-
     /// Counts from nought again; gives what was counted so far.
     pub fn reset(&self) -> Counts {
         let mut state = self.state.lock();
-        state.queues.clear();
         let former = state.counts;
-        state.counts = Counts {
-            held_bytes: former.held_bytes,
-            held_bytes_peak: former.held_bytes,
-            host_held_bytes: former.host_held_bytes,
-            host_held_bytes_peak: former.host_held_bytes,
-            ..Counts::default()
-        };
+        let Counts { held_bytes, host_held_bytes, .. } = former;
+        state.counts = Counts { held_bytes, host_held_bytes, ..Counts::default() };
         former
     }
 
-    /// Adds to the work of a queue and of all.
-    fn note(&self, queue: QueueId, add: impl Fn(&mut Work)) {
-        let mut state = self.state.lock();
-        add(&mut state.counts.work);
-        add(state.queues.entry(queue).or_default());
-    }
-
-    fn submitted<T>(&self, queue: QueueId, result: Result<T>, add: impl Fn(&mut Work)) -> Result<T> {
-        match &result {
-            Ok(_) => self.note(queue, add),
-            // The names of queues that do not exist are not kept.
-            Err(error) if error.kind() == ErrorKind::UnknownHandle => {
-                self.state.lock().counts.work.refused += 1
-            }
-            Err(_) => self.note(queue, |work| work.refused += 1),
+    fn submitted<T>(&self, result: Result<T>, add: impl FnOnce(&mut Work)) -> Result<T> {
+        let work = &mut self.state.lock().counts.work;
+        if result.is_ok() {
+            add(work)
+        } else {
+            work.refused += 1
         }
         result
     }
 
-    fn asked<T>(&self, ticket: Ticket, result: Result<T>, add: impl Fn(&mut Work)) -> Result<T> {
-        let add = |work: &mut Work| {
-            add(work);
-            work.failed += u64::from(result.is_err());
-        };
-        if matches!(&result, Err(error) if error.kind() == ErrorKind::UnknownHandle) {
-            add(&mut self.state.lock().counts.work);
-        } else {
-            self.note(ticket.queue, add);
-        }
+    fn asked<T>(&self, result: Result<T>, add: impl FnOnce(&mut Work)) -> Result<T> {
+        let work = &mut self.state.lock().counts.work;
+        add(work);
+        work.failed += u64::from(result.is_err());
         result
     }
 
@@ -283,7 +249,6 @@ impl State {
     fn hold_host(&mut self, host: HostId, bytes: usize) {
         self.hosts.insert(host, bytes as u64);
         self.counts.host_held_bytes += bytes as u64;
-        self.counts.host_held_bytes_peak = self.counts.host_held_bytes_peak.max(self.counts.host_held_bytes);
     }
 }
 
@@ -303,7 +268,6 @@ unsafe impl<D: Device> Device for Counting<D> {
             counts.allocations += 1;
             counts.allocated_bytes += bytes;
             counts.held_bytes += bytes;
-            counts.held_bytes_peak = counts.held_bytes_peak.max(counts.held_bytes);
         })
     }
 
@@ -346,7 +310,7 @@ unsafe impl<D: Device> Device for Counting<D> {
     }
 
     crate::requests! { self, queue, request =>
-        self.submitted(queue.id(), request.start(&self.inner, queue), |work| work.add(&request))
+        self.submitted(request.start(&self.inner, queue), |work| work.add(&request))
     }
 
     fn prepare(&self, compute: &Compute<'_>) -> Result<()> {
@@ -354,19 +318,19 @@ unsafe impl<D: Device> Device for Counting<D> {
     }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        self.asked(ticket, self.inner.poll(ticket), |work| work.polls += 1)
+        self.asked(self.inner.poll(ticket), |work| work.polls += 1)
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
-        self.asked(ticket, self.inner.wait(ticket), |work| work.waits += 1)
+        self.asked(self.inner.wait(ticket), |work| work.waits += 1)
     }
 
     fn wake(&self, ticket: Ticket, waker: Waker) {
-        self.note(ticket.queue, |work| work.wakes += 1);
+        self.state.lock().counts.work.wakes += 1;
         self.inner.wake(ticket, waker);
     }
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
-        self.submitted(queue.id(), self.inner.order_after(queue, ticket), |work| work.orders += 1)
+        self.submitted(self.inner.order_after(queue, ticket), |work| work.orders += 1)
     }
 }

@@ -94,12 +94,6 @@ impl Wake for Once {
     }
 }
 
-/// How a call goes on.
-enum Verdict {
-    Goes,
-    FailsLater(Error),
-}
-
 impl<D: Device> Faulty<D> {
     /// A device without a fault so far.
     #[must_use]
@@ -169,20 +163,26 @@ impl<D: Device> Faulty<D> {
         done
     }
 
-    /// Counts a call and says whether it goes, is refused, or fails later. May lose the device.
-    fn judge(&self, operation: Operation, queue: Option<QueueId>, bytes: Option<u64>) -> Result<Verdict> {
+    /// Counts a call, and refuses it, or gives the error with which its ticket is to fail, if it is to. May
+    /// lose the device.
+    fn judge(
+        &self,
+        operation: Operation,
+        queue: Option<QueueId>,
+        bytes: Option<u64>,
+    ) -> Result<Option<Error>> {
         let mut state = self.state.lock();
         if let Some(loss) = &state.lost {
             return Err(loss.error.clone());
         }
-        let Some(strike) = state.plan.strike(operation, queue) else { return Ok(Verdict::Goes) };
+        let Some(strike) = state.plan.strike(operation, queue) else { return Ok(None) };
         let kind = strike.kind;
         let mut error = Error::new(kind, operation.name()).with_detail("injected").on(self.inner.info());
         if let Some(bytes) = bytes {
             error = error.with_bytes(bytes).with_available_bytes(0);
         }
         if strike.later {
-            return Ok(Verdict::FailsLater(error));
+            return Ok(Some(error));
         }
         if kind == ErrorKind::Lost {
             self.lose_and_wake(state, operation.name());
@@ -194,15 +194,11 @@ impl<D: Device> Faulty<D> {
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         // Every request is one of the operations.
         let operation = Operation::of_name(request.operation()).unwrap_or(Operation::Submit);
-        let (ticket, failure) = match self.judge(operation, Some(queue.id()), None)? {
-            Verdict::Goes => (request.start(&self.inner, queue)?, None),
-            Verdict::FailsLater(error) => {
-                let part = match *request {
-                    Request::Copies(transfers, _) => &transfers[..transfers.len() / 2],
-                    _ => &[],
-                };
-                (self.inner.submit(queue, part)?, Some(error))
-            }
+        let failure = self.judge(operation, Some(queue.id()), None)?;
+        let ticket = match *request {
+            _ if failure.is_none() => request.start(&self.inner, queue)?,
+            Request::Copies(transfers, _) => self.inner.submit(queue, &transfers[..transfers.len() / 2])?,
+            _ => self.inner.submit(queue, &[])?,
         };
         self.note(ticket, failure);
         Ok(ticket)

@@ -7,11 +7,13 @@ pub struct SplitMix64(u64);
 
 impl SplitMix64 {
     #[must_use]
+    #[inline]
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     #[allow(clippy::should_implement_trait, reason = "it never ends")]
+    #[inline]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;
@@ -21,8 +23,20 @@ impl SplitMix64 {
     }
 
     /// A number below `bound`; 0 if there is none. The bias is far below what a test could notice.
+    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.next()) * u128::from(bound)) >> 64) as u64
+    }
+
+    /// As [`below`](Self::below), for the index of one of `len` things.
+    #[inline]
+    pub fn index(&mut self, len: usize) -> usize {
+        self.below(len as u64) as usize
+    }
+
+    /// One of some things, of which there is at least one.
+    pub fn pick<T: Copy>(&mut self, things: &[T]) -> T {
+        things[self.index(things.len())]
     }
 
     pub fn fill(&mut self, bytes: &mut [u8]) {

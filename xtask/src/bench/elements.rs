@@ -98,23 +98,3 @@ pub fn zipf(count: usize, exponent: f64, seed: u64) -> Result<impl Iterator<Item
     let ranks = Zipf::new(count as f64, exponent)?.sample_iter(SmallRng::seed_from_u64(seed));
     Ok(ranks.map(move |rank| (rank as u64 - 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) as usize % count))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::random::Random;
-
-    #[test]
-    fn elements_know_where_they_belong() {
-        assert!(u32::of(7).belongs_to(7) && Record::of(7).belongs_to(7) && Block::of(7).belongs_to(7));
-        assert!(!Record::of(7).belongs_to(8));
-        assert_eq!((size_of::<Record>(), size_of::<Block>()), (44, 4096));
-    }
-
-    #[test]
-    fn random_numbers_stay_below_their_bound() {
-        let mut random = Random::new(3);
-        assert!((0..1000).all(|_| random.index(7) < 7));
-        assert!((0..1000).all(|_| (0.0..1.0).contains(&random.unit())));
-    }
-}

@@ -2,12 +2,12 @@
 //! in each of some shards; the lock is held while pages are copied.
 
 use super::elements::Payload;
-use super::setup::{CHUNK_BYTES, pieces};
+use super::raw::pinned;
 use anyhow::{Context, Result, anyhow, ensure};
 use lru::LruCache;
 use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
-use vmarray::device::{Commit, DeviceBuffer, HostBuffer, HostMemory, Queue, Transfer};
+use vmarray::device::{Commit, DeviceBuffer, HostBuffer, Queue, Transfer};
 use vmarray::{AnyDevice, Device};
 
 /// How many shards there are.
@@ -15,20 +15,19 @@ const SHARDS: usize = 16;
 
 /// Elements on one device behind a cache of the least recently used pages.
 pub struct LockedCache<T> {
-    shards: Vec<Mutex<Shard<T>>>,
+    shards: Vec<Mutex<Shard>>,
     len: usize,
     page_len: usize,
+    marker: PhantomData<T>,
 }
 
-struct Shard<T> {
-    device: Arc<AnyDevice>,
+struct Shard {
     queue: Queue<AnyDevice>,
     memory: Arc<DeviceBuffer<AnyDevice>>,
     frames: HostBuffer<AnyDevice>,
-    page_len: usize,
+    page_bytes: usize,
     /// The frame of each page that has one.
     pages: LruCache<usize, Frame>,
-    marker: PhantomData<T>,
 }
 
 struct Frame {
@@ -44,37 +43,19 @@ impl<T: Payload> LockedCache<T> {
         let pages = len.div_ceil(page_len);
         let memory = Arc::new(DeviceBuffer::new(device, (pages * page_bytes) as u64, Commit::Lazy)?);
         let frames = (cache_bytes / page_bytes / SHARDS).clamp(2, pages.div_ceil(SHARDS).max(2));
-        let shard = |_| -> Result<Mutex<Shard<T>>> {
-            let bytes = frames * page_bytes;
+        let shard = |_| -> Result<Mutex<Shard>> {
             Ok(Mutex::new(Shard {
-                device: Arc::clone(device),
                 queue: Queue::new(device)?,
                 memory: Arc::clone(&memory),
-                frames: HostBuffer::new(device, bytes, HostMemory::Pinned)
-                    .or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?,
-                page_len,
+                frames: pinned(device, frames * page_bytes)?,
+                page_bytes,
                 pages: LruCache::new(frames.try_into()?),
-                marker: PhantomData,
             }))
         };
-        let cache = Self { shards: (0..SHARDS).map(shard).collect::<Result<_>>()?, len, page_len };
-        cache.fill(device, &memory)?;
+        let shards = (0..SHARDS).map(shard).collect::<Result<_>>()?;
+        let cache = Self { shards, len, page_len, marker: PhantomData };
+        (0..len).try_for_each(|index| cache.set(index, T::of(index)))?;
         Ok(cache)
-    }
-
-    fn fill(&self, device: &Arc<AnyDevice>, memory: &DeviceBuffer<AnyDevice>) -> Result<()> {
-        let queue = Queue::new(device)?;
-        let chunk = CHUNK_BYTES / size_of::<T>();
-        let host = HostBuffer::new(device, chunk * size_of::<T>(), HostMemory::Pageable)?;
-        for piece in pieces(0..self.len, chunk) {
-            let values: Vec<T> = piece.clone().map(T::of).collect();
-            let bytes: &[u8] = bytemuck::cast_slice(&values);
-            host.write(0, bytes);
-            let to = memory.at((piece.start * size_of::<T>()) as u64);
-            let upload = Transfer::Upload { from: host.at(0), to, bytes: bytes.len() as u64 };
-            device.wait(queue.submit(&[upload])?)?;
-        }
-        Ok(())
     }
 
     /// How many elements there are.
@@ -84,37 +65,28 @@ impl<T: Payload> LockedCache<T> {
 
     /// Reads an element.
     pub fn get(&self, index: usize) -> Result<T> {
-        // SAFETY: `with` gives the place of an element, under the lock, with no copy under way.
-        self.with(index, false, |element| unsafe { element.read() })
+        let mut value = T::zeroed();
+        self.with(index, false, |frames, at| frames.read(at, bytemuck::bytes_of_mut(&mut value)))?;
+        Ok(value)
     }
 
     /// Writes an element.
     pub fn set(&self, index: usize, value: T) -> Result<()> {
-        // SAFETY: as in `get`.
-        self.with(index, true, |element| unsafe { element.write(value) })
+        self.with(index, true, |frames, at| frames.write(at, bytemuck::bytes_of(&value)))
     }
 
-    fn with<R>(&self, index: usize, write: bool, run: impl FnOnce(*mut T) -> R) -> Result<R> {
+    /// Runs code with the frames, and the place in them of an element.
+    fn with(&self, index: usize, write: bool, run: impl FnOnce(&HostBuffer<AnyDevice>, usize)) -> Result<()> {
         ensure!(index < self.len, "index {index} is outside of {} elements", self.len);
         let page = index / self.page_len;
         let mut shard = self.shards[page % SHARDS].lock().map_err(|_| anyhow!("a thread panicked"))?;
         let frame = shard.frame(page, write)?;
-        Ok(run(shard.element(frame, index % self.page_len)))
+        run(&shard.frames, frame * shard.page_bytes + index % self.page_len * size_of::<T>());
+        Ok(())
     }
 }
 
-impl<T: Payload> Shard<T> {
-    fn page_bytes(&self) -> usize {
-        self.page_len * size_of::<T>()
-    }
-
-    fn element(&self, frame: usize, at: usize) -> *mut T {
-        let offset = frame * self.page_bytes() + at * size_of::<T>();
-        debug_assert!(offset + size_of::<T>() <= self.frames.bytes());
-        // SAFETY: frame and place are within the frames, which are aligned to 4096 bytes.
-        unsafe { self.frames.address().as_ptr().add(offset).cast() }
-    }
-
+impl Shard {
     /// The number of a page's frame, which becomes the one used last.
     fn frame(&mut self, page: usize, write: bool) -> Result<usize> {
         if let Some(frame) = self.pages.get_mut(&page) {
@@ -135,14 +107,14 @@ impl<T: Payload> Shard<T> {
     }
 
     fn copy(&self, frame: usize, page: usize, up: bool) -> Result<()> {
-        let bytes = self.page_bytes() as u64;
+        let bytes = self.page_bytes as u64;
         let (host, home) = (self.frames.at(frame as u64 * bytes), self.memory.at(page as u64 * bytes));
         let transfer = if up {
             Transfer::Upload { from: host, to: home, bytes }
         } else {
             Transfer::Download { from: home, to: host, bytes }
         };
-        Ok(self.device.wait(self.queue.submit(&[transfer])?)?)
+        Ok(self.queue.device().wait(self.queue.submit(&[transfer])?)?)
     }
 }
 
@@ -150,7 +122,7 @@ impl<T: Payload> Shard<T> {
 mod tests {
     use super::*;
     use crate::bench::elements::Record;
-    use crate::random::Random;
+    use vmarray::device::wrap::SplitMix64;
     use vmarray::host::HostDevice;
 
     #[test]
@@ -158,7 +130,7 @@ mod tests {
         let devices = [Arc::new(AnyDevice::from(HostDevice::new(64 << 20).unwrap()))];
         let cache = LockedCache::<Record>::new(&devices, 10_007, 10, 1).unwrap();
         let mut values: Vec<u32> = (0..10_007).collect();
-        let mut random = Random::new(5);
+        let mut random = SplitMix64::new(5);
         for turn in 0..20_000 {
             let index = random.index(values.len());
             if turn % 3 == 0 {

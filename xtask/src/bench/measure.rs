@@ -35,38 +35,34 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// How it is written, in reports and by peers.
-    pub fn symbol(self) -> &'static str {
+    /// How it is written; how many units or seconds go into it; and whether it is a time, so that less is
+    /// better.
+    fn parts(self) -> (&'static str, f64, bool) {
         match self {
-            Self::GigabytesPerSecond => "GB/s",
-            Self::GigaPerSecond => "G/s",
-            Self::MegaPerSecond => "M/s",
-            Self::KiloPerSecond => "k/s",
-            Self::Nanoseconds => "ns",
-            Self::Microseconds => "us",
+            Self::GigabytesPerSecond => ("GB/s", 1e9, false),
+            Self::GigaPerSecond => ("G/s", 1e9, false),
+            Self::MegaPerSecond => ("M/s", 1e6, false),
+            Self::KiloPerSecond => ("k/s", 1e3, false),
+            Self::Nanoseconds => ("ns", 1e9, true),
+            Self::Microseconds => ("us", 1e6, true),
         }
     }
 
-    /// Whether it is a time, so that less is better.
-    pub fn is_time(self) -> bool {
-        matches!(self, Self::Nanoseconds | Self::Microseconds)
+    /// How it is written, in reports and by peers.
+    pub fn symbol(self) -> &'static str {
+        self.parts().0
     }
 
     /// A repetition's result.
     pub fn of(self, sample: &Sample) -> f64 {
         let Sample { wall, amount, threads, .. } = *sample;
-        match self {
-            Self::GigabytesPerSecond | Self::GigaPerSecond => amount / wall / 1e9,
-            Self::MegaPerSecond => amount / wall / 1e6,
-            Self::KiloPerSecond => amount / wall / 1e3,
-            Self::Nanoseconds => wall * threads as f64 / amount * 1e9,
-            Self::Microseconds => wall * threads as f64 / amount * 1e6,
-        }
+        let (_, scale, is_time) = self.parts();
+        if is_time { wall * threads as f64 / amount * scale } else { amount / wall / scale }
     }
 
     /// How many times faster `ours` is than `other`.
     pub fn speed_ratio(self, ours: f64, other: f64) -> f64 {
-        if self.is_time() { other / ours } else { ours / other }
+        if self.parts().2 { other / ours } else { ours / other }
     }
 }
 
@@ -253,55 +249,37 @@ mod tests {
     #[test]
     fn medians_and_spread() {
         assert_eq!(Summary::of(&[]), None);
-        let odd = Summary::of(&[3.0, 1.0, 2.0]).unwrap();
-        assert_eq!((odd.median, odd.low, odd.high, odd.runs), (2.0, 1.0, 3.0, 3));
-        assert_eq!(odd.spread(), 1.0);
-        let even = Summary::of(&[4.0, 1.0, 2.0, 100.0]).unwrap();
-        assert_eq!((even.median, even.runs), (3.0, 4));
+        let odd = Summary { median: 2.0, low: 1.0, high: 3.0, runs: 3 };
+        assert_eq!((Summary::of(&[3.0, 1.0, 2.0]), odd.spread()), (Some(odd), 1.0));
+        assert_eq!(Summary::of(&[4.0, 1.0, 2.0, 100.0]).unwrap().median, 3.0);
         assert_eq!(Summary::of(&[0.0]).unwrap().spread(), 0.0);
-        assert_eq!(odd.scaled(10.0).median, 20.0);
     }
 
     #[test]
     fn units_count_work_or_time() {
         let s = sample(2.0, 8e9);
-        assert_eq!(Unit::GigabytesPerSecond.of(&s), 4.0);
-        assert_eq!(Unit::MegaPerSecond.of(&s), 4000.0);
         // Two threads, two seconds each, 8e9 operations: half a nanosecond of a thread for each.
-        assert_eq!(Unit::Nanoseconds.of(&s), 0.5);
+        let of = [Unit::GigabytesPerSecond, Unit::MegaPerSecond, Unit::Nanoseconds].map(|unit| unit.of(&s));
+        assert_eq!(of, [4.0, 4000.0, 0.5]);
         assert_eq!(Unit::Nanoseconds.speed_ratio(2.0, 10.0), 5.0);
         assert_eq!(Unit::KiloPerSecond.speed_ratio(2.0, 10.0), 0.2);
     }
 
     #[test]
     fn short_warm_ups_do_not_count_and_long_ones_do() {
-        let effort = Effort { runs: 3, seconds: 1.0 };
-        let mut calls = 0;
-        let series = repeat(&effort, || {
-            calls += 1;
-            Ok(sample(0.5, calls as f64))
-        });
-        let series = series.unwrap();
-        assert_eq!((calls, series.samples.len(), series.amount), (4, 3, 10.0));
-        let runs = |wall: f64| repeat(&effort, || Ok(sample(wall, 1.0))).unwrap().samples.len();
-        assert_eq!([1.0, 10.0, 20.0].map(runs), [3, 2, 1]);
+        let runs = |wall: f64| {
+            let effort = Effort { runs: 3, seconds: 1.0 };
+            let series = repeat(&effort, || Ok(sample(wall, 1.0))).unwrap();
+            (series.amount, series.samples.len())
+        };
+        assert_eq!([0.5, 1.0, 10.0, 20.0].map(runs), [(4.0, 3), (4.0, 3), (2.0, 2), (1.0, 1)]);
     }
 
     #[test]
     fn all_threads_run_and_one_failure_is_reported() {
         let sample = on_threads(3, |thread| Ok(thread as f64)).unwrap();
         assert_eq!((sample.amount, sample.threads), (3.0, 3));
-        let failed = on_threads(2, |thread| if thread == 1 { anyhow::bail!("no") } else { Ok(1.0) });
-        assert!(failed.is_err());
-    }
-
-    #[test]
-    fn until_counts_calls() {
-        let mut calls = 0;
-        let counted = until(0.0, 7, || {
-            calls += 1;
-            Ok(())
-        });
-        assert_eq!((counted.unwrap(), calls), (7.0, 7));
+        assert!(on_threads(2, |thread| if thread == 1 { anyhow::bail!("no") } else { Ok(1.0) }).is_err());
+        assert_eq!(until(0.0, 7, || Ok(())).unwrap(), 7.0);
     }
 }

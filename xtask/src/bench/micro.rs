@@ -1,7 +1,7 @@
 //! Microbenchmarks of the hit path and the paging core, by criterion, and their ratios, which hold on any
 //! machine.
 
-use crate::project::{self, Metadata, Package};
+use crate::project;
 use anyhow::{Context, Result, bail};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -60,34 +60,29 @@ type Medians = BTreeMap<String, BTreeMap<String, f64>>;
 /// target/criterion. Prints a table of ratios; with `check`, fails where one is not within its bound.
 pub fn run(host: bool, check: bool, arguments: &[String]) -> Result<()> {
     let sh = project::shell()?;
-    let metadata = Metadata::members(&sh)?;
+    let metadata = project::members()?;
     let start = SystemTime::now();
     let mut ran = 0;
-    for package in metadata.workspace() {
-        for target in package.targets.iter().filter(|target| target.kind.iter().any(|kind| kind == "bench")) {
-            if host && needs_gpu(package, &target.name) {
+    for package in metadata.workspace_packages() {
+        for target in package.targets.iter().filter(|target| target.is_bench()) {
+            let (name, bench) = (package.name.as_str(), &target.name);
+            if host && (bench.starts_with(GPU) || GPU_PACKAGES.contains(&project::folder_name(package))) {
                 continue;
             }
             ran += 1;
-            let (name, bench) = (&package.name, &target.name);
             cmd!(sh, "cargo bench -p {name} --all-features --bench {bench} -- {arguments...}").run()?;
         }
     }
     if ran == 0 {
         bail!("there is no benchmark{}", if host { " that needs no GPU" } else { "" });
     }
-    let medians = read(&metadata.target_directory.join("criterion"), start)?;
+    let medians = read(metadata.target_directory.join("criterion").as_std_path(), start)?;
     let (table, broken) = compare(&medians);
     print!("\n{table}");
     if check && broken > 0 {
         bail!("{broken} ratios are out of bounds");
     }
     Ok(())
-}
-
-fn needs_gpu(package: &Package, bench: &str) -> bool {
-    let folder = package.folder().file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
-    bench.starts_with(GPU) || GPU_PACKAGES.contains(&&*folder)
 }
 
 /// All measurements newer than `start` below criterion's folder.

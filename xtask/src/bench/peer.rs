@@ -12,7 +12,10 @@ pub type Results = BTreeMap<String, (String, Vec<f64>)>;
 
 /// Runs the command and reads what it prints. Lines that are no results are shown.
 pub fn run(template: &str, setup: &Setup) -> Result<Results> {
-    let command = fill_in(template, setup.threads, setup.peer_bytes, setup.effort.seconds);
+    let command = template
+        .replace("{threads}", &setup.threads.to_string())
+        .replace("{bytes}", &setup.peer_bytes.to_string())
+        .replace("{seconds}", &setup.effort.seconds.to_string());
     println!("$ {command}");
     let (shell, option) = if cfg!(windows) { ("cmd", "/C") } else { ("sh", "-c") };
     let output = Command::new(shell)
@@ -31,13 +34,6 @@ pub fn run(template: &str, setup: &Setup) -> Result<Results> {
         println!("`{command}` ended with {}; what it printed before is used", output.status);
     }
     Ok(results)
-}
-
-fn fill_in(template: &str, threads: usize, bytes: usize, seconds: f64) -> String {
-    template
-        .replace("{threads}", &threads.to_string())
-        .replace("{bytes}", &bytes.to_string())
-        .replace("{seconds}", &seconds.to_string())
 }
 
 /// Results, and lines that are none.
@@ -76,27 +72,18 @@ mod tests {
     use crate::bench::results::row_of;
 
     #[test]
-    fn lines_are_results_or_not() {
-        let text = "hello\npeer/a 1.5 GB/s\npeer/a 2.5 GB/s\npeer/b x ns\npeer/b 3 ns\npeer/c inf ns\n";
-        let (results, others) = parse(text);
-        assert_eq!(results["peer/a"], ("GB/s".into(), vec![1.5, 2.5]));
-        assert_eq!(results["peer/b"], ("ns".into(), vec![3.0]));
-        assert_eq!(others, ["hello", "peer/b x ns", "peer/c inf ns"]);
-    }
-
-    #[test]
     fn results_go_to_rows_of_the_same_name_and_unit() {
+        let text =
+            "hello\npeer/a 4 GB/s\npeer/a 6 GB/s\npeer/b x ns\npeer/b 3 ns\npeer/c inf ns\npeer/d 1 ns\n";
+        let (results, others) = parse(text);
+        assert_eq!(results["peer/a"], ("GB/s".into(), vec![4.0, 6.0]));
+        assert_eq!(others, ["hello", "peer/b x ns", "peer/c inf ns"]);
         let mut rows = [
             row_of("peer/a", Unit::GigabytesPerSecond, Some(10.0), &[]),
             row_of("peer/b", Unit::KiloPerSecond, None, &[]),
         ];
-        join(&mut rows, &parse("peer/a 5 GB/s\npeer/b 3 ns\npeer/d 1 ns").0);
+        join(&mut rows, &results);
         assert_eq!(rows[0].ratios().collect::<Vec<_>>(), [("peer", 2.0)]);
         assert!(rows[1].entries.is_empty());
-    }
-
-    #[test]
-    fn templates_are_filled_in() {
-        assert_eq!(fill_in("p -t {threads} -b {bytes} -s {seconds}", 2, 100, 0.5), "p -t 2 -b 100 -s 0.5");
     }
 }

@@ -24,16 +24,17 @@ pub enum Way {
 
 /// What a limit is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum What {
+pub enum Limit {
     /// Copies of so many bytes, one a call, many queued.
     Queued(Way, usize),
     /// Copies of so many bytes between scattered places, 256 a call.
     Batched(Way, usize),
-    /// One copy of so many bytes down and a wait, by so many threads.
+    /// One copy of so many bytes down and a wait, again and again, by so many threads with a queue each.
     Single(usize, usize),
-    /// Copies within the device; bytes read count.
+    /// Copies within the device; bytes read count, and as many are written.
     Internal,
-    /// Elements of so many bytes collected (down) or distributed (up) by index.
+    /// Elements of so many bytes at random places collected (down, on two queues) or distributed (up, on
+    /// one), by long kernels.
     Indexed(Way, usize),
 }
 
@@ -55,11 +56,17 @@ struct Card {
     host: HostBuffer<AnyDevice>,
 }
 
+/// Pinned memory where the system allows it, pageable memory elsewhere.
+pub fn pinned(device: &Arc<AnyDevice>, bytes: usize) -> Result<HostBuffer<AnyDevice>> {
+    let pinned = HostBuffer::new(device, bytes, HostMemory::Pinned);
+    Ok(pinned.or_else(|_| HostBuffer::new(device, bytes, HostMemory::Pageable))?)
+}
+
 /// The limits, as far as they were asked for.
 pub struct Raw {
     effort: Effort,
     cards: Vec<Card>,
-    known: HashMap<What, Summary>,
+    known: HashMap<Limit, Summary>,
 }
 
 impl Raw {
@@ -68,14 +75,12 @@ impl Raw {
         let (device_bytes, host_bytes) =
             if setup.quick { (64 << 20, 32 << 20) } else { (setup.plain_bytes, 256 << 20) };
         let card = |device: &Arc<AnyDevice>| -> Result<Card> {
-            let host = HostBuffer::new(device, host_bytes, HostMemory::Pinned)
-                .or_else(|_| HostBuffer::new(device, host_bytes, HostMemory::Pageable))?;
             Ok(Card {
                 device: Arc::clone(device),
                 down: Queue::new(device)?,
                 up: Queue::new(device)?,
                 memory: DeviceBuffer::new(device, device_bytes as u64, Commit::Proven)?,
-                host,
+                host: pinned(device, host_bytes)?,
             })
         };
         let cards = setup.devices.iter().map(card).collect::<Result<_>>()?;
@@ -84,53 +89,27 @@ impl Raw {
 
     /// Long copies: what the bus carries, in GB/s.
     pub fn bus(&mut self, way: Way) -> Result<Summary> {
-        self.queued(way, LONG)
+        self.get(Limit::Queued(way, LONG))
     }
 
-    /// Copies of `bytes` bytes, one a call, many queued, in GB/s.
-    pub fn queued(&mut self, way: Way, bytes: usize) -> Result<Summary> {
-        self.get(What::Queued(way, bytes))
-    }
-
-    /// Copies of `bytes` bytes between scattered places, 256 a call, in GB/s.
-    pub fn batched(&mut self, way: Way, bytes: usize) -> Result<Summary> {
-        self.get(What::Batched(way, bytes))
-    }
-
-    /// One copy from the device and a wait, again and again, by threads with a queue each, in thousands a
-    /// second.
-    pub fn single(&mut self, bytes: usize, threads: usize) -> Result<Summary> {
-        self.get(What::Single(bytes, threads))
-    }
-
-    /// Elements of `bytes` bytes at random places collected (down, on two queues) or distributed (up, on
-    /// one), by long kernels, in millions a second.
-    pub fn indexed(&mut self, way: Way, bytes: usize) -> Result<Summary> {
-        self.get(What::Indexed(way, bytes))
-    }
-
-    /// Copies within the devices, in GB/s read (and as many written).
-    pub fn internal(&mut self) -> Result<Summary> {
-        self.get(What::Internal)
-    }
-
-    fn get(&mut self, what: What) -> Result<Summary> {
+    /// A limit: operations in thousands a second, elements in millions, all others in GB/s.
+    pub fn get(&mut self, what: Limit) -> Result<Summary> {
         if let Some(known) = self.known.get(&what) {
             return Ok(*known);
         }
         let seconds = self.effort.seconds;
         let series = repeat(&self.effort, || match what {
-            What::Queued(Way::Both, bytes) => self.stream(&[Way::Down, Way::Up], bytes, 1, seconds),
-            What::Batched(Way::Both, bytes) => self.stream(&[Way::Down, Way::Up], bytes, BATCH, seconds),
-            What::Queued(way, bytes) => self.stream(&[way], bytes, 1, seconds),
-            What::Batched(way, bytes) => self.stream(&[way], bytes, BATCH, seconds),
-            What::Single(bytes, threads) => self.one_by_one(bytes, threads, seconds),
-            What::Internal => self.within(seconds),
-            What::Indexed(way, bytes) => self.by_index(way, bytes, seconds),
+            Limit::Queued(Way::Both, bytes) => self.stream(&[Way::Down, Way::Up], bytes, 1, seconds),
+            Limit::Batched(Way::Both, bytes) => self.stream(&[Way::Down, Way::Up], bytes, BATCH, seconds),
+            Limit::Queued(way, bytes) => self.stream(&[way], bytes, 1, seconds),
+            Limit::Batched(way, bytes) => self.stream(&[way], bytes, BATCH, seconds),
+            Limit::Single(bytes, threads) => self.one_by_one(bytes, threads, seconds),
+            Limit::Internal => self.within(seconds),
+            Limit::Indexed(way, bytes) => self.by_index(way, bytes, seconds),
         })?;
         let unit = match what {
-            What::Single(..) => Unit::KiloPerSecond,
-            What::Indexed(..) => Unit::MegaPerSecond,
+            Limit::Single(..) => Unit::KiloPerSecond,
+            Limit::Indexed(..) => Unit::MegaPerSecond,
             _ => Unit::GigabytesPerSecond,
         };
         let summary = series.summary(unit).context("nothing was measured")?;

@@ -82,32 +82,16 @@ mod tests {
         assert_eq!(numbers.map(digits), ["0", "1.2e-3", "0.123", "1.23", "12.3", "123", "12346"]);
     }
 
-    fn row() -> Row {
+    #[test]
+    fn lines_and_the_object_have_all_contenders() {
         let mut row = row_of("bulk/read", Unit::GigabytesPerSecond, Some(40.0), &[("bus", 50.0)]);
         (row.entries[0].summary.low, row.entries[0].summary.high) = (38.0, 42.0);
         row.counts.extend([("cores", 2.5), ("hit_rate", f64::NAN)]);
-        row
-    }
-
-    #[test]
-    fn a_line_has_all_contenders() {
-        let line = line(&row());
-        let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(
-            words,
-            ["bulk/read", "40.0", "GB/s", "±5", "%", "bus", "50.0", "(0.800x)", "2.50", "cores"]
-        );
-    }
-
-    #[test]
-    fn limits_stand_alone() {
-        let row = row_of("limits/down", Unit::GigabytesPerSecond, None, &[("queued", 50.0)]);
-        assert!(line(&row).ends_with("queued 50.0 GB/s"));
-    }
-
-    #[test]
-    fn the_object_is_flat_and_has_ratios() {
-        let object: BTreeMap<String, f64> = serde_json::from_str(&json(&[row()]).unwrap()).unwrap();
+        let words = line(&row).split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words, "bulk/read 40.0 GB/s ±5 % bus 50.0 (0.800x) 2.50 cores");
+        let limit = row_of("limits/down", Unit::GigabytesPerSecond, None, &[("queued", 50.0)]);
+        assert!(line(&limit).ends_with("queued 50.0 GB/s"));
+        let object: BTreeMap<String, f64> = serde_json::from_str(&json(&[row]).unwrap()).unwrap();
         let wanted = [
             ("bulk/read:bus:GB/s", 50.0),
             ("bulk/read:bus:spread", 0.0),

@@ -113,17 +113,15 @@ impl Row {
     }
 }
 
-/// A measurement of this very value.
-#[cfg(test)]
-pub fn exactly(value: f64) -> Summary {
-    Summary { median: value, low: value, high: value, runs: 1 }
-}
-
 /// A row for tests: what is given, with the roles of the array and of limits.
 #[cfg(test)]
 pub fn row_of(name: &str, unit: Unit, ours: Option<f64>, limits: &[(&'static str, f64)]) -> Row {
     let mut row = Row::new(name.into(), unit, Effort { runs: 1, seconds: 0.0 });
-    let entry = |name, role, value| Entry { name, role, summary: exactly(value) };
+    let entry = |name, role, value| Entry {
+        name,
+        role,
+        summary: Summary { median: value, low: value, high: value, runs: 1 },
+    };
     row.entries.extend(ours.map(|value| entry("ours", Role::Ours, value)));
     row.entries.extend(limits.iter().map(|(name, value)| entry(name, Role::Limit, *value)));
     row

@@ -5,7 +5,6 @@ use super::peer;
 use super::plain::Plain;
 use super::raw::Raw;
 use super::report::{json, line};
-use super::results::Row;
 use super::setup::Setup;
 use super::workloads::{Bench, FAMILIES, TUNING};
 use anyhow::{Context, Result, bail};
@@ -38,7 +37,6 @@ pub fn run(args: Args) -> Result<()> {
         plain: Plain::new(&setup),
         only: args.only.clone(),
         rows: Vec::new(),
-        on_row: |row: &Row| println!("{}", line(row)),
     };
     let (mut failed, mut times) = (Vec::new(), Vec::new());
     for family in if args.tuning { TUNING } else { FAMILIES } {

@@ -2,12 +2,12 @@
 
 use super::elements::Payload;
 use super::measure::{Effort, on_threads};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use std::ops::Range;
 use std::sync::Arc;
 use vmarray::device::DeviceKind;
 use vmarray::prelude::*;
-use vmarray::{AnyDevice, Device, Discovery, VirtualArray};
+use vmarray::{AnyDevice, Device, VirtualArray};
 
 /// Devices, threads, sizes and effort; the same for all workloads.
 pub struct Setup {
@@ -39,11 +39,7 @@ pub const CHUNK_BYTES: usize = 4 << 20;
 impl Setup {
     /// Opens devices and decides sizes: by what the devices have, or by free RAM if they are made of it.
     pub fn new(devices: Option<&str>, threads: Option<usize>, quick: bool) -> Result<Self> {
-        let discovery = match devices {
-            Some(list) => Discovery::new().select(list)?,
-            None => Discovery::from_env()?,
-        };
-        let devices = discovery.open().context("there is nothing to measure on")?;
+        let devices = crate::demo::devices::choose(devices)?;
         let threads = threads.unwrap_or(std::thread::available_parallelism()?.get()).max(1);
         let mut usable = usize::MAX;
         for device in &devices {
@@ -188,19 +184,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_cover_everything_once() {
+    fn shares_and_pieces_cover_everything_once() {
         for (len, threads, unit) in [(100, 3, 7), (5, 4, 10), (64, 4, 16), (1, 1, 1)] {
-            let parts: Vec<Range<usize>> =
-                (0..threads).map(|thread| part(len, threads, thread, unit)).collect();
-            assert_eq!(parts.iter().cloned().flatten().collect::<Vec<_>>(), (0..len).collect::<Vec<_>>());
-            assert!(parts.iter().all(|part| part.start % unit == 0 || part.is_empty()));
+            let parts = (0..threads).map(|thread| part(len, threads, thread, unit));
+            assert!(parts.clone().all(|part| part.start % unit == 0 || part.is_empty()));
+            assert!(parts.flat_map(|part| pieces(part, 6)).flatten().eq(0..len));
         }
-    }
-
-    #[test]
-    fn pieces_cover_a_range_once() {
-        let all: Vec<usize> = pieces(3..20, 6).flatten().collect();
-        assert_eq!(all, (3..20).collect::<Vec<_>>());
-        assert_eq!(pieces(5..5, 6).count(), 0);
     }
 }

@@ -23,6 +23,7 @@ mod tuning;
 use super::measure::Unit;
 use super::plain::Plain;
 use super::raw::Raw;
+use super::report::line;
 use super::results::Row;
 use super::setup::Setup;
 use anyhow::Result;
@@ -83,8 +84,6 @@ pub struct Bench {
     pub only: Vec<String>,
     /// The rows so far.
     pub rows: Vec<Row>,
-    /// Called with each row when it is complete.
-    pub on_row: fn(&Row),
 }
 
 impl Bench {
@@ -116,16 +115,11 @@ impl Bench {
         }
         let mut row = Row::new(name, unit, self.setup.effort);
         fill(self, &mut row)?;
-        self.push(row);
-        Ok(())
-    }
-
-    /// Keeps a row that has something in it.
-    pub fn push(&mut self, row: Row) {
         if !row.entries.is_empty() {
-            (self.on_row)(&row);
+            println!("{}", line(&row));
             self.rows.push(row);
         }
+        Ok(())
     }
 }
 

@@ -1,9 +1,8 @@
 //! A FASTA file as it is stored: all records one after another, each from a whole word on.
 
-use super::fasta;
-use super::letters::Code;
+use super::letters::{self, Code};
 use super::pack::BASES;
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use std::ops::Range;
 use std::path::Path;
 
@@ -19,17 +18,30 @@ pub struct Genome {
 }
 
 impl Genome {
-    /// Reads a file. `progress` is told the number of new bases.
-    pub fn read(path: &Path, progress: impl FnMut(u64)) -> Result<Self> {
+    /// Reads a file, plain or gzip. `progress` is told the number of new bases.
+    pub fn read(path: &Path, mut progress: impl FnMut(u64)) -> Result<Self> {
+        let cannot = || format!("{} cannot be read", path.display());
         let mut genome = Self { name: String::new(), records: Vec::new(), codes: Vec::new() };
-        for (number, record) in fasta::read(path, progress)?.into_iter().enumerate() {
-            if number == 0 {
-                genome.name = record.name;
+        let mut reader = needletail::parse_fastx_file(path).with_context(cannot)?;
+        while let Some(record) = reader.next() {
+            let record = record.with_context(cannot)?;
+            if genome.records.is_empty() {
+                genome.name = String::from_utf8_lossy(record.id()).into_owned();
             }
-            let start = genome.codes.len();
-            genome.records.push(start..start + record.codes.len());
-            genome.codes.extend(record.codes);
+            let (start, letters) = (genome.codes.len(), record.seq());
+            for (number, &letter) in (1..).zip(letters.iter()) {
+                let line = record.start_line_number();
+                let code = letters::code(letter).with_context(|| {
+                    let letter = letter.escape_ascii();
+                    format!(
+                        "letter {number} of the record at line {line}, `{letter}`, is none of a nucleotide"
+                    )
+                })?;
+                genome.codes.push(code);
+            }
+            genome.records.push(start..genome.codes.len());
             genome.codes.resize(genome.codes.len().next_multiple_of(BASES), 0);
+            progress(letters.len() as u64);
         }
         let records = genome.records.len();
         ensure!(genome.bases() > 0, "the {records} records of {} have no bases", path.display());
@@ -56,7 +68,7 @@ impl Genome {
 #[cfg(test)]
 pub mod tests {
     use super::*;
-    use crate::demo::letters;
+    use std::io::Write;
     use std::path::PathBuf;
 
     /// A file that is removed when the test ends.
@@ -76,20 +88,42 @@ pub mod tests {
         }
     }
 
-    #[test]
-    fn records_begin_on_whole_words() {
-        let file = TestFile::new("layout", b">a b\nACGTACGTA\n>\n>c\nACGTACGT\n>d\nN\n");
-        let genome = Genome::read(&file.0, |_| ()).unwrap();
-        assert_eq!(genome.records, [0..9, 16..16, 16..24, 24..25]);
-        assert_eq!((genome.name.as_str(), genome.bases(), genome.words()), ("a b", 18, 4));
-        assert_eq!([0, 15, 16, 23, 24, 31].map(|place| genome.record_at(place)), [0, 0, 2, 2, 3, 3]);
-        let letters = genome.codes.iter().map(|code| letters::letter(*code)).collect();
-        assert_eq!(String::from_utf8(letters).unwrap(), "ACGTACGTA-------ACGTACGTN-------");
+    fn read(name: &str, text: &[u8]) -> Result<Genome> {
+        Genome::read(&TestFile::new(name, text).0, |_| ())
     }
 
     #[test]
-    fn files_without_bases_are_errors() {
-        let empty = TestFile::new("none", b">a\n>b\n");
-        assert!(Genome::read(&empty.0, |_| ()).is_err());
+    fn records_begin_on_whole_words() {
+        let text = b">a b\r\nACGTAC\r\nGTA\r\n>\n\n>c\nacgtuURy\n>d\nN.";
+        let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+        encoder.write_all(text).unwrap();
+        for text in [text, &*encoder.finish().unwrap()] {
+            let genome = read("layout", text).unwrap();
+            assert_eq!(genome.records, [0..9, 16..16, 16..24, 24..26]);
+            assert_eq!((genome.name.as_str(), genome.bases(), genome.words()), ("a b", 19, 4));
+            assert_eq!([0, 15, 16, 23, 24, 31].map(|place| genome.record_at(place)), [0, 0, 2, 2, 3, 3]);
+            let letters = genome.codes.iter().map(|code| letters::letter(*code)).collect();
+            assert_eq!(String::from_utf8(letters).unwrap(), "ACGTACGTA-------ACGTTTRYN-------");
+        }
+    }
+
+    #[test]
+    fn what_is_no_genome_is_an_error() {
+        for text in [&b""[..], b"\n\n", b">a\n\n>b\n\n", b"ACGT\n", &[0x1f, 0x8b, 8, 0, 1, 2, 3]] {
+            assert!(read("none", text).is_err(), "{text:?}");
+        }
+        let error = read("wrong", b">a\nAC\n>b\nAC\nACXT\n").unwrap_err().to_string();
+        assert_eq!(error, "letter 5 of the record at line 3, `X`, is none of a nucleotide");
+        assert!(Genome::read(Path::new("no such file"), |_| ()).is_err());
+    }
+
+    #[test]
+    fn the_default_genome_is_what_its_readme_says() {
+        let path = crate::project::root().join("xtask/data/NC_008253.fna.gz");
+        let Genome { name, records, codes } = Genome::read(&path, |_| ()).unwrap();
+        assert_eq!(name, "gi|110640213|ref|NC_008253.1| Escherichia coli 536, complete genome");
+        let counts = [1, 2, 4, 8].map(|code| codes.iter().filter(|found| **found == code).count());
+        assert_eq!(counts, [1_222_723, 1_251_581, 1_243_439, 1_221_177]);
+        assert_eq!((records.len(), records[0].clone()), (1, 0..counts.iter().sum()));
     }
 }

@@ -52,46 +52,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_code_has_its_letter_in_both_cases() {
-        for c in 0..16 {
-            assert_eq!(code(letter(c)), Some(c));
-            assert_eq!(code(letter(c).to_ascii_lowercase()), Some(c));
+    fn codes_are_sets_of_bases_and_complements_pair_up() {
+        for (letter, bases, opposite) in [
+            (b'A', &b"A"[..], b'T'),
+            (b'C', b"C", b'G'),
+            (b'R', b"AG", b'Y'),
+            (b'K', b"GT", b'M'),
+            (b'S', b"CG", b'S'),
+            (b'W', b"AT", b'W'),
+            (b'B', b"CGT", b'V'),
+            (b'D', b"AGT", b'H'),
+            (b'N', b"ACGT", b'N'),
+            (b'-', b"", b'-'),
+        ] {
+            let set = bases.iter().map(|base| code(*base).unwrap()).fold(0, |set, one| set | one);
+            assert_eq!(code(letter), Some(set));
+            assert_eq!(code(letter.to_ascii_lowercase()), Some(set));
+            assert_eq!((letter, opposite), (self::letter(set), self::letter(complement(set))));
+            assert_eq!(complement(complement(set)), set);
         }
         assert_eq!((code(b'U'), code(b'u'), code(b'.')), (code(b'T'), code(b'T'), code(b'-')));
-    }
-
-    #[test]
-    fn codes_are_sets_of_bases() {
-        let set = |letters: &[u8]| letters.iter().map(|l| code(*l).unwrap()).fold(0, |set, one| set | one);
-        for (ambiguous, bases) in
-            [(b'R', &b"AG"[..]), (b'Y', b"CT"), (b'S', b"CG"), (b'W', b"AT"), (b'K', b"GT"), (b'M', b"AC")]
-        {
-            assert_eq!(code(ambiguous), Some(set(bases)));
-        }
-        for (ambiguous, bases) in
-            [(b'B', &b"CGT"[..]), (b'D', b"AGT"), (b'H', b"ACT"), (b'V', b"ACG"), (b'N', b"ACGT")]
-        {
-            assert_eq!(code(ambiguous), Some(set(bases)));
-        }
-    }
-
-    #[test]
-    fn other_bytes_are_no_letters() {
-        let known = (0..=255).filter(|byte| code(*byte).is_some()).count();
-        assert_eq!(known, 15 * 2 + 2 + 2);
-        for byte in [b'E', b'*', b' ', b'\r', b'\n', b'>', b'1', 0, 0xff] {
-            assert_eq!(code(byte), None);
-        }
-    }
-
-    #[test]
-    fn complements_pair_up() {
-        for (one, other) in
-            [(b'A', b'T'), (b'C', b'G'), (b'R', b'Y'), (b'K', b'M'), (b'B', b'V'), (b'S', b'S'), (b'N', b'N')]
-        {
-            assert_eq!(complement(code(one).unwrap()), code(other).unwrap());
-            assert_eq!(complement(code(other).unwrap()), code(one).unwrap());
-        }
-        assert_eq!(complement(0), 0);
+        assert_eq!((0..=255).filter(|byte| code(*byte).is_some()).count(), 15 * 2 + 2 + 2);
     }
 }

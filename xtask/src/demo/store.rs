@@ -6,12 +6,12 @@ use super::letters::Code;
 use super::motif::{Forward, Motif, Placement};
 use super::pack::{self, BASES};
 use super::strain;
-use crate::random::Random;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use rayon::prelude::*;
 use std::ops::Range;
 use std::sync::Arc;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 use vmarray::{AnyDevice, RaggedArray};
 
@@ -123,7 +123,7 @@ impl Store<'_> {
         progress: &ProgressBar,
     ) -> Result<Vec<Lookup>> {
         let batch = |words: &mut Vec<u32>, number: usize| -> Result<Vec<Lookup>> {
-            let mut random = Random::new(seed.wrapping_add(number as u64));
+            let mut random = SplitMix64::new(seed.wrapping_add(number as u64));
             let len = BATCH.min(count - number * BATCH);
             progress.inc(len as u64);
             (0..len).map(|_| self.look_up_one(&mut random, hot, words)).collect()
@@ -132,7 +132,12 @@ impl Store<'_> {
         Ok(batches.collect::<Result<Vec<_>>>()?.concat())
     }
 
-    fn look_up_one(&self, random: &mut Random, hot: &Range<usize>, words: &mut Vec<u32>) -> Result<Lookup> {
+    fn look_up_one(
+        &self,
+        random: &mut SplitMix64,
+        hot: &Range<usize>,
+        words: &mut Vec<u32>,
+    ) -> Result<Lookup> {
         let (strain, number, place) = loop {
             let word = match random.below(4) {
                 0 => random.index(self.words().len()),

@@ -10,6 +10,7 @@ use indicatif::ProgressBar;
 use rayon::prelude::*;
 
 /// What was read from a store.
+#[derive(Clone)]
 pub struct Answers {
     /// Subsequences, in any order.
     pub lookups: Vec<Lookup>,
@@ -73,8 +74,8 @@ mod tests {
     use crate::demo::devices::choose;
     use crate::demo::genome::tests::TestFile;
     use crate::demo::store::{self, Store};
-    use crate::random::Random;
-    use vmarray::{RaggedArray, VirtualArray};
+    use vmarray::VirtualArray;
+    use vmarray::device::wrap::SplitMix64;
 
     const MOTIF: &str = "AGAGTTTGATCATGG";
     const BACKWARD: &str = "CCATGATCAAACTCT";
@@ -82,7 +83,7 @@ mod tests {
 
     /// Records of many lengths, the motif planted on both strands, near ends and across words.
     fn text() -> Vec<u8> {
-        let mut random = Random::new(7);
+        let mut random = SplitMix64::new(7);
         let mut text = String::new();
         for (number, len) in [0, 1, 7, 8, 9, 5000, 17, 0, 3000, 15, 300_000].into_iter().enumerate() {
             text.push_str(&format!(">record {number}\n"));
@@ -99,98 +100,41 @@ mod tests {
             if len == 17 {
                 bases.replace_range(9.., &MOTIF[..8]);
             }
-            for line in bases.as_bytes().chunks(61) {
-                text.push_str(std::str::from_utf8(line).unwrap());
-                text.push('\n');
-            }
+            text = text + &bases + "\n";
         }
         text.into_bytes()
     }
 
-    struct Scene {
-        genome: Genome,
-        rows: RaggedArray<u32>,
-        motif: Motif,
-    }
-
-    impl Scene {
-        fn new(name: &str) -> Self {
-            let genome = Genome::read(&TestFile::new(name, &text()).0, |_| ()).unwrap();
-            let devices = choose(Some("host")).unwrap();
-            let words = VirtualArray::builder(genome.words() * STRAINS).devices(devices.iter().cloned());
-            let rows = store::rows(words.build().unwrap(), &genome, STRAINS, &devices).unwrap();
-            let scene = Self { genome, rows, motif: Motif::new(MOTIF).unwrap() };
-            scene.store().load(&ProgressBar::hidden()).unwrap();
-            scene
-        }
-
-        fn store(&self) -> Store<'_> {
-            Store { rows: &self.rows, genome: &self.genome, strains: STRAINS }
-        }
-
-        fn look_up(&self) -> Vec<Lookup> {
-            self.store().look_up(3000, &(10..400), 1, &ProgressBar::hidden()).unwrap()
-        }
-
-        fn answers(&self) -> Answers {
-            let (store, bar) = (self.store(), ProgressBar::hidden());
-            Answers {
-                lookups: self.look_up(),
-                records: store.read_records(&bar).unwrap(),
-                hits: store.search(&self.motif, &bar).unwrap().0,
-            }
-        }
-
-        fn verify(&self, answers: &Answers) -> Result<()> {
-            verify(&self.genome, STRAINS, &self.motif, answers, &ProgressBar::hidden())
-        }
-
-        fn flip(&self, word: usize, mask: u32) {
-            self.rows.items().update(word, |found| found ^ mask).unwrap();
-        }
-    }
-
     #[test]
-    fn what_is_right_passes() {
-        let scene = Scene::new("right");
-        let answers = scene.answers();
-        assert_eq!(answers.lookups.len(), 3000);
-        assert_eq!(answers.records.len(), 11 * STRAINS);
-        // Planted: three in the record of 5000, three in that of 3000, one in that of 15, five in the last.
-        assert_eq!(answers.hits.iter().filter(|hit| hit.strain == 0).count(), 12);
-        scene.verify(&answers).unwrap();
-    }
-
-    #[test]
-    fn the_same_lookups_whatever_the_threads() {
-        let scene = Scene::new("threads");
-        let lookups = |threads| {
-            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
-            pool.install(|| scene.look_up())
+    fn what_is_right_passes_and_one_wrong_answer_or_base_is_seen() {
+        let genome = Genome::read(&TestFile::new("verify", &text()).0, |_| ()).unwrap();
+        let (devices, bar) = (choose(Some("host")).unwrap(), ProgressBar::hidden());
+        let words = VirtualArray::builder(genome.words() * STRAINS).devices(devices.iter().cloned());
+        let rows = store::rows(words.build().unwrap(), &genome, STRAINS, &devices).unwrap();
+        let store = Store { rows: &rows, genome: &genome, strains: STRAINS };
+        store.load(&bar).unwrap();
+        let motif = Motif::new(MOTIF).unwrap();
+        let look_up = || store.look_up(3000, &(10..400), 1, &bar).unwrap();
+        let ask = || Answers {
+            lookups: look_up(),
+            records: store.read_records(&bar).unwrap(),
+            hits: store.search(&motif, &bar).unwrap().0,
         };
-        assert_eq!(lookups(1), lookups(4));
-    }
+        let verify = |answers: &Answers| verify(&genome, STRAINS, &motif, answers, &bar);
 
-    #[test]
-    fn one_wrong_base_in_the_store_is_seen() {
-        let scene = Scene::new("store");
-        for word in [5, scene.genome.words(), scene.genome.words() * STRAINS - 1] {
-            scene.flip(word, 1);
-            let error = scene.verify(&scene.answers()).unwrap_err().to_string();
-            assert!(error.contains("strain"), "{error}");
-            scene.flip(word, 1);
-        }
-        scene.verify(&scene.answers()).unwrap();
-    }
+        let right = ask();
+        verify(&right).unwrap();
+        assert_eq!((right.lookups.len(), right.records.len()), (3000, 11 * STRAINS));
+        // Planted: three in the record of 5000, three in that of 3000, one in that of 15, five in the last.
+        assert_eq!(right.hits.iter().filter(|hit| hit.strain == 0).count(), 12);
+        let one_thread = rayon::ThreadPoolBuilder::new().num_threads(1).build().unwrap();
+        assert_eq!(one_thread.install(look_up), right.lookups, "the same whatever the threads");
 
-    #[test]
-    fn one_wrong_answer_is_seen() {
-        let scene = Scene::new("answers");
         let wrong: [&dyn Fn(&mut Answers); 9] = [
             &|answers| answers.lookups[77].hash = Hash::EMPTY,
             // Any single one of them may lie where its strains are the same.
             &|answers| answers.lookups.iter_mut().for_each(|it| it.strain ^= 1),
-            &|answers| answers.lookups[0].place += scene.genome.words() * 8,
+            &|answers| answers.lookups[0].place += genome.words() * 8,
             &|answers| answers.records.swap(5, 8),
             &|answers| answers.records.truncate(11 * STRAINS - 1),
             &|answers| answers.hits.truncate(answers.hits.len() - 1),
@@ -199,9 +143,16 @@ mod tests {
             &|answers| answers.hits[0].place += 8,
         ];
         for (number, change) in wrong.into_iter().enumerate() {
-            let mut answers = scene.answers();
+            let mut answers = right.clone();
             change(&mut answers);
-            assert!(scene.verify(&answers).is_err(), "change {number}");
+            assert!(verify(&answers).is_err(), "change {number}");
+        }
+        for word in [5, genome.words(), genome.words() * STRAINS - 1] {
+            let flip = || rows.items().update(word, |found| found ^ 1).unwrap();
+            flip();
+            let error = verify(&ask()).unwrap_err().to_string();
+            assert!(error.contains("strain"), "{error}");
+            flip();
         }
     }
 }

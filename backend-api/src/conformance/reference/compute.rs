@@ -1,7 +1,9 @@
 //! Computations, one element after the other.
 
-use crate::Compute;
-use crate::expr::{Action, Partial, Type, evaluate_all};
+use std::cmp::Reverse;
+
+use crate::expr::{Action, Number, Partial, Type, Value, evaluate_all};
+use crate::{Compute, by_type};
 
 /// Carries a computation out on the bytes of its sources, and gives the words of the answer: all partial
 /// results in one. A store, which has no answer, changes the bytes of its sources; those that begin at the
@@ -30,7 +32,15 @@ use crate::expr::{Action, Partial, Type, evaluate_all};
 /// If a source is shorter than the request says.
 #[must_use]
 pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
-    let mut answer = Answer::new(compute);
+    let (value, filter) = match compute.action {
+        Action::Find { predicate, .. } => (Some(predicate), Some(predicate)),
+        Action::Sum { value, filter, .. }
+        | Action::Extremes { value, filter, .. }
+        | Action::Histogram { value, filter, .. } => (Some(value), filter),
+        Action::Store { filter, .. } => (None, filter),
+    };
+    let type_of = |value: Value| compute.program.types()[value.at()];
+    let mut counted = Vec::new();
     for number in 0..compute.count() {
         let place = |source: usize| {
             let stride = compute.sources[source].stride as usize;
@@ -39,110 +49,57 @@ pub fn compute(compute: &Compute<'_>, sources: &mut [Vec<u8>]) -> Vec<u64> {
         let elements: Vec<&[u8]> =
             sources.iter().enumerate().map(|(source, bytes)| &bytes[place(source)]).collect();
         let values = evaluate_all(compute.program, compute.geometry.index(number), &elements);
-        if let Action::Store { stores, filter } = compute.action {
-            if filter.is_some_and(|filter| values[filter.at()] == 0) {
-                continue;
-            }
-            for store in stores {
-                let of = compute.program.types()[store.value.at()];
-                let bytes = values[store.value.at()].to_ne_bytes();
-                let width = of.bytes() as usize;
-                let bytes =
-                    if cfg!(target_endian = "little") { &bytes[..width] } else { &bytes[8 - width..] };
-                let same = compute.sources[usize::from(store.source)].start;
-                for source in (0..sources.len()).filter(|source| compute.sources[*source].start == same) {
-                    let at = place(source).start + store.offset as usize;
-                    sources[source][at..at + width].copy_from_slice(bytes);
-                }
-            }
-        } else {
-            answer.take(compute, number, &values);
-        }
-    }
-    answer.words(compute)
-}
-
-/// What has been found so far.
-#[derive(Default)]
-struct Answer {
-    count: u64,
-    listed: Vec<u64>,
-    integers: i128,
-    floats: f64,
-    least: Option<(u64, u64)>,
-    greatest: Option<(u64, u64)>,
-    bins: Vec<u64>,
-}
-
-impl Answer {
-    fn new(compute: &Compute<'_>) -> Self {
-        let bins = if let Action::Histogram { bins, .. } = compute.action { bins } else { 0 };
-        Self { bins: vec![0; bins as usize], ..Self::default() }
-    }
-
-    fn take(&mut self, compute: &Compute<'_>, number: u64, values: &[u64]) {
-        let (value, filter) = match compute.action {
-            Action::Find { predicate, limit, .. } => {
-                if values[predicate.at()] != 0 {
-                    if self.count < limit {
-                        self.listed.push(number);
-                    }
-                    self.count += 1;
-                }
-                return;
-            }
-            Action::Sum { value, filter, .. }
-            | Action::Extremes { value, filter, .. }
-            | Action::Histogram { value, filter, .. } => (value, filter),
-            Action::Store { .. } => return,
-        };
         if filter.is_some_and(|filter| values[filter.at()] == 0) {
-            return;
+            continue;
         }
-        let (bits, of) = (values[value.at()], compute.program.types()[value.at()]);
-        let float = match of {
-            Type::F32 => f64::from(f32::from_bits(bits as u32)),
-            _ => f64::from_bits(bits),
-        };
-        if matches!(compute.action, Action::Extremes { .. }) && of.is_float() && float.is_nan() {
-            return;
-        }
-        self.count += 1;
-        if let Some(bin) = self.bins.get_mut(bits as usize) {
-            *bin += 1;
-        }
-        if of.is_float() {
-            self.floats += float;
-        } else if of.is_signed() {
-            let unused = 64 - 8 * of.bytes();
-            self.integers += i128::from((bits << unused) as i64 >> unused);
-        } else {
-            self.integers += i128::from(bits);
-        }
-        let key = of.key(bits);
-        if self.least.is_none_or(|(least, _)| key < least) {
-            self.least = Some((key, number));
-        }
-        if self.greatest.is_none_or(|(greatest, _)| key > greatest) {
-            self.greatest = Some((key, number));
+        counted.extend(value.map(|value| (number, values[value.at()])));
+        let Action::Store { stores, .. } = compute.action else { continue };
+        for store in stores {
+            let bytes = values[store.value.at()].to_ne_bytes();
+            let width = type_of(store.value).bytes() as usize;
+            let bytes = if cfg!(target_endian = "little") { &bytes[..width] } else { &bytes[8 - width..] };
+            let same = compute.sources[usize::from(store.source)].start;
+            for source in (0..sources.len()).filter(|source| compute.sources[*source].start == same) {
+                let at = place(source).start + store.offset as usize;
+                sources[source][at..at + width].copy_from_slice(bytes);
+            }
         }
     }
+    value.map_or(Vec::new(), |value| answer(compute.action, type_of(value), &counted))
+}
 
-    fn words(self, compute: &Compute<'_>) -> Vec<u64> {
-        match compute.action {
-            Action::Find { .. } => {
-                [self.count, self.listed.len() as u64].into_iter().chain(self.listed).collect()
-            }
-            Action::Sum { value, .. } if compute.program.types()[value.at()].is_float() => {
-                Partial::answer(&[Partial::of_floats(self.count, self.floats)])
-            }
-            Action::Sum { .. } => Partial::answer(&[Partial::of_integers(self.count, self.integers)]),
-            Action::Extremes { .. } => {
-                let (least, greatest) = (self.least.unwrap_or_default(), self.greatest.unwrap_or_default());
-                Partial::answer(&[Partial::of_extremes(self.count, least, greatest)])
-            }
-            Action::Histogram { .. } => self.bins,
-            Action::Store { .. } => Vec::new(),
+/// The words of the answer to what is asked of some values, each with the number of its element.
+fn answer(action: Action<'_>, of: Type, counted: &[(u64, u64)]) -> Vec<u64> {
+    let count = counted.len() as u64;
+    match action {
+        Action::Find { limit, .. } => {
+            let listed = &counted[..limit.min(count) as usize];
+            [count, listed.len() as u64].into_iter().chain(listed.iter().map(|(number, _)| *number)).collect()
         }
+        Action::Sum { .. } if of.is_float() => {
+            let floats = counted.iter().map(|(_, bits)| by_type!(of, T => T::from_value(*bits).to_f64()));
+            Partial::answer(&[Partial::of_floats(count, floats.fold(0.0, |sum, float| sum + float))])
+        }
+        Action::Sum { .. } => {
+            let integers = counted.iter().map(|(_, bits)| by_type!(of, T => T::from_value(*bits).to_i128()));
+            Partial::answer(&[Partial::of_integers(count, integers.sum())])
+        }
+        Action::Extremes { .. } => {
+            let is_number = |bits: u64| by_type!(of, T => !Number::is_nan(T::from_value(bits)));
+            let numbers = counted.iter().filter(|(_, bits)| is_number(*bits));
+            let keys: Vec<_> = numbers.map(|(number, bits)| (of.key(*bits), *number)).collect();
+            let least = keys.iter().min().copied().unwrap_or_default();
+            let greatest = keys.iter().max_by_key(|(key, number)| (*key, Reverse(*number)));
+            let greatest = greatest.copied().unwrap_or_default();
+            Partial::answer(&[Partial::of_extremes(keys.len() as u64, least, greatest)])
+        }
+        Action::Histogram { bins, .. } => {
+            let mut numbers = vec![0; bins as usize];
+            for (_, bits) in counted {
+                numbers.get_mut(*bits as usize).into_iter().for_each(|number| *number += 1);
+            }
+            numbers
+        }
+        Action::Store { .. } => Vec::new(),
     }
 }

@@ -6,13 +6,14 @@
 //! very file, compiled outside of this crate.
 
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::task::Waker;
 
 use backend_api::conformance::reference;
 use backend_api::{
     BufferHandle, BufferId, Commit, Device, DeviceInfo, DeviceKind, DeviceSpan, Elements, Error, ErrorKind,
     Extents, HostAllocation, HostId, HostMemory, HostSpan, MemoryStatus, Names, Progress, QueueHandle,
-    QueueId, Request, Result, Ticket, Timeline, Transfer, racy,
+    Queues, Request, Result, Ticket, Timeline, Transfer, racy,
 };
 use parking_lot::Mutex;
 
@@ -37,8 +38,8 @@ pub struct ReferenceDevice {
     info: DeviceInfo,
     /// Every call does its work under this lock, so that no two touch memory at once.
     memory: Mutex<Memory>,
-    /// Threads that ask for tickets take this lock alone, and wait for no work. It is the second of the two.
-    queues: Mutex<Queues>,
+    /// The queues, those that have ended included: their tickets stay askable.
+    queues: Queues<Timeline>,
 }
 
 /// All memory that the device knows, by name.
@@ -70,13 +71,6 @@ struct Page(#[allow(dead_code, reason = "reached by its address")] [u8; 4096]);
 
 /// What new device memory holds, so that nobody relies on zeroes.
 const GARBAGE: u8 = 0xCD;
-
-/// The device's queues, and the newest ticket of each that was ended: its tickets stay askable.
-#[derive(Debug, Default)]
-struct Queues {
-    living: Names<QueueId, Timeline>,
-    ended: Names<QueueId, u64>,
-}
 
 impl Extents for Memory {
     fn device_bytes(&self, buffer: BufferId) -> Option<u64> {
@@ -211,25 +205,18 @@ impl ReferenceDevice {
     fn start(&self, queue: &QueueHandle, request: &Request<'_>) -> Result<Ticket> {
         let operation = request.operation();
         let mut memory = self.memory.lock();
-        self.on(self.knows(queue, operation).and_then(|()| request.check(&*memory)))?;
+        let timeline = self.on(self.queues.get(operation, queue.id()))?;
+        self.on(request.check(&*memory))?;
         let outside = || {
-            let error =
-                Error::new(ErrorKind::KernelFailed, operation).with_advice("correct the list of indices");
-            error.with_detail("an index is outside of the elements")
+            let error = Error::new(ErrorKind::KernelFailed, operation);
+            error.with_detail("an index is outside").with_advice("correct the list of indices")
         };
         let outcome = self.on(memory.run(request).ok_or_else(outside));
-        // The ticket is given now that its work is over. Nobody can ask for it before it is complete, or have
-        // left a waker, which would be woken here, under the locks.
-        let queues = self.queues.lock();
-        let timeline = &queues.living[&queue.id()];
+        // The ticket is given now that its work is over. Nobody has left a waker for it, which would be woken
+        // here, under the lock.
         let ticket = timeline.begin()?;
         timeline.complete(ticket.value, outcome);
         Ok(ticket)
-    }
-
-    fn knows(&self, queue: &QueueHandle, operation: &'static str) -> Result<()> {
-        let known = self.queues.lock().living.contains_key(&queue.id()).then_some(());
-        known.ok_or_else(|| Error::new(ErrorKind::UnknownHandle, operation).with_detail("unknown queue"))
     }
 
     /// Names the device in an error.
@@ -266,14 +253,13 @@ unsafe impl Device for ReferenceDevice {
 
     fn create_queue(&self) -> Result<QueueHandle> {
         let queue = QueueHandle::unique();
-        self.queues.lock().living.insert(queue.id(), Timeline::new(queue.id()));
+        self.queues.add(queue.id(), Arc::new(Timeline::new(queue.id())));
         Ok(queue)
     }
 
     fn release_queue(&self, queue: QueueHandle) {
-        let mut queues = self.queues.lock();
-        if let Some(timeline) = queues.living.remove(&queue.id()) {
-            queues.ended.insert(queue.id(), timeline.newest().value);
+        if let Ok(timeline) = self.queues.get("release_queue", queue.id()) {
+            self.queues.end(queue.id(), timeline.newest().value);
         }
     }
 
@@ -319,13 +305,9 @@ unsafe impl Device for ReferenceDevice {
     backend_api::requests! { self, queue, request => self.start(queue, &request) }
 
     fn poll(&self, ticket: Ticket) -> Result<Progress> {
-        let queues = self.queues.lock();
-        let never = Error::new(ErrorKind::UnknownHandle, "poll").with_detail("the ticket was never given");
-        self.on(match (queues.living.get(&ticket.queue), queues.ended.get(&ticket.queue)) {
-            (Some(timeline), _) => timeline.poll(ticket.value),
-            (None, Some(&newest)) if ticket.value <= newest => Ok(Progress::Done),
-            _ => Err(never),
-        })
+        let newest = |timeline: &Timeline| timeline.newest().value;
+        let timeline = self.on(self.queues.of("poll", ticket, newest))?;
+        timeline.map_or(Ok(Progress::Done), |timeline| self.on(timeline.poll(ticket.value)))
     }
 
     fn wait(&self, ticket: Ticket) -> Result<()> {
@@ -338,7 +320,7 @@ unsafe impl Device for ReferenceDevice {
     }
 
     fn order_after(&self, queue: &QueueHandle, ticket: Ticket) -> Result<()> {
-        self.on(self.knows(queue, "order_after"))?;
+        self.on(self.queues.get("order_after", queue.id()))?;
         // Work that is submitted from now on finds the ticket done already, or failed.
         let unknown = self.poll(ticket).err().filter(|error| error.kind() == ErrorKind::UnknownHandle);
         unknown.map_or(Ok(()), Err)

@@ -38,10 +38,7 @@ fn rules_strike_the_calls_that_they_name() {
         (0..9).map(|_| if queue.submit(&[]).is_ok() { '.' } else { 'x' }).collect()
     };
     let rule = || Fault::new(Operation::Submit, ErrorKind::CopyFailed);
-    assert_eq!(outcomes(rule()), "xxxxxxxxx");
-    assert_eq!(outcomes(rule().on_call(3)), "..x......");
     assert_eq!(outcomes(rule().from_call(7)), "......xxx");
-    assert_eq!(outcomes(rule().every(4)), "...x...x.");
     assert_eq!(outcomes(rule().with_chance(0.0, 1)), ".........");
     assert_eq!(outcomes(rule().with_chance(1.0, 1)), "xxxxxxxxx");
     let some = outcomes(rule().with_chance(0.5, 1));
@@ -72,17 +69,19 @@ fn every_operation_can_be_refused_and_leaves_no_trace() {
     let error = device.allocate(77, Commit::Lazy).unwrap_err();
     assert_eq!((error.kind(), error.bytes()), (ErrorKind::OutOfMemory, Some(77)));
     assert!(error.available_bytes().is_some() && !error.device().is_empty());
-    assert_eq!(kind(device.allocate_host(77, HostMemory::Pageable)), ErrorKind::OutOfMemory);
     let mut own = [0_u8; 8];
     // SAFETY: the call fails, so the device does not know the memory.
     let imported = unsafe { device.import_host((&mut own[0]).into(), 8, HostMemory::Pageable) };
-    assert_eq!(kind(imported), ErrorKind::OutOfMemory);
-    assert_eq!(kind(device.create_queue()), ErrorKind::OutOfMemory);
-    assert_eq!(kind(device.memory()), ErrorKind::OutOfMemory);
-    assert_eq!(kind(queue.order_after(ticket)), ErrorKind::OutOfMemory);
-    assert_eq!(kind(queue.submit(&[])), ErrorKind::OutOfMemory);
-    assert_eq!(kind(queue.fill(&Fill { to: memory.at(0), bytes: 1, pattern: &[1] })), ErrorKind::OutOfMemory);
-    assert_eq!(device.injected(), 8);
+    let kinds = [
+        kind(device.allocate_host(77, HostMemory::Pageable)),
+        kind(imported),
+        kind(device.create_queue()),
+        kind(device.memory()),
+        kind(queue.order_after(ticket)),
+        kind(queue.submit(&[])),
+        kind(queue.fill(&Fill { to: memory.at(0), bytes: 1, pattern: &[1] })),
+    ];
+    assert_eq!((kinds, device.injected()), ([ErrorKind::OutOfMemory; 7], 8));
     device.clear();
     assert_eq!(queue.submit(&[]).unwrap().value, ticket.value + 1);
     assert_eq!(device.memory().unwrap().free_bytes, (1 << 20) - 100);

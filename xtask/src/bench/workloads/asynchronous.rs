@@ -3,13 +3,13 @@
 use super::{Bench, size};
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Sample, Unit, on_threads, timed};
-use crate::bench::raw::Way;
-use crate::random::{Random, mix};
+use crate::bench::raw::{Limit, Way};
 use anyhow::Result;
 use futures::executor::block_on;
 use futures::stream::{FuturesUnordered, TryStreamExt};
 use std::hint::black_box;
 use vmarray::VirtualArray;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
 /// Tasks of the thread.
@@ -49,12 +49,12 @@ fn crowds(bench: &mut Bench) -> Result<()> {
             row.ours(&array, || {
                 seed += 1;
                 on_threads(threads, |thread| {
-                    let first = mix(seed * 1000 + thread as u64);
-                    run_all((0..tasks).map(|task| dependent(&array, each, first + task as u64)))?;
+                    let first = SplitMix64::new(seed * 1000 + thread as u64).next();
+                    run_all((0..tasks).map(|task| dependent(&array, each, first.wrapping_add(task as u64))))?;
                     Ok((each * tasks) as f64)
                 })
             })?;
-            let batched = bench.raw.batched(Way::Down, page_bytes)?;
+            let batched = bench.raw.get(Limit::Batched(Way::Down, page_bytes))?;
             row.limit("batched", Ok(batched.scaled(pages(1.0))))?;
             row.limit("bus", Ok(bench.raw.bus(Way::Down)?.scaled(pages(1.0))))
         })?;
@@ -66,7 +66,7 @@ fn crowds(bench: &mut Bench) -> Result<()> {
 async fn dependent(array: &VirtualArray<u32>, count: usize, seed: u64) -> Result<()> {
     let mut state = seed;
     for _ in 0..count {
-        let index = (mix(state) % array.len() as u64) as usize;
+        let index = SplitMix64::new(state).index(array.len());
         let value = array.get_async(index).await?;
         value.check(index)?;
         state = state.wrapping_mul(31).wrapping_add(u64::from(value) | 1);
@@ -92,7 +92,7 @@ fn one<T: Payload>(bench: &mut Bench, page_len: usize) -> Result<()> {
     };
     bench.row(name("get"), Unit::KiloPerSecond, |bench, row| {
         row.ours(&array, || gets(array.len()))?;
-        row.limit("single", bench.raw.single(page_bytes, 1))
+        row.limit("single", bench.raw.get(Limit::Single(page_bytes, 1)))
     })?;
     bench.row(name("hit"), Unit::Nanoseconds, |_, row| {
         let few = (cache / 4 / size_of::<T>()).max(1);
@@ -105,7 +105,7 @@ fn one<T: Payload>(bench: &mut Bench, page_len: usize) -> Result<()> {
 fn gets<T: Payload>(array: &VirtualArray<T>, count: usize, end: usize, seed: u64) -> Result<Sample> {
     let each = count / TASKS;
     let task = |number: usize| async move {
-        let mut random = Random::new(seed * 10_000 + number as u64);
+        let mut random = SplitMix64::new(seed * 10_000 + number as u64);
         for _ in 0..each {
             let index = random.index(end);
             // Looked at where it is: to move a long element on takes as long as to read it.

@@ -5,11 +5,11 @@ use crate::bench::elements::{Payload, Record};
 use crate::bench::lru::LockedCache;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
 use crate::bench::results::Role;
-use crate::random::Random;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vmarray::VirtualArray;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
 /// More than the second-level cache of most processors.
@@ -23,53 +23,40 @@ pub fn run(bench: &mut Bench) -> Result<()> {
     scan(bench)
 }
 
-fn indices(len: usize, thread: usize) -> Vec<u32> {
-    let mut random = Random::new(thread as u64 + 1);
-    (0..STEPS).map(|_| random.index(len) as u32).collect()
-}
-
-/// Runs `all` on a thread's list of random indices, again and again. It returns the sum of what it has found,
-/// so that nothing is left out.
+/// Calls `access` with a thread's random indices, again and again. The sum of what it gives is kept, so that
+/// nothing is left out.
 fn lookups(
     threads: usize,
     seconds: f64,
     len: usize,
-    all: impl Fn(&[u32]) -> Result<u32> + Sync,
+    access: impl Fn(usize) -> Result<u32> + Sync,
 ) -> Result<Sample> {
-    let lists: Vec<Vec<u32>> = (0..threads).map(|thread| indices(len, thread)).collect();
+    let list = |thread| {
+        let mut random = SplitMix64::new(thread + 1);
+        (0..STEPS).map(|_| random.index(len) as u32).collect()
+    };
+    let lists: Vec<Vec<u32>> = (0..threads as u64).map(list).collect();
     on_threads(threads, |thread| {
-        let list = &lists[thread];
         let rounds = until(seconds, 1, || {
-            black_box(all(black_box(list))?);
+            let mut list = black_box(&lists[thread]).iter();
+            black_box(list.try_fold(0, |sum: u32, &at| anyhow::Ok(sum.wrapping_add(access(at as usize)?)))?);
             Ok(())
         })?;
-        Ok(rounds * list.len() as f64)
+        Ok(rounds * STEPS as f64)
     })
 }
 
-/// What a `Vec` shared by threads can be read and written as.
-trait Plain: Payload {
-    fn store(to: &[AtomicU32], index: usize, value: &Self);
-}
-
-impl Plain for u32 {
-    #[inline(always)]
-    fn store(to: &[AtomicU32], index: usize, value: &Self) {
-        to[index].store(*value, Ordering::Relaxed);
+/// Writes an element as threads can that share a `Vec`. Gives its key.
+#[inline(always)]
+fn store<T: Payload>(to: &[AtomicU32], index: usize, value: &T) -> u32 {
+    let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(value));
+    for (to, word) in to[index * words.len()..].iter().zip(words) {
+        to.store(*word, Ordering::Relaxed);
     }
+    value.key()
 }
 
-impl Plain for Record {
-    #[inline(always)]
-    fn store(to: &[AtomicU32], index: usize, value: &Self) {
-        let words: &[u32] = bytemuck::cast_slice(std::slice::from_ref(value));
-        for (to, word) in to[index * 11..index * 11 + 11].iter().zip(words) {
-            to.store(*word, Ordering::Relaxed);
-        }
-    }
-}
-
-fn elements<T: Plain>(bench: &mut Bench) -> Result<()> {
+fn elements<T: Payload>(bench: &mut Bench) -> Result<()> {
     if !bench.wants_ways("cached", &["get", "set"], T::SIZE) {
         return Ok(());
     }
@@ -88,45 +75,22 @@ fn elements<T: Plain>(bench: &mut Bench) -> Result<()> {
         let name = |what: &str| format!("cached/{what}/{}/t{threads}", T::SIZE);
         bench.row(name("get"), Unit::MegaPerSecond, |_, row| {
             row.effort = setup.brief;
-            row.ours(&array, || {
-                lookups(threads, seconds, len, |list| sum(list, |index| Ok(array.get(index)?.key())))
-            })?;
-            row.measure("vec", Role::Limit, || {
-                lookups(threads, seconds, len, |list| sum(list, |index| Ok(values[index].key())))
-            })?;
-            row.other("lru", || {
-                lookups(threads, seconds, len, |list| sum(list, |index| Ok(locked.get(index)?.key())))
-            })
+            row.ours(&array, || lookups(threads, seconds, len, |i| Ok(array.get(i)?.key())))?;
+            row.measure("vec", Role::Limit, || lookups(threads, seconds, len, |i| Ok(values[i].key())))?;
+            row.other("lru", || lookups(threads, seconds, len, |i| Ok(locked.get(i)?.key())))
         })?;
         bench.row(name("set"), Unit::MegaPerSecond, |_, row| {
             row.effort = setup.brief;
             row.ours(&array, || {
-                lookups(threads, seconds, len, |list| each(list, |i| Ok(array.set(i, T::of(i))?)))
+                lookups(threads, seconds, len, |i| Ok(array.set(i, T::of(i)).map(|()| 0)?))
             })?;
             row.measure("vec", Role::Limit, || {
-                let store = |i: usize| {
-                    T::store(&words, i, &T::of(i));
-                    Ok(())
-                };
-                lookups(threads, seconds, len, |list| each(list, store))
+                lookups(threads, seconds, len, |i| Ok(store(&words, i, &T::of(i))))
             })?;
-            row.other("lru", || {
-                lookups(threads, seconds, len, |list| each(list, |i| locked.set(i, T::of(i))))
-            })
+            row.other("lru", || lookups(threads, seconds, len, |i| locked.set(i, T::of(i)).map(|()| 0)))
         })?;
     }
     Ok(())
-}
-
-#[inline(always)]
-fn sum(list: &[u32], get: impl Fn(usize) -> Result<u32>) -> Result<u32> {
-    list.iter().try_fold(0, |sum: u32, &index| Ok(sum.wrapping_add(get(index as usize)?)))
-}
-
-#[inline(always)]
-fn each(list: &[u32], set: impl Fn(usize) -> Result<()>) -> Result<u32> {
-    list.iter().try_for_each(|&index| set(index as usize))?;
-    Ok(0)
 }
 
 /// All elements in order, through each way that there is.

@@ -6,6 +6,7 @@ use super::section::source_of;
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};
 use crate::bench::plain::search;
+use crate::bench::raw::Limit;
 use crate::bench::results::Role;
 use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
@@ -60,7 +61,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
             row.ours(&array, || calls(setup.calls(), share * bytes, || run(what)))?;
             // A copy reads and writes each byte.
-            row.limit("internal-copy", Ok(bench.raw.internal()?.scaled(2.0)))?;
+            row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
             if what == "count" {
                 let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
                 let least = black_box(u32::MAX);
@@ -107,7 +108,7 @@ fn sources(bench: &mut Bench, setup: &Setup) -> Result<()> {
             let copied = source.stats().total().bytes_to_device;
             ensure!(copied == 0, "a source that is on the devices was copied");
             row.other("array", || calls(setup.calls(), amount, || of_array(what)))?;
-            row.limit("internal-copy", Ok(bench.raw.internal()?.scaled(2.0)))
+            row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))
         })?;
     }
     Ok(())

@@ -4,6 +4,7 @@ use super::Bench;
 use crate::bench::elements::{Payload, Record};
 use crate::bench::measure::{Unit, calls};
 use crate::bench::plain::search;
+use crate::bench::raw::Limit;
 use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
 use std::hint::black_box;
@@ -32,7 +33,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
         };
         row.ours(&array, || calls(setup.calls(), bytes, find))?;
         // A copy reads and writes each byte.
-        row.limit("internal-copy", Ok(bench.raw.internal()?.scaled(2.0)))?;
+        row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
         let plain: Vec<T> = (0..setup.plain_bytes / size_of::<T>()).map(T::of).collect();
         let wanted = black_box(u32::MAX);
         // The key is the first word of a record; the last one takes as long to look at.
@@ -45,7 +46,7 @@ fn one<T: Payload>(bench: &mut Bench, setup: &Setup, field: Field<T, u32>) -> Re
             Ok(())
         };
         row.ours(&array, || calls(setup.calls(), bytes, count))?;
-        row.limit("internal-copy", Ok(bench.raw.internal()?.scaled(2.0)))
+        row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))
     })?;
     bench.row(name("first"), Unit::Microseconds, |_, row| {
         let early = (len / 1000).max(1);

@@ -3,9 +3,9 @@
 use super::Bench;
 use crate::bench::elements::{Block, Payload, Record};
 use crate::bench::measure::{Unit, calls};
-use crate::bench::raw::Way;
-use crate::random::Random;
+use crate::bench::raw::{Limit, Way};
 use anyhow::Result;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -24,7 +24,7 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
     let array = setup.filled::<T>(bytes, None, bytes / 100)?;
     // Enough for many stages, and few enough to be repeated.
     let count = (bytes / 4 / size_of::<T>()).min(16 << 20);
-    let mut random = Random::new(5);
+    let mut random = SplitMix64::new(5);
     let indices: Vec<usize> = (0..count).map(|_| random.index(array.len())).collect();
     let mut values: Vec<T> = indices.iter().map(|&index| T::of(index)).collect();
     let (turns, amount) = (setup.calls(), count as f64);
@@ -35,11 +35,11 @@ fn one<T: Payload>(bench: &mut Bench) -> Result<()> {
             checked.try_for_each(|(&index, value)| value.check(index))?;
             Ok(sample)
         })?;
-        row.limit("kernel", bench.raw.indexed(Way::Down, size_of::<T>()))
+        row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Down, size_of::<T>())))
     })?;
     bench.row(name("scatter"), Unit::MegaPerSecond, |bench, row| {
         row.ours(&array, || calls(turns, amount, || Ok(array.scatter(&indices, &values)?)))?;
-        row.limit("kernel", bench.raw.indexed(Way::Up, size_of::<T>()))
+        row.limit("kernel", bench.raw.get(Limit::Indexed(Way::Up, size_of::<T>())))
     })?;
     bench.row(name("cached"), Unit::MegaPerSecond, |_, row| {
         // As many different elements as the cache holds.

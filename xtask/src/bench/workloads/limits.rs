@@ -2,7 +2,7 @@
 
 use super::{Bench, size};
 use crate::bench::measure::Unit;
-use crate::bench::raw::Way;
+use crate::bench::raw::{Limit, Way};
 use anyhow::Result;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -10,9 +10,9 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         for bytes in [4 << 10, 64 << 10, 1 << 20, 16 << 20] {
             let name = format!("limits/{name}/{}", size(bytes));
             bench.row(name, Unit::GigabytesPerSecond, |bench, row| {
-                row.limit("queued", bench.raw.queued(way, bytes))?;
+                row.limit("queued", bench.raw.get(Limit::Queued(way, bytes)))?;
                 if bytes <= 64 << 10 {
-                    row.limit("batched", bench.raw.batched(way, bytes))?;
+                    row.limit("batched", bench.raw.get(Limit::Batched(way, bytes)))?;
                 }
                 Ok(())
             })?;
@@ -22,7 +22,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
         for bytes in [4 << 10, 64 << 10] {
             let name = format!("limits/single/{}/t{threads}", size(bytes));
             bench.row(name, Unit::KiloPerSecond, |bench, row| {
-                row.limit("raw", bench.raw.single(bytes, threads))
+                row.limit("raw", bench.raw.get(Limit::Single(bytes, threads)))
             })?;
         }
         bench.row(format!("limits/memory/t{threads}"), Unit::GigabytesPerSecond, |bench, row| {
@@ -32,6 +32,7 @@ pub fn run(bench: &mut Bench) -> Result<()> {
             row.limit("update", bench.plain.update(threads))
         })?;
     }
-    bench
-        .row("limits/internal", Unit::GigabytesPerSecond, |bench, row| row.limit("raw", bench.raw.internal()))
+    bench.row("limits/internal", Unit::GigabytesPerSecond, |bench, row| {
+        row.limit("raw", bench.raw.get(Limit::Internal))
+    })
 }

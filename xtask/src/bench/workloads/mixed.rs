@@ -5,8 +5,8 @@ use crate::bench::elements::{Payload, Record, zipf};
 use crate::bench::lru::LockedCache;
 use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
-use crate::random::Random;
 use anyhow::Result;
+use vmarray::device::wrap::SplitMix64;
 
 /// Indices of a thread that are drawn before anything is timed, and used again and again.
 const DRAWN: usize = 1 << 17;
@@ -78,6 +78,6 @@ fn draw(exponent: Option<f64>, len: usize, thread: usize) -> Result<Vec<u32>> {
     if let Some(exponent) = exponent {
         return Ok(zipf(len, exponent, seed)?.take(DRAWN).map(|index| index as u32).collect());
     }
-    let mut random = Random::new(seed);
+    let mut random = SplitMix64::new(seed);
     Ok((0..DRAWN).map(|_| random.index(len) as u32).collect())
 }

@@ -5,11 +5,11 @@ use super::Bench;
 use crate::bench::measure::{Sample, Unit, on_threads};
 use crate::bench::results::Role;
 use crate::bench::setup::{Setup, pieces};
-use crate::random::Random;
 use anyhow::{Result, anyhow, ensure};
 use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 use vmarray::{MapBuffer, MapMode, VirtualArray};
 
@@ -79,8 +79,8 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 
 /// Random bodies.
 fn fields(count: usize) -> [Vec<f32>; FIELDS] {
-    let mut random = Random::new(9);
-    std::array::from_fn(|_| (0..count).map(|_| random.unit() as f32).collect())
+    let mut random = SplitMix64::new(9);
+    std::array::from_fn(|_| (0..count).map(|_| (random.next() >> 40) as f32 / (1 << 24) as f32).collect())
 }
 
 /// The same in arrays, and nothing in their caches.

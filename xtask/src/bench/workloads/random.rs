@@ -6,8 +6,9 @@ use crate::bench::lru::LockedCache;
 use crate::bench::managed::ManagedMemory;
 use crate::bench::mapped_file::MappedFile;
 use crate::bench::measure::{Sample, Unit, on_threads, until};
-use crate::random::Random;
+use crate::bench::raw::Limit;
 use anyhow::Result;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
 pub fn run(bench: &mut Bench) -> Result<()> {
@@ -32,7 +33,7 @@ pub fn at_random(
     step: impl Fn(usize) -> Result<()> + Sync,
 ) -> Result<Sample> {
     on_threads(threads, |thread| {
-        let mut random = Random::new(seed * 1000 + thread as u64);
+        let mut random = SplitMix64::new(seed * 1000 + thread as u64);
         until(seconds, 16, || step(random.index(len)))
     })
 }
@@ -66,7 +67,7 @@ fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>, times: usize, oth
         };
         bench.row(name("get"), Unit::KiloPerSecond, |bench, row| {
             row.ours(&array, || lookups(len, &|index| array.get(index)?.check(index)))?;
-            row.limit("single", bench.raw.single(page_bytes, threads))?;
+            row.limit("single", bench.raw.get(Limit::Single(page_bytes, threads)))?;
             let Some((locked, file, managed)) = &mut alternatives else { return Ok(()) };
             row.other("lru", || lookups(locked.len(), &|index| locked.get(index)?.check(index)))?;
             row.other("mmap", || {
@@ -84,11 +85,11 @@ fn one<T: Payload>(bench: &mut Bench, page_len: Option<usize>, times: usize, oth
         if others {
             bench.row(name("get-uncached"), Unit::KiloPerSecond, |bench, row| {
                 row.ours(&array, || lookups(len, &|index| array.get_uncached(index)?.check(index)))?;
-                row.limit("single", bench.raw.single(size_of::<T>(), threads))
+                row.limit("single", bench.raw.get(Limit::Single(size_of::<T>(), threads)))
             })?;
             bench.row(name("set"), Unit::KiloPerSecond, |bench, row| {
                 row.ours(&array, || lookups(len, &|index| Ok(array.set(index, T::of(index))?)))?;
-                row.limit("single", bench.raw.single(page_bytes, threads))
+                row.limit("single", bench.raw.get(Limit::Single(page_bytes, threads)))
             })?;
         }
     }

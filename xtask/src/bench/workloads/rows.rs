@@ -6,10 +6,10 @@ use crate::bench::elements::Payload;
 use crate::bench::measure::{Unit, calls, repeat};
 use crate::bench::raw::Way;
 use crate::bench::results::Role;
-use crate::random::Random;
 use anyhow::Result;
 use bytemuck::{Pod, Zeroable};
 use vmarray::VirtualArray;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 
 /// Rows in a list.
@@ -50,7 +50,7 @@ fn lists<T: Payload>(bench: &mut Bench) -> Result<()> {
     }
     let setup = bench.setup.clone();
     let array = setup.filled::<T>(setup.medium_bytes, None, setup.medium_bytes / 100)?;
-    let mut random = Random::new(7);
+    let mut random = SplitMix64::new(7);
     let lists: Vec<Vec<usize>> =
         (0..LISTS).map(|_| (0..LIST).map(|_| random.index(array.len())).collect()).collect();
     let mut values: Vec<T> = lists[0].iter().map(|&index| T::of(index)).collect();
@@ -112,7 +112,7 @@ fn first(bench: &mut Bench) -> Result<()> {
     let setup = bench.setup.clone();
     let bytes = setup.medium_bytes.min(4 << 30);
     let len = bytes / size_of::<Keyed>();
-    let mut random = Random::new(9);
+    let mut random = SplitMix64::new(9);
     let list: Vec<usize> = (0..LIST.min(len)).map(|_| random.index(len)).collect();
     let many = (1 << 30).min(bytes) / size_of::<Keyed>();
     let gather = |array: &VirtualArray<Keyed>| Ok(drop(array.gather(&list)?));

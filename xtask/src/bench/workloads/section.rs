@@ -3,7 +3,7 @@
 use super::Bench;
 use crate::bench::measure::{Unit, calls};
 use crate::bench::plain::search;
-use crate::bench::raw::Way;
+use crate::bench::raw::{Limit, Way};
 use crate::bench::results::{Role, Row};
 use crate::bench::setup::Setup;
 use anyhow::{Result, ensure};
@@ -84,7 +84,7 @@ fn resident(bench: &mut Bench, setup: &Setup) -> Result<()> {
         count(&source)?;
         ours(row, &source, || count(&source))?;
         // A copy reads and writes each byte.
-        row.limit("internal-copy", Ok(bench.raw.internal()?.scaled(2.0)))?;
+        row.limit("internal-copy", Ok(bench.raw.get(Limit::Internal)?.scaled(2.0)))?;
         let (plain, wanted) = (source.to_vec(..)?, black_box(u32::MAX));
         row.other("vec", || search(&plain, setup.threads, |&word| word == wanted))
     })

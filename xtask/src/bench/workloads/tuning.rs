@@ -1,18 +1,19 @@
 //! Defaults beside settings by hand: page length, channels, read-ahead; and beside what a profile advises.
 //!
-//! First all settings are measured on all workloads, then the best of them, the defaults and the advice once
-//! more, in turns: the best of many noisy numbers is better than it can be trusted to be.
+//! First all settings are measured on all workloads, then the best of them once more, beside the defaults and
+//! the advice: the best of many noisy numbers is better than it can be trusted to be.
 
 use super::random::at_random;
 use super::{Bench, bulk, in_place, serial, size};
 use crate::bench::elements::{self, Block, Payload, Record};
-use crate::bench::measure::{Effort, Sample, Summary, Unit, calls, on_threads, repeat, timed, until};
+use crate::bench::measure::{Effort, Sample, Unit, calls, on_threads, repeat, timed, until};
 use crate::bench::report::digits;
-use crate::bench::results::{Entry, Role, Row};
+use crate::bench::results::Role;
 use crate::bench::setup::{CHUNK_BYTES, Setup};
-use crate::random::Random;
-use anyhow::{Context, Result};
+use anyhow::Result;
+use std::fmt;
 use vmarray::device::Routing;
+use vmarray::device::wrap::SplitMix64;
 use vmarray::prelude::*;
 use vmarray::{Device, Placement, Profile, VirtualArray};
 
@@ -22,11 +23,9 @@ const PAGES: [usize; 4] = [16 << 10, 64 << 10, 256 << 10, 1 << 20];
 const CHANNELS: [u32; 2] = [1, 2];
 /// How much smaller than the array the cache is.
 const CACHE_SHARE: usize = 16;
-/// How often the last three take turns.
-const TURNS: usize = 5;
 
 /// How an array is built.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Setting {
     Default,
     /// With the page length and the routes of the devices' profiles.
@@ -38,6 +37,19 @@ enum Setting {
         channels: u32,
         read_ahead: bool,
     },
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self::Default => f.write_str("default"),
+            Self::Advised { page_bytes } => write!(f, "{}, advised", size(page_bytes)),
+            Self::ByHand { page_bytes, channels, read_ahead } => {
+                let read_ahead = if read_ahead { "on" } else { "off" };
+                write!(f, "{}, {channels} a device, read-ahead {read_ahead}", size(page_bytes))
+            }
+        }
+    }
 }
 
 /// What is done with an array.
@@ -128,77 +140,46 @@ pub fn run(bench: &mut Bench) -> Result<()> {
 /// All workloads of a type of elements.
 fn all<T: Payload>(bench: &mut Bench, profiles: &Profiles, workloads: &[Workload<T>]) -> Result<()> {
     let setup = bench.setup.clone();
-    let advised = Setting::Advised { page_bytes: profiles.iter().map(|p| p.page_bytes).max().unwrap_or(1) };
-    let by_hand: Vec<Setting> = PAGES
-        .into_iter()
-        .flat_map(|page_bytes| CHANNELS.map(|channels| (page_bytes, channels)))
-        .flat_map(|(page_bytes, channels)| {
-            [true, false].map(|read_ahead| Setting::ByHand { page_bytes, channels, read_ahead })
-        })
-        .collect();
-    let short = Effort { runs: 2, seconds: setup.brief.seconds };
-    let mut medians: Vec<Vec<f64>> = workloads.iter().map(|_| Vec::new()).collect();
-    for &setting in &by_hand {
-        let array = build::<T>(&setup, profiles, setting)?;
-        for (workload, medians) in workloads.iter().zip(&mut medians) {
-            let series = repeat(&short, || (workload.run)(&setup, &array, short.seconds))?;
-            medians.push(series.summary(workload.unit).map_or(0.0, |summary| summary.median));
+    let mut by_hand = Vec::new();
+    for page_bytes in PAGES {
+        for channels in CHANNELS {
+            by_hand.extend([true, false].map(|on| Setting::ByHand { page_bytes, channels, read_ahead: on }));
         }
     }
+    let short = Effort { runs: 2, seconds: setup.brief.seconds };
+    let mut medians: Vec<Vec<(f64, Setting)>> = workloads.iter().map(|_| Vec::new()).collect();
+    for setting in by_hand {
+        let array = build::<T>(&setup, profiles, setting)?;
+        println!("{}, {setting}:", T::SIZE);
+        for (workload, medians) in workloads.iter().zip(&mut medians) {
+            let series = repeat(&short, || (workload.run)(&setup, &array, short.seconds))?;
+            let median = series.summary(workload.unit).map_or(0.0, |summary| summary.median);
+            println!("    {:12} {} {}", workload.name, digits(median), workload.unit.symbol());
+            medians.push((median, setting));
+        }
+    }
+    let advised = Setting::Advised { page_bytes: profiles.iter().map(|p| p.page_bytes).max().unwrap_or(1) };
     for (workload, medians) in workloads.iter().zip(medians) {
-        let best = (0..by_hand.len()).max_by(|a, b| medians[*a].total_cmp(&medians[*b])).unwrap_or(0);
-        let best = by_hand[best];
-        print_all(workload.name, T::SIZE, workload.unit, &medians);
-        let settings = [("ours", Setting::Default), ("advised", advised), ("best", best)];
-        let mut results = [const { Vec::new() }; 3];
-        let arrays = settings
-            .iter()
-            .map(|(_, setting)| build::<T>(&setup, profiles, *setting))
-            .collect::<Result<Vec<_>>>()?;
-        for turn in 0..=TURNS {
-            for (((_, setting), array), results) in settings.iter().zip(&arrays).zip(&mut results) {
-                set_routes(&setup, profiles, *setting);
-                let sample = (workload.run)(&setup, array, setup.brief.seconds)?;
-                if turn > 0 {
-                    results.push(workload.unit.of(&sample));
-                }
+        let Some((_, best)) = medians.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)) else { continue };
+        println!("best by hand: {best}");
+        bench.row(format!("tuning/{}/{}", workload.name, T::SIZE), workload.unit, |_, row| {
+            for (name, setting) in [("ours", Setting::Default), ("advised", advised), ("best", best)] {
+                let role = if name == "ours" { Role::Ours } else { Role::Alternative };
+                let array = build::<T>(&setup, profiles, setting)?;
+                row.measure(name, role, || (workload.run)(&setup, &array, setup.brief.seconds))?;
             }
-        }
-        let mut row = Row::new(format!("tuning/{}/{}", workload.name, T::SIZE), workload.unit, setup.brief);
-        for ((name, _), results) in settings.iter().zip(&results) {
-            let role = if *name == "ours" { Role::Ours } else { Role::Alternative };
-            let summary = Summary::of(results).context("nothing was measured")?;
-            row.entries.push(Entry { name, role, summary });
-        }
-        if let Setting::ByHand { page_bytes, channels, read_ahead } = best {
-            println!(
-                "best by hand: {}, {channels} a device, read-ahead {}",
-                size(page_bytes),
-                if read_ahead { "on" } else { "off" }
-            );
-            row.counts.extend([
-                ("best_page_bytes", page_bytes as f64),
-                ("best_channels", f64::from(channels)),
-                ("best_read_ahead", f64::from(u8::from(read_ahead))),
-            ]);
-        }
-        bench.push(row);
+            if let Setting::ByHand { page_bytes, channels, read_ahead } = best {
+                row.counts.extend([
+                    ("best_page_bytes", page_bytes as f64),
+                    ("best_channels", f64::from(channels)),
+                    ("best_read_ahead", f64::from(u8::from(read_ahead))),
+                ]);
+            }
+            Ok(())
+        })?;
     }
     set_routes(&setup, profiles, Setting::Default);
     Ok(())
-}
-
-/// All settings by hand, which are in order of page length, channels, read-ahead.
-fn print_all(name: &str, element: &str, unit: Unit, medians: &[f64]) {
-    print!("{name}/{element}, {}:", unit.symbol());
-    for (page_bytes, of_page) in PAGES.iter().zip(medians.chunks(2 * CHANNELS.len())) {
-        print!("  {}", size(*page_bytes));
-        for (channels, of_channels) in CHANNELS.iter().zip(of_page.chunks(2)) {
-            let numbers: Vec<String> = of_channels.iter().map(|median| digits(*median)).collect();
-            print!(" x{channels} {}", numbers.join("/"));
-        }
-    }
-    println!("  (read-ahead on/off)");
 }
 
 /// Has the devices copy as a setting says: by their own choice, or by their profiles.
@@ -235,7 +216,7 @@ fn get<T: Payload>(setup: &Setup, array: &VirtualArray<T>, seconds: f64) -> Resu
 }
 
 fn gather(array: &VirtualArray<u32>) -> Result<Sample> {
-    let mut random = Random::new(5);
+    let mut random = SplitMix64::new(5);
     let indices: Vec<usize> = (0..(array.len() / 32)).map(|_| random.index(array.len())).collect();
     let mut values = vec![0; indices.len()];
     calls(1, indices.len() as f64, || Ok(array.gather_into(&indices, &mut values)?))
